@@ -166,14 +166,14 @@ def decode(
         _check_end(plan.start, data)
         return header
     reader = StreamReader(device, plan, data, values, device.zeros(plan.work_words, "uint64"))
-    ended = _decode(reader, launches.rules(header))
+    wait = _decode(reader, launches.rules(header))
     try:
         # The host looks at the header while the kernels run, which write to its memory whatever it finds.
         head = header_bytes or stream.pack_header(header)
         if header_bytes:
             stream.check_header(header_bytes)
     finally:
-        words = ended()
+        words = wait()
     # Invariant: the values are decoded by the header that the stream has. Another one from the
     # caller is refused here, after the kernels have ended.
     stream.check_same(head, words[VERDICT_WORDS:].tobytes())
@@ -200,7 +200,7 @@ def _decode(reader: StreamReader, rules: Any) -> Wait:
     """Decode all frames, but for exact values: what waits for the verdict."""
     plan = reader.plan
     code = _small if plan.header.coder == "small" else _fast
-    box, ended = reader.mailbox()
+    box, wait = reader.mailbox()
     for batch in plan.batches:
         span = reader.span(batch, plan.decoding_blocks)
         own = batch.group.values_of(reader.values, plan.header)
@@ -213,13 +213,13 @@ def _decode(reader: StreamReader, rules: Any) -> Wait:
         else:
             code(reader, batch, span, rules, own, box)
     _fill_reflected(reader)
-    return ended
+    return wait
 
 
 def _put_exact(reader: StreamReader) -> Wait:
     """Write the exact values, and fill what is mirrored again: what waits for the second verdict."""
     plan = reader.plan
-    box, ended = reader.mailbox()
+    box, wait = reader.mailbox()
     for batch in plan.batches:
         reader.device.launch(
             batch.exact, plan.header.dtype, reader.data, reader.work,
@@ -227,7 +227,7 @@ def _put_exact(reader: StreamReader) -> Wait:
             batch.group.values_of(reader.values, plan.header), box,
         )  # fmt: skip
     _fill_reflected(reader)
-    return ended
+    return wait
 
 
 def _fill_reflected(reader: StreamReader) -> None:

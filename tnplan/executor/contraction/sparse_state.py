@@ -161,12 +161,12 @@ def _in_groups(a: Array, b: Array, pairs: Array, threads: int) -> Array:
                 rows = order[start : min(start + longest, ends[group])]
                 row, rows_of_other = int(shared[rows[0]]), other[rows]
                 if by_right:
-                    taken = a[rows_of_other].transpose(1, 0, 2, 3).reshape(h, -1, k)
-                    product = np.matmul(taken, b[row]).reshape(h, -1, m, n)
+                    operand = a[rows_of_other].transpose(1, 0, 2, 3).reshape(h, -1, k)
+                    product = np.matmul(operand, b[row]).reshape(h, -1, m, n)
                     result[rows] = product.transpose(1, 0, 2, 3)
                 else:
-                    taken = b[rows_of_other].transpose(1, 2, 0, 3).reshape(h, k, -1)
-                    product = np.matmul(a[row], taken).reshape(h, m, -1, n)
+                    operand = b[rows_of_other].transpose(1, 2, 0, 3).reshape(h, k, -1)
+                    product = np.matmul(a[row], operand).reshape(h, m, -1, n)
                     result[rows] = product.transpose(2, 0, 1, 3)
 
     over_rows(len(starts), threads, work)

@@ -380,8 +380,8 @@ class BranchingRuns:
         for _ in range(MOST_ROUNDS):
             goes_on = _values(batch, rounds.bits) == rounds.value
             if not goes_on.all():
-                ended = batch if not goes_on.any() else batch.chosen(np.flatnonzero(~goes_on))
-                done = ended if done is None else done.joined(ended)
+                finished = batch if not goes_on.any() else batch.chosen(np.flatnonzero(~goes_on))
+                done = finished if done is None else done.joined(finished)
             if not goes_on.any():
                 assert done is not None
                 return done

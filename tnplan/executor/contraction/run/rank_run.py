@@ -154,26 +154,26 @@ def _division(
     return checkpoint, checkpoint.open(job.resume)
 
 
-def _run_slices(outcome: RunOutcome, device: Device, done: int, say: Progress) -> None:
+def _run_slices(outcome: RunOutcome, device: Device, done: int, progress: Progress) -> None:
     share, checkpoint = outcome.share, outcome.checkpoint
     n_slices, alone = share.n_slices, share.n_groups == 1
     if not outcome.program.body:
         if n_slices:
-            say(n_slices, n_slices, f"slice {n_slices} of {n_slices}")
+            progress(n_slices, n_slices, f"slice {n_slices} of {n_slices}")
         return
 
     def after_slice() -> None:
         nonlocal done
         done += 1
         # The result of a lone group is written right after its last slice.
-        ended = alone and done == n_slices
+        is_last = alone and done == n_slices
         stop = ""
-        if checkpoint is not None and not ended:
+        if checkpoint is not None and not is_last:
             is_due, stop = checkpoint.due()
             if is_due:
                 checkpoint.write(done, device.to_host(outcome.program.result))
         if stop:
             raise StoppedRunError(stop)
-        say(done, n_slices, f"slice {done} of {n_slices}")
+        progress(done, n_slices, f"slice {done} of {n_slices}")
 
     run_slices(outcome.program, device, outcome.timings, share.slices.part(done, n_slices), after_slice)

@@ -210,14 +210,14 @@ class NumpyDevice(HostDevice):
         size_bytes = workspace.itemsize * max(prod(extents) for extents in tilings[0].copies)
         buffers = [workspace, *self._workspaces(len(tilings) - 1, size_bytes, workspace.dtype)]
         calls = [bind_tiles(tiling, a, b, c, buffer) for tiling, buffer in zip(tilings, buffers, strict=True)]
-        together = self._bind_parallel(calls)
+        run_parallel = self._bind_parallel(calls)
 
         def run() -> None:
             with blas_threads(1):
                 # The limit of BLAS is one for the process: another rank's thread may have changed it
                 # meanwhile.
                 if is_blas_single():
-                    together()
+                    run_parallel()
                     return
             for call in calls:  # ranks of one process, whose BLAS takes the threads of each
                 call()

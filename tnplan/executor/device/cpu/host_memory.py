@@ -40,8 +40,8 @@ def ranks_here(world: Communicator) -> int:
 
 def threads_a_rank(world: Communicator) -> int:
     """This process's cores over the ranks of its host that share them, at least 1; collective."""
-    here = gethostname(), usable_cores()
-    return max(1, len(here[1]) // world.gather_objects(here).count(here))
+    host = gethostname(), usable_cores()
+    return max(1, len(host[1]) // world.gather_objects(host).count(host))
 
 
 def host_facts() -> dict[str, Any]:
@@ -104,13 +104,13 @@ def host_memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, float]
 def check_host_memory(needed_bytes: int, free_bytes: float, n_ranks: int = 1, remedy: str = REMEDY) -> None:
     """Raise InputError where this host has not the free memory that each of its `n_ranks` ranks needs."""
     if n_ranks * needed_bytes > free_bytes:
-        each = "for a rank"
+        needed_by = "for a rank"
         if n_ranks > 1:
-            each = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
+            needed_by = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
             remedy = f"{remedy}, or start fewer ranks on a host"
         raise InputError(
             "--device cpu",
-            f"{size_text(n_ranks * needed_bytes)} are needed {each}, {gethostname()} has "
+            f"{size_text(n_ranks * needed_bytes)} are needed {needed_by}, {gethostname()} has "
             f"{size_text(free_bytes)} free",
             remedy, topic="memory",
         )

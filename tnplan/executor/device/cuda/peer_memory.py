@@ -81,8 +81,9 @@ class CudaMemory:
         # All or none: ranks must agree on whether they copy or send, so that one pair that cannot reach each
         # other is enough for messages among all on this machine.
         everyone: list[set[int]] = host.gather_objects(set(self._bases))
-        here = {rank for rank, offer in enumerate(offers) if offer[0].machine == offered[0].machine}
-        self.ranks = frozenset(here if all(everyone[rank] >= here for rank in here) else ())
+        on_this_host = {rank for rank, offer in enumerate(offers) if offer[0].machine == offered[0].machine}
+        all_connected = all(everyone[rank] >= on_this_host for rank in on_this_host)
+        self.ranks = frozenset(on_this_host if all_connected else ())
         self._signals = Signals(host.rank, counters)
         self._gpu = gpu
         self._closed = False

@@ -170,10 +170,10 @@ class LayoutChoice:
 
     def following(self, layout: RegisterLayout, targets: Sequence[int]) -> RegisterLayout:
         """Targets in registers, with bits that are there already; few threads exchange amplitudes."""
-        now = layout.registers
-        if set(targets) <= set(now):
+        registers_before = layout.registers
+        if set(targets) <= set(registers_before):
             return layout
-        staying = [bit for bit in sorted(now, reverse=True) if bit not in targets]
+        staying = [bit for bit in sorted(registers_before, reverse=True) if bit not in targets]
         registers = sorted([*targets, *staying[: self.register_bits - len(targets)]])
         return self._swapped(layout, registers) or self.first(targets)
 

@@ -232,14 +232,12 @@ class Actions:
         for value in matrix.ravel().tolist():
             self.numbers += [value.real, value.imag, -value.imag]
 
-    def _out_of_lanes(
-        self, positions: list[int], end: int
-    ) -> tuple[list[int], list[tuple[int, ...]]]:  # fmt: skip
+    def _out_of_lanes(self, positions: list[int], end: int) -> tuple[list[int], list[tuple[int, ...]]]:
         """Positions outside of the lane number and below `end`, and the exchanges that bring bits there.
 
         Invariant: `end` leaves as many positions outside as there are bits.
         """
-        moved, exchanges = list(positions), []
+        moved, exchanges = list(positions), list[tuple[int, ...]]()
         for number, position in enumerate(positions):
             if position < self.lane_bits:
                 moved[number] = next(p for p in range(self.lane_bits, end) if p not in moved)

@@ -292,20 +292,20 @@ def commute_phases(
     commuted: list[MultiplexedGate] = []
     latest = [-1] * n_bits
     """The last gate on each bit."""
-    now: MultiplexedGate
+    replacement: MultiplexedGate
     for gate in gates:
         if isinstance(gate, WordSum):
             for bit in gate.targets:
                 commuted += _unless_one(bit, waiting[bit])
                 waiting[bit] = [1, 1]
-            now = gate
+            replacement = gate
         # diag(1, 1, 1, pair) is what is left of a phase gate when the phases of single bits wait:
         # one multiplication for a quarter of the amplitudes.
         elif is_phase_gate(gate):
             pair = _taken_apart(gate, waiting)
             if abs(pair - 1) <= EXACT:
                 continue
-            now = MultiplexedGate((), gate.selectors, np.array([1, 1, 1, pair]).reshape(4, 1, 1))
+            replacement = MultiplexedGate((), gate.selectors, np.array([1, 1, 1, pair]).reshape(4, 1, 1))
         elif len(gate.targets) == 1 and not gate.selectors:
             (bit,) = gate.targets
             matrix = product(elements_of(gate), (waiting[bit][0], 0, 0, waiting[bit][1]))
@@ -315,18 +315,18 @@ def commute_phases(
                 matrix = product(matrix, elements_of(commuted[latest[bit]]))
                 commuted[latest[bit]] = NOTHING
                 latest[bit] -= 1
-            columns, now, waiting[bit] = _split(matrix, bit, rotations)
+            columns, replacement, waiting[bit] = _split(matrix, bit, rotations)
             commuted += columns
         elif gate.targets:
             matrices = gate.matrices * _columns(gate, waiting)
-            now = MultiplexedGate(gate.targets, gate.selectors, matrices)
+            replacement = MultiplexedGate(gate.targets, gate.selectors, matrices)
             for bit in gate.targets:
                 waiting[bit] = [1, 1]
         else:
-            now = gate
-        for bit in (*now.targets, *now.selectors):
+            replacement = gate
+        for bit in (*replacement.targets, *replacement.selectors):
             latest[bit] = len(commuted)
-        commuted.append(now)
+        commuted.append(replacement)
     last = [phases for bit, values in enumerate(waiting) for phases in _unless_one(bit, values)]
     return [gate for gate in commuted if gate.mask] + last
 

@@ -82,7 +82,7 @@ def cover(gates: Sequence[MultiplexedGate], always: int, size: int, several: boo
 
 
 @lru_cache(COVERS_KEPT)
-def _cover(targets: bytes, masks: bytes, always: int, size: int, several: bool) -> tuple[int, ...]:
+def _cover(targets: bytes, masks: bytes, always: int, size: int, try_several: bool) -> tuple[int, ...]:
     """The same for the masks of gates."""
     if not targets:
         return ()
@@ -90,12 +90,12 @@ def _cover(targets: bytes, masks: bytes, always: int, size: int, several: bool) 
         np.frombuffer(targets, np.int64).copy(), np.frombuffer(masks, np.int64).copy(),
         np.arange(len(targets) // 8),
     )  # fmt: skip
-    every = always | int(np.bitwise_or.reduce(columns[0]))
+    all_bits = always | int(np.bitwise_or.reduce(columns[0]))
     greedy = _search(columns, always, size, 1, 0, len(columns[0]))
     assert greedy is not None
-    if not several or len(greedy) == 1:
+    if not try_several or len(greedy) == 1:
         return tuple(greedy)
-    if len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
+    if len(greedy) == 1 - (size - all_bits.bit_count()) // (size - always.bit_count()):
         return tuple(greedy)
     return tuple(_search(columns, always, size, WAYS_KEPT, STARTS, len(greedy) - 1) or greedy)
 
@@ -268,11 +268,11 @@ def make_stages(
     return tuple(stages), tuple(bit_of)
 
 
-def wires_inside(gates: Sequence[MultiplexedGate], now: int, n_bits: int, n_inside: int) -> int:
-    """The mask of the wires that the next stage has inside, those that are inside `now` by preference."""
+def wires_inside(gates: Sequence[MultiplexedGate], inside: int, n_bits: int, n_inside: int) -> int:
+    """The mask of the wires that the next stage has inside, those of `inside` by preference."""
     chosen = choose(gates, 0, n_inside)
     rest = [wire for wire in range(n_bits) if not chosen >> wire & 1]
-    rest.sort(key=lambda wire: (not now >> wire & 1, _next_use(gates, wire), wire))
+    rest.sort(key=lambda wire: (not inside >> wire & 1, _next_use(gates, wire), wire))
     return chosen | mask_of(rest[: n_inside - chosen.bit_count()])
 
 

@@ -274,16 +274,16 @@ def _later(
         yield len(groups) - first, [gate for _, pass_gates in groups[:first] for gate in pass_gates], later
 
 
-def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:
-    """The pass with exchanges of low bits that leave the rank next with high ones; `now` is changed."""
+def _low_bits_kept(item: Pass, leaving: Sequence[int], bit_of: list[int]) -> Pass:
+    """The pass with exchanges of low bits that leave the rank next with high ones; `bit_of` is changed."""
     high = [bit for bit in item.held_bits if bit >= SHORT_BITS and bit not in leaving]
     swaps = []
     for bit in leaving:
         if bit < SHORT_BITS and bit in item.held_bits and high:
             other = high.pop()
             swaps.append(MultiplexedGate((other, bit), (), SWAP[None]))
-            first, second = now.index(bit), now.index(other)
-            now[first], now[second] = other, bit
+            first, second = bit_of.index(bit), bit_of.index(other)
+            bit_of[first], bit_of[second] = other, bit
     return replace(item, steps=(*item.steps, *swaps))
 
 
