@@ -208,8 +208,8 @@ def _shares_of_tiles(passes: Sequence[Pass], n_bits: int) -> list[float]:
     """The shares of the tiles that passes do on a CPU, from |0...0> on: tiles of zeros stay as they are."""
     shares, varying = [], 0
     for one in passes:
-        held = mask_of(one.held)
-        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held))))
+        held = mask_of(one.held_bits)
+        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held_bits))))
         varying |= held
     return shares
 

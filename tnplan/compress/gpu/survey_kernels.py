@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tnplan.compress.cpu.prediction.predictor_choice import (
     MOST_POINTS,
     N_BOXES,
-    most_foretold,
+    most_predictable,
     sampled_boxes,
 )
 from tnplan.compress.cpu.rans import count_shape
@@ -38,10 +38,10 @@ def survey_blocks(size: int) -> int:
     return max(1, min(SURVEY_BLOCKS, size // TILE))
 
 
-class Look:
-    """The kernels of survey.cu under way on an array of `size` elements. found, counts: where they write, of
-    as many axes as asked for. The host waits once, in `found_out`: what a number's class is, the device finds
-    out for itself."""
+class SurveyKernels:
+    """The kernels of survey.cu under way on an array of `size` elements, which write to `extents`, and for
+    `n_axes` axes to `counts`. The host waits once, in `results`: the device itself computes the class of a
+    number."""
 
     def __init__(
         self, device: KernelDevice, values: DeviceArray, dtype: str, size: int, bound: Any, n_axes: int
@@ -52,20 +52,20 @@ class Look:
             return
         n_found, width = 4 * self.n + 3, self.real.itemsize
         words = n_found + n_axes * CLASSES * CLASSES * 4 // width
-        self.found = device.zeros(words, f"uint{8 * width}")
+        self.extents = device.zeros(words, f"uint{8 * width}")
         device.launch(
-            launches.survey("survey", survey_blocks(size // 2)), dtype, values, np.uint64(size), self.found
+            launches.survey("survey", survey_blocks(size // 2)), dtype, values, np.uint64(size), self.extents
         )
-        self.counts = self.found[n_found:]
+        self.counts = self.extents[n_found:]
         if n_axes:
-            box, self.told = device.mailbox(-(-words * width // WORD_BYTES))
+            box, self._wait = device.mailbox(-(-words * width // WORD_BYTES))
             device.launch(
                 launches.neighbours(SAMPLE_BLOCKS, n_axes), dtype, values, np.uint64(size), bound,
-                np.uint32(SAMPLE), np.uint32(n_axes), self.found, self.counts, np.uint32(words * width // 4),
-                box,
+                np.uint32(SAMPLE), np.uint32(n_axes), self.extents, self.counts,
+                np.uint32(words * width // 4), box,
             )  # fmt: skip
 
-    def found_out(self) -> tuple[list[Extent], str, NDArray[np.uint32]]:
+    def results(self) -> tuple[list[Extent], str, NDArray[np.uint32]]:
         """The extents of the parts of the array, which of `REFLECTIONS` it is, and how often pairs of classes
         occur along each axis (n_axes, CLASSES, CLASSES)."""
         n = self.n
@@ -73,9 +73,9 @@ class Look:
             empty = [Extent(inf, -inf, inf, False, False)] * n
             return empty, REFLECTIONS[0], np.zeros((0, CLASSES, CLASSES), np.uint32)
         if self.n_axes:
-            host = self.told().view(self.found.dtype)[: self.found.size]
+            host = self._wait().view(self.extents.dtype)[: self.extents.size]
         else:
-            host = self.device.download(self.found)
+            host = self.device.download(self.extents)
         changed, flipped = host[4 * n : 4 * n + 2]
         kind = 1 if not changed else 2 if not flipped else 0
         reflection = REFLECTIONS[kind if self.size > 1 else 0]
@@ -83,15 +83,15 @@ class Look:
         return [_extent(host[4 * c : 4 * c + 4], self.real) for c in range(n)], reflection, counts
 
 
-def _extent(found: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
-    """From what survey.cu found: complements and ranks of bits."""
+def _extent(ranks: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
+    """From the results of survey.cu: complements and ranks of bits."""
     width = 8 * real.itemsize
     sign, whole = 1 << (width - 1), (1 << width) - 1
-    least, greatest, normal, any_nonfinite = found.tolist()
+    least, greatest, normal, any_nonfinite = ranks.tolist()
     if not greatest:
         return Extent(inf, -inf, inf, False, bool(any_nonfinite))
     bits = [rank ^ sign if rank & sign else rank ^ whole for rank in (least ^ whole, greatest)]
-    reach = np.array([*bits, normal ^ whole], found.dtype).view(real).tolist()
+    reach = np.array([*bits, normal ^ whole], ranks.dtype).view(real).tolist()
     return Extent(reach[0], reach[1], reach[2] if normal else inf, True, bool(any_nonfinite))
 
 
@@ -114,7 +114,7 @@ class Sampler:
         _, n1, n2 = box_of_shape(self.shape)
         self.device.launch(
             launches.try_predictors(N_BOXES * len(levels)), self.dtype, self.values, np.uint64(n1),
-            np.uint64(n2), self.boxes, launches.steps(steps, most_foretold(steps)), self.passes[:n_spans],
+            np.uint64(n2), self.boxes, launches.steps(steps, most_predictable(steps)), self.passes[:n_spans],
             self.passes[n_spans:], tiles, counts, units,
         )  # fmt: skip
         self.device.launch(launches.weigh_trials(len(levels)), self.dtype, counts, units)
@@ -125,8 +125,9 @@ class DeviceTrials:
     """A `predictor_choice.Trials` of what a device has counted: units (levels, trials), and behind them how
     many values are too large."""
 
-    def __init__(self, told: NDArray[np.uint64], n_values: int) -> None:
-        self._units, self._beyond = told[:-1].reshape(-1, launches.TRIALS).tolist(), int(told[-1]) / n_values
+    def __init__(self, counted: NDArray[np.uint64], n_values: int) -> None:
+        self._units = counted[:-1].reshape(-1, launches.TRIALS).tolist()
+        self._beyond = int(counted[-1]) / n_values
 
     def share_beyond(self) -> float:
         """See `Trials`."""
@@ -146,12 +147,12 @@ def _boxes_and_passes(shape: tuple[int, ...]) -> tuple[Array[c_char], NDArray[np
     """The sampled boxes of an array of this shape as a kernel takes them; the first pass of each level and
     order of axes with their number, and behind these all passes."""
     _, n1, n2 = box_of_shape(shape)
-    rows, spans, found = list[tuple[int, ...]](), list[int](), list[tuple[int, ...]]()
+    rows, spans, lattices = list[tuple[int, ...]](), list[int](), list[tuple[int, ...]]()
     for level in sampled_boxes(shape):
         assert level.size < MOST_POINTS
         rows += [((z * n1 + y) * n2 + x, level.stride, *level.counts) for z, y, x in level.starts]
         for order in range(len(ORDERS)):
             own = passes(level.counts, order)
-            spans += [len(found), len(own)]
-            found += [one.lattice for one in own]
-    return launches.sampled_boxes(rows), np.array([*spans, *np.ravel(found)], np.uint32)
+            spans += [len(lattices), len(own)]
+            lattices += [point_pass.lattice for point_pass in own]
+    return launches.sampled_boxes(rows), np.array([*spans, *np.ravel(lattices)], np.uint32)

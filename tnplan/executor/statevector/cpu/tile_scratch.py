@@ -1,4 +1,4 @@
-"""Room for the tiles of one thread.
+"""Scratch memory for the tiles of one thread.
 
 The kernel of a pass allocates nothing, which makes it fast to compile.
 """
@@ -26,7 +26,7 @@ MOST_BITS = 64
 """More bits than an index has."""
 
 
-class TileRoom(NamedTuple):
+class TileScratch(NamedTuple):
     """Arrays of one thread for real and imaginary parts, in the precision of the state.
 
     `tile` has both parts of a tile; `lanes` [4, columns] those of groups before and after a matrix, whose
@@ -49,42 +49,39 @@ class TileRoom(NamedTuple):
     high_im: Array
 
 
-class _Kept(local):
-    """What a thread keeps: a room for each size that it met last, and the array of tiles that all of them
-    share."""
+class _ThreadScratch(local):
+    """The scratch memory of a thread for each of the last sizes, and the array of tiles that they share."""
 
     def __init__(self) -> None:
         self.tiles: dict[tuple[Any, ...], Array] = {}
-        self.rooms: dict[tuple[Any, ...], TileRoom] = {}
+        self.by_size: dict[tuple[Any, ...], TileScratch] = {}
 
 
-_KEPT = _Kept()
-ROOMS_KEPT = 32
+_SCRATCH = _ThreadScratch()
+SIZES_KEPT = 32
 
 
-def tile_room(tables: VectorPass, real: np.dtype[np.floating]) -> TileRoom:
-    """Room of this thread for the tiles of a pass, of numbers of this type, with anything in it; that of an
-    earlier pass where it is as large. To make it takes as long as some tiles of a short pass."""
+def tile_scratch(tables: VectorPass, real: np.dtype[np.floating]) -> TileScratch:
+    """The scratch memory of this thread for the tiles of a pass, of numbers of this type, with any content.
+    Passes of the same size share it: to allocate it takes as long as some tiles of a short pass."""
     sizes = len(tables.flat.held), real, tables.most_targets, *tables.numbers.high_re.shape
-    if sizes not in _KEPT.rooms:
-        if sizes[:2] not in _KEPT.tiles:
-            _KEPT.tiles, _KEPT.rooms = {sizes[:2]: _new_tile(*sizes[:2])}, {}
-        if len(_KEPT.rooms) >= ROOMS_KEPT:
-            _KEPT.rooms = {}
-        _KEPT.rooms[sizes] = _new_room(_KEPT.tiles[sizes[:2]], *sizes[1:])
-    return _KEPT.rooms[sizes]
+    own = _SCRATCH
+    if sizes not in own.by_size:
+        if sizes[:2] not in own.tiles:
+            tile = aligned((2 * (1 << sizes[0]) + 2 * APART,), real)
+            own.tiles, own.by_size = {sizes[:2]: tile}, {}
+        if len(own.by_size) >= SIZES_KEPT:
+            own.by_size = {}
+        own.by_size[sizes] = _new_scratch(own.tiles[sizes[:2]], *sizes[1:])
+    return own.by_size[sizes]
 
 
-def _new_tile(tile_bits: int, real: np.dtype[np.floating]) -> Array:
-    return aligned((2 * (1 << tile_bits) + 2 * APART,), real)
-
-
-def _new_room(
+def _new_scratch(
     tile: Array, real: np.dtype[np.floating], most_targets: int, turns: int, high: int
-) -> TileRoom:  # fmt: skip
+) -> TileScratch:  # fmt: skip
     round_size = ROUND_BYTES // (2 * real.itemsize)
     parts = aligned((2, round_size + APART), real)
-    return TileRoom(
+    return TileScratch(
         tile,
         np.empty((4, LANES << most_targets), real),
         np.empty(1 << 2 * LARGEST_TARGETS, real),
