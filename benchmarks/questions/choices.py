@@ -7,7 +7,7 @@
 A line a case: the processor seconds of the choice, and of every method that can answer, first and again, on
 one core, beside what is predicted. A method that is not done within the limit is stopped. Goals: the choice
 within 1.2 of the best method in 95 % and within 3 in all; the choice itself at most a tenth of the method and
-10 ms; ranges hold in 90 %. With `--gpu`: seconds of `auto` on a GPU beside those on its host's CPU; never behind.
+10 ms; ranges hold in 90 %. With `--gpu`: seconds of `auto` on a GPU beside those on its host's CPU.
 """
 
 from __future__ import annotations
