@@ -132,9 +132,9 @@ def pauli_words(dtype: str) -> None:
         propagate(steps, start, limits, use, keep_cliffords=True)
         terms, word = GpuTerms(start), start.keys[0]
         table = terms.table
-        for lists in (table.split(word, 0.8, 0.6, 0.0, 1), table.empty(2)):
+        for lists in (table.split(word, 0.8, 0.6, 0.0, 1), table.row_lists(2)):
             table.merge_rows(lists, 2)
-        table.join(3, table.empty(2), table.leave(3, start.keys[:1], 0, 2)[1][0])
+        table.join(3, table.row_lists(2), table.leave(3, start.keys[:1], 0, 2)[1][0])
         table.choose_form(table_module.BY_PASSES_BELOW + 1)
         terms.rotate(word, 0.8, 0.6, 0.0)
         table.close_gaps(3)

@@ -7,7 +7,7 @@ behind it. The second phase waits until the other shard has done the first, so t
 third until the other has done the second, so that it has read what is changed here. So a shard waits for one
 other alone, and for none in a rotation that leaves branches where they are.
 
-A shard that has no room for a list stops all threads. They return, the host makes room, and calls again.
+A shard where a list does not fit stops all threads. They return, the host enlarges it, and calls again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tnplan.executor.pauli.terms.hash_table_kernel import (
 )
 
 N, N_SPARE, IS_SWEPT, N_HITS, N_CHANGED, CAPACITY, N_SLOTS, LISTED, LACKS, NUMBERS = range(10)
-"""The columns of `ShardTables.numbers`. LACKS: for how many rows a shard has no room."""
+"""The columns of `ShardTables.numbers`. LACKS: how many rows a shard has too few."""
 BEFORE, GROWN, AFTER, BRANCHED, MERGED, CUT, SWEPT, COUNTED = range(8)
 """The columns of the log: terms before a rotation, after it, after the sweep; terms split, branches merged,
 branches cut, terms swept."""
@@ -116,12 +116,12 @@ def split_shard(
 
 @jit
 def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, follow: bool) -> bool:
-    """The second phase: take the list of shard `other` to shard s; False where there is no room for it."""
+    """The second phase: take the list of shard `other` to shard s; False where it does not fit."""
     # Invariant: `other` has split, and has not begun to sweep: its list and its keys stay as they
     # are.
     shard, log, listed = tables.numbers[s], tables.log[s, number], tables.numbers[other, LISTED]
     if listed:
-        # Room is looked at for the worst case, that every branch makes a new term; the host
+        # The worst case is that every branch makes a new term; where that does not fit, the host
         # enlarges the arrays and calls again, at this phase.
         lacks = shard[N] - shard[N_SPARE] + listed - shard[CAPACITY]
         if lacks > 0:

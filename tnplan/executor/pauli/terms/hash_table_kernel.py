@@ -29,7 +29,7 @@ FREE = np.uint64(0)
 DEAD, NONE = np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFE)
 """What `where` says of a row that is free, and of one that no list has."""
 BLOCK = 64
-"""Values of a list whose memory is asked for ahead together."""
+"""Values of a list whose memory is prefetched together."""
 
 
 # A word (Pauli string) with bit masks x and z is i^|x & z| X^x Z^z, so that it is Hermitian: bit q
@@ -92,7 +92,7 @@ def term(slot: Any) -> Any:
 
 @inline
 def tag_at(slots: Any, tag: Any, mask: Any) -> Any:
-    """The first place of an entry with this tag, or the free one behind those that may have it."""
+    """The first slot of an entry with this tag, or the free slot behind those that may have it."""
     # Linear probing. Invariant: at least half of the entries are free (SLOTS_A_TERM), so that the
     # search ends, mostly within a line of memory.
     at = home(tag, mask)
@@ -102,8 +102,8 @@ def tag_at(slots: Any, tag: Any, mask: Any) -> Any:
 
 
 @jit
-def place(slots: Any, tag: Any, i: Any) -> Any:
-    """The place in `slots` of term i."""
+def slot_of(slots: Any, tag: Any, i: Any) -> Any:
+    """The slot of term i."""
     mask = np.uint64(slots.size - 1)
     at = home(tag, mask)
     while slots[at] != entry(tag, i):
@@ -139,15 +139,15 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) ->
     for w in range(generator.size):
         if generator[w] != FREE:
             # x of the generator looks at z of the row, and z at x: column w + words, modulo 2
-            # words. generator[column - words] is its other half: where column < words the place is
+            # words. generator[column - words] is its other half: where column < words the index is
             # negative, and counts from the end as in Python.
             columns[used] = (w + words) % generator.size
             used += 1
     count = 0
     if used == 1:
         a, mask = keys[:, columns[0]], generator[columns[0] - words]
-        # Without a branch, whose outcome is random: each number is written, and kept where the
-        # parity is odd. Invariant: `hits` has room for n numbers, as count <= i.
+        # Without a branch, whose outcome is random: each number is written, and stays where the
+        # parity is odd. Invariant: `hits` has at least n elements, and count <= i.
         for i in range(n):
             hits[count] = i
             count += count_bits(a[i] & mask) & 1
@@ -203,7 +203,7 @@ def split(
     """P becomes cosine P - s sine Q with G P = i s Q, for the terms of `hits`: scale them, list -s sine Q.
 
     Returns the branches listed, and the L1 norm, squares and number of those below `cut`, which are not, but
-    zeros. `where` has the places of terms in the list. Frequencies are kept where they are to be followed.
+    zeros. `where` has the positions of terms in the list. Frequencies are counted where they are followed.
     """
     keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _, used = rows
     words = generator.size // 2
@@ -265,12 +265,12 @@ def merge_branches(
     the spare ones, the number of new terms, and of values that met a term. `is_own`: the list is this shard's
     newest, so that of two terms that send branches to each other the first finds the other for both.
 
-    Goes in blocks, whose entries and rows are asked for ahead, so that the processor waits for many places of
+    Goes in blocks, whose entries and rows are prefetched, so that the processor waits for many lines of
     memory at once.
     """
     # Branches go from P to Q = G P and back: if both are terms, P's branch meets Q and Q's meets P.
-    # Where both are in this list (`is_own`), where[i] is the place of term i's branch, so that the
-    # first of the two serves both; the second sees that where[i] is no longer its place.
+    # Where both are in this list (`is_own`), where[i] is the position of term i's branch, so that the
+    # first of the two serves both; the second sees that where[i] is no longer its position.
     keys, coefficients, tags, frequencies, slots, where, spare, union, hits = rows[:9]
     sources, source_tags, senders, values, counts, generator = branches
     targets = rows.targets
@@ -305,7 +305,7 @@ def merge_branches(
                     merged += 1
                 continue
             # A new term takes a spare row, or one behind the last: then n_spare goes below 0 and
-            # counts these. Invariant: the caller has room for as many rows as the list is long.
+            # counts these. Invariant: the arrays have as many free rows as the list has values.
             n_spare -= 1
             j = np.int64(spare[n_spare]) if n_spare >= 0 else n - 1 - n_spare
             for w in range(generator.size):
@@ -426,10 +426,10 @@ def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, n_hits: in
                 prefetch(slots, np.int64(home(tags[i], mask)))
                 spare[doomed] = i
                 doomed += 1
-        # Second half of the block: the entries asked for above have arrived.
+        # Second half of the block: the entries prefetched above have arrived.
         for k in range(n_spare, doomed):
             i = np.int64(spare[k])
-            free(slots, place(slots, tags[i], i))
+            free(slots, slot_of(slots, tags[i], i))
             for w in range(keys.shape[1]):
                 keys[i, w] = FREE
         n_spare = doomed
@@ -466,7 +466,7 @@ def close_gaps(rows: Any, n: int, n_spare: int) -> int:
             continue
         while where[last] == DEAD:
             last -= 1
-        slots[place(slots, tags[last], last)] = entry(tags[last], i)
+        slots[slot_of(slots, tags[last], last)] = entry(tags[last], i)
         for w in range(keys.shape[1]):
             keys[i, w] = keys[last, w]
         coefficients[i], tags[i], frequencies[i] = coefficients[last], tags[last], frequencies[last]
