@@ -21,9 +21,6 @@ from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
 
-# What launches on a GPU did, entered in the ledger: reads the columns of a log. Knows no array of terms.
-
-
 CUT, SWEPT = ("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")
 """The fields of what was lost in branches, and in sweeps."""
 FIELD_NUMBERS = {name: number for number, name in enumerate(EVENT.names or ())}
@@ -127,15 +124,12 @@ def _loss(event: Any, names: tuple[str, ...]) -> Loss:
     return Loss(l1, squares, terms)
 
 
-# Rotations that stay on a GPU, many in a launch, also under limits of terms and of memory.
-
-
 # The terms of a GPU and the log of what happens to them: launches that wait for nothing.
 #
 # Every change is an event, launched at once, Cliffords in a row when something else follows; what it did
 # stands in a log on the GPU. `settle` waits, enters the log in the ledger, and where rows were lacking,
-# enlarges the arrays and launches the rest again. It is called when the log is full and where the host needs a
-# number. Knows no step of a propagation, and no other rank.
+# enlarges the arrays and launches the rest again. It is called when the log is full and where the host
+# needs a number. Knows no step of a propagation, and no other rank.
 
 
 Again = Callable[[int, int], None]
@@ -292,9 +286,6 @@ class LoggedTerms(Terms):
 def rows_after(event: Any) -> int:
     """How many rows an event left."""
     return int(event["n"] + event["added"] - event["packed"])
-
-
-# Rotations that stay on a GPU, many in a launch, also under limits of terms and of memory.
 
 
 ANY_FREQUENCY = TermLimits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)

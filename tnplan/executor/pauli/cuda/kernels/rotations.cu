@@ -59,8 +59,8 @@ static __device__ __forceinline__ double branch_of(double coefficient, double si
     return 0;
 }
 
-// Turn row i, which anticommutes with the generator and has the pattern `whole`. A row that lacks a free row is left as it
-// was, and is listed in `spare`.
+// Turn row i, which anticommutes with the generator and has the pattern `whole`. A row that lacks a free row is left
+// as it was, and is listed in `spare`.
 static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, int *frequencies, Pattern *patterns,
                                               Word *slots, Word mask, Index capacity, unsigned *spare, Index n,
                                               bool is_row, Index i, unsigned whole, const Turn &turn,
