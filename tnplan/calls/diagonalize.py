@@ -29,11 +29,17 @@ from tnplan.executor.sbd.basis.space import Space, Strings, choose_space
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
 from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
 from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint
-from tnplan.executor.sbd.selected_ci.parts import Workers
+from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, keep_symmetry, set_up_solve
+from tnplan.executor.sbd.solver.setup import (
+    ChosenDevice,
+    SolveRequest,
+    SolveSetup,
+    keep_symmetry,
+    set_up_solve,
+)
 from tnplan.executor.sbd.solver.solve import (
     SpinPenalty,
     check_roots,
@@ -307,10 +313,9 @@ def _set_up(
     # plans its own.
     share = -(-prod(space.shape) // rank.world.size) * numbers_of(integrals)
     penalty = 0 if asked.penalty is None else penalty_bytes(share)
-    setup = set_up_solve(
-        integrals, space.basis, chosen, rank.world, asked.roots, asked.criteria,
-        max(rank.memory_bytes - penalty, 1), rank.threads,
-    )  # fmt: skip
+    memory_bytes = max(rank.memory_bytes - penalty, 1)
+    request = SolveRequest(asked.roots, asked.criteria, memory_bytes, rank.threads)
+    setup = set_up_solve(integrals, space.basis, chosen, rank.world, request)
     setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
     keep_symmetry(setup, space)
     rank.say(0, 0, _described(setup, space))

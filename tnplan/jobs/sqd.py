@@ -25,7 +25,7 @@ from tnplan.executor.sbd.basis.string_files import Bitstrings
 from tnplan.executor.sbd.properties.measure import occupations
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
-from tnplan.executor.sbd.solver.setup import keep_symmetry, set_up_solve
+from tnplan.executor.sbd.solver.setup import SolveRequest, keep_symmetry, set_up_solve
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.jobs.job import Rank
 from tnplan.jobs.outputs.diagonalization_result import solver_device
@@ -325,10 +325,9 @@ class RankGroups:
         share = -(-len(alpha) * len(beta) // self._group.size) * numbers_of(integrals)
         taken_bytes = 0 if penalty is None else penalty_bytes(share)
         with rank.on_stream():
-            setup = set_up_solve(
-                integrals, space.basis, self._chosen, self._group, 1, problem.criteria,
-                max(rank.memory_bytes - taken_bytes, 1), rank.threads,
-            )  # fmt: skip
+            memory_bytes = max(rank.memory_bytes - taken_bytes, 1)
+            request = SolveRequest(1, problem.criteria, memory_bytes, rank.threads)
+            setup = set_up_solve(integrals, space.basis, self._chosen, self._group, request)
             keep_symmetry(setup, space)
             solution = solve(
                 setup.hamiltonian, integrals, criteria=setup.criteria, penalty=penalty, backend=setup.backend

@@ -129,12 +129,12 @@ def from_occupied(occupied: Array) -> StringSet:
 def from_integers(values: Iterable[int], n_orbitals: int, n_electrons: int | None = None) -> StringSet:
     """Strings from integers whose bit p is orbital p, checked as a file's are."""
     try:
-        given = list(values)
+        integers = list(values)
     except TypeError:
         raise InputError(
             "strings", f"are {values!r}", "give integers whose bit p is orbital p, or the name of a file"
         ) from None
-    numbers = [check_count(f"strings: line {line}", value, 0) for line, value in enumerate(given, 1)]
+    numbers = [check_count(f"strings: line {line}", value, 0) for line, value in enumerate(integers, 1)]
     if any(value >> n_orbitals for value in numbers):
         raise InputError(
             "strings", f"fill orbitals beyond the {n_orbitals}", "give integers below 2^orbitals"

@@ -114,24 +114,24 @@ class BatchedList:
         tables, (alpha_terms, beta_terms) = h.tables, h.terms_of_parts[0]
         once = PutOnce(steps.put)
 
-        def placed(part: Any) -> Any:
+        def put_tables(arrays: Any) -> Any:
             """A tuple of arrays where the steps work, each of them put once."""
-            return type(part)(*map(once, part))
+            return type(arrays)(*map(once, arrays))
 
-        groups = [placed(tables.alpha), placed(tables.beta)]
+        groups = [put_tables(tables.alpha), put_tables(tables.beta)]
         self._within = []
-        for own, placed_own, terms in zip(
+        for own, own_put, terms in zip(
             (tables.alpha, tables.beta), groups, (beta_terms, alpha_terms), strict=True
         ):
-            tasks = list_tasks(own, np.diff(own.begin), self.rows)
-            self._within.append(GroupRows(placed_own, placed(tasks), placed(terms._replace(singles=NONE))))
-        links = placed(tables.alpha_links), placed(tables.beta_links)
-        members = self._within[0].tasks.local
-        on_host = np.flatnonzero((tables.alpha.place >= h.rows[0]) & (tables.alpha.place < h.rows[1]))
-        row_groups = tables.alpha.number[tables.alpha.place[on_host]]
+            tasks = put_tables(list_tasks(own, np.diff(own.begin), self.rows))
+            self._within.append(GroupRows(own_put, tasks, put_tables(terms._replace(singles=NONE))))
+        links = put_tables(tables.alpha_links), put_tables(tables.beta_links)
+        members, determinants = self._within[0].tasks.local, tables.alpha.determinants
+        local = (determinants >= h.rows[0]) & (determinants < h.rows[1])
+        row_groups = tables.alpha.number[determinants[local]]
         self._exchanged = LinkedRows(groups[0], links[0], members, steps.put(row_groups))
         betas, two = tables.beta.number[slice(*h.rows)], beta_terms.two_other
-        self._across = CellRows(steps.put(betas), links[1], placed(h.cells), once(two))
+        self._across = CellRows(steps.put(betas), links[1], put_tables(h.cells), once(two))
         self._couplings = h.cells.couplings
         self._diagonal = steps.put(h.diagonal())
         self.size_bytes = sum(table.nbytes for table in (*once.copies(), row_groups, betas, self._diagonal))

@@ -106,16 +106,16 @@ def same_spin_row(
             if apart == 4:
                 element = double_value(own, groups.words[k], terms.one, terms.two)
             else:
-                other = others.number[groups.place[k]]
+                other = others.number[groups.determinants[k]]
                 while links.other[link] < other:
                     link += 1
                 field = over_filled(group_string, terms.two_other[links.pairs[link]])
                 element = terms.singles[link] + field * links.sign[link]
             if mode == FILL:
-                column[at] = groups.place[k]
+                column[at] = groups.determinants[k]
                 value[at] = element
             else:
-                total += element * x[groups.place[k]]
+                total += element * x[groups.determinants[k]]
         at += 1
     return at, total
 
@@ -292,7 +292,8 @@ def exchange_row(d: int, tables: Any, x: Any) -> Any:
             middle = (low + high) // 2
             order = compare(own, p, q, alpha.words, middle)
             if order == 0:
-                total += x[alpha.place[middle]] * (links.sign[link] * move_sign(alpha.words[middle], q, p))
+                sign = links.sign[link] * move_sign(alpha.words[middle], q, p)
+                total += x[alpha.determinants[middle]] * sign
                 break
             if order > 0:
                 low = middle + 1

@@ -50,7 +50,7 @@ class ListedRows(ListOfStates):
     @property
     def elements_bytes(self) -> int:
         """The memory of the elements that are kept."""
-        return 0 if self._matrix is None else sum(part.nbytes for part in self._matrix)
+        return 0 if self._matrix is None else sum(array.nbytes for array in self._matrix)
 
     @cached_property
     def counts(self) -> Array:
@@ -64,12 +64,12 @@ class ListedRows(ListOfStates):
         """Pairs of basis states, the first of them local, between which an element may be."""
         return int(self.counts.sum())
 
-    def store(self, room_bytes: float) -> None:
+    def store(self, memory_bytes: float) -> None:
         """Keep the elements, if they fit."""
-        if self.element_bytes * self.n_rows > room_bytes:
+        if self.element_bytes * self.n_rows > memory_bytes:
             return
         start = np.concatenate([[0], np.cumsum(self.counts)])
-        if self.element_bytes * start[-1] > room_bytes:
+        if self.element_bytes * start[-1] > memory_bytes:
             return
         column = np.empty(start[-1], np.int32)
         self._matrix = start, column, self._fill(start, column)

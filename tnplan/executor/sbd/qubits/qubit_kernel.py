@@ -46,10 +46,10 @@ def find(strings: Any, row: Any, flips: Any, g: int) -> Any:
     bit = mixed >> HALF & np.uint64(strings.sieve.size * 64 - 1)
     if not strings.sieve[bit >> SIX] >> (bit & LOW) & ONE:
         return -1
-    last = np.uint64(strings.places.size - 1)
+    last = np.uint64(strings.slots.size - 1)
     at = mixed >> HALF & last
     while True:
-        number = strings.places[at]
+        number = strings.slots[at]
         if number < 0:
             return -1
         differ = ZERO
@@ -64,15 +64,15 @@ def find(strings: Any, row: Any, flips: Any, g: int) -> Any:
 def fill_table(strings: Any) -> None:
     """Put all strings into the empty table and its sieve."""
     none = np.zeros((1, strings.words.shape[1]), np.uint64)
-    last = np.uint64(strings.places.size - 1)
+    last = np.uint64(strings.slots.size - 1)
     for number in range(len(strings.words)):
         mixed = hash_of(strings.words, number, none, 0)
         bit = mixed >> HALF & np.uint64(strings.sieve.size * 64 - 1)
         strings.sieve[bit >> SIX] |= ONE << (bit & LOW)
         at = mixed >> HALF & last
-        while strings.places[at] >= 0:
+        while strings.slots[at] >= 0:
             at = at + ONE & last
-        strings.places[at] = number
+        strings.slots[at] = number
 
 
 @inline

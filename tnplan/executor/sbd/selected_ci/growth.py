@@ -95,9 +95,9 @@ def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Inte
     )  # fmt: skip
     if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all() or state.place < 0:
         raise ValueError
-    for one in state.points:
-        _check_point(one)
-    if not all(isinstance(one, dict) for one in [*state.iterations, *state.starts]):
+    for point in state.points:
+        _check_point(point)
+    if not all(isinstance(point, dict) for point in [*state.iterations, *state.starts]):
         raise ValueError
     return state
 
@@ -106,9 +106,9 @@ def _check_point(point: dict[str, Any]) -> None:
     """Refuse a point of the report that is not as `grow` makes it."""
     int(point["determinants"])
     lists = [point[name] for name in ("energies_hartree", "corrections_hartree")]
-    if not all(isinstance(one, list) and np.isfinite(np.array(one, np.float64)).all() for one in lists):
+    if not all(isinstance(column, list) and np.isfinite(np.array(column, float)).all() for column in lists):
         raise ValueError
-    if len({len(one) for one in lists}) != 1:
+    if len({len(column) for column in lists}) != 1:
         raise ValueError
 
 
@@ -200,10 +200,10 @@ class Growth:
         """All thresholds, in Hartree."""
         if self.epsilons:
             return self.epsilons
-        last, made = LAST if self.determinants is None else LEAST, [FIRST]
-        while made[-1] / 2 > last:
-            made.append(made[-1] / 2)
-        return tuple(made)
+        last, thresholds = LAST if self.determinants is None else LEAST, [FIRST]
+        while thresholds[-1] / 2 > last:
+            thresholds.append(thresholds[-1] / 2)
+        return tuple(thresholds)
 
     @property
     def least_term(self) -> float:

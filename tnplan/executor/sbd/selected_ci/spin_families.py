@@ -71,8 +71,8 @@ class SpinFamilies:
             shells, n_up = self._shells(names)
             kinds = {*zip(shells.tolist(), n_up.tolist(), strict=True)}
             alike = (names[(shells == kind[0]) & (n_up == kind[1])] for kind in sorted(kinds))
-            parts = (_placements(of, *kind) for of, kind in zip(alike, sorted(kinds), strict=True))
-            return np.concatenate([names[:0], *parts])
+            keys = (_placements(of, *kind) for of, kind in zip(alike, sorted(kinds), strict=True))
+            return np.concatenate([names[:0], *keys])
         return names
 
     def closed(self, keys: Array) -> Array:
@@ -102,7 +102,7 @@ class SpinFamilies:
     def _shells(self, names: Array) -> tuple[Array, Array]:
         """How many open shells families have, and how many of these spins are up."""
         doubly, singly = (
-            np.bitwise_count(part).sum(1, dtype=np.int64) for part in np.split(names, 2, axis=1)
+            np.bitwise_count(words).sum(1, dtype=np.int64) for words in np.split(names, 2, axis=1)
         )  # fmt: skip
         return singly, self.n_alpha - doubly
 

@@ -35,11 +35,14 @@ STALLED_STEPS = 10
 """A solve ends where residuals are within so many rounding errors of the largest energy, and the largest has
 not been halved for so many steps."""
 LEAST_VECTORS = 4
-"""Vectors that a subspace has room for, at least."""
+"""Vectors of a subspace, at least."""
 ORTHOGONALIZATIONS = 2
 """Times that a vector is made orthogonal to others: twice is enough."""
 ELEMENTS_AT_ONCE = 1 << 16
 """Elements of all vectors that are rotated together."""
+SHARE = 0.05
+"""A test for lower states ends where residual <= SHARE (energy - below): states of energies up to `below`
+have SHARE^2 of it at most."""
 
 
 class Operator(Protocol):
@@ -145,6 +148,11 @@ class Solution:
     test_multiplications: int = 0
     is_whole: bool = False
 
+    @property
+    def vectors(self) -> list[tuple[Array, int]]:
+        """The states with their parities."""
+        return list(zip(self.states, self.parities, strict=True))
+
     def __repr__(self) -> str:
         converged = "converged" if self.converged else "not converged"
         return f"Solution({len(self.energies)} states, {converged} in {self.steps} steps)"
@@ -156,7 +164,7 @@ OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 def davidson(
     operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None, *,
-    below: float = np.inf, is_enough: Callable[[float, float], bool] | None = None,
+    below: float = np.inf,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
 
@@ -166,16 +174,16 @@ def davidson(
 
     With `below`, corrections are those for this energy where that of a root is higher: then a start far up in
     the spectrum comes down rather than to a state near it. A solve also ends, unconverged, where
-    is_enough(highest energy, largest residual).
+    residual <= SHARE (energy - below), for the highest energy and the largest residual.
     """
     # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
     # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,
     # and restart with the lowest Ritz vectors and those of the step before (Murray, Racine and
     # Davidson, J. Comput. Phys. 103, 382 (1992)), which keeps nearly the convergence of an
-    # unrestarted subspace.
-    # Room for a restart's 2 n_roots lowest states, n_roots of the step before, and new corrections.
-    most = max(criteria.vectors, 4 * n_roots + 2, len(start))
-    space = Subspace(operator, start[0][0], most)
+    # unrestarted subspace. It holds a restart's 2 n_roots lowest states, n_roots of the step before,
+    # and new corrections.
+    max_vectors = max(criteria.vectors, 4 * n_roots + 2, len(start))
+    space = Subspace(operator, start[0][0], max_vectors)
     diagonal = operator.diagonal()
     for vector, parity in start:
         space.add(vector, parity)
@@ -187,16 +195,16 @@ def davidson(
     while True:
         number += 1
         # The only products with the operator: one for each vector appended.
-        made, time_s = space.multiply()
+        n_products, time_s = space.multiply()
         roots = space.roots()[:n_roots]
         energies = np.array([root.energy for root in roots])
         corrections, residuals = _residuals(space, roots, diagonal, criteria.residual, below)
         if on_step is not None:
             step = DavidsonStep(
                 number, tuple(map(float, energies)), tuple(map(float, residuals)), space.multiplications,
-                time_s / max(made, 1),
+                time_s / max(n_products, 1),
             )  # fmt: skip
-            on_step(step, lambda roots=roots: space.kept(roots))  # type: ignore[misc]
+            on_step(step, lambda roots=roots: space.continuation(roots))  # type: ignore[misc]
         # Residuals bound the distance to some eigenvalue; whether it is the lowest one is up to the
         # caller's test.
         is_small = bool((residuals <= criteria.residual).all())
@@ -208,7 +216,7 @@ def davidson(
             least, halved = float(residuals.max()), number
         rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
         last = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
-        last = last or (is_enough is not None and is_enough(float(energies[-1]), float(residuals.max())))
+        last = last or bool(residuals.max() <= SHARE * (energies[-1] - below))
         # The Gram matrix costs as much as a step; it is looked at where it decides something.
         orthogonality = space.orthogonality() if is_small or last else 0.0
         lost = orthogonality > criteria.orthogonality
@@ -219,7 +227,7 @@ def davidson(
             space.refresh(roots)
             continue
         if not done:
-            if len(space) + len(corrections) > most:
+            if len(space) + len(corrections) > max_vectors:
                 roots = space.restart(n_roots, roots)
             space.remember(roots)
             # No correction brings anything new: the subspace is exhausted (a small space), and
@@ -355,7 +363,7 @@ class Subspace:
         """The operator times a root's vector, minus its energy times the vector."""
         return self._combined(root, self._images) - root.energy * self.vector(root)
 
-    def kept(self, roots: Sequence[_Root]) -> Vectors:
+    def continuation(self, roots: Sequence[_Root]) -> Vectors:
         """The roots' vectors, and those of the step before: what a solve goes on from."""
         return [(self.vector(root), root.parity) for root in (*roots, *self._previous)]
 

@@ -154,6 +154,11 @@ class SpinPenalty:
             raise InputError("spin penalty: power", f"is {self.power!r}", "give 1 or 2")
 
 
+def spin_target(penalty: SpinPenalty) -> SpinTarget:
+    """The spin that a penalty leaves alone."""
+    return SpinTarget(penalty.spin * (penalty.spin + 1), penalty.weight, penalty.power, penalty.every_state)
+
+
 def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, options: str) -> str:
     """What a checkpoint belongs to."""
     digest = hashlib.sha256(f"{terms.identity} {options}".encode())
@@ -189,29 +194,26 @@ def solve(
     # fp64, tests in all symmetries. Energies and residuals always come from fp64.
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))
-    used = backend or HostVectors(hamiltonian)
-    used.target = None
+    vector_backend = backend or HostVectors(hamiltonian)
+    vector_backend.target = None
     if penalty is not None:
         assert isinstance(terms, Integrals)
         assert not isinstance(hamiltonian, QubitHamiltonian)
-        used.target = _spin_target(hamiltonian, terms, penalty, used)
-        check_roots(
-            n_roots, used.target.n_states(used.total(used.target.count(hamiltonian)), hamiltonian.parities),
-            "states that the spin penalty keeps",
-        )  # fmt: skip
+        vector_backend.target, n_states = _spin_target(hamiltonian, terms, penalty, vector_backend)
+        check_roots(n_roots, n_states, "states that the spin penalty keeps")
     # A checkpoint belongs to one problem: its identity has the Hamiltonian, roots and penalty in
     # it.
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, terms, f"{n_roots} {penalty}"))
 
-    def on_step(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
+    def on_step(step: DavidsonStep, continuation: Callable[[], Vectors]) -> None:
         stop = ""
         if store is not None:
-            is_due, stop = used.on_first(lambda: (store.due(), asked()))
+            is_due, stop = vector_backend.on_first(lambda: (store.due(), asked()))
             if is_due or stop:
-                _keep(used, store, kept())
-        if progress is not None and used.first:
+                _write_checkpoint(vector_backend, store, continuation())
+        if progress is not None and vector_backend.first:
             energies = tuple(energy + terms.core for energy in step.energies)
             progress(replace(step, energies=energies))
         if stop:
@@ -219,8 +221,9 @@ def solve(
 
     # The start is a small problem: more threads of BLAS would only wait for each other.
     with blas_threads(1):
-        few = used.lowest(n_roots)
-        vectors = _begin(used, hamiltonian, n_roots, start, store, resume, few)
+        few = vector_backend.lowest(n_roots)
+        read = partial(_whole_start, hamiltonian, vector_backend.parities, start, store, resume)
+        vectors = _begin(vector_backend, n_roots, few, read)
     is_kept = nullcontext() if store is None else keeping()
     with is_kept, blas_threads(_threads_of_blas(hamiltonian)):
         if len(vectors) < n_roots:
@@ -230,9 +233,9 @@ def solve(
             )  # fmt: skip
         early = 0
         if mixed_precision and isinstance(hamiltonian, ProductHamiltonian) and penalty is None:
-            vectors, early = _early(used, hamiltonian, n_roots, vectors, criteria, on_step)
-        operator = used.operator(DOUBLE)
-        begin = [(used.put(vector, DOUBLE), parity) for vector, parity in vectors]
+            vectors, early = _early(vector_backend, hamiltonian, n_roots, vectors, criteria, on_step)
+        operator = vector_backend.operator(DOUBLE)
+        begin = [(vector_backend.put(vector, DOUBLE), parity) for vector, parity in vectors]
         del vectors
         # All determinants were diagonalized: the lowest states of every symmetry are there already.
         if few.low.is_whole:
@@ -240,16 +243,16 @@ def solve(
         else:
             solution = lowest_of_every_symmetry(
                 operator, n_roots, begin, criteria, on_step,
-                used.parities, partial(_start_of_test, used, few, n_roots),
+                vector_backend.parities, partial(_start_of_test, vector_backend, few, n_roots),
             )  # fmt: skip
         if store is not None and not solution.converged:
-            _keep(used, store, list(zip(solution.states, solution.parities, strict=True)))
+            _write_checkpoint(vector_backend, store, solution.vectors)
         energies = solution.energies
         if penalty is not None:
-            energies = used.energies(list(zip(solution.states, solution.parities, strict=True)))
-        states = [used.collect(state) for state in solution.states]
+            energies = vector_backend.energies(solution.vectors)
+        states = [vector_backend.collect(state) for state in solution.states]
     return replace(
-        solution, states=states if used.first else [], energies=energies + terms.core,
+        solution, states=states if vector_backend.first else [], energies=energies + terms.core,
         early_multiplications=early,
     )  # fmt: skip
 
@@ -274,8 +277,7 @@ def _early(
     operator = backend.operator(SINGLE)
     begin = [(backend.put(vector, SINGLE), parity) for vector, parity in vectors]
     solution = davidson(operator, n_roots, begin, loose, on_step)
-    pairs = zip(solution.states, solution.parities, strict=True)
-    better = [(backend.local(backend.collect(state)), parity) for state, parity in pairs]
+    better = [(backend.local(backend.collect(state)), parity) for state, parity in solution.vectors]
     return better, solution.multiplications
 
 
@@ -287,25 +289,25 @@ def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None
         )
 
 
-def _keep(backend: VectorBackend, store: SolveCheckpoint, kept: Vectors) -> None:
+def _write_checkpoint(backend: VectorBackend, store: SolveCheckpoint, vectors: Vectors) -> None:
     """Write a checkpoint on rank 0."""
-    whole = [(backend.collect(vector), parity) for vector, parity in kept]
+    whole = [(backend.collect(vector), parity) for vector, parity in vectors]
     backend.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
 
 
 def _spin_target(
     hamiltonian: FermionHamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
-) -> SpinTarget:
-    """The spin that a penalty leaves alone; InputError where no determinant can have it."""
+) -> tuple[SpinTarget, int]:
+    """The spin that a penalty leaves alone, and how many states have it; InputError where none can."""
     check_spin(penalty, integrals)
-    wanted = penalty.spin * (penalty.spin + 1)
-    target = SpinTarget(wanted, penalty.weight, penalty.power, penalty.every_state)
-    if not target.n_states(backend.total(target.count(hamiltonian)), hamiltonian.parities):
+    target = spin_target(penalty)
+    n_states = target.n_states(backend.total(target.count(hamiltonian)), hamiltonian.parities)
+    if not n_states:
         raise InputError(
             "--spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
             "give strings that differ more, or another spin",
         )  # fmt: skip
-    return target
+    return target, n_states
 
 
 def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
@@ -334,30 +336,31 @@ def _start_of_test(backend: VectorBackend, few: LowStates, n_roots: int, parity:
     return backend.put(rows, DOUBLE)
 
 
+def _whole_start(
+    hamiltonian: Hamiltonian, parities: tuple[int, ...], start: Sequence[Array],
+    store: SolveCheckpoint | None, resume: bool,
+) -> list[tuple[Array, int]]:  # fmt: skip
+    """The whole vectors of a checkpoint, or those of the states `start`."""
+    dtype = "complex128" if hamiltonian.is_complex else DOUBLE
+    stored = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
+    if store is not None and not all(_is_state(hamiltonian, parities, *entry) for entry in stored):
+        raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
+    return stored or _of_parities(hamiltonian, start, parities)
+
+
 def _begin(
-    backend: VectorBackend, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
-    store: SolveCheckpoint | None, resume: bool, few: LowStates,
-) -> Vectors:  # fmt: skip
-    """This rank's rows of the vectors to go on from: a checkpoint's, those given, or the lowest states."""
+    backend: VectorBackend, n_roots: int, few: LowStates, read: Callable[[], list[tuple[Array, int]]]
+) -> Vectors:
+    """This rank's rows of the vectors to go on from: those that `read` gives rank 0, or the lowest states."""
+    # Only rank 0's whole states are large; the others learn how many there are, and their parities.
+    whole_vectors: list[tuple[Array, int]] = []
 
-    parities_kept = backend.parities
+    def parities_read() -> list[int]:
+        whole_vectors.extend(read())
+        return [parity for _, parity in whole_vectors]
 
-    def given() -> list[tuple[Array, int]]:
-        dtype = "complex128" if hamiltonian.is_complex else DOUBLE
-        stored = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
-        if store is not None and not all(_is_state(hamiltonian, parities_kept, *entry) for entry in stored):
-            raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
-        return stored or _parts(hamiltonian, start, parities_kept)
-
-    # Only rank 0's whole states are large; the others hear how many there are, and their parities.
-    given_states: list[tuple[Array, int]] = []
-
-    def counted() -> list[int]:
-        given_states.extend(given())
-        return [parity for _, parity in given_states]
-
-    parities = backend.on_first(counted)
-    wholes = [vector for vector, _ in given_states] if backend.first else [None] * len(parities)
+    parities = backend.on_first(parities_read)
+    wholes = [vector for vector, _ in whole_vectors] if backend.first else [None] * len(parities)
     local = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
     if len(local) >= n_roots and not few.low.is_whole:
         return local
@@ -376,11 +379,11 @@ def _is_state(hamiltonian: Hamiltonian, parities: tuple[int, ...], vector: Array
     return abs(float(np.linalg.norm(hamiltonian.project(vector, parity))) - 1) < LENGTH_ERROR
 
 
-def _parts(
+def _of_parities(
     hamiltonian: Hamiltonian, start: Sequence[Array], parities: tuple[int, ...]
 ) -> list[tuple[Array, int]]:
-    """Given whole states, split by parity, and of each part what those before leave, normalized."""
-    parts: list[tuple[Array, int]] = []
+    """Whole states split by parity, each projection orthogonal to those before it and normalized."""
+    vectors: list[tuple[Array, int]] = []
     for state in start:
         if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
             raise InputError(
@@ -389,11 +392,11 @@ def _parts(
             )  # fmt: skip
         scaled = state / np.abs(state).max()
         for parity in parities:
-            part = hamiltonian.project(scaled / np.linalg.norm(scaled), parity)
-            for other, kind in parts:
+            vector = hamiltonian.project(scaled / np.linalg.norm(scaled), parity)
+            for other, kind in vectors:
                 if kind == parity:
-                    part = part - np.vdot(other, part) * other
-            size = np.linalg.norm(part)
+                    vector = vector - np.vdot(other, vector) * other
+            size = np.linalg.norm(vector)
             if size > PRESENT:
-                parts.append((part / size, parity))
-    return parts
+                vectors.append((vector / size, parity))
+    return vectors

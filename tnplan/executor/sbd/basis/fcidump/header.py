@@ -94,14 +94,14 @@ def read_header(place: str, lines: Sequence[str]) -> FcidumpHeader:
     for name in sorted(fields, key=[*COUNTS, *sorted(KNOWN), *fields].index):
         _check(f"{place}: {name}", name, fields[name])
     norb, nelec, ms2 = (_count(place, fields, name) for name in COUNTS)
-    says = {name for name in fields if set(_values(fields[name])) - set(NOTHING)}
+    set_names = {name for name in fields if set(_values(fields[name])) - set(NOTHING)}
     complex_ = [
         name for name, real in COMPLEX_ORBITALS.items() if set(_values(fields.get(name, ""))) - set(real)
     ]
     return FcidumpHeader(
         norb, nelec, ms2, first + len(head),
         complex_keyword=next(iter(complex_), ""),
-        spins=next((name for name in SWITCHES if name in says), ""), labels=_labels(place, fields, norb),
+        spins=next((name for name in SWITCHES if name in set_names), ""), labels=_labels(place, fields, norb),
     )  # fmt: skip
 
 
@@ -161,13 +161,13 @@ def _plain(value: str) -> str:
 
 def _integers(text: str) -> tuple[int, ...]:
     """The integers of a keyword, each as often as it is repeated; none where some value is no integer."""
-    found: list[int] = []
+    integers: list[int] = []
     for value in filter(None, re.split(r"[,\s]+", text)):
         if re.fullmatch(r"(\d{1,4}\*)?[+-]?\d{1,9}", value) is None:
             return ()
         count, _, number = value.rpartition("*")
-        found += [int(number)] * int(count or 1)
-    return tuple(found)
+        integers += [int(number)] * int(count or 1)
+    return tuple(integers)
 
 
 def _labels(place: str, fields: dict[str, str], n_orbitals: int) -> OrbitalLabels:
