@@ -147,7 +147,7 @@ def match_pairs(singles: Singles) -> Matching:
     start = np.append(np.searchsorted(keys, bounds), len(keys))
     active = np.full(len(singles.rank), -1, np.int32)
     active[present] = np.arange(len(present))
-    # Every excitation has its reverse in the set. Where pairs are numbered in order, both get one place.
+    # Every excitation has its reverse in the set. Where pairs are numbered in order, both get one number.
     down = np.flatnonzero(singles.create < singles.destroy)
     width = int(singles.create.max(initial=0)) + 1
     raising = np.zeros(width * width, np.int64)

@@ -66,7 +66,7 @@ def state_irrep(x: Array, irreps: tuple[Array, ...]) -> int | None:
 
 
 def wanted_irrep(integrals: Integrals, requested: int | None) -> int | None:
-    """The representation that states are to have: the one asked for, or the header's; None for any.
+    """The representation that states are to have: the requested one, or the header's; None for any.
 
     ISYM is 1 in files of programs that do not use it, so that 1 alone asks for nothing. 0 asks for any.
     """

@@ -137,7 +137,7 @@ def natural_orbitals(densities: Sequence[Any], integrals: Integrals) -> NaturalO
 
 
 def _natural(density: Array, labels: OrbitalLabels) -> tuple[Array, Array]:
-    """Occupations and orbitals; the place of an orbital keeps its label."""
+    """Occupations and orbitals; the number of an orbital keeps its label."""
     n = len(density)
     keys = list(zip(labels.irreps or (1,) * n, labels.momenta or (0,) * n, strict=True))
     occupations, matrix = np.zeros(n), np.zeros_like(density)

@@ -1,4 +1,4 @@
-"""The space of a solve from what is given for it: products of half-strings, or a list of determinants.
+"""The space of a solve from strings or files: products of half-strings, or a list of determinants.
 
 Knows files and integers of strings; nothing of solvers.
 """

@@ -166,7 +166,7 @@ def union(first: StringSet, second: StringSet) -> StringSet:
 
 
 def _merged(bits: Array, weights: Array) -> StringSet:
-    """Every string once, by falling weight; those of equal weight in order of their first place."""
+    """Every string once, by falling weight; those of equal weight in order of their first row."""
     words = from_occupied(bits).words
     _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
     sums = np.bincount(inverse.ravel(), weights)

@@ -1,9 +1,9 @@
-"""Rows of H among a list of determinants in the form that a GPU takes: nothing is kept but cells.
+"""Rows of H among a list of determinants in the form that a GPU takes: nothing is stored but cells.
 
 Work of a product of N determinants, of k couplings by both spins and groups of g members: 2 N g comparisons
 of strings, of about 8 integer operations, and N k elements of about 8 operations. Bytes: 8 N k of entries and
 16 N k of the state and of integrals, nearly all from caches; 16 s N of cells and entries once, for s links of
-a string. Elements kept as a sparse matrix would take 12 N k bytes.
+a string. Elements stored as a sparse matrix would take 12 N k bytes.
 
 Knows the tables of a `ListHamiltonian`; where arrays lie and what works on them is up to `ListSteps`.
 """
@@ -55,12 +55,12 @@ class LinkedRows(NamedTuple):
 
 
 class PutOnce:
-    """Copies of arrays where steps work, one of each array however often it is asked for."""
+    """Copies of arrays where steps work, one of each array however often it is put."""
 
     def __init__(self, put: Callable[[Host], Array]) -> None:
         self._put = put
         self._known: dict[int, tuple[Host, Array]] = {}
-        """By the array's id, which no other array gets while this one is kept."""
+        """By the array's id, which no other array gets while this one is referenced."""
 
     def __call__(self, table: Host) -> Array:
         """The copy of an array."""
@@ -107,7 +107,7 @@ class BatchedList:
     def __init__(self, hamiltonian: ListHamiltonian, steps: ListSteps) -> None:
         """Puts the tables where the steps work. ValueError for complex integrals."""
         if hamiltonian.integrals.is_complex:
-            raise ValueError("rows of complex integrals are made on CPUs alone")
+            raise ValueError("rows of complex integrals are computed on CPUs alone")
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
         self.shape, self.rows, self.parities = h.shape, h.rows, h.parities
         self.block, self.empty, self.get = h.block, steps.empty, steps.get

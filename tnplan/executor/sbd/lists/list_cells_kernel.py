@@ -53,7 +53,7 @@ def fill_cells(
     `beta_of[k]` is the beta string of member k. Rows 0 to 2 of `scratch` hold, by beta string, how many
     entries its cell has (zero between groups), where the next one goes, and which strings have a cell.
     """
-    # Invariant: counts is zero everywhere at the start of each group, and is made so again at its
+    # Invariant: counts is zero everywhere at the start of each group, and is set to it again at its
     # end.
     counts, ends, present = scratch[0], scratch[1], scratch[2]
     for group in range(first, last):

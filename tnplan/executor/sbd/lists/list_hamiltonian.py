@@ -99,7 +99,7 @@ class ListHamiltonian(ListedRows):
         from tnplan.executor.sbd.lists import list_kernel
 
         # The same-spin part of a single excitation depends on the strings alone, and many
-        # determinants share it: it is made once for each link, in O(links) memory.
+        # determinants share it: it is computed once for each link, in O(links) memory.
         def with_elements(groups: StringGroups, links: GroupLinks, spin: SpinTerms) -> SpinTerms:
             tables = groups.own, links, spin.one, spin.two, np.empty(len(links.other))
             over_rows(
@@ -116,19 +116,19 @@ class ListHamiltonian(ListedRows):
 
     @cached_property
     def cells(self) -> ListCells:
-        """Where the local rows' excitations of both spins are, made when they are first needed."""
+        """Where the local rows' excitations of both spins are, computed when they are first needed."""
         return list_cells(self.tables, self.rows, self.threads)
 
     @property
     def size_bytes(self) -> int:
-        """The memory of all tables, and of the elements that are kept."""
+        """The memory of all tables, and of the stored elements."""
         return self.tables.size_bytes + self.cells.size_bytes + self.elements_bytes
 
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.lists import list_kernel
 
-        parts = (self.tables, self.cells, *self.terms_of_parts[0])
-        self._over_rows(list_kernel.count_rows, *parts, counts, NO_VALUES, NO_COLUMNS)
+        tables = (self.tables, self.cells, *self.terms_of_parts[0])
+        self._over_rows(list_kernel.count_rows, *tables, counts, NO_VALUES, NO_COLUMNS)
 
     def _fill(self, start: Array, column: Array) -> Array:
         from tnplan.executor.sbd.lists import list_kernel
@@ -170,7 +170,7 @@ class ListHamiltonian(ListedRows):
         add_by_parts(add, x, y)
 
     def _add_again(self, x: Array, y: Array) -> None:
-        """The same with elements made again: (A + i B) (u + i v) = A u - B v + i (A v + B u)."""
+        """The same with elements computed in the product: (A + i B) (u + i v) = A u - B v + i (A v + B u)."""
         from tnplan.executor.sbd.lists import list_kernel
 
         def add(number: int, real: Array, increment: Array) -> None:

@@ -64,7 +64,7 @@ class SpinTerms(NamedTuple):
 
     One-electron ones [p, q], two-electron ones [pair, pair] within the spin, and those with the other spin,
     to whose electrons the second pair belongs. All are real. `singles` are the elements between the spin's
-    strings that are linked, by link; empty where they are not made.
+    strings that are linked, by link; empty where they are not computed.
     """
 
     one: Array
@@ -128,7 +128,7 @@ def row_work(tables: ListTables) -> Array:
 
 
 def _ranks(strings: StringSet) -> Array:
-    """The place of each string in rising order."""
+    """The number of each string in rising order."""
     ranks = np.empty(len(strings), np.int32)
     ranks[np.lexsort(strings.words.T)] = np.arange(len(strings), dtype=np.int32)
     return ranks
@@ -196,7 +196,7 @@ def list_cells(tables: ListTables, rows: tuple[int, int], threads: int) -> ListC
     from tnplan.executor.sbd.lists import list_cells_kernel
 
     # Entries of an alpha string are the determinants of all linked strings: their number is known
-    # before, so each group has a place of its own and threads need no order.
+    # before, so each group has a range of its own and threads need no order.
     n_entries, n_cells = _counts(tables, rows)
     base = np.concatenate([[0], np.cumsum(n_entries)])
     start = np.concatenate([[0], np.cumsum(n_cells)])

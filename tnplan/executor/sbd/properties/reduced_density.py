@@ -21,7 +21,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, unpacked
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, Spin
 
 OVERLAP_BYTES = 1 << 28
-"""Overlaps of strings' rows are made in blocks of rows of at most this."""
+"""Overlaps of strings' rows are computed in blocks of rows of at most this."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def densities_of_parts(between: Callable[[Array, Array], Densities], x: Array) -
     real, imaginary, uv, vu = (between(*pair) for pair in ((u, u), (v, v), (u, v), (v, u)))
     matrices = []
     for name in (field.name for field in fields(Densities)):
-        parts = [getattr(part, name) for part in (real, imaginary, uv, vu)]
-        matrices.append(parts[0] + parts[1] + 1j * (parts[2] - parts[3]))
+        components = [getattr(densities, name) for densities in (real, imaginary, uv, vu)]
+        matrices.append(components[0] + components[1] + 1j * (components[2] - components[3]))
     return Densities(*matrices)
 
 

@@ -1,8 +1,8 @@
 """A qubit Hamiltonian in a list of bit strings, on a CPU: the rows of one rank.
 
-Work of a product of N strings with elements made for it: N lookups of each group of words, and where a string
-is found about 4 operations a word of the group. Bytes: those of the strings, of the words and of the sieve,
-nearly all from caches, and what is found of the table and the state. Elements that are kept take 12 bytes
+Work of a product of N strings with elements computed for it: N lookups of each group of words, and where the
+string is in the list about 4 operations a word of the group. Bytes: those of the strings, of the words and of
+the sieve, nearly all from caches, and what is read of the table and the state. Stored elements take 12 bytes
 each, 20 where they are complex.
 
 Knows strings, words and arrays; nothing of solvers.
@@ -28,9 +28,9 @@ from tnplan.executor.sbd.sigma.row_partition import partition_rows
 
 
 SLOTS_A_STRING = 2
-"""Places of the hash table for a string, at least."""
+"""Slots of the hash table for a string, at least."""
 SIEVE = 8
-"""Bits of the sieve for a place of the table."""
+"""Bits of the sieve for a slot of the table."""
 
 
 class StringTable(NamedTuple):
@@ -94,7 +94,7 @@ class QubitHamiltonian(ListedRows):
         self.store(memory_bytes)
 
     def among(self, chosen: Array) -> QubitHamiltonian:
-        """The same among the strings of these numbers, which rise; its elements are kept."""
+        """The same among the strings of these numbers, which rise; its elements are stored."""
         return QubitHamiltonian(self.terms, self.strings.words[chosen], threads=self.threads)
 
     def expectation(self, terms: PauliTerms, x: Array) -> float:
@@ -106,7 +106,7 @@ class QubitHamiltonian(ListedRows):
 
     @property
     def size_bytes(self) -> int:
-        """The memory of words and strings, and of the elements that are kept."""
+        """The memory of words and strings, and of the stored elements."""
         return self.strings.size_bytes + self.terms.size_bytes + self.elements_bytes
 
     def _count(self, counts: Array) -> None:

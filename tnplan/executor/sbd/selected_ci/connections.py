@@ -92,7 +92,7 @@ def select(
     """
     from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
-    # A determinant a is selected if any |H_ai c_i| is above epsilon: no sum over i is made, which
+    # A determinant a is selected if any |H_ai c_i| is above epsilon: no sum over i is taken, which
     # is what makes the search cheap (heat-bath configuration interaction).
     members = member_keys(basis)
     known = known_table(members, tables)

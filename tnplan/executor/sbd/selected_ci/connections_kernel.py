@@ -45,7 +45,7 @@ def empty_source(n_orbitals: int, n_key_words: int) -> SourceDeterminant:
 # Heat-bath selection (Holmes, Tubman and Umrigar, J. Chem. Theory Comput. 12, 3674 (2016)): from
 # each member i of a list, visit the determinants a with |H_ai c_i| > epsilon, and no others. Double
 # excitations are sorted by |H| beforehand, so that a visit ends at the first one below. Single
-# excitations have elements that depend on all electrons; they are few, and each is made.
+# excitations have elements that depend on all electrons; they are few, and each is visited.
 # Keys: the words of the alpha string, then those of the beta string.
 @jit
 def hash_of(key: Any, words: Any) -> Any:
@@ -104,7 +104,7 @@ def turn(key: Any, first: int, p: int) -> None:
 @inline
 def move_sign(source: Any, spin: int, create: int, destroy: int) -> Any:
     """The sign of moving an electron of a spin past those between the two orbitals: +1 or -1."""
-    # As in `string_kernel`, from counts of electrons that `set_source` has made once for all
+    # As in `string_kernel`, from counts of electrons that `set_source` has written once for all
     # excitations.
     low, high = min(create, destroy), max(create, destroy)
     return 1 - 2 * ((source.below[spin, high] - source.below[spin, low + 1]) & 1)
@@ -188,7 +188,7 @@ def add_singles(
         for j in range(source.counts[1 - spin]):
             element += excitations.other[p, q, source.orbitals[1 - spin, j]]
         if abs(element) > limit:
-            # The key is changed in place and changed back: no copy is made of it.
+            # The key is changed in place and changed back: it is not copied.
             turn(key, first, q)
             turn(key, first, p)
             term = element * (weight * move_sign(source, spin, p, q))

@@ -1,7 +1,7 @@
 """Selected configuration interaction: select and diagonalize until the list is stable at every threshold.
 
 Heat-bath configuration interaction (Holmes, Tubman and Umrigar, J. Chem. Theory Comput. 12, 3674 (2016)),
-with a second-order correction of every list, and the extrapolation to none. Puts the parts together; reads
+with a second-order correction of every list, and the extrapolation to none. Reads
 and writes no file but the checkpoint.
 """
 
@@ -50,7 +50,7 @@ from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, solve, sp
 
 
 BROKEN = 2
-"""Spin-broken starts that are kept besides the best, since they gain most from correlation."""
+"""Spin-broken starts that go on besides the best, since they gain most from correlation."""
 LOWEST_CORRECTION = -0.1
 """Hartree. A larger correction is of determinants near the state's own energy, and has no meaning."""
 SAME = 1e-7
@@ -209,7 +209,7 @@ MADE_BYTES = 600
 STARTS = 50
 """Starts that are tried at most; fewer where the memory does not hold their lists."""
 ROUNDS = (100, 16), (500, 3), (2000, 3)
-"""Determinants to which starts grow, and how many of the best are kept then."""
+"""Determinants to which starts grow, and how many of the best go on then."""
 TRIAL_TERM = 1e-5
 """Terms up to this, in Hartree, are left out of the corrections of starts."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
@@ -291,7 +291,7 @@ class GrowingList:
         state: GrowthState | None = self._ranks.broadcast_object(agree(self._ranks, opened), 0)
         if state is None:
             state = self._begun()
-        while state.place < len(self._series):
+        while state.n_done < len(self._series):
             self._keep(state, checkpoint)
             self._advance(state)
         self._keep(state, checkpoint)
@@ -302,7 +302,7 @@ class GrowingList:
         return Grown(*self._solved, self._report(state))
 
     def _begun(self) -> GrowthState:
-        """The list given, or what has grown a little from the start that leads to the least energy."""
+        """The start's list, or what has grown a little from the start that leads to the least energy."""
         problem, n = self._problem, self._problem.integrals.n_orbitals
         if problem.start is not None:
             begun = GrowthState(from_keys(self._families.closed(member_keys(problem.start)), n))
@@ -350,11 +350,11 @@ class GrowingList:
         if not begun:
             self._solve(state, state.basis)
         before = len(state.basis)
-        while state.place < len(self._series) and not state.ended and len(state.basis) < size:
-            epsilon = self._series[state.place]
+        while state.n_done < len(self._series) and not state.ended and len(state.basis) < size:
+            epsilon = self._series[state.n_done]
             candidates = self._select(state, epsilon, True)
             if candidates is None or len(candidates) <= growth.stable * len(state.basis):
-                state.place += 1
+                state.n_done += 1
             else:
                 state.ended = self._extend(state, candidates, lambda basis: self._solve(state, basis))
         if begun and len(state.basis) == before:
@@ -389,7 +389,7 @@ class GrowingList:
 
     def _advance(self, state: GrowthState) -> None:
         """Select and solve once, or end a threshold."""
-        epsilon = self._series[state.place]
+        epsilon = self._series[state.n_done]
         candidates = self._select(state, epsilon, bool(state.iterations))
         # At each threshold: select, solve, repeat while the list grows by more than `stable`; then
         # the second order.
@@ -401,7 +401,7 @@ class GrowingList:
                 return
         self._cut(state, epsilon)
         self._correct(state, epsilon)
-        state.place = len(self._series) if state.ended else state.place + 1
+        state.n_done = len(self._series) if state.ended else state.n_done + 1
 
     def _keep(self, state: GrowthState, checkpoint: GrowthCheckpoint | None) -> None:
         """Write the checkpoint on rank 0; StoppedRunError where a signal asks to stop."""
@@ -417,7 +417,7 @@ class GrowingList:
         try:
             candidates = select(state.basis, state.weights, epsilon, self._tables, self._workers)
         except InputError as error:
-            if error.place != MEMORY or not may_end:
+            if error.n_done != MEMORY or not may_end:
                 raise
             return None
         if self._irrep is None:
@@ -439,14 +439,14 @@ class GrowingList:
             keys = self._families.closed(candidates.keys[chosen])
             solve_in(with_keys(state.basis, keys))
         except InputError as error:
-            if error.place != MEMORY:
+            if error.n_done != MEMORY:
                 raise
             return MEMORY
         return "" if is_all else limit
 
     def _cut(self, state: GrowthState, epsilon: float) -> None:
-        """At the end, keep the determinants of largest coefficients, as many as are asked for."""
-        max_determinants, is_last = self._problem.growth.determinants, state.place + 1 == len(self._series)
+        """At the end, keep the determinants of largest coefficients, as many as `Growth.determinants`."""
+        max_determinants, is_last = self._problem.growth.determinants, state.n_done + 1 == len(self._series)
         if max_determinants is None or len(state.basis) <= max_determinants or not (state.ended or is_last):
             return
         keys = member_keys(state.basis)
@@ -550,7 +550,7 @@ class GrowingList:
 
     def _tell(self, state: GrowthState, text: str) -> None:
         detail = state.iterations[-1] if state.iterations else {}
-        self._say(state.place + 1, len(self._series), text, detail)
+        self._say(state.n_done + 1, len(self._series), text, detail)
 
     def _report(self, state: GrowthState) -> dict[str, Any]:
         """What the report of a solve says of its list."""

@@ -176,12 +176,12 @@ class DeterminantSearch:
         return filled
 
     def _labels(self, filled: Array) -> Array:
-        """The representation of each determinant, from 0; 0 where none is asked for."""
+        """The representation of each determinant, from 0; 0 where any will do."""
         return np.asarray(np.bitwise_xor.reduce(np.where(filled, self._orbital_labels, 0), axis=(1, 2)))
 
     @property
     def _orbital_labels(self) -> Array:
-        """The representation of each orbital, from 0; 0 where none is asked for."""
+        """The representation of each orbital, from 0; 0 where any will do."""
         n, irreps = self.integrals.n_orbitals, self.integrals.labels.irreps
         return np.zeros(n, np.int64) if self.irrep is None else np.array(irreps, np.int64) - 1
 
@@ -200,7 +200,7 @@ class DeterminantSearch:
         return np.asarray(energies + self._counted(self._labels(filled), (alpha != beta).sum(1)))
 
     def _moved(self, filled: Array) -> Array:
-        """The determinants of least score that one move makes of any of those given."""
+        """The determinants of least score that one move makes of any of these."""
         n, best, best_scores = filled.shape[2], filled[:0], np.empty(0)
         rows = max(1, int(min(AT_ONCE, self.memory_bytes / MOVE_BYTES) // (3 * n * n)))
         for first in range(0, len(filled), rows):
@@ -256,7 +256,7 @@ class DeterminantSearch:
 MOST = 1000
 """Determinants that are diagonalized at most, with all that their spins' families have."""
 MATRIX_BYTES = 64
-"""What an element of the diagonalized matrix takes, with all that is made of it."""
+"""What an element of the diagonalized matrix takes, with its copies."""
 SHARE = 0.1
 """A start holds the determinants whose coefficients are at least this share of the largest."""
 LINKED = 1e-10

@@ -59,8 +59,8 @@ class BatchSteps(Protocol):
         """y[row, j] += the sum over excitations of the row and of beta string j of +-(pair | a) x[other, j'].
 
         For shift >= 0 with number_weights[row] and x[row + shift] too, as if by an excitation before the
-        others, unless `half`: then only with excitations whose pair, by its place rank[pair] among the active
-        ones, stands before a, and one half of those by a itself.
+        others, unless `half`: then only with excitations whose pair, by its number rank[pair] among active
+        pairs, stands before a, and one half of those by a itself.
         """
 
     def add_number_operators(

@@ -45,7 +45,7 @@ SIGN = 1 << 12
 NONE = 0xFFFFFFFF
 """A slot without an element."""
 DEEP, MOST = 8, 64
-"""Excitations of a row that are multiplied at once, and whose coefficients are kept at once."""
+"""Excitations of a row that are multiplied at once, and whose coefficients are stored at once."""
 
 
 class PairTiles(NamedTuple):

@@ -1,7 +1,7 @@
 """Davidson's method for the lowest states of a Hermitian operator that is only applied, never stored.
 
 Knows vectors and a small projected matrix; not what the operator means. Vectors are arrays of any shape that
-NumPy's functions take, or the part of such an array that one of several ranks holds; then every rank does the
+NumPy's functions take, or the rows of such an array that one of several ranks has; then every rank does the
 same, with sums over all of them. Each vector has a parity; the operator does not mix parities, and no sum
 here does.
 """
@@ -25,7 +25,7 @@ Small = NDArray[Any]
 EPSILON = float(np.finfo(np.float64).eps)
 """The rounding error of fp64."""
 DAMPING = 0.02
-"""Denominators of the preconditioner are kept this far from zero."""
+"""Denominators of the preconditioner are at least this far from zero."""
 DEPENDENT = 1e-4
 """A vector of the step before is dropped that keeps less than this of its norm outside the lowest states."""
 VANISHED = 1e-12
@@ -254,7 +254,7 @@ class _Root:
 class Subspace:
     """Orthonormal vectors, their images under the operator, and the projected matrix.
 
-    Vectors are rows of a matrix made once, each with all elements of an array of the operator's shape.
+    Vectors are rows of a matrix allocated once, each with all elements of an array of the operator's shape.
     """
 
     def __init__(self, operator: Operator, like: Array, most: int) -> None:
@@ -317,7 +317,7 @@ class Subspace:
         The seconds hold the products with all vectors, which wait for a device that is still at work.
         """
         begin = perf_counter()
-        # Only the new columns of the projected matrix are made; Hermitian symmetry gives the rows.
+        # Only the new columns of the projected matrix are computed; Hermitian symmetry gives the rows.
         first, size = self._n_images, len(self)
         for number in range(first, size):
             vector = self._vectors[number].reshape(self._operator.shape)

@@ -28,7 +28,7 @@ DETERMINANTS = 300
 WHOLE = 1000
 """Spaces of up to so many determinants are diagonalized exactly as a whole."""
 OTHERS = 8
-"""So many more states of each parity are kept for tests."""
+"""So many more states of each parity are there for tests."""
 NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
 WIDTH = 0.1
@@ -73,7 +73,7 @@ class SparseState:
 class LowStates:
     """The lowest states among the determinants of least energy, by rising energy.
 
-    There are up to `OTHERS` more of each parity than were asked for. Where `low` is the whole space, they are
+    There are up to `OTHERS` more of each parity than the roots. Where `low` is the whole space, they are
     its states.
     """
 
@@ -179,8 +179,8 @@ def random_rows(
     least, width = float(low.energies.min()), prod(hamiltonian.shape[1:])
     broad = WIDTH * (low.total / low.n_allowed - least)
     kinds = 2 if hamiltonian.is_complex else 1
-    parts = [_uniform(first * width, last * width, kinds * seed + kind) for kind in range(kinds)]
-    values = (parts[0] if kinds == 1 else parts[0] + 1j * parts[1]).reshape(diagonal.shape)
+    components = [_uniform(first * width, last * width, kinds * seed + kind) for kind in range(kinds)]
+    values = (components[0] if kinds == 1 else components[0] + 1j * components[1]).reshape(diagonal.shape)
     if broad > 0:
         values /= (np.maximum(diagonal - least, 0.0) / broad + 1.0) ** 2
     if hamiltonian.sector is not None:
@@ -302,4 +302,4 @@ def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:
 
 
 class _OtherSpaceError(InputError):
-    """States of another space than the one asked for."""
+    """States of another space than that of the solve."""

@@ -1,6 +1,6 @@
-"""The memory of a solve, in bytes, from counts that are known before anything large is made.
+"""The memory of a solve, in bytes, from counts that are known before anything large is allocated.
 
-Knows what the parts of a solve hold; makes nothing.
+Knows what a solve allocates; allocates nothing.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def set_up_qubits(
 ) -> SolveSetup[QubitHamiltonian]:
     """The same for a qubit Hamiltonian in a list of strings, on CPUs and GPUs; collective.
 
-    Elements are kept where they fit in half of the memory.
+    Elements are stored where they fit in half of the memory.
     """
     gpu, request = chosen.free_bytes is not None, _within_memory(request, chosen, world)
     elements_bytes = request.memory_bytes / 2
@@ -165,7 +165,7 @@ def _set_up_list(
     integrals: Integrals, basis: DeterminantList, chosen: ChosenDevice, world: Communicator,
     request: SolveRequest,
 ) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
-    """The same for a list of determinants: on CPUs elements are kept where they fit in half of the memory."""
+    """The same for a list of determinants: CPUs store elements where these fit in half of the memory."""
     gpu = chosen.free_bytes is not None
     listed = ListHamiltonian(
         integrals, basis, threads=request.threads, memory_bytes=0 if gpu else request.memory_bytes / 2,
@@ -185,7 +185,7 @@ def _fitted(
     listed: Listed, on_gpu: Callable[[], HamiltonianRows], request: SolveRequest, chosen: ChosenDevice,
     world: Communicator,
 ) -> SolveSetup[Listed]:  # fmt: skip
-    """A list fitted in this rank's memory: the host's, or that of the GPU, where rows are made of it."""
+    """A list fitted in this rank's memory: the host's, or that of the GPU, which has its rows then."""
     gpu = chosen.free_bytes is not None
     peak_bytes = _meter(gpu)
     rows: Any = on_gpu() if gpu else listed

@@ -1,6 +1,6 @@
 """A whole solve: a Hamiltonian over a basis, its lowest states, their energies and what is measured in them.
 
-Puts the parts together; reads and writes no file but the checkpoint.
+Reads and writes no file but the checkpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tnplan.executor.sbd.solver.lower_states import lowest_of_every_symmetry
 from tnplan.executor.sbd.solver.vector_backend import Array as Vector
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
 
-# The vectors from which a solve goes on. Knows arrays and the identity of a job; not how vectors are made.
+# The vectors from which a solve goes on. Knows arrays and the identity of a job; not what vectors mean.
 #
 # Changelog of `tnplan.sbd.checkpoint`:
 # 1 (2026-11-21): first version.
@@ -60,7 +60,7 @@ class SolveCheckpoint(CheckpointFile):
     def open(self, resume: bool, shape: tuple[int, ...], dtype: str = "float64") -> list[tuple[Array, int]]:
         """The vectors to go on from; none where no checkpoint stands. Refuses one of another solve."""
 
-        def made(_: dict[str, Any], arrays: dict[str, Array]) -> list[tuple[Array, int]]:
+        def vectors_in(_: dict[str, Any], arrays: dict[str, Array]) -> list[tuple[Array, int]]:
             vectors, parities = arrays["vectors"], arrays["parities"]
             if vectors.shape[1:] != shape or vectors.dtype != dtype or not len(vectors):
                 raise ValueError
@@ -68,14 +68,14 @@ class SolveCheckpoint(CheckpointFile):
                 raise ValueError
             return [(vector, int(parity)) for vector, parity in zip(vectors, parities, strict=True)]
 
-        return self.restored(resume, made) or []
+        return self.restored(resume, vectors_in) or []
 
     def due(self) -> bool:
         """Whether it is time to write."""
         return perf_counter() - self._last >= INTERVAL * self._cost_s
 
     def write(self, vectors: Sequence[tuple[Array, int]]) -> None:
-        """Replace the file. Vectors of an early iteration in fp32 are kept as others are."""
+        """Replace the file. Vectors of an early iteration in fp32 are written in fp64."""
         begin = perf_counter()
         states = np.array([vector for vector, _ in vectors])
         states = states.astype(np.result_type(states, np.float64), copy=False)
@@ -97,7 +97,7 @@ SINGLE_ERRORS = 100
 SINGLE_ORTHOGONALITY = 1e-3
 """How far the Gram matrix of the subspace may be from 1 in fp32 (Frobenius norm)."""
 PRESENT = 1e-3
-"""Of a given state, what is new in a part of a parity counts from this share of its norm on."""
+"""The projection of a start on a parity counts from this share of its norm on."""
 LARGEST_WEIGHT = 1000
 """Of a spin penalty, in Hartree."""
 SPIN_ERROR = 1e-6
@@ -163,15 +163,15 @@ def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, o
     """What a checkpoint belongs to."""
     digest = hashlib.sha256(f"{terms.identity} {options}".encode())
     if isinstance(hamiltonian, ProductHamiltonian):
-        parts = [hamiltonian.alpha.strings.words, hamiltonian.beta.strings.words]
-        parts += [np.asarray(part) for part in hamiltonian.irrep or ()]
+        arrays = [hamiltonian.alpha.strings.words, hamiltonian.beta.strings.words]
+        arrays += [np.asarray(array) for array in hamiltonian.irrep or ()]
     elif isinstance(hamiltonian, QubitHamiltonian):
-        parts = [hamiltonian.strings.words]
+        arrays = [hamiltonian.strings.words]
     else:
         basis = hamiltonian.basis
-        parts = [basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta]
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).tobytes())
+        arrays = [basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta]
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
@@ -183,7 +183,7 @@ def solve(
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, energies with the core's: in Hartree, or as the words' coefficients are.
 
-    `terms` are what the Hamiltonian is made of. Energies are those of H also with a penalty; residuals are
+    `terms` are those of the Hamiltonian. Energies are those of H also with a penalty; residuals are
     those of the operator that was diagonalized. `start` are states of the Hamiltonian's shape. With
     `mixed_precision`, early iterations over a product of strings are in fp32; the last ones, and their
     residuals, are in fp64. With `checkpoint` the solve can be killed and resumed. `backend` says where

@@ -86,7 +86,7 @@ class _StartVectors:
         return present if self.target is None else self.target.parities(present)
 
     def _from_all(self, value: Result) -> list[Result]:
-        """The parts of all ranks."""
+        """The values of all ranks."""
         raise NotImplementedError
 
     def total(self, values: Host) -> Host:

@@ -49,7 +49,7 @@ class IntegralLines:
         )
 
     def and_those_of(self, other: IntegralLines) -> IntegralLines:
-        """These lines and those of another part of the same file."""
+        """These lines and those of another block of the same file."""
         return replace(
             self,
             values=np.concatenate([self.values, other.values]),
