@@ -154,7 +154,7 @@ def propagate(
     """
     # Heisenberg picture: O -> U^dagger O U, step by step from the last; a rotation splits each term
     # that anticommutes with it in two, a Clifford maps term to term.
-    limits, use = truncation or Truncation(), resources or Resources()
+    limits, allowed = truncation or Truncation(), resources or Resources()
     if keep not in KEEP:
         raise InputError("keep", f"is {keep!r}", f"use {', '.join(KEEP)}")
 
@@ -162,18 +162,18 @@ def propagate(
         value_in(observable, state)
         check_steps(steps, observable.n_qubits)
         check_term_limits(observable, limits, stop_above)
-        return use.max_terms(use.converted(observable))
+        return allowed.max_terms(allowed.converted(observable))
 
     # Every rank checks; if one refuses, all do.
-    memory_terms = check() if use.ranks is None else agree(use.ranks, check)
+    memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
     begin = perf_counter()
     # Cliffords moved through rotations change only their generators and the observable: no pass
     # over terms.
     rotations, start = prepared(steps, observable, keep_cliffords or limits.needs_letters)
-    start = use.converted(start)
-    terms = open_terms(start, use)
+    start = allowed.converted(start)
+    terms = open_terms(start, allowed)
     try:
-        work = Propagator(terms, limits, stop_above, memory_terms, use.when_full)
+        work = Propagator(terms, limits, stop_above, memory_terms, allowed.when_full)
         try:
             work.run(rotations, progress)
         finally:
@@ -188,9 +188,9 @@ def propagate(
     finally:
         terms.close()
     ledgers, rank_sums = [terms.ledger], [rank_terms]
-    if use.ranks is not None:
-        ledgers = use.ranks.gather_objects(terms.ledger)
-        rank_sums = use.ranks.gather_objects(rank_terms) if keep == "all" else rank_sums
+    if allowed.ranks is not None:
+        ledgers = allowed.ranks.gather_objects(terms.ledger)
+        rank_sums = allowed.ranks.gather_objects(rank_terms) if keep == "all" else rank_sums
     ledger = total(ledgers)
     return Propagation(
         joined(rank_sums), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
@@ -209,14 +209,15 @@ def prepared(
     return absorbed.rotations, absorbed.observable
 
 
-def open_terms(start: PauliSum, use: Resources) -> Terms:
+def open_terms(start: PauliSum, allowed: Resources) -> Terms:
     """The store of this rank's terms."""
-    is_few = use.few_on_cpu and use.ranks is None
-    if use.device == "gpu" and not is_few:
-        return GpuTerms(start, use.ranks)
-    if use.ranks is None or use.ranks.rank == 0:  # processes of every rank would take each other's cores
+    is_few = allowed.few_on_cpu and allowed.ranks is None
+    if allowed.device == "gpu" and not is_few:
+        return GpuTerms(start, allowed.ranks)
+    # Processes of every rank would take each other's cores.
+    if allowed.ranks is None or allowed.ranks.rank == 0:
         compile_soon(rotation_kernels(start.coefficients.dtype.name))
-    return FewTerms(start) if use.device == "gpu" else ShardedTerms(start, use.threads, use.ranks)
+    return FewTerms(start) if allowed.device == "gpu" else ShardedTerms(start, allowed.threads, allowed.ranks)
 
 
 def joined(sums: Sequence[PauliSum]) -> PauliSum:
@@ -376,11 +377,11 @@ class Propagator:
         batch = RotationBatch(
             self._packed(rotations), cosines, sines, np.array(due), np.zeros(len(due), np.int64)
         )
-        done = self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
-        self.since_truncation, self.has_zeros = counters[done - 1]
-        self.number += done
+        n_done = self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
+        self.since_truncation, self.has_zeros = counters[n_done - 1]
+        self.number += n_done
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
-        return done
+        return n_done
 
     def _ensure_memory(self, batch: Rotation | TransferMatrix | list[Clifford]) -> None:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""

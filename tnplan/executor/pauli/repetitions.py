@@ -78,8 +78,8 @@ class StratifiedResampler:
         weights = sizes**self.power
         count = self.n_left(max_terms)
         if int(xp.count_nonzero(weights)) <= count:
-            chosen = xp.flatnonzero(weights)
-            return chosen, sizes[chosen]
+            numbers = xp.flatnonzero(weights)
+            return numbers, sizes[numbers]
         self.events += 1
         level = threshold(weights, count, xp)
         # Those above the threshold stay as they are, without noise.
@@ -92,8 +92,8 @@ class StratifiedResampler:
         new = xp.zeros(len(weights), np.float64)
         new[small] = (draws * share) ** (1 / self.power)
         new[large] = sizes[large]
-        chosen = xp.flatnonzero(new)
-        return chosen, new[chosen]
+        numbers = xp.flatnonzero(new)
+        return numbers, new[numbers]
 
 
 def letter_factor(angles: Array) -> float:
@@ -116,9 +116,9 @@ def threshold(weights: Array, count: int, xp: Any = np) -> float:
     # With the k largest kept, the others have t_k = (sum of others) / (count - k). The right k is
     # the first where the next weight is not above t_k; t falls with k until then.
     falling = xp.sort(weights)[::-1]
-    whole, unit = as_integers(falling)
-    sums = xp.cumsum(whole)
-    rest = (sums[-1] - sums[:count] + whole[:count]).astype(np.float64) * unit
+    integers, unit = as_integers(falling)
+    sums = xp.cumsum(integers)
+    rest = (sums[-1] - sums[:count] + integers[:count]).astype(np.float64) * unit
     levels = rest / (count - xp.arange(count))
     return float(levels[int(xp.argmax(falling[:count] <= levels))])
 
@@ -132,8 +132,8 @@ def stratified(weights: Array, count: int, random: np.random.Generator, xp: Any 
         return xp.zeros(len(weights), np.int64), 0.0
     # Systematic strata: point j is uniform in [j, j + 1) total / count. It has the mean of
     # independent draws and a smaller variance, as neighbours in the list are not drawn together.
-    whole, unit = as_integers(weights)
-    ends = xp.cumsum(whole)
+    integers, unit = as_integers(weights)
+    ends = xp.cumsum(integers)
     total = int(ends[-1])
     points = (xp.arange(count) + uniforms(random, count, xp)) * (total / count)
     drawn = xp.minimum(xp.searchsorted(ends, points.astype(np.int64), side="right"), len(weights) - 1)
@@ -280,8 +280,8 @@ def linear_task(
     Where letters are looked at, `keep_cliffords`: words are then those of the circuit's own qubits. First
     steps on one qubit each go into the state: what the last terms would be split for is then exact.
     """
-    left, turned = after_first_steps(simple_steps(steps), state, observable.n_qubits)
-    return LinearTask(*prepared(left, observable, keep_cliffords), turned, device)
+    remaining, rotated_state = after_first_steps(simple_steps(steps), state, observable.n_qubits)
+    return LinearTask(*prepared(remaining, observable, keep_cliffords), rotated_state, device)
 
 
 def echo_task(parts: EchoParts, observable: PauliSum, device: str = "cpu") -> EchoTask:

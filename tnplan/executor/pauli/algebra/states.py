@@ -72,8 +72,8 @@ class StabilizerState:
         powers = bit_counts(terms.x & terms.z)
         for key, sign, (w, bit) in zip(self.keys, self.signs, self.pivots, strict=True):
             hit = (rows[:, w] >> np.uint64(bit) & ONE).astype(bool)
-            own = int(bit_counts(key[:half] & key[half:])) + 1 - int(sign)
-            powers[hit] += own + 2 * bit_counts(rows[hit, half:] & key[:half])
+            key_power = int(bit_counts(key[:half] & key[half:])) + 1 - int(sign)
+            powers[hit] += key_power + 2 * bit_counts(rows[hit, half:] & key[:half])
             rows[hit] ^= key
         is_reached = ~np.any(rows, axis=1)
         return np.where(is_reached, 1.0 - (powers & 2), 0.0)

@@ -255,9 +255,9 @@ class LoggedTerms(Terms):
                 self.table.resume()
             # Invariant: events after a stalled one have done nothing, so that they are launched
             # again in their order.
-            again = [launch for event, launch in self.queue if event >= stalled]
-            again[0](stalled, capacity if needed > capacity else 0)
-            for launch in again[1:]:
+            launches = [launch for event, launch in self.queue if event >= stalled]
+            launches[0](stalled, capacity if needed > capacity else 0)
+            for launch in launches[1:]:
                 launch(0, 0)
 
     def _grow(self, n: int, least: int, failures: int = 0) -> None:
@@ -277,9 +277,9 @@ class LoggedTerms(Terms):
         self.event_ledger.live = self.table.close_gaps(n)
         self.is_stale = False
 
-    def _keep(self, chosen: Any) -> None:
-        self.table.keep(chosen)
-        self.event_ledger.live = len(chosen)
+    def _keep(self, rows: Any) -> None:
+        self.table.keep(rows)
+        self.event_ledger.live = len(rows)
         self.is_stale = False
 
 
@@ -351,22 +351,22 @@ class RotatedTerms(LoggedTerms):
 
     def _rotate_bounded(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations while the terms fit in the memory if the next one doubles them; holds the cap."""
-        done = 0
-        while done < len(rotations.due):
+        n_done = 0
+        while n_done < len(rotations.due):
             rows = self._settled()
             limits_of_terms = [self.term_cap.n_terms] if self.term_cap is not None else []
             limits_of_terms += [self.memory_terms // 2] if self.memory_terms is not None else []
             bound = min(limits_of_terms)
             # A rotation doubles the terms at most: each anticommuting word gives one branch.
             if self.memory_terms is not None and 2 * self.event_ledger.live > self.memory_terms:
-                assert done, "at_once allows none then"
+                assert n_done, "batch_limit allows none then"
                 break
             if rows > bound:
                 self._close_gaps(rows)
                 rows = self.event_ledger.live
-            done += self._launch_bounded(rotations.between(done), cut, limits, rows, bound)
+            n_done += self._launch_bounded(rotations.between(n_done), cut, limits, rows, bound)
             self._hold_cap()
-        return done
+        return n_done
 
     def _launch_bounded(
         self, rotations: RotationBatch, cut: float, limits: TermLimits, rows: int, max_rows: int
@@ -396,9 +396,9 @@ class RotatedTerms(LoggedTerms):
         self.event = stalled - 1 if stalled else count
         self.limits_met = limits if rotations.due[self.event - 1] else None
         self.event_ledger.note("steps", 1, rotations.cosines[: self.event] == 0, sweeps[: self.event])
-        done = self.event
+        n_done = self.event
         self._enter(log)
-        return done
+        return n_done
 
     def _hold_cap(self) -> None:
         """Where there are too many terms, drop those past the limits, then the smallest, or resample."""
@@ -421,6 +421,6 @@ class RotatedTerms(LoggedTerms):
     def _keep_largest(self, count: int) -> None:
         from tnplan.executor.pauli.cuda.selection import largest
 
-        chosen, l1, squares, dropped = largest(self.table, self._settled(), count)
+        rows, l1, squares, dropped = largest(self.table, self._settled(), count)
         self.ledger.losses.append(Loss(l1, squares, dropped))
-        self._keep(chosen)
+        self._keep(rows)

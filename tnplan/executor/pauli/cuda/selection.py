@@ -57,9 +57,9 @@ def resample(table: GpuTable, n: int, resampler: Resampler, max_terms: int) -> A
     weights *= resampler.importance(table.keys[:n])
     order = order[cupy.argsort(weights[order])]  # CuPy's is stable
     weights = weights[order]
-    chosen, drawn = resampler.draw(weights, max_terms, cupy)
-    rows = order[chosen]
-    table.coefficients[rows] = (table.coefficients[rows] * (drawn / weights[chosen])).astype(table.dtype)
+    drawn_from, sizes = resampler.draw(weights, max_terms, cupy)
+    rows = order[drawn_from]
+    table.coefficients[rows] = (table.coefficients[rows] * (sizes / weights[drawn_from])).astype(table.dtype)
     return rows
 
 

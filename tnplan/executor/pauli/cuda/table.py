@@ -365,13 +365,13 @@ class GpuTable:
             self.slots = cupy.empty(size, np.uint64)
         self.rebuild(0, n)
 
-    def keep(self, chosen: Any) -> None:
+    def keep(self, rows: Any) -> None:
         """Keep the rows of these numbers, an array of the GPU, and begin the log anew."""
-        n = len(chosen)
+        n = len(rows)
         for name in ROW_ARRAYS:
             free_pool(self.size_bytes // KEPT_SHARE)
             array = getattr(self, name)
-            array[:n] = array[chosen]
+            array[:n] = array[rows]
         free_pool(self.size_bytes // KEPT_SHARE)
         self.restart(n)
         self.rebuild(0)

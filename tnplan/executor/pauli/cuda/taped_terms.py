@@ -198,9 +198,9 @@ class GpuTapedTerms(Terms):
     def local_terms(self) -> PauliSum:
         """The terms, in rising order of their words."""
         n, cupy = self._settled(), self.cupy
-        chosen = cupy.flatnonzero(self.alive[:n])
-        rows = (cupy.asnumpy(array[chosen]) for array in (self.table.keys, self.table.coefficients))
-        return PauliSum(self.n_qubits, *rows).sorted()
+        rows = cupy.flatnonzero(self.alive[:n])
+        arrays = (cupy.asnumpy(array[rows]) for array in (self.table.keys, self.table.coefficients))
+        return PauliSum(self.n_qubits, *arrays).sorted()
 
     def weigh(self, state: Any) -> float:
         """Begin the backward pass with the value of each word in a state; the value of all terms."""
@@ -285,13 +285,13 @@ class GpuTapedTerms(Terms):
                 self.rows += int(counts["added"])
                 self.live += int(counts["added"] + counts["revived"])
                 self.step_counts = (before, self.live, hits, merged)
-                lost = float(counts["l1"]), float(counts["squares"])
-                self.ledger.losses.append(Loss(*lost, int(counts["gone"])))
+                sums = float(counts["l1"]), float(counts["squares"])
+                self.ledger.losses.append(Loss(*sums, int(counts["gone"])))
                 self.tape.append(TapedTurn(self.store.take(int(counts["entries"])), *turned))
             elif kind == "drop":
                 self.live -= int(counts["swept"])
-                lost = float(counts["swept_l1"]), float(counts["swept_squares"])
-                self.ledger.losses.append(Loss(*lost, int(counts["gone"])))
+                sums = float(counts["swept_l1"]), float(counts["swept_squares"])
+                self.ledger.losses.append(Loss(*sums, int(counts["gone"])))
             elif kind == "clifford":
                 self.step_counts = (self.live, self.live, 0, 0)
             else:
@@ -321,11 +321,11 @@ class GpuTapedTerms(Terms):
     def _close_gaps(self) -> None:
         """Give terms the first rows, in their order."""
         n = self._settled()
-        chosen = self.cupy.flatnonzero(self.alive[:n])
-        self.table.keep(chosen)
+        rows = self.cupy.flatnonzero(self.alive[:n])
+        self.table.keep(rows)
         self.alive.fill(0)
-        self.alive[: len(chosen)].fill(1)
-        self.tape.append(TapedGaps(chosen.astype(np.uint32), n))
+        self.alive[: len(rows)].fill(1)
+        self.tape.append(TapedGaps(rows.astype(np.uint32), n))
         self.rows = self.live
         self._restart()
 

@@ -242,21 +242,21 @@ class GpuTerms(RotatedTerms):
         # number of exchanges.
         n_leaving = np.array([leaves for leaves, _ in counted])
         share = max(MOVED_TERMS, min(capacity for _, capacity in counted) // MOVED_ROWS_SHARE) // len(peers)
-        most = max(1, min(int(n_leaving.max()), share))
-        rounds = np.arange(0, n_leaving.max(), most)
-        n_moved = np.clip(n_leaving - rounds[:, None, None], 0, most)
+        max_terms = max(1, min(int(n_leaving.max()), share))
+        rounds = np.arange(0, n_leaving.max(), max_terms)
+        n_moved = np.clip(n_leaving - rounds[:, None, None], 0, max_terms)
         surplus = int((n_moved[:, :, rank] - n_moved[:, rank]).clip(0).sum())
         if n + surplus > table.capacity > self.event_ledger.live + surplus:
             self._close_gaps(n)
             n = self.event_ledger.live
         elif n + surplus > table.capacity:
             self._grow(n, n + surplus)
-        self.moved_bytes = max(self.moved_bytes, 2 * most * len(peers) * table.listed_bytes)
+        self.moved_bytes = max(self.moved_bytes, 2 * max_terms * len(peers) * table.listed_bytes)
         for counts in n_moved:
             arrived = [table.row_lists(int(counts[peer, rank])) for peer in peers]
-            left, free_rows, _ = table.leave(n, masks, rank, most)
+            leaving, free_rows, _ = table.leave(n, masks, rank, max_terms)
             sends, receives = (
-                list(chain.from_iterable(map(messages, peers, lists))) for lists in (left, arrived)
+                list(chain.from_iterable(map(messages, peers, lists))) for lists in (leaving, arrived)
             )
             self.ranks.exchange(sends, receives)
             for lists, free in zip(arrived, free_rows, strict=True):

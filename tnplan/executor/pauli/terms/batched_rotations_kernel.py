@@ -86,11 +86,11 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
 # other.
 @jit
 def split_shard(
-    tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool, most: int
+    tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool, max_terms: int
 ) -> bool:  # fmt: skip
     """The first phase: split the terms of shard s, and list their branches.
 
-    False, and nothing done, where terms and branches may be more than `most`.
+    False, and nothing done, where terms and branches may be more than `max_terms`.
     """
     # Bounds are looked at before anything is changed, so that a rotation is done whole or not at
     # all.
@@ -104,7 +104,7 @@ def split_shard(
     if not may_split(rows.union, generator):
         return True
     hits = anticommuting(rows.keys, shard[N], generator, rows.hits, rows.columns)
-    if log[BEFORE] + hits > most:
+    if log[BEFORE] + hits > max_terms:
         return False
     shard[N_HITS] = shard[N_CHANGED] = hits
     shard[LISTED], losses[0], losses[1], log[CUT] = split(
@@ -176,7 +176,7 @@ def rotate_shards(
     n_shards, width = len(tables.numbers), rotations.generators.shape[1]
     phases, spins = PHASES * len(rotations.generators), 0
     while True:
-        moved, left = False, False
+        has_moved, is_unfinished = False, False
         for s in range(first, n_shards, threads):
             # As far as this shard comes: to the end, or until its partner lags behind.
             while done[WORDS_A_LINE * s] < phases:
@@ -204,12 +204,12 @@ def rotate_shards(
                 else:
                     sweep_shard(tables, s, number, width, limits, rotations.due[number], follow)
                 store_release(done, WORDS_A_LINE * s, done[WORDS_A_LINE * s] + 1)
-                moved = True
-            left = left or done[WORDS_A_LINE * s] < phases
-        if not left:
+                has_moved = True
+            is_unfinished = is_unfinished or done[WORDS_A_LINE * s] < phases
+        if not is_unfinished:
             return
         # No progress: spin, then give the processor away, as there may be more threads than cores.
-        spins = 0 if moved else spins + 1
+        spins = 0 if has_moved else spins + 1
         if spins > SPINS_BEFORE_YIELD:
             yield_processor()
 

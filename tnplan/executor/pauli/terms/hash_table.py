@@ -162,10 +162,10 @@ class HashTerms:
         self.refresh()
         self.is_swept = self.is_swept and not self.n_changed
         self.n_hits = self.n_changed = self.count(generator)
-        listed, *lost = self.kernel.split(self.arrays, self.n_hits, True, generator, cosine, sine, cut)
+        listed, *sums = self.kernel.split(self.arrays, self.n_hits, True, generator, cosine, sine, cut)
         arrays = self.arrays
         branches = Branches(arrays.keys, arrays.tags, arrays.senders, arrays.values, arrays.counts, generator)
-        return branches.first(listed), self.n_hits, Loss(*lost)
+        return branches.first(listed), self.n_hits, Loss(*sums)
 
     def transfer(self, step: TransferMatrix, cut: float) -> tuple[list[Branches], int, Loss]:
         """The first half of a transfer: branches by the local word d >= 1 that they multiply by."""
@@ -214,8 +214,8 @@ class HashTerms:
         Puts the others first in the list.
         """
         self.refresh()
-        left = int(self.kernel.meet(self.arrays, branches, True)) if branches.n else 0
-        return branches.n - left, Arrivals(*branches.first(left).packed())
+        n_left = int(self.kernel.meet(self.arrays, branches, True)) if branches.n else 0
+        return branches.n - n_left, Arrivals(*branches.first(n_left).packed())
 
     def none(self) -> Arrivals:
         """No words, with coefficients of the type of these."""
@@ -233,20 +233,20 @@ class HashTerms:
         """Drop terms past the limits, and zeros."""
         self.refresh()
         n_changed = self.n_changed if self.is_swept else -1
-        self.n_spare, *lost = self.kernel.sweep(
+        self.n_spare, *sums = self.kernel.sweep(
             self.arrays, self.n, self.n_spare, limits, limits.has_frequency, self.n_hits, n_changed
         )
         if self.n_spare:
             self.n, self.n_spare = self.kernel.close_gaps(self.arrays, self.n, self.n_spare), 0
         self.n_hits, self.n_changed, self.is_swept = 0, 0, True
-        return Loss(*lost)
+        return Loss(*sums)
 
-    def keep(self, chosen: Array) -> None:
+    def keep(self, rows: Array) -> None:
         """Keep the terms of these numbers, which rise."""
         self.refresh()
         for array in self.arrays[TERMS]:
-            array[: len(chosen)] = array[chosen]
-        self.n, self.is_stale = len(chosen), True
+            array[: len(rows)] = array[rows]
+        self.n, self.is_stale = len(rows), True
         self._changed()
 
     def weaken(self, factors: Array) -> None:
@@ -255,12 +255,12 @@ class HashTerms:
         self._changed()
         self.sweep(ZEROS)
 
-    def leave(self, chosen: Array) -> tuple[Array, Array, Array]:
+    def leave(self, rows: Array) -> tuple[Array, Array, Array]:
         """Take out the terms of these numbers, which rise: their words, coefficients and frequencies."""
         keys, coefficients, _, frequencies = (
-            np.ascontiguousarray(array[chosen]) for array in self.arrays[TERMS]
+            np.ascontiguousarray(array[rows]) for array in self.arrays[TERMS]
         )
-        self.keep(np.delete(np.arange(self.n), chosen))
+        self.keep(np.delete(np.arange(self.n), rows))
         return keys, coefficients, frequencies
 
     def join(self, keys: Array, coefficients: Array, frequencies: Array) -> None:

@@ -331,7 +331,7 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
     keys, coefficients, _, frequencies, slots = rows[:5]
     sources, source_tags, senders, values, counts, generator = branches
     mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
-    left = 0
+    n_left = 0
     for b in range(senders.size):
         i = np.int64(senders[b])
         tag = source_tags[i] ^ generator_tag
@@ -344,9 +344,9 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
         if slots[at] != FREE:
             add(coefficients, frequencies, term(slots[at]), values, counts, b, follow)
         else:
-            senders[left], values[left], counts[left] = senders[b], values[b], counts[b]
-            left += 1
-    return left
+            senders[n_left], values[n_left], counts[n_left] = senders[b], values[b], counts[b]
+            n_left += 1
+    return n_left
 
 
 @jit
@@ -408,31 +408,31 @@ def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, n_hits: in
     l1 = squares = 0.0
     dropped = 0
     is_full = n_changed < 0
-    mask, doomed = np.uint64(slots.size - 1), n_spare
+    mask, n_dead = np.uint64(slots.size - 1), n_spare
     looked = n if is_full else n_changed
     for begin in range(0, looked, BLOCK):
         for k in range(begin, min(looked, begin + BLOCK)):
             i = k if is_full else np.int64(hits[k])
             size = np.float64(abs(coefficients[i]))
-            gone = size < limits.merged_cut or size == 0
-            gone = gone or (follow and frequencies[i] > limits.max_frequency)
-            if limits.has_letters and not gone and (is_full or k >= n_hits):
+            is_dropped = size < limits.merged_cut or size == 0
+            is_dropped = is_dropped or (follow and frequencies[i] > limits.max_frequency)
+            if limits.has_letters and not is_dropped and (is_full or k >= n_hits):
                 weight, xy = letters(keys, i)
-                gone = weight > limits.max_weight or xy > limits.max_xy
+                is_dropped = weight > limits.max_weight or xy > limits.max_xy
             # A row may be named twice in `hits`: it goes once.
-            if gone and where[i] != DEAD:
+            if is_dropped and where[i] != DEAD:
                 l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
                 coefficients[i], where[i] = 0, DEAD
                 prefetch(slots, np.int64(home(tags[i], mask)))
-                spare[doomed] = i
-                doomed += 1
+                spare[n_dead] = i
+                n_dead += 1
         # Second half of the block: the entries prefetched above have arrived.
-        for k in range(n_spare, doomed):
+        for k in range(n_spare, n_dead):
             i = np.int64(spare[k])
             free(slots, slot_of(slots, tags[i], i))
             for w in range(keys.shape[1]):
                 keys[i, w] = FREE
-        n_spare = doomed
+        n_spare = n_dead
     return n_spare, l1, squares, dropped
 
 
@@ -459,10 +459,10 @@ def close_gaps(rows: Any, n: int, n_spare: int) -> int:
     # Invariant: after it rows 0 .. left-1 are terms, with no gap. The order of terms changes, in
     # the same way in every run.
     keys, coefficients, tags, frequencies, slots, where, spare = rows[:7]
-    left, last = n - n_spare, n - 1
+    n_left, last = n - n_spare, n - 1
     for k in range(n_spare):
         i = np.int64(spare[k])
-        if i >= left:
+        if i >= n_left:
             continue
         while where[last] == DEAD:
             last -= 1
@@ -472,4 +472,4 @@ def close_gaps(rows: Any, n: int, n_spare: int) -> int:
         coefficients[i], tags[i], frequencies[i] = coefficients[last], tags[last], frequencies[last]
         where[i] = NONE
         last -= 1
-    return left
+    return n_left

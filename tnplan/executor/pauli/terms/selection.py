@@ -45,9 +45,9 @@ class Arrivals(NamedTuple):
     values: Array
     counts: Array
 
-    def chosen(self, which: Array) -> Arrivals:
+    def chosen(self, rows: Array) -> Arrivals:
         """Some of them, by a mask or by numbers."""
-        return Arrivals(self.keys[which], self.values[which], self.counts[which])
+        return Arrivals(self.keys[rows], self.values[rows], self.counts[rows])
 
 
 def united(lists: Sequence[Arrivals]) -> Arrivals:
@@ -67,13 +67,13 @@ def is_past(arrivals: Arrivals, limits: TermLimits) -> Array:
     """Which arrivals are past a limit."""
     half = arrivals.keys.shape[1] // 2
     x, z = arrivals.keys[:, :half], arrivals.keys[:, half:]
-    gone = np.abs(arrivals.values).astype(np.float64) < limits.merged_cut
+    are_past = np.abs(arrivals.values).astype(np.float64) < limits.merged_cut
     if limits.has_frequency:
-        gone |= arrivals.counts > limits.max_frequency
+        are_past |= arrivals.counts > limits.max_frequency
     if limits.has_letters:
-        gone |= bit_counts(x | z) > limits.max_weight
-        gone |= bit_counts(x) > limits.max_xy
-    return np.asarray(gone)
+        are_past |= bit_counts(x | z) > limits.max_weight
+        are_past |= bit_counts(x) > limits.max_xy
+    return np.asarray(are_past)
 
 
 def nth_largest(

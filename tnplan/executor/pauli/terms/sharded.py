@@ -206,8 +206,8 @@ class ShardedTerms(Terms):
         if not self.is_distributed:
             undistributed = rotations._replace(distances=np.zeros_like(rotations.distances))
             bound = Bound(SINGLE_SHARD_BELOW)
-            done = rotate_all(self.shards[:1], undistributed, cut, limits, self.ledger, bound=bound)
-            rotations = rotations.between(done)
+            n_done = rotate_all(self.shards[:1], undistributed, cut, limits, self.ledger, bound=bound)
+            rotations = rotations.between(n_done)
             if not len(rotations.due):
                 return
             self._distribute()
@@ -221,17 +221,17 @@ class ShardedTerms(Terms):
         """
         before = NO_BOUND if self.threads == 1 else SINGLE_SHARD_BELOW
         while len(rotations.due):
-            done, is_alone = 0, not self.is_distributed or len(self.shards) * self.n_ranks == 1
+            n_done, is_alone = 0, not self.is_distributed or len(self.shards) * self.n_ranks == 1
             if is_alone:
                 undistributed = rotations._replace(distances=np.zeros_like(rotations.distances))
                 bound = Bound(before, cap.n_terms)
-                done = rotate_all(self.shards[:1], undistributed, cut, limits, self.ledger, bound=bound)
-            if not done and not (is_alone and self.n <= before and self._resample_early(cap)):
-                done = 1
+                n_done = rotate_all(self.shards[:1], undistributed, cut, limits, self.ledger, bound=bound)
+            if not n_done and not (is_alone and self.n <= before and self._resample_early(cap)):
+                n_done = 1
                 super().rotate_many(rotations.between(0, 1), cut, limits)
                 for shard in self.shards:
                     shard.is_swept = shard.is_swept and not shard.n_changed
-            rotations = rotations.between(done)
+            rotations = rotations.between(n_done)
 
     def _resample_early(self, cap: TermCap) -> bool:
         """Let a resampler leave as many terms as it leaves of too many; whether any went."""
@@ -355,22 +355,22 @@ class ShardedTerms(Terms):
             size * resampler.importance(some(np.arange(len(size))))
             for size, some in zip(sizes, words, strict=True)
         ]
-        chosen, magnitudes = resampler.draw(np.concatenate(sizes), count)
+        numbers, magnitudes = resampler.draw(np.concatenate(sizes), count)
         # One draw over the terms and arrivals of all shards, in turn: chosen numbers rise, so that
         # each shard's are a range.
         ends, stayed = np.cumsum([len(size) for size in sizes]), []
         for s, (shard, new_words, size) in enumerate(zip(self.shards, arrivals, sizes, strict=True)):
             begin = int(ends[s]) - len(size)
-            first, last = np.searchsorted(chosen, (begin, int(ends[s])))
-            numbers = chosen[first:last] - begin
+            first, last = np.searchsorted(numbers, (begin, int(ends[s])))
+            rows = numbers[first:last] - begin
             # A drawn term gets a new magnitude and keeps its sign: the factor is new over old.
-            factors = magnitudes[first:last] / size[numbers]
-            old = np.searchsorted(numbers, shard.n)
-            new_words = new_words.chosen(numbers[old:] - shard.n)
+            factors = magnitudes[first:last] / size[rows]
+            old = np.searchsorted(rows, shard.n)
+            new_words = new_words.chosen(rows[old:] - shard.n)
             values = (new_words.values * factors[old:]).astype(new_words.values.dtype)
             stayed.append(new_words._replace(values=values))
             every = np.zeros(shard.n)
-            every[numbers[:old]] = factors[:old]
+            every[rows[:old]] = factors[:old]
             shard.weaken(every)
         return stayed
 
@@ -422,10 +422,10 @@ class ShardedTerms(Terms):
         sends: list[tuple[int, Array]] = []
         for number, shard in enumerate(self.shards):
             owners = self.linear_hash.of(shard.arrays.keys[: shard.n]) // self.n_local
-            chosen = np.flatnonzero(owners != self.rank)
-            arrays = shard.leave(chosen)
+            rows = np.flatnonzero(owners != self.rank)
+            arrays = shard.leave(rows)
             for peer in range(ranks.size):
-                goes = owners[chosen] == peer
+                goes = owners[rows] == peer
                 counts[peer, number] = np.count_nonzero(goes)
                 sends += messages(peer, (array[goes] for array in arrays))
         arriving = [

@@ -142,14 +142,15 @@ class TapedTerms(ShardedTerms):
         splits = [
             # Word a keeps T[a, a] of its coefficient and gives T[a ^ d, a] to a ^ d: backwards
             # slopes go by the transposed matrix.
-            Split(numbers, np.diag(step.matrix)[own])
-            for numbers, own in zip(self.numbers, words, strict=True)
+            Split(numbers, np.diag(step.matrix)[local])
+            for numbers, local in zip(self.numbers, words, strict=True)
         ]
         merged, sent = 0, []
         for lists_of_word in zip(*branch_lists, strict=True):
             d = int(local_word_numbers(lists_of_word[0].generator[None], step.qubits)[0])
             senders = [branches.senders for branches in lists_of_word]
-            weights = [step.matrix[own[at] ^ d, own[at]] for own, at in zip(words, senders, strict=True)]
+            sources = [local[rows] for local, rows in zip(words, senders, strict=True)]
+            weights = [step.matrix[source ^ d, source] for source in sources]
             n_met, sent_list = self._send(lists_of_word, senders, weights, 1.0)
             merged += n_met
             sent.append(sent_list)

@@ -272,8 +272,8 @@ def _from_archive(path: str | Path, lengths: Lengths, spin: int) -> Bitstrings:
         values = (numbers[:, None] >> np.arange(n_orbitals, dtype=np.uint64)[::-1]) & np.uint64(1)
     columns = values.shape[1] if values.ndim == 2 else 0
     if not columns or (lengths is not None and columns not in lengths):
-        wanted = "some" if lengths is None else " or ".join(map(str, lengths))
-        raise InputError(f"{path}: {named}", f"has the shape {values.shape}", f"give {wanted} columns")
+        expected = "some" if lengths is None else " or ".join(map(str, lengths))
+        raise InputError(f"{path}: {named}", f"has the shape {values.shape}", f"give {expected} columns")
     if values.dtype.kind not in "biu" or ((values != 0) & (values != 1)).any():
         raise InputError(f"{path}: {named}", "holds other values than 0 and 1", remedy)
     if weights.shape != values.shape[:1] or weights.dtype.kind not in "iuf":

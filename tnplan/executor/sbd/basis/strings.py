@@ -194,9 +194,9 @@ def check_distinct(rows: Array, place: str, lines: Sequence[int], kind: str) -> 
     """Refuse a row that another one repeats, by the numbers of their lines."""
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     earliest = first[inverse.ravel()]
-    again = np.flatnonzero(earliest != np.arange(len(rows)))
-    if len(again):
-        at = int(again[0])
+    repeated = np.flatnonzero(earliest != np.arange(len(rows)))
+    if len(repeated):
+        at = int(repeated[0])
         raise InputError(
             f"{place}: line {lines[at]}", f"repeats line {lines[int(earliest[at])]}",
             f"give every {kind} once",

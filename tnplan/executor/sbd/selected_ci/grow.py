@@ -94,15 +94,15 @@ def best_trials(trials: list[Trial], count: int) -> list[int]:
     Besides, those of the best that are spin-broken.
     """
     best: list[int] = []
-    for number in sorted(range(len(trials)), key=lambda at: trials[at].estimate):
+    for number in sorted(range(len(trials)), key=lambda other: trials[other].estimate):
         trial = trials[number]
         if not any(
-            abs(trials[at].state.energies[0] - trial.state.energies[0]) < SAME
-            or trials[at].reached.overlap(trial.reached) > ALIKE
-            for at in best
+            abs(trials[other].state.energies[0] - trial.state.energies[0]) < SAME
+            or trials[other].reached.overlap(trial.reached) > ALIKE
+            for other in best
         ):
             best.append(number)
-    return best[:count] + [at for at in best[count:] if trials[at].start.is_broken][:BROKEN]
+    return best[:count] + [other for other in best[count:] if trials[other].start.is_broken][:BROKEN]
 
 
 # The energy of all determinants from those of growing lists: E against the second-order correction, to zero.
@@ -159,9 +159,9 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
     None also where the line ends above the last energy, which is a bound. A correction of zero says that
     nothing is missing.
     """
-    whole = [energy for energy, correction in zip(energies, corrections, strict=True) if correction == 0]
-    if whole:
-        return Extrapolation(float(min(whole)), float(energies[-1] - min(whole)), None, -1.0, 1)
+    exact = [energy for energy, correction in zip(energies, corrections, strict=True) if correction == 0]
+    if exact:
+        return Extrapolation(float(min(exact)), float(energies[-1] - min(exact)), None, -1.0, 1)
     # As the list grows, E2 -> 0 and E -> the full energy, nearly on a line (Holmes, Umrigar and
     # Sharma, J. Chem. Phys. 147, 164111 (2017)). Points of small E2 count most.
     order = np.argsort(-np.abs(corrections), kind="stable")

@@ -141,9 +141,9 @@ class DeterminantSearch:
         n, n_alpha, n_beta = integrals.n_orbitals, integrals.n_alpha, integrals.n_beta
         if not integrals.has_common_orbitals or FIELD_BYTES * n**4 > self.memory_bytes:
             return np.empty((0, 2, n), bool)
-        most, field = min(n_beta, n - n_alpha, OPENED), MeanField(integrals)
+        max_opened, field = min(n_beta, n - n_alpha, OPENED), MeanField(integrals)
         chance = np.random.default_rng(SEED)
-        for more in range(most + 1):
+        for more in range(max_opened + 1):
             high = field.leading(n_alpha + more, n_beta - more)
             shells = np.flatnonzero(high[0] & ~high[1])
             placed = np.repeat(high[None], PLACEMENTS, axis=0)
@@ -215,10 +215,10 @@ class DeterminantSearch:
             for spin in (0, 1):
                 # In an exchange of spins, beta's electron goes the other way.
                 turns = (kind == EXCHANGE) & (spin == 1)
-                gone, new = np.where(turns, enter, leave), np.where(turns, leave, enter)
+                emptied, entered = np.where(turns, enter, leave), np.where(turns, leave, enter)
                 moves = row[kind != 1 - spin]
-                moved[moves, spin, gone[moves]] = False
-                moved[moves, spin, new[moves]] = True
+                moved[moves, spin, emptied[moves]] = False
+                moved[moves, spin, entered[moves]] = True
             moved, first_rows = np.unique(np.concatenate([best, moved]), axis=0, return_index=True)
             moved_scores = np.concatenate([best_scores, scores.ravel()[lowest]])[first_rows]
             order = np.argsort(moved_scores, kind="stable")[:DETERMINANTS]
@@ -236,8 +236,8 @@ class DeterminantSearch:
         before = self._scores(filled) - self._counted(self._labels(filled), (sides[0] != sides[1]).sum(1))
         labels = self._labels(filled)[:, None, None]
         n_open = (sides[0] != sides[1]).sum(1)[:, None, None]
-        of = self._orbital_labels
-        moved_labels = labels ^ of[:, None] ^ of
+        orbital_labels = self._orbital_labels
+        moved_labels = labels ^ orbital_labels[:, None] ^ orbital_labels
         changes, possible, scores = [], [], []
         for spin, (one, within, between) in enumerate(terms):
             own, other = sides[spin], sides[1 - spin]
@@ -283,9 +283,9 @@ class Start:
 
     def overlap(self, other: Start) -> float:
         """The magnitude of the overlap of the first states."""
-        mine = dict(zip(map(bytes, self.keys), self.states[0], strict=True))
+        amplitudes = dict(zip(map(bytes, self.keys), self.states[0], strict=True))
         pairs = zip(map(bytes, other.keys), other.states[0], strict=True)
-        return float(abs(sum(np.conj(mine.get(key, 0.0)) * value for key, value in pairs)))
+        return float(abs(sum(np.conj(amplitudes.get(key, 0.0)) * value for key, value in pairs)))
 
 
 def start_states(
@@ -311,11 +311,11 @@ def start_states(
         )
     listed = from_bits(filled[:, 0], filled[:, 1])
     in_order = member_keys(listed)[np.argsort(listed.given)]
-    most = min(MOST, int((search.memory_bytes / MATRIX_BYTES) ** 0.5))
-    chosen = _first_families(in_order, families, most)
+    max_determinants = min(MOST, int((search.memory_bytes / MATRIX_BYTES) ** 0.5))
+    chosen = _first_families(in_order, families, max_determinants)
     listed = from_keys(families.closed(chosen), integrals.n_orbitals)
-    few, keys = ListHamiltonian(integrals, listed, threads=threads), member_keys(listed)
-    matrix = dense_matrix(few, target)
+    hamiltonian, keys = ListHamiltonian(integrals, listed, threads=threads), member_keys(listed)
+    matrix = dense_matrix(hamiltonian, target)
     # In the frame of even and odd combinations H falls into blocks, by parity and by whatever else
     # it conserves: connected components of its elements show these symmetries without knowing them.
     frame, parities = _frame(keys, integrals)
@@ -355,13 +355,13 @@ def start_states(
     return starts
 
 
-def _first_families(keys: Array, families: SpinFamilies, most: int) -> Array:
+def _first_families(keys: Array, families: SpinFamilies, limit: int) -> Array:
     """The determinants of the first families, as many as can be diagonalized."""
-    chosen, _ = families.largest(keys, -np.arange(len(keys)), most)
+    chosen, _ = families.largest(keys, -np.arange(len(keys)), limit)
     if not chosen.any():
         least = int(families.counts(families.names(keys[:1]))[0])
         raise InputError(
-            "--grow", f"has to start with {least} determinants of the same orbitals, and {most} can be taken",
+            "--grow", f"has to start with {least} determinants of the same orbitals, and {limit} can be taken",
             "leave --spin out, or give more memory or --determinants",
             topic="memory",
         )  # fmt: skip

@@ -88,9 +88,9 @@ class ComplexHamiltonian(ProductHamiltonian):
     def add_half(self, y: Array, parity: int) -> None:
         """See `ProductHamiltonian.add_half`."""
         for part in (y.real, y.imag):
-            whole = np.ascontiguousarray(part)
-            super().add_half(whole, parity)
-            part[:] = whole
+            contiguous = np.ascontiguousarray(part)
+            super().add_half(contiguous, parity)
+            part[:] = contiguous
 
     def add_rows(self, block: ComplexBlock, x: Array, local: Array, y: Array, half: bool) -> None:  # type: ignore[override]
         """See `ProductHamiltonian.add_rows`."""

@@ -105,10 +105,10 @@ def add_opposite_spin(
         source_row, begin, end = i - below, start[i], start[i + 1]
         # A rank sees the rows of one block of x at a time; number operators of alpha need the row
         # itself.
-        here = 0 <= source_row < len(x)
+        has_row = 0 <= source_row < len(x)
         for e in range(begin, end):
             _add_numbers(sign[e], numbers[pairs[e]], x[other[e]], out)
-        if here:
+        if has_row:
             for p in range(filled.shape[1]):
                 if filled[row, p] != 0:
                     # With `half`, y + parity y^T is the result: what is symmetric by itself counts
@@ -116,7 +116,7 @@ def add_opposite_spin(
                     _add_numbers(0.5 if half else 1.0, numbers[p], x[source_row], out)
         # One lane before `begin` is the string itself. With `half`, n-e is the transpose of e-n and
         # is left out.
-        for at in range(begin - (here and not half), end, SIMD_LANES):
+        for at in range(begin - (has_row and not half), end, SIMD_LANES):
             _load_lanes(at, begin, end, source_row, number_weights[row], singles, active, x, scratch)
             if half:
                 # Of the pairs (i, j), i != j, exactly one of (i, j) and (j, i) is formed: j = i+1

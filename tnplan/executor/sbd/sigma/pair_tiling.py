@@ -126,8 +126,8 @@ def _dealt(
 def tile_counts(row: Array, source: Array, n_rows: int, n_columns: int) -> Array:
     """How many tiles each row of tiles has, for excitations with these rows of tiles and sources."""
     width = int(source.max(initial=0)) + 1
-    wanted = np.bincount(np.unique(row * width + source) // width, minlength=n_rows)
-    return np.asarray(-(-wanted // n_columns))
+    n_strings = np.bincount(np.unique(row * width + source) // width, minlength=n_rows)
+    return np.asarray(-(-n_strings // n_columns))
 
 
 def _columns(row: Array, source: Array, n_rows: int, n_columns: int) -> tuple[Array, Array, Array]:

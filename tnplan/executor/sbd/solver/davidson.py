@@ -215,30 +215,30 @@ def davidson(
         if residuals.max() < least / 2:
             least, halved = float(residuals.max()), number
         rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
-        last = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
-        last = last or bool(residuals.max() <= SHARE * (energies[-1] - below))
+        ends = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
+        ends = ends or bool(residuals.max() <= SHARE * (energies[-1] - below))
         # The Gram matrix costs as much as a step; it is looked at where it decides something.
-        orthogonality = space.orthogonality() if is_small or last else 0.0
-        lost = orthogonality > criteria.orthogonality
-        done = last or (converged and not lost)
+        orthogonality = space.orthogonality() if is_small or ends else 0.0
+        is_skewed = orthogonality > criteria.orthogonality
+        is_last = ends or (converged and not is_skewed)
         # Rounding has spoiled the basis, and with it the residuals: begin again from the Ritz
         # vectors.
-        if not done and lost:
+        if not is_last and is_skewed:
             space.refresh(roots)
             continue
-        if not done:
+        if not is_last:
             if len(space) + len(corrections) > max_vectors:
                 roots = space.restart(n_roots, roots)
             space.remember(roots)
             # No correction brings anything new: the subspace is exhausted (a small space), and
             # nothing more can come.
             added = [space.add(vector, parity) for vector, parity in corrections]
-            done = not any(added)
-        if done:
+            is_last = not any(added)
+        if is_last:
             states = [space.vector(root) for root in roots]
             return Solution(
                 energies, states, [root.parity for root in roots], residuals,
-                is_small and not lost, number, space.multiplications, orthogonality,
+                is_small and not is_skewed, number, space.multiplications, orthogonality,
             )  # fmt: skip
 
 
@@ -257,9 +257,9 @@ class Subspace:
     Vectors are rows of a matrix allocated once, each with all elements of an array of the operator's shape.
     """
 
-    def __init__(self, operator: Operator, like: Array, most: int) -> None:
+    def __init__(self, operator: Operator, like: Array, max_vectors: int) -> None:
         self._operator = operator
-        self._vectors = np.empty_like(like, shape=(most, like.size))
+        self._vectors = np.empty_like(like, shape=(max_vectors, like.size))
         self._images = np.empty_like(self._vectors)
         self.parities: list[int] = []
         self._n_images = 0
@@ -384,11 +384,11 @@ class Subspace:
         # are the same combinations of the old ones, so no multiplication is needed.
         # States that lie close come apart slowly, and hardly where all but the roots are lost at each restart
         # (thick restart: Stathopoulos, Saad and Wu 1998).
-        most = len(self._vectors)
-        n_lowest = max(2 * n_roots, min(most // 2, most - 3 * n_roots))
-        wanted = [*self.roots()[:n_lowest], *map(self._padded, self._previous)]
+        max_vectors = len(self._vectors)
+        n_lowest = max(2 * n_roots, min(max_vectors // 2, max_vectors - 3 * n_roots))
+        states = [*self.roots()[:n_lowest], *map(self._padded, self._previous)]
         basis: list[_Root] = []
-        for root in wanted:
+        for root in states:
             column = root.coefficients
             for _ in range(ORTHOGONALIZATIONS):
                 for other in basis:
@@ -436,7 +436,7 @@ class Subspace:
 
 
 def _residuals(
-    space: Subspace, roots: Sequence[_Root], diagonal: Array, wanted: float, below: float
+    space: Subspace, roots: Sequence[_Root], diagonal: Array, threshold: float, below: float
 ) -> tuple[list[tuple[Array, int]], Small]:
     """Corrections of the roots that are not known well, or else of all; all residual norms.
 
@@ -447,7 +447,7 @@ def _residuals(
     residual_of = [(root, space.residual(root)) for root in roots]
     norms = np.array([space.norm(residual) for _, residual in residual_of])
     # Roots that are known well take no more corrections, as long as others need some.
-    wanted_roots = norms > wanted if (norms > wanted).any() else norms >= 0
+    wanted_roots = norms > threshold if (norms > threshold).any() else norms >= 0
     corrections = []
     for (root, residual), is_wanted in zip(residual_of, wanted_roots, strict=True):
         if is_wanted:
@@ -462,9 +462,9 @@ def _residuals(
             # t = -(D - E)^-1 r + e (D - E)^-1 x, with e such that <x|t> = 0 (Olsen's projection: it
             # solves the Jacobi-Davidson equation with D in place of H). The sign of t plays no
             # part.
-            along, whole = space.product(state, residual), space.product(state, scaled)
-            if abs(whole) > VANISHED:
-                scaled *= along / whole
+            overlap, norm = space.product(state, residual), space.product(state, scaled)
+            if abs(norm) > VANISHED:
+                scaled *= overlap / norm
                 residual -= scaled
             corrections.append((residual, root.parity))
     return corrections, norms

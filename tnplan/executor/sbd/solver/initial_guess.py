@@ -144,8 +144,8 @@ def lowest_states(
     parities = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
     width = prod(hamiltonian.shape[1:])
     # H among the few determinants is exact and dense.
-    few, chosen = _among(hamiltonian, low.numbers)
-    matrix = dense_matrix(few, target)
+    among_low, chosen = _among(hamiltonian, low.numbers)
+    matrix = dense_matrix(among_low, target)
     states = []
     # There are no more states of a spin than determinants that have a part of it.
     having_part = chosen[~np.isin(chosen, low.numbers[np.isinf(low.energies)])]
@@ -206,8 +206,8 @@ def _among(
             row, column = np.divmod(chosen, width)
             chosen = np.unique(np.concatenate([chosen, column * width + row]))
         basis = from_product(hamiltonian.alpha.strings, hamiltonian.beta.strings, chosen)
-    few = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads)
-    return few, chosen[basis.given]
+    among_chosen = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads)
+    return among_chosen, chosen[basis.given]
 
 
 def _uniform(first: int, last: int, seed: int) -> Array:

@@ -89,13 +89,13 @@ def lowest_of_every_symmetry(
     # Davidson's corrections have the symmetry of their residuals, and these that of the start: a
     # state of another symmetry is never seen. A random start has a part of all.
     solution = davidson(operator, n_roots, start, criteria, on_step)
-    steps, multiplications, spent, tests = solution.steps, solution.multiplications, 0, 0
+    steps, multiplications, test_multiplications, tests = solution.steps, solution.multiplications, 0, 0
     while solution.converged:
         # A state that was missed is rather of the other parity.
         for parity in sorted(parities, key=solution.parities.count):
             tested = _test(operator, solution, (make_start(parity, tests), parity), criteria, on_step)
             tests += 1
-            spent += tested.multiplications
+            test_multiplications += tested.multiplications
             if not tested.is_clear:
                 break
         if tested.is_clear:
@@ -103,10 +103,12 @@ def lowest_of_every_symmetry(
         if not tested.lower:
             solution = replace(solution, converged=False)
             break
-        again = [*solution.vectors, *tested.lower]
-        solution = davidson(operator, n_roots, again, criteria, on_step)
+        start_vectors = [*solution.vectors, *tested.lower]
+        solution = davidson(operator, n_roots, start_vectors, criteria, on_step)
         steps, multiplications = steps + solution.steps, multiplications + solution.multiplications
-    return replace(solution, steps=steps, multiplications=multiplications, test_multiplications=spent)
+    return replace(
+        solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications
+    )
 
 
 def _test(

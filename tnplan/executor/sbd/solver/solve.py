@@ -221,9 +221,9 @@ def solve(
 
     # The start is a small problem: more threads of BLAS would only wait for each other.
     with blas_threads(1):
-        few = vector_backend.lowest(n_roots)
+        low_states = vector_backend.lowest(n_roots)
         read = partial(_whole_start, hamiltonian, vector_backend.parities, start, store, resume)
-        vectors = _begin(vector_backend, n_roots, few, read)
+        vectors = _begin(vector_backend, n_roots, low_states, read)
     is_kept = nullcontext() if store is None else keeping()
     with is_kept, blas_threads(_threads_of_blas(hamiltonian)):
         if len(vectors) < n_roots:
@@ -238,12 +238,12 @@ def solve(
         begin = [(vector_backend.put(vector, DOUBLE), parity) for vector, parity in vectors]
         del vectors
         # All determinants were diagonalized: the lowest states of every symmetry are there already.
-        if few.low.is_whole:
+        if low_states.low.is_whole:
             solution = replace(davidson(operator, n_roots, begin, criteria, on_step), is_whole=True)
         else:
             solution = lowest_of_every_symmetry(
                 operator, n_roots, begin, criteria, on_step,
-                vector_backend.parities, partial(_start_of_test, vector_backend, few, n_roots),
+                vector_backend.parities, partial(_start_of_test, vector_backend, low_states, n_roots),
             )  # fmt: skip
         if store is not None and not solution.converged:
             _write_checkpoint(vector_backend, store, solution.vectors)
@@ -329,10 +329,12 @@ def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
         )  # fmt: skip
 
 
-def _start_of_test(backend: VectorBackend, few: LowStates, n_roots: int, parity: int, number: int) -> Vector:
+def _start_of_test(
+    backend: VectorBackend, low_states: LowStates, n_roots: int, parity: int, number: int
+) -> Vector:
     """A random vector, half of it among the determinants of least energy."""
     seed = TEST_SEED + number
-    rows = backend.start(few.mixed(n_roots, parity, seed), few.low, TEST_SPREAD, seed)
+    rows = backend.start(low_states.mixed(n_roots, parity, seed), low_states.low, TEST_SPREAD, seed)
     return backend.put(rows, DOUBLE)
 
 
@@ -349,7 +351,7 @@ def _whole_start(
 
 
 def _begin(
-    backend: VectorBackend, n_roots: int, few: LowStates, read: Callable[[], list[tuple[Array, int]]]
+    backend: VectorBackend, n_roots: int, low_states: LowStates, read: Callable[[], list[tuple[Array, int]]]
 ) -> Vectors:
     """This rank's rows of the vectors to go on from: those that `read` gives rank 0, or the lowest states."""
     # Only rank 0's whole states are large; the others learn how many there are, and their parities.
@@ -362,14 +364,14 @@ def _begin(
     parities = backend.on_first(parities_read)
     wholes = [vector for vector, _ in whole_vectors] if backend.first else [None] * len(parities)
     local = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
-    if len(local) >= n_roots and not few.low.is_whole:
+    if len(local) >= n_roots and not low_states.low.is_whole:
         return local
-    spread = 0.0 if few.low.is_whole else SPREAD
+    spread = 0.0 if low_states.low.is_whole else SPREAD
     lowest = [
-        (backend.start(state, few.low, spread, seed), state.parity)
-        for seed, state in enumerate(few.states[:n_roots])
+        (backend.start(state, low_states.low, spread, seed), state.parity)
+        for seed, state in enumerate(low_states.states[:n_roots])
     ]
-    return lowest if few.low.is_whole else [*local, *lowest]
+    return lowest if low_states.low.is_whole else [*local, *lowest]
 
 
 def _is_state(hamiltonian: Hamiltonian, parities: tuple[int, ...], vector: Array, parity: int) -> bool:

@@ -230,6 +230,6 @@ class DistributedVectors(_StartVectors):
 
     def on_first(self, work: Callable[[], Result]) -> Result:
         """Do it on rank 0."""
-        done = agree(self._ranks, lambda: work() if self.first else None)
-        result: Result = self._ranks.broadcast_object(done, 0)
+        value = agree(self._ranks, lambda: work() if self.first else None)
+        result: Result = self._ranks.broadcast_object(value, 0)
         return result

@@ -137,10 +137,10 @@ def _check(place: str, name: str, text: str) -> None:
         )  # fmt: skip
     if name in ENERGIES:
         return
-    whole = r"[+-]?\d+" if name in LABELS + OCCUPATIONS else r"[+-]?\d+|T|F"
-    if not all(re.fullmatch(whole, value) for value in values):
-        wanted = "integers" if name in LABELS + OCCUPATIONS else "integers, T or F"
-        raise InputError(place, f"is {_short(text)}", f"give {wanted}")
+    pattern = r"[+-]?\d+" if name in LABELS + OCCUPATIONS else r"[+-]?\d+|T|F"
+    if not all(re.fullmatch(pattern, value) for value in values):
+        expected = "integers" if name in LABELS + OCCUPATIONS else "integers, T or F"
+        raise InputError(place, f"is {_short(text)}", f"give {expected}")
 
 
 def _values(text: str) -> list[str]:
@@ -173,12 +173,13 @@ def _integers(text: str) -> tuple[int, ...]:
 def _labels(place: str, fields: dict[str, str], n_orbitals: int) -> OrbitalLabels:
     """The symmetry labels, where each orbital has one."""
     irreps, momenta = (_integers(fields.get(name, "")) for name in ("ORBSYM", "SYMLZ"))
-    wanted = (*_integers(fields.get("ISYM", "")), 1)[0]
+    irrep_wanted = (*_integers(fields.get("ISYM", "")), 1)[0]
     is_group = len(irreps) == n_orbitals and all(1 <= irrep <= LARGEST_IRREP for irrep in irreps)
-    labels = OrbitalLabels(irreps if is_group else (), max(wanted, 1))
-    if wanted > 1 and (not is_group or wanted > LARGEST_IRREP):
+    labels = OrbitalLabels(irreps if is_group else (), max(irrep_wanted, 1))
+    if irrep_wanted > 1 and (not is_group or irrep_wanted > LARGEST_IRREP):
         raise InputError(
-            f"{place}: ISYM", f"is {wanted}, and ORBSYM does not give every orbital a number from 1 to 8",
+            f"{place}: ISYM",
+            f"is {irrep_wanted}, and ORBSYM does not give every orbital a number from 1 to 8",
             "mend ORBSYM, or take ISYM out to look for states of any symmetry",
         )  # fmt: skip
     if len(momenta) == n_orbitals:

@@ -269,7 +269,7 @@ def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> complex:
     return value
 
 
-def _unequal(entries: IntegralLines, name: str, first: int, again: int, remedy: str = REMEDY) -> InputError:
-    difference = abs(entries.values[first] - entries.values[again])
+def _unequal(entries: IntegralLines, name: str, first: int, second: int, remedy: str = REMEDY) -> InputError:
+    difference = abs(entries.values[first] - entries.values[second])
     problem = f"gives {name} of line {entries.lines[first]} again, {difference:.2g} apart"
-    return entries.refusal(again, f"{problem}: the integrals are not symmetric", remedy)
+    return entries.refusal(second, f"{problem}: the integrals are not symmetric", remedy)
