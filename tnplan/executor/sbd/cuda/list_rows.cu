@@ -195,8 +195,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 if (n_singles >= 32 || (all_seen && n_singles > 0)) {
                     if (lane < n_singles) {
                         const int at = singles.candidates[lane];
-                        sum += chunk.values[at] *
-                               single_value(bra, candidate(chunk, at), opposite, o, one, two, two_other);
+                        sum += single_value(bra, candidate(chunk, at), opposite, o, one, two, two_other) *
+                               chunk.values[at];
                     }
                     n_singles = dequeue(singles, n_singles, lane);
                 }

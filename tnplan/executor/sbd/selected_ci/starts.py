@@ -361,7 +361,8 @@ def _first_families(keys: Array, families: SpinFamilies, limit: int) -> Array:
     if not chosen.any():
         least = int(families.counts(families.names(keys[:1]))[0])
         raise InputError(
-            "--grow", f"has to start with {least} determinants of the same orbitals, and {limit} can be taken",
+            "--grow",
+            f"has to start with {least} determinants of the same orbitals, and {limit} can be taken",
             "leave --spin out, or give more memory or --determinants",
             topic="memory",
         )  # fmt: skip
