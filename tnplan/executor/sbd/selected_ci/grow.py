@@ -417,7 +417,7 @@ class GrowingList:
         try:
             candidates = select(state.basis, state.weights, epsilon, self._tables, self._workers)
         except InputError as error:
-            if error.n_done != MEMORY or not may_end:
+            if error.place != MEMORY or not may_end:
                 raise
             return None
         if self._irrep is None:
@@ -439,7 +439,7 @@ class GrowingList:
             keys = self._families.closed(candidates.keys[chosen])
             solve_in(with_keys(state.basis, keys))
         except InputError as error:
-            if error.n_done != MEMORY:
+            if error.place != MEMORY:
                 raise
             return MEMORY
         return "" if is_all else limit
