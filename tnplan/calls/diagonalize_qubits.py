@@ -29,7 +29,7 @@ from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms, pauli_terms
 from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
-from tnplan.executor.sbd.solver.setup import SolveSetup, set_up_qubits
+from tnplan.executor.sbd.solver.setup import SolveRequest, SolveSetup, set_up_qubits
 from tnplan.executor.sbd.solver.solve import check_roots, solve
 from tnplan.jobs.diagonalization_result import (
     Solved,
@@ -227,10 +227,8 @@ def _work(rank: Rank, request: _Request, asked: _Asked, options: JobOptions) -> 
         rank.say(step.number, asked.criteria.steps, step_text(step, ""), step)
 
     with rank.on_stream():
-        setup = set_up_qubits(
-            request.terms, request.strings, chosen, rank.world, asked.roots, asked.criteria,
-            rank.memory_bytes, rank.threads,
-        )  # fmt: skip
+        solve_request = SolveRequest(asked.roots, asked.criteria, rank.memory_bytes, rank.threads)
+        setup = set_up_qubits(request.terms, request.strings, chosen, rank.world, solve_request)
         rank.say(0, 0, _described(setup, request))
         setup_s = perf_counter() - asked.begin_s
         solution = solve(

@@ -158,7 +158,7 @@ def _fastest(
     best, best_s = None, inf
     # Invariant: what is looked at later may cost no more than a share of the best time so far; the first two
     # methods need no search.
-    candidates = [method for method in ("statevector", "mps", "contraction", "pauli") if method in possible]
+    candidates: list[str] = [method for method in ("statevector", "mps", "contraction", "pauli") if method in possible]
     if "mps" in candidates:
         candidates.append(PILOT)
     for method in candidates:

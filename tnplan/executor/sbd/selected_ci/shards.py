@@ -1,9 +1,9 @@
-"""What a list couples to, part by part: each part is a hash table of one thread.
+"""What a list couples to, shard by shard: each shard is a hash table of one thread.
 
-Determinants outside the list are split into parts by their hashes. Threads and ranks take whole parts, so
-that no sum is shared. Parts are made smaller until the tables at work fit the memory.
+Determinants outside the list are split into shards by their hashes. Threads and ranks take whole shards, so
+that no sum is shared. Shards are made smaller until the tables at work fit the memory.
 
-Work for N determinants of c couplings above the threshold: N c entries visited for every part, about ten
+Work for N determinants of c couplings above the threshold: N c entries visited for every shard, about ten
 operations each, and N c insertions in all, which are random accesses to memory.
 """
 
@@ -24,14 +24,14 @@ from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
 
-PARTS_A_THREAD = 4
-"""Parts of a thread at least, so that none waits long for the last one."""
+SHARDS_A_THREAD = 4
+"""Shards of a thread at least, so that none waits long for the last one."""
 MOST_BITS = 24
-"""Of a part's number."""
+"""Of a shard's number."""
 BESIDE = 1.5
 """Memory of a table that grows, in that of the larger one: the smaller one stands beside it."""
 Reduce = Callable[[Array, Array, int], Any]
-"""What is made of a part's keys [slot, word], values [slot] and number of determinants."""
+"""A function of a shard's keys [slot, word], values [slot] and number of determinants."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Workers:
 class Visit:
     """Which couplings are visited: |H_ai weights[i]| > epsilon for members i, by their keys.
 
-    `mode` says what is kept of them (`connections_kernel`).
+    `mode` says what a table holds of them (`connections_kernel`).
     """
 
     members: Array
@@ -88,8 +88,8 @@ class Visit:
         """Keys and values of a table that holds nothing."""
         return np.zeros((slots, self.members.shape[1]), np.uint64), np.zeros(slots, self._dtype)
 
-    def part(self, number: int, bits: int, most: int) -> tuple[Array, Array, int] | None:
-        """The table of one of 2^bits parts, and how many determinants are in it; None beyond `most` slots."""
+    def shard(self, number: int, bits: int, max_slots: int) -> tuple[Array, Array, int] | None:
+        """The table of one of 2^bits shards, and how many determinants it has; None beyond `max_slots`."""
         from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
         keys, values = self._empty(self.first_slots)
@@ -102,79 +102,81 @@ class Visit:
             ))  # fmt: skip
             if cursor[0] == len(self.members):
                 return keys, values, count
-            if 2 * len(keys) > most:
+            if 2 * len(keys) > max_slots:
                 return None
             larger = self._empty(2 * len(keys))
             kernel.move_all(keys, values, self.tables.words, *larger)
             keys, values = larger
 
 
-def by_parts(
-    visit: Visit, workers: Workers, reduce: Reduce, size: Callable[[Any], int] = lambda made: 0
+def by_shards(
+    visit: Visit, workers: Workers, reduce: Reduce, size: Callable[[Any], int] = lambda result: 0
 ) -> list[Any]:
-    """What `reduce` makes of every part, in the order of parts, on every rank; collective.
+    """The results of `reduce` for every shard, in the order of shards, on every rank; collective.
 
-    `size` tells the bytes that what was made of a part takes. The memory of `workers` is that of tables; what
-    is made of all parts may take as much besides, and InputError says where it needs more.
+    `size` tells the bytes of a result. The memory of `workers` is that of tables; all results may take as
+    much besides, and InputError says where they need more.
     """
     ranks = workers.ranks
-    most = int(workers.memory_bytes / (BESIDE * visit.slot_bytes * workers.threads))
-    if visit.first_slots > most:
+    max_slots = int(workers.memory_bytes / (BESIDE * visit.slot_bytes * workers.threads))
+    if visit.first_slots > max_slots:
         raise InputError(
             "memory", f"holds {size_text(workers.memory_bytes)} for tables of determinants outside the list",
             "give more memory or fewer threads",
             topic="memory",
         )  # fmt: skip
-    first_bits = power_of_two(PARTS_A_THREAD * workers.threads * ranks.size).bit_length() - 1
+    first_bits = power_of_two(SHARDS_A_THREAD * workers.threads * ranks.size).bit_length() - 1
     for bits in range(first_bits, MOST_BITS):
-        room = _Room(reduce, size, workers.memory_bytes / ranks.size)
-        mine = agree(ranks, partial(_of_rank, visit, bits, most, workers, room))
-        gathered = ranks.gather_objects(mine)
-        if all(parts is not None for parts in gathered):
-            by_number = {number: made for parts in gathered for number, made in parts.items()}
+        bounded = _BoundedReduce(reduce, size, workers.memory_bytes / ranks.size)
+        own_shards = agree(ranks, partial(_of_rank, visit, bits, max_slots, workers, bounded))
+        gathered = ranks.gather_objects(own_shards)
+        if all(shards is not None for shards in gathered):
+            by_number = {number: result for shards in gathered for number, result in shards.items()}
             return [by_number[number] for number in range(1 << bits)]
     raise InputError(
         "memory", "is too small for the determinants outside the list", "give more memory", topic="memory",
     )
 
 
-class _Room:
-    """Reduces the parts of one rank, and counts the memory that is left for what is made of them."""
+class _BoundedReduce:
+    """Reduces the shards of one rank, and counts the memory that is left for the results."""
 
-    def __init__(self, reduce: Reduce, size: Callable[[Any], int], most_bytes: float) -> None:
+    def __init__(self, reduce: Reduce, size: Callable[[Any], int], max_bytes: float) -> None:
         self._reduce, self._size, self._lock = reduce, size, Lock()
-        self._left_bytes = self._most_bytes = most_bytes
+        self._left_bytes = self._max_bytes = max_bytes
 
     def __call__(self, keys: Array, values: Array, count: int) -> Any:
-        """What is made of a part, by any thread; InputError where it has no room."""
-        made = self._reduce(keys, values, count)
+        """The result for a shard, by any thread; InputError where the memory is full."""
+        result = self._reduce(keys, values, count)
         with self._lock:
-            self._left_bytes -= self._size(made)
+            self._left_bytes -= self._size(result)
             if self._left_bytes < 0:
                 raise InputError(
-                    "memory", f"holds {size_text(self._most_bytes)} of the determinants that a rank selects",
+                    "memory", f"holds {size_text(self._max_bytes)} of the determinants that a rank selects",
                     "give more memory or a larger epsilon",
                     topic="memory",
                 )  # fmt: skip
-        return made
+        return result
 
 
-def _of_rank(visit: Visit, bits: int, most: int, workers: Workers, reduce: Reduce) -> dict[int, Any] | None:
-    """This rank's parts by their numbers; None where one of them needs more than `most` slots."""
-    mine = range(workers.ranks.rank, 1 << bits, workers.ranks.size)
-    done: dict[int, Any] = {}
+def _of_rank(
+    visit: Visit, bits: int, max_slots: int, workers: Workers, reduce: Reduce
+) -> dict[int, Any] | None:  # fmt: skip
+    """The results of this rank's shards by number; None where a shard needs more than `max_slots` slots."""
+    numbers = range(workers.ranks.rank, 1 << bits, workers.ranks.size)
+    results: dict[int, Any] = {}
     is_short = Event()
 
     def work(first: int, last: int) -> None:
-        for number in mine[first:last]:
-            made = None if is_short.is_set() else visit.part(number, bits, most)
-            if made is None:
+        for number in numbers[first:last]:
+            table = None if is_short.is_set() else visit.shard(number, bits, max_slots)
+            if table is None:
                 is_short.set()
                 return
-            done[number] = reduce(*made)
+            results[number] = reduce(*table)
 
-    over_rows(len(mine), workers.threads, work, 1)
-    return None if is_short.is_set() else done
+    over_rows(len(numbers), workers.threads, work, 1)
+    return None if is_short.is_set() else results
 
 
 def known_table(members: Array, tables: ExcitationTables) -> Array:
