@@ -40,6 +40,8 @@ LONGEST_LOOK_S = 1.0
 """The same where no method is known to fit so far."""
 ON_ONE_RANK = ("mps", "stabilizer")
 """The methods that answer on one rank alone."""
+LOOKED_AT: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
+"""The methods in the order in which they are looked at."""
 CHOICES_KEPT = 512
 GPU_QUBITS = 12
 """The fewest qubits of a state that a GPU takes where neither is named (H200 and 16 cores beside it)."""
@@ -158,7 +160,7 @@ def _fastest(
     best, best_s = None, inf
     # Invariant: what is looked at later may cost no more than a share of the best time so far; the first two
     # methods need no search.
-    candidates: list[str] = [method for method in ("statevector", "mps", "contraction", "pauli") if method in possible]
+    candidates = [method for method in LOOKED_AT if method in possible]
     if "mps" in candidates:
         candidates.append(PILOT)
     for method in candidates:
