@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,21 @@ def parameter_names(circuit: Any) -> list[str]:
     return sorted(cirq.parameter_names(circuit))
 
 
-def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
-    """The program of a circuit, with values for its symbols."""
+def read(
+    circuit: Any, parameters: Mapping[str, Any], order: Sequence[Any] | None = None
+) -> CircuitProgram:  # fmt: skip
+    """The program of a circuit, with values for its symbols.
+
+    `order` has all qubits, and idle ones, in ours; default: Cirq's own order, which its state vectors have too.
+    """
     import cirq
 
     check_parameters(tuple(parameter_names(circuit)), parameters, PLACE)
     check_not_varied(parameters, PLACE)
     if parameters:
         circuit = cirq.resolve_parameters(circuit, dict(parameters))
-    # Cirq's own order of qubits, which its state vectors have too.
-    qubits = {qubit: number for number, qubit in enumerate(sorted(circuit.all_qubits()))}
+    ordered = sorted(circuit.all_qubits()) if order is None else order
+    qubits = {qubit: number for number, qubit in enumerate(ordered)}
     builder, n_bits = Builder(PLACE), 0
     for operation in circuit.all_operations():
         on = [qubits[qubit] for qubit in operation.qubits]
