@@ -64,7 +64,10 @@ class Simulator(cirq.SimulatesSamples, cirq.SimulatesAmplitudes, cirq.SimulatesE
     def compute_amplitudes_sweep_iter(
         self, program: Any, bitstrings: Sequence[int], params: Any, qubit_order: Any = cirq.QubitOrder.DEFAULT
     ) -> Iterator[Sequence[complex]]:
-        """For each point of a sweep the amplitudes of bit strings, numbers whose first qubit is the largest bit."""
+        """For each point of a sweep the amplitudes of bit strings.
+
+        These are numbers whose first qubit is the largest bit.
+        """
         order = _order(program, qubit_order)
         most = 2 ** len(order) - 1
         texts = [f"{check_count('bitstrings', one, 0, most):0{len(order)}b}" for one in bitstrings]

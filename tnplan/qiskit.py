@@ -1,4 +1,4 @@
-"""Qiskit's primitives `SamplerV2` and `EstimatorV2` and its `BackendV2` on tnplan: a program changes one import.
+"""Qiskit's `SamplerV2`, `EstimatorV2` and `BackendV2` on tnplan: a program changes one import.
 
     from tnplan.qiskit import Backend, Estimator, Sampler
 
@@ -254,10 +254,10 @@ class _Job(JobV1):
 def _measured(circuit: Any) -> Circuit:
     """A circuit of a run, which has outcomes."""
     if not isinstance(circuit, QuantumCircuit):
-        raise InputError("Backend.run", f"takes no {type(circuit).__name__}", "give a QuantumCircuit, or a list")
+        raise InputError("Backend.run", f"takes no {type(circuit).__name__}", "give a QuantumCircuit")
     program = Circuit(circuit)
     if not measures(program.program().operations):
-        raise InputError(f"circuit {circuit.name}", "has no measurements", "add some, such as by measure_all()")
+        raise InputError(f"circuit {circuit.name}", "has no measurements", "add some, as by measure_all()")
     return program
 
 

@@ -16,7 +16,8 @@ from tnplan import InputError, PauliSum
 from tnplan.circuits.pauli_sum import PAIRS_AT_ONCE
 
 MATRICES = {
-    "I": np.eye(2), "X": np.array([[0, 1], [1, 0]]), "Y": np.array([[0, -1j], [1j, 0]]), "Z": np.diag([1, -1]),
+    "I": np.eye(2), "X": np.array([[0, 1], [1, 0]]), "Y": np.array([[0, -1j], [1j, 0]]),
+    "Z": np.diag([1, -1]),
 }  # fmt: skip
 MOST_QUBITS = 6
 
@@ -31,9 +32,10 @@ def random_words(random: Any, n_qubits: int, *, is_integer: bool = False) -> dic
     count = int(random.integers(1, 9))
     words = {"".join(random.choice(list("IXYZ"), n_qubits)) for _ in range(count)}
     if is_integer:
-        return {word: float(value) for word, value in zip(words, random.integers(-9, 10, count), strict=False)}
+        return {word: float(random.integers(-9, 10)) for word in sorted(words)}
     is_complex = random.random() < 0.5
-    return {word: complex(*random.normal(size=2)) if is_complex else random.normal() for word in words}
+    values = random.normal(size=(len(words), 2)) @ [1, 1j if is_complex else 0]
+    return dict(zip(sorted(words), values.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("seed", range(200))

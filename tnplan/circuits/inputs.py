@@ -76,8 +76,8 @@ def given_pattern(
 def given_observables(observables: Any, n_qubits: int) -> tuple[tuple[PauliSum, ...], bool]:
     """Observables as sums of Pauli words, and whether one alone was given.
 
-    One is a text, a `PauliSum` or an operator of another library. A list has several. A file (`Path`) has one a
-    line, or is a JSON list of texts and of objects {word: coefficient}, or is of `PauliSum.to_file`.
+    One is a text, a `PauliSum` or an operator of another library. A list has several. A file (`Path`) has one
+    a line, or is a JSON list of texts and of objects {word: coefficient}, or is of `PauliSum.to_file`.
     """
     if isinstance(observables, Path):
         entries = _entries_of_file(observables, is_sum=False)
@@ -94,8 +94,8 @@ def given_operator(
 ) -> PauliSum:
     """An operator as one sum of Pauli words; `name` is what errors call it.
 
-    A text, a `PauliSum`, an operator of another library, or an object {word: coefficient}. A file (`Path`) has
-    a term or a sum a line, or is a JSON object of words, or of `PauliSum.to_file`; what it has is added up.
+    A text, a `PauliSum`, an operator of another library, or an object {word: coefficient}. A file (`Path`)
+    has a term or a sum a line, is a JSON object of words, or is of `PauliSum.to_file`; its sums are added up.
     `n_qubits` None: as many as the operator says or needs. `labels` are another library's qubits in order.
     """
     if isinstance(operator, Path):

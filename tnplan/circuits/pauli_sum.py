@@ -45,11 +45,11 @@ LARGEST_DENSE = 12
 class PauliSum:
     """A sum of distinct Pauli words with their coefficients, such as an observable or a Hamiltonian.
 
-    `PauliSum.of` makes one from text, a dictionary, a file, or an operator of Qiskit, PennyLane, OpenFermion or
-    Cirq. Sums add, subtract, scale by numbers (`*`, `/`) and multiply as operators (`@`); a number that is
-    added stands for a multiple of the identity. Results have no words of coefficient 0, and are complex only
-    where a coefficient is. Products have exact phases. `==` compares the operators exactly, in any order of
-    words. Iteration gives (word, coefficient).
+    `PauliSum.of` makes one from text, a dictionary, a file, or an operator of Qiskit, PennyLane, OpenFermion
+    or Cirq. Sums add, subtract, scale by numbers (`*`, `/`) and multiply as operators (`@`, exact phases). A
+    number that is added is a multiple of the identity. Results have no words of coefficient 0, and are
+    complex only where a coefficient is. `==` compares operators exactly, whatever the order of words.
+    Iteration gives (word, coefficient).
 
     Parameters
     ----------
@@ -84,7 +84,9 @@ class PauliSum:
     """NumPy's numbers leave their products with sums to this class."""
 
     @classmethod
-    def of(cls, operator: Any, n_qubits: int | None = None, *, qubits: Sequence[Any] | None = None) -> PauliSum:
+    def of(
+        cls, operator: Any, n_qubits: int | None = None, *, qubits: Sequence[Any] | None = None
+    ) -> PauliSum:  # fmt: skip
         """The sum that an operator of any kind is.
 
         Parameters
@@ -94,11 +96,12 @@ class PauliSum:
             {"X0 X1": 0.5}; a file (`Path`) of `to_file`, or with a sum a line; Qiskit's `SparsePauliOp` or
             `Pauli`; what PennyLane can write as Pauli words; Cirq's `PauliSum` or `PauliString`;
             OpenFermion's `QubitOperator`, `FermionOperator` or `MajoranaOperator`. Fermions become qubits by
-            the transform of Jordan and Wigner: mode p is qubit p, and a string of Z lies on qubits 0 to p - 1.
+            the transform of Jordan and Wigner: mode p is qubit p, with Z on qubits 0 to p - 1.
         n_qubits : int, optional
             Default: what the operator says, or else as many as it needs.
         qubits : sequence, optional
-            PennyLane's wires or Cirq's qubits in the order of ours. Default: wire k or LineQubit(k) is qubit k.
+            PennyLane's wires or Cirq's qubits in the order of ours. Default: wire k or LineQubit(k) is
+            qubit k.
 
         Raises
         ------

@@ -27,7 +27,8 @@ def read(
 ) -> CircuitProgram:  # fmt: skip
     """The program of a circuit, with values for its symbols.
 
-    `order` has all qubits, and idle ones, in ours; default: Cirq's own order, which its state vectors have too.
+    `order` has all qubits, idle ones too, in the order of ours. Default: Cirq's own order, which its state
+    vectors have too.
     """
     import cirq
 

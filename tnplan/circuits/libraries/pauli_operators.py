@@ -65,7 +65,8 @@ def _of_qiskit(operator: Any, n_qubits: int | None, labels: Sequence[Any] | None
 def _of_pennylane(operator: Any, n_qubits: int | None, labels: Sequence[Any] | None) -> PauliSum | None:
     sentence = operator if hasattr(operator, "to_mat") else getattr(operator, "pauli_rep", None)
     if sentence is None:
-        raise InputError(PLACE, f"{type(operator).__name__} is no sum of Pauli words", "use qml.pauli_decompose")
+        problem = f"{type(operator).__name__} is no sum of Pauli words"
+        raise InputError(PLACE, problem, "use qml.pauli_decompose")
     items = sentence.items() if hasattr(sentence, "simplify") else [(sentence, 1.0)]
     return _sum([([(a, wire) for wire, a in word.items()], value) for word, value in items], n_qubits, labels)
 
@@ -117,7 +118,7 @@ def _qubit(label: Any, numbers: dict[Any, int] | None) -> int:
     number = getattr(label, "x", label)  # the number of a LineQubit
     if numbers is None and isinstance(number, int | np.integer):
         return int(number)
-    raise InputError(PLACE, f"acts on {label!r}"[:60], "name all its qubits in order, with PauliSum.of(qubits=)")
+    raise InputError(PLACE, f"acts on {label!r}"[:60], "name all its qubits in PauliSum.of(qubits=)")
 
 
 def _value(given: Any) -> complex:
