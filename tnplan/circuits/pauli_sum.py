@@ -356,7 +356,8 @@ def _product(first: PauliSum, second: PauliSum, parity: int | None = None) -> Pa
         blocks.append(block if rows >= len(first) else merge(*block))  # one block is merged below
     if not blocks:
         return first.none()
-    return _simplified(first.n_qubits, *map(np.concatenate, zip(*blocks, strict=True)))
+    keys, values = map(np.concatenate, zip(*blocks, strict=True))
+    return _simplified(first.n_qubits, keys, values)
 
 
 def _simplified(n_qubits: int, keys: Array, coefficients: Array, tolerance: float = 0.0) -> PauliSum:

@@ -47,4 +47,5 @@ def is_finite(value: Any) -> bool:
     if not is_number(value):
         return False
     # Integers of any size compare exactly; math.isfinite and NumPy's fail with those that are too large.
-    return bool(abs(value) <= sys.float_info.max) if isinstance(value, Rational) else isfinite(float(value))
+    size: Any = abs(value)
+    return bool(size <= sys.float_info.max) if isinstance(value, Rational) else isfinite(float(size))
