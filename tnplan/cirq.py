@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import cirq
 import numpy as np
 
-from tnplan.circuits.libraries.cirq_circuit import read
+from tnplan.circuits.libraries.cirq_circuit import read, unrolled
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count
@@ -47,7 +47,7 @@ class Simulator(cirq.SimulatesSamples, cirq.SimulatesAmplitudes, cirq.SimulatesE
 
     def _run(self, circuit: Any, param_resolver: Any, repetitions: int) -> dict[str, Array]:
         """Measured bits by their keys, [repetition, instance of the key, qubit]."""
-        resolved = cirq.resolve_parameters(circuit, param_resolver)
+        resolved = unrolled(cirq.resolve_parameters(circuit, param_resolver))
         counts = Circuit(resolved).sample(repetitions, **self.options).value
         rows = np.array([[int(bit) for bit in text] for text in counts], np.uint8)
         rows = np.repeat(rows, [*counts.values()], axis=0)

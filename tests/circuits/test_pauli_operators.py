@@ -252,6 +252,8 @@ def test_files_come_back(n_qubits: int, is_complex: bool, tmp_path: Path) -> Non
     assert PauliSum.of(path) == ours - ours
     with pytest.raises(InputError, match=f"is a sum on {n_qubits} qubits; give one on 2"):
         PauliSum.of(path, 2)
+    with pytest.raises(InputError, match=r"does not end in \.json"):
+        ours.to_file(tmp_path / "sum.txt")
 
 
 def test_files_are_observables_and_hamiltonians(tmp_path: Path) -> None:
@@ -305,9 +307,11 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "outside": (lambda: PauliSum.of("X3", 3), "names qubit 3; use qubits 0 to 2"),
     "far": (lambda: PauliSum.of("X100000"), "is 100001; give an integer from 1 to 100000"),
     "qubits": (lambda: PauliSum.of("X0", 0), "is 0; give an integer from 1"),
-    "coefficient": (lambda: PauliSum.of({"X0": "1"}), "has the coefficient '1'"),
+    "coefficient": (lambda: PauliSum.of({"X0": "1"}), "has the coefficient \"1\""),
     "infinite": (lambda: PauliSum.of({"X0": complex("infj")}), "has the coefficient"),
-    "key": (lambda: PauliSum.of({3: 1.0}), "is 3; give its text"),
+    "key": (lambda: PauliSum.of({3: 1.0}), "3 is no Pauli word"),
+    "empty key": (lambda: PauliSum.of({" ": 1.0}), '" " is no Pauli word'),
+    "sum as a key": (lambda: PauliSum.of({"X0 - Z1": 1.0}), "'X0 - Z1' is no Pauli word"),
     "mode": (lambda: jordan_wigner({((2, 1),): 1.0}, 2, is_majorana=False), "names mode 2; use modes 0 to 1"),
     "long": (lambda: jordan_wigner({((0, 1),) * 21: 1.0}, 2, is_majorana=False), "20 at most"),
     "symbol": (lambda: jordan_wigner({(): "t"}, 2, is_majorana=False), "bind its parameters"),

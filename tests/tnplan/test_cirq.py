@@ -76,6 +76,18 @@ def test_samples_have_the_keys_and_shapes_of_cirq() -> None:
     assert 100 < np.count_nonzero(coin[1:] != coin[:-1]) < 300  # outcomes are in random order
 
 
+def test_subcircuits_keep_their_keys() -> None:
+    qubit = cirq.LineQubit(0)
+    part = cirq.FrozenCircuit(cirq.X(qubit), cirq.measure(qubit, key="m"))
+    for has_ids in (False, True):
+        repeated = cirq.CircuitOperation(part, use_repetition_ids=has_ids).repeat(3)
+        circuit = cirq.Circuit(repeated)
+        found, wanted = Simulator(**CPU).run(circuit), REFERENCE.run(circuit)
+        assert {key: one.tolist() for key, one in found.records.items()} == {
+            key: one.tolist() for key, one in wanted.records.items()
+        }
+
+
 def test_samples_of_a_sweep_follow_the_angle() -> None:
     qubit = cirq.LineQubit(0)
     circuit = cirq.Circuit(cirq.rx(sympy.Symbol("t"))(qubit), cirq.measure(qubit, key="m"))
@@ -93,13 +105,19 @@ def test_what_cannot_be_simulated_is_refused_in_one_line() -> None:
     value = ours.simulate_expectation_values
     circuit = cirq.Circuit(cirq.H(a), cirq.CX(a, b))
     measured = circuit + cirq.measure(a, b, key="m")
+    once = cirq.FrozenCircuit(cirq.H(a), cirq.measure(a, key="m"))
+    until = cirq.KeyCondition(cirq.MeasurementKey("m"))
+    repeated = cirq.CircuitOperation(once, use_repetition_ids=False, repeat_until=until)
+    pair = cirq.Circuit(cirq.measure_single_paulistring(cirq.X(a) * cirq.X(b)))
     bad = [
         (lambda: ours.compute_amplitudes(circuit, [4]), "is 4; give an integer from 0 to 3"),
         (lambda: value(measured, cirq.Z(a)), "ends in measurements"),
         (lambda: value(circuit, cirq.Z(a), initial_state=np.ones(4)), "initial_state"),
         (lambda: value(circuit, cirq.Z(cirq.LineQubit(7))), "name all its qubits"),
         (lambda: ours.run(circuit.with_noise(cirq.depolarize(0.1)) + cirq.measure(a, invert_mask=(True,))),
-         "inverts what it measures"),
+         "inverts or confuses what it measures"),
+        (lambda: ours.run(pair), "use cirq.measure"),
+        (lambda: ours.run(cirq.Circuit(repeated)), "nondeterministic repetitions"),
         (lambda: ours.compute_amplitudes(cirq.Circuit(cirq.rx(sympy.Symbol("t"))(a)), [0]), "has no value"),
     ]  # fmt: skip
     for call, message in bad:

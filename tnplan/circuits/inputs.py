@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Complex, Real
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy as np
 
 from tnplan.circuits.circuit import check_qubits
 from tnplan.circuits.libraries.pauli_operators import of_library
-from tnplan.circuits.pauli_sum import PauliSum, given_sum, n_qubits_of, of_words, parse, pauli_sum
-from tnplan.circuits.pauli_sum_file import load_sum
+from tnplan.circuits.pauli_sum import PauliSum, given_sum, n_qubits_of, parse, pauli_sum, word_masks
+from tnplan.circuits.pauli_sum_file import load_words
 from tnplan.common.array_file import read_array
 from tnplan.common.arrays import Array
-from tnplan.common.checks import check_count
+from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError
 from tnplan.common.files import load_json, read_text
 
@@ -156,7 +157,11 @@ def _entries_of_file(path: Path, is_sum: bool) -> list[tuple[str, Any]]:
     if path.suffix == ".json":
         document = load_json(path)
         if isinstance(document, Mapping) and "format" in document:
-            return [(str(path), load_sum(path))]
+            n_qubits, words = load_words(path)
+            try:
+                return [(str(path), _of_words(words, n_qubits))]
+            except InputError as error:
+                raise InputError(f"{path}: terms", error.problem, error.remedy, error.page) from None
         if isinstance(document, Mapping) and is_sum:
             return [(str(path), document)]
         if not isinstance(document, list) or not document:
@@ -183,7 +188,23 @@ def _of_entry(place: str, entry: Any, n_qubits: int) -> PauliSum:
 def _of_object(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
     if not words:
         raise InputError("", "is empty", "give words with their coefficients")
-    return of_words(words, n_qubits)
+    return _of_words(words, n_qubits)
+
+
+def _of_words(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
+    """The sum of an object {word: coefficient}; a coefficient is a number, or a pair for a complex one."""
+    terms: list[tuple[int, int, complex]] = []
+    for word, given in words.items():
+        if isinstance(given, Complex) and not isinstance(given, Real):
+            given = [float(given.real), float(given.imag)]
+        parts = given if isinstance(given, list) else [given]
+        if len(parts) not in (1, 2) or not all(map(is_finite, parts)):
+            raise InputError("", f"has the coefficient {_shown(given)}", "give a number or [real, imaginary]")
+        if not isinstance(word, str) or not word.strip():
+            raise InputError("", f"{_shown(word)} is no Pauli word", "write one such as X0 Z3")
+        value = complex(*parts) if len(parts) == 2 else float(parts[0])
+        terms.append((*word_masks(word.strip(), n_qubits), value))
+    return pauli_sum(terms, n_qubits)
 
 
 def _listed(place: str, values: Any, remedy: str) -> list[Any]:

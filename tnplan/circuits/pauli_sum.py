@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Complex, Real
+from numbers import Complex
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.common.arrays import Array
-from tnplan.common.checks import check_count, is_finite, is_number
+from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 
 TOPIC = "Pauli propagation"
@@ -522,14 +522,14 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
         value = float(number or 1) * (-1 if sign == "-" else 1)
         if not math.isfinite(value):
             raise InputError("--observable", f"has the coefficient {number}", "give finite numbers")
-        terms.append((*_word((word or "I").strip(), n_qubits), value))
+        terms.append((*word_masks((word or "I").strip(), n_qubits), value))
         position = match.end()
     if not terms:
         raise InputError("--observable", "is empty", "write a sum such as 0.5*X0 X1 - Z3")
     return pauli_sum(terms, n_qubits)
 
 
-def _word(word: str, n_qubits: int) -> tuple[int, int]:
+def word_masks(word: str, n_qubits: int) -> tuple[int, int]:
     if word == "I":
         return 0, 0
     if DENSE.fullmatch(word):
@@ -563,20 +563,6 @@ def masks(factors: Sequence[tuple[str, int]], n_qubits: int | None, place: str) 
         x |= (letter in "XY") << qubit
         z |= (letter in "YZ") << qubit
     return x, z
-
-
-def of_words(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
-    """The sum of an object {word: coefficient}; a coefficient is a number, or a pair for a complex one."""
-    terms: list[tuple[int, int, complex]] = []
-    for word, given in words.items():
-        if isinstance(given, Complex) and not isinstance(given, Real):
-            given = [float(given.real), float(given.imag)]
-        parts = given if isinstance(given, list) else [given]
-        if len(parts) not in (1, 2) or not all(map(is_finite, parts)):
-            raise InputError("", f"has the coefficient {given!r}"[:80], "give a number or [real, imaginary]")
-        value = complex(*parts) if len(parts) == 2 else float(parts[0])
-        terms += [(x, z, one * value) for x, z, one in parse(word, n_qubits).masks()]
-    return pauli_sum(terms, n_qubits)
 
 
 def n_qubits_of(texts: Iterable[Any]) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tnplan.circuits.circuit import LARGEST_CIRCUIT
-from tnplan.circuits.pauli_sum import PauliSum, of_words
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
-from tnplan.common.files import check_writable, identity_of, read_json, write_json
+from tnplan.common.files import check_suffix, check_writable, identity_of, read_json, write_json
 
 FORMAT = "tnplan.pauli_sum"
 VERSION = 1
@@ -22,6 +23,7 @@ REMEDY = "write the file again, or use a .json object of words without a format"
 
 def save_sum(terms: PauliSum, path: str | Path) -> None:
     """Write a sum with its identity; words in rising order, complex coefficients as pairs."""
+    check_suffix(path, ".json")
     check_writable(path)
     words = {
         word: [value.real, value.imag] if isinstance(value, complex) else value
@@ -31,8 +33,8 @@ def save_sum(terms: PauliSum, path: str | Path) -> None:
     write_json(path, {**document, "identity": identity_of(document)})
 
 
-def load_sum(path: str | Path) -> PauliSum:
-    """Read a sum and check its identity."""
+def load_words(path: str | Path) -> tuple[int, Mapping[str, Any]]:
+    """Read how many qubits a sum has, and its words with their coefficients; check its identity."""
     document = read_json(path, FORMAT, VERSION)
     stated = document.pop("identity", None)
     try:
@@ -46,7 +48,4 @@ def load_sum(path: str | Path) -> PauliSum:
     words = document.get("terms")
     if not isinstance(words, Mapping):
         raise InputError(f"{path}: terms", "is no object", REMEDY)
-    try:
-        return of_words(words, n_qubits)
-    except InputError as error:
-        raise InputError(f"{path}: terms", error.problem, error.remedy) from None
+    return n_qubits, words

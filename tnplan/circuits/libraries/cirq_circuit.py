@@ -11,6 +11,7 @@ from tnplan.circuits.libraries import check_not_varied, check_parameters
 from tnplan.circuits.libraries.builder import LARGEST_MATRIX, Builder
 from tnplan.circuits.program import Channel, CircuitProgram
 from tnplan.circuits.qasm.gate_calls import LARGEST_GATE
+from tnplan.common.errors import InputError
 
 PLACE = "Cirq circuit"
 
@@ -36,6 +37,7 @@ def read(
     check_not_varied(parameters, PLACE)
     if parameters:
         circuit = cirq.resolve_parameters(circuit, dict(parameters))
+    circuit = unrolled(circuit)
     ordered = sorted(circuit.all_qubits()) if order is None else order
     qubits = {qubit: number for number, qubit in enumerate(ordered)}
     builder, n_bits = Builder(PLACE), 0
@@ -44,8 +46,12 @@ def read(
         if operation.classical_controls:
             raise builder.refuse("depends on a measurement", "write the circuit as OpenQASM 3")
         if cirq.is_measurement(operation):
-            if any(getattr(operation.gate, "full_invert_mask", tuple)()):
-                raise builder.refuse("inverts what it measures", "measure without invert_mask")
+            if not isinstance(operation.gate, cirq.MeasurementGate):
+                raise builder.refuse(f"({operation}) measures more than bits", "use cirq.measure")
+            if any(operation.gate.full_invert_mask()) or operation.gate.confusion_map:
+                raise builder.refuse(
+                    "inverts or confuses what it measures", "measure without invert_mask and confusion_map"
+                )
             for qubit in on:
                 builder.measure(qubit, n_bits)
                 n_bits += 1
@@ -54,6 +60,16 @@ def read(
         else:
             _add(builder, operation, qubits)
     return builder.program(len(qubits), n_bits)
+
+
+def unrolled(circuit: Any) -> Any:
+    """The circuit with the operations of its subcircuits in their places."""
+    import cirq
+
+    try:
+        return cirq.unroll_circuit_op(circuit, deep=True, tags_to_check=None)
+    except ValueError as error:
+        raise InputError(PLACE, str(error), "write the circuit as OpenQASM 3") from None
 
 
 def _add(builder: Builder, operation: Any, qubits: Mapping[Any, int]) -> None:
