@@ -261,10 +261,10 @@ def _measured(circuit: Any) -> Circuit:
     return program
 
 
-def _outcomes(circuit: Any, found: dict[str, int], has_memory: bool, seed: int | None) -> dict[str, Any]:
+def _outcomes(circuit: Any, outcomes: dict[str, int], has_memory: bool, seed: int | None) -> dict[str, Any]:
     """The entry of a circuit in a `Result`."""
     # Bit k is character k of an outcome, and the digit of 2^k in Qiskit's numbers.
-    counts = {hex(int(text[::-1], 2)): count for text, count in found.items()}
+    counts = {hex(int(text[::-1], 2)): count for text, count in outcomes.items()}
     data: dict[str, Any] = {"counts": counts}
     if has_memory:
         shots = np.repeat([*counts], [*counts.values()])

@@ -36,7 +36,7 @@ TERM = re.compile(r"\s*([+-]?)\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*\*?\s
 PHASES = np.array([1, 1j, -1, -1j])
 """i^p by p."""
 PAIRS_AT_ONCE = 1 << 21
-"""Products of two words that are made before equal ones are merged: about 300 MiB up to 64 qubits."""
+"""Products of words, of up to 64 qubits, that are made before equal ones are merged: about 300 MiB."""
 LARGEST_DENSE = 12
 """Qubits of an operator that is returned as a matrix: 256 MiB."""
 
@@ -179,8 +179,7 @@ class PauliSum:
     def _operand(self, other: Any) -> PauliSum | None:
         """What is added: a sum on the same qubits, or a number as a multiple of the identity."""
         if isinstance(other, Complex):
-            return PauliSum(self.n_qubits, np.zeros_like(self.keys, shape=(1, self.keys.shape[1])),
-                            np.array([_number(other)]))  # fmt: skip
+            return PauliSum(self.n_qubits, pack_all([(0, 0)], self.n_qubits), np.array([_number(other)]))
         return self._checked(other) if isinstance(other, PauliSum) else None
 
     def _checked(self, other: Any) -> PauliSum:
@@ -344,16 +343,17 @@ def multiplied(
 
 def _product(first: PauliSum, second: PauliSum, parity: int | None = None) -> PauliSum:
     """The operator product; with a parity, of pairs of words that commute (0) or anticommute (1) alone."""
-    rows, blocks = max(1, PAIRS_AT_ONCE // max(1, len(second))), []
+    n_pairs, blocks = PAIRS_AT_ONCE // n_words(first.n_qubits), []
+    rows = max(1, n_pairs // max(1, len(second)))
     for start in range(0, len(first), rows):
-        these = slice(start, start + rows)
+        block = slice(start, start + rows)
         keys, values, powers = multiplied(
-            first.keys[these, None], first.coefficients[these, None], second.keys, second.coefficients
+            first.keys[block, None], first.coefficients[block, None], second.keys, second.coefficients
         )
         # i^p P is the product of Hermitian words: it is Hermitian, p even, exactly if they commute.
         chosen = np.full(powers.shape, True) if parity is None else powers & 1 == parity
-        block = keys[chosen], values[chosen]
-        blocks.append(block if rows >= len(first) else merge(*block))  # one block is merged below
+        terms = keys[chosen], values[chosen]
+        blocks.append(terms if rows >= len(first) else merge(*terms))  # one block is merged below
     if not blocks:
         return first.none()
     keys, values = map(np.concatenate, zip(*blocks, strict=True))
@@ -568,10 +568,10 @@ def masks(factors: Sequence[tuple[str, int]], n_qubits: int | None, place: str) 
 def n_qubits_of(texts: Iterable[Any]) -> int:
     """As many qubits as sums in text need: up to the last that is named, or one for each letter of a word."""
     least = 1
-    for one in texts:
-        if isinstance(one, str):  # `parse` refuses anything else
-            least = max([least, *(int(qubit) + 1 for _, qubit in FACTOR.findall(one))])
-            least = max([least, *map(len, DENSE_IN_TEXT.findall(one))])
+    for entry in texts:
+        if isinstance(entry, str):  # `parse` refuses anything else
+            least = max([least, *(int(qubit) + 1 for _, qubit in FACTOR.findall(entry))])
+            least = max([least, *map(len, DENSE_IN_TEXT.findall(entry))])
     return check_count("--observable: qubits", least, 1, LARGEST_CIRCUIT)
 
 
@@ -582,9 +582,9 @@ def given_sum(observable: Any, n_qubits: int) -> PauliSum:
     """
     from tnplan.circuits.libraries.pauli_operators import of_library
 
-    found = observable if isinstance(observable, PauliSum) else of_library(observable, n_qubits)
-    if found is None:
-        found = parse(observable, n_qubits)
-    if found.n_qubits != n_qubits:
-        raise InputError("--observable", f"is a sum on {found.n_qubits} qubits", f"give one on {n_qubits}")
-    return found
+    terms = observable if isinstance(observable, PauliSum) else of_library(observable, n_qubits)
+    if terms is None:
+        terms = parse(observable, n_qubits)
+    if terms.n_qubits != n_qubits:
+        raise InputError("--observable", f"is a sum on {terms.n_qubits} qubits", f"give one on {n_qubits}")
+    return terms

@@ -27,9 +27,8 @@ from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
 
 PLACE = "--observable"
-PREFIXES = {"": 1, "-": -1, "i": 1j, "-i": -1j}
-"""What Qiskit writes before the letters of a `Pauli`."""
 WORDS_AT_ONCE = 1 << 20
+"""Words that fermions become at once, of up to 64 qubits: about 200 MiB."""
 LONGEST_PRODUCT = 20
 """Ladder operators of a product, each of which doubles the words."""
 
@@ -51,15 +50,13 @@ def of_library(operator: Any, n_qubits: int | None, labels: Sequence[Any] | None
 
 
 def _of_qiskit(operator: Any, n_qubits: int | None, labels: Sequence[Any] | None) -> PauliSum | None:
-    if hasattr(operator, "to_sparse_list"):
-        terms = [(zip(*term[:2], strict=True), term[2]) for term in operator.to_sparse_list()]
-        return _sum(terms, int(operator.num_qubits))
-    if type(operator).__name__ == "Pauli":
-        label, size = operator.to_label(), int(operator.num_qubits)
-        # Qiskit's labels have qubit 0 on the right, after an optional phase.
-        word = [(letter, qubit) for qubit, letter in enumerate(reversed(label[len(label) - size :]))]
-        return _sum([(word, PREFIXES[label[: len(label) - size]])], size)
-    return None
+    from qiskit.quantum_info import Pauli, SparsePauliOp
+
+    terms = SparsePauliOp(operator) if isinstance(operator, Pauli) else operator
+    if not hasattr(terms, "to_sparse_list"):
+        return None
+    listed = [(zip(*term[:2], strict=True), term[2]) for term in terms.to_sparse_list()]
+    return _sum(listed, int(terms.num_qubits))
 
 
 def _of_pennylane(operator: Any, n_qubits: int | None, labels: Sequence[Any] | None) -> PauliSum | None:
@@ -103,11 +100,11 @@ def _sum(terms: Iterable[_Term], n_qubits: int | None, labels: Sequence[Any] | N
         for word, given in terms
     ]
     is_real = all(value.imag == 0 for _, value in listed)
-    n = n_qubits or _at_most(max([1, *((x | z).bit_length() for (x, z), _ in listed)]))
+    n = n_qubits or _checked_size(max([1, *((x | z).bit_length() for (x, z), _ in listed)]))
     return pauli_sum([(x, z, value.real if is_real else value) for (x, z), value in listed], n)
 
 
-def _at_most(n_qubits: int) -> int:
+def _checked_size(n_qubits: int) -> int:
     return check_count(f"{PLACE}: qubits", n_qubits, 1, LARGEST_CIRCUIT)
 
 
@@ -139,7 +136,7 @@ def jordan_wigner(terms: dict[Any, Any], n_qubits: int | None, *, is_majorana: b
     is emptied by a = (X + i Y) / 2.
     """
     used = [index if is_majorana else 2 * index[0] for word in terms for index in word]
-    n = n_qubits or _at_most(max(used, default=0) // 2 + 1)
+    n = n_qubits or _checked_size(max(used, default=0) // 2 + 1)
     if max(used, default=0) >= 2 * n:
         raise InputError(PLACE, f"names mode {max(used) // 2}", f"use modes 0 to {n - 1}")
     chains = pack_all([(1 << p, (1 << p + y) - 1) for p in range(n) for y in (0, 1)], n)
@@ -150,7 +147,7 @@ def jordan_wigner(terms: dict[Any, Any], n_qubits: int | None, *, is_majorana: b
     for length, words in lengths.items():
         if length > LONGEST_PRODUCT and not is_majorana:
             raise InputError(PLACE, f"has a product of {length} operators", f"use {LONGEST_PRODUCT} at most")
-        at_once = max(1, WORDS_AT_ONCE >> (0 if is_majorana else length))
+        at_once = max(1, WORDS_AT_ONCE // n_words(n) >> (0 if is_majorana else length))
         for start in range(0, len(words), at_once):
             chosen = words[start : start + at_once]
             values = np.array([_value(terms[word]) for word in chosen])
@@ -205,9 +202,9 @@ def to_openfermion(terms: PauliSum) -> Any:
     """OpenFermion's `QubitOperator`."""
     from openfermion import QubitOperator
 
-    made = QubitOperator()
-    made.terms = {tuple((q, a) for a, q in word): value for word, value in _words(terms)}
-    return made
+    operator = QubitOperator()
+    operator.terms = {tuple((q, a) for a, q in word): value for word, value in _words(terms)}
+    return operator
 
 
 def to_cirq(terms: PauliSum, qubits: Sequence[Any] | None) -> Any:
