@@ -56,13 +56,13 @@ from tnplan.executor.sbd.selected_ci.growth import Growth as Growth
 from tnplan.executor.sbd.solver.davidson import Criteria as Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty as SpinPenalty
 from tnplan.jobs.arrays.compiled import CompiledContraction as CompiledContraction
-from tnplan.jobs.outputs.diagonalization_result import CarryOver as CarryOver
-from tnplan.jobs.outputs.diagonalization_result import Diagonalization as Diagonalization
-from tnplan.jobs.pauli.propagation import Expectation as Expectation
+from tnplan.jobs.diagonalization_result import CarryOver as CarryOver
+from tnplan.jobs.diagonalization_result import Diagonalization as Diagonalization
+from tnplan.jobs.pauli import Expectation as Expectation
 from tnplan.jobs.progress import Progress as Progress
 from tnplan.jobs.progress import ProgressBar as ProgressBar
 from tnplan.jobs.schedules import ExecutionResult as ExecutionResult
-from tnplan.jobs.statevector.simulation import Simulation as Simulation
+from tnplan.jobs.statevector import Simulation as Simulation
 from tnplan.planner.hardware.profile import Profile as Profile
 from tnplan.planner.hardware.profile import load_profile as load_profile
 from tnplan.planner.load import load_path as load_path

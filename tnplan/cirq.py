@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import cirq
 import numpy as np
 
-from tnplan.circuits.libraries.cirq_circuit import read, unrolled
+from tnplan.circuits.libraries.cirq_circuit import flat, read
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count
@@ -47,14 +47,14 @@ class Simulator(cirq.SimulatesSamples, cirq.SimulatesAmplitudes, cirq.SimulatesE
 
     def _run(self, circuit: Any, param_resolver: Any, repetitions: int) -> dict[str, Array]:
         """Measured bits by their keys, [repetition, instance of the key, qubit]."""
-        resolved = unrolled(cirq.resolve_parameters(circuit, param_resolver))
+        resolved = cirq.resolve_parameters(circuit, param_resolver)
         counts = Circuit(resolved).sample(repetitions, **self.options).value
         rows = np.array([[int(bit) for bit in text] for text in counts], np.uint8)
         rows = np.repeat(rows, [*counts.values()], axis=0)
         rows = np.random.default_rng(self.options.get("seed")).permutation(rows)
         records: dict[str, list[Array]] = {}
         first = 0
-        for operation in resolved.all_operations():  # the reader numbers bits in this order
+        for operation in flat(resolved.all_operations()):  # the reader numbers bits in this order
             if cirq.is_measurement(operation):
                 last = first + len(operation.qubits)
                 records.setdefault(cirq.measurement_key_name(operation), []).append(rows[:, first:last])

@@ -25,7 +25,7 @@ from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, nothing
-from tnplan.jobs.arrays.gradients.calls import GradientPlan
+from tnplan.jobs.arrays.gradient_calls import GradientPlan
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path

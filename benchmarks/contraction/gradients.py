@@ -26,7 +26,7 @@ import tnplan
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
-from tnplan.jobs.arrays.gradients.calls import GradientCalls, GradientPlan
+from tnplan.jobs.arrays.gradient_calls import GradientCalls, GradientPlan
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path

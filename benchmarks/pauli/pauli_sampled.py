@@ -29,7 +29,7 @@ from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.repetitions import MonteCarlo, linear_task, repetition
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.pauli.sampling import DOUBTS
+from tnplan.jobs.pauli_sampling import DOUBTS
 
 ANGLES = "0.3,0.4,0.5,0.6,0.7,0.8,1.0"
 

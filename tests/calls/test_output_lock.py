@@ -17,13 +17,12 @@ import pytest
 from tests.support.root import ROOT
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.jobs.outputs.output_checks import Writes, check_outputs
-from tnplan.jobs.outputs.output_lock import lock_file, locked
+from tnplan.jobs.outputs import Writes, check_outputs, lock_file, locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from tnplan.jobs.outputs.output_lock import locked
+from tnplan.jobs.outputs import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -56,8 +55,8 @@ def test_a_run_in_this_process_is_another_one(tmp_path: Path) -> None:
 
 
 def test_outputs_without_room_are_refused_by_all_ranks(tmp_path: Path) -> None:
-    writes = Writes(tmp_path / "r.npy", by_all=True, room_bytes=1 << 60)
-    for asked, fits in ((writes, False), (Writes(tmp_path / "r.npy", by_all=True, room_bytes=1), True)):
+    writes = Writes(tmp_path / "r.npy", by_all=True, size_bytes=1 << 60)
+    for asked, fits in ((writes, False), (Writes(tmp_path / "r.npy", by_all=True, size_bytes=1), True)):
 
         def refusal(world, asked=asked):  # type: ignore[no-untyped-def]
             try:

@@ -11,7 +11,7 @@ import pytest
 
 import tnplan
 from tests.support.circuits import state_vector
-from tnplan.circuits.program import Channel, Measurement, Reset
+from tnplan.circuits.program import BitAssignment, Channel, Measurement, Reset
 from tnplan.common.errors import InputError
 
 SEEDS = range(5)
@@ -151,8 +151,10 @@ def test_cirq_measures_and_has_noise() -> None:
     circuit = cirq.Circuit(cirq.X(a), cirq.measure(a), cirq.reset(a), cirq.amplitude_damp(0.5)(b))
     kinds = [type(item) for item in tnplan.load_program(circuit).operations]
     assert set(kinds[1:]) == {Measurement, Reset, Channel}
-    with pytest.raises(InputError, match=r"^Cirq circuit: operation 1: depends on a measurement"):
-        tnplan.load_program(cirq.Circuit(cirq.measure(a, key="m"), cirq.X(b).with_classical_controls("m")))
+    flipped = tnplan.load_program(cirq.Circuit(cirq.bit_flip(1)(a), cirq.reset(a))).operations
+    assert [type(item) for item in flipped][1:] == [Reset]
+    inverted = tnplan.load_program(cirq.Circuit(cirq.measure(a, b, key="m", invert_mask=(False, True))))
+    assert inverted.operations[-1] == BitAssignment(1, (1,), (True, False))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

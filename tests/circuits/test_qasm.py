@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.qasm_programs import parse_qasm
-from tnplan.circuits.circuit import Gate, GlobalPhase
+from tnplan.circuits.circuit import Gate, GateSequence, GlobalPhase
 from tnplan.circuits.noise import depolarized
 from tnplan.circuits.program import Channel, CircuitProgram, Conditional
 from tnplan.circuits.qasm.read import parse_qasm_program
@@ -110,10 +110,11 @@ def test_a_qubit_with_no_gate_stays_without_noise(
 
 
 def test_a_gate_too_large_for_noise_is_named() -> None:
-    circuit = parse_qasm(HEAD2 + "ccx q[0], q[1], q[2];\n", "c.qasm")
-    inside = CircuitProgram(3, 1, (circuit.gates[0], Conditional((0,), 1, circuit.gates)))
+    wide = Gate("wide", (0, 1, 2, 3), np.eye(16))
+    circuit = GateSequence(4, (*parse_qasm(HEAD2, "c.qasm").gates, wide))
+    inside = CircuitProgram(4, 1, (circuit.gates[0], Conditional((0,), 1, circuit.gates)))
     for program, place in (
-        (CircuitProgram(3, 0, circuit.gates), "gate 1"), (inside, "operation 1, inner gate 1"),
+        (CircuitProgram(4, 0, circuit.gates), "gate 1"), (inside, "operation 1, inner gate 1"),
     ):  # fmt: skip
-        with pytest.raises(InputError, match=rf"^{place} \(ccx\): acts on 3 qubits, and .* noise on 2"):
+        with pytest.raises(InputError, match=rf"^{place} \(wide\): acts on 4 qubits, and .* noise on 3"):
             depolarized(program, 0.1)

@@ -190,39 +190,103 @@ SPOILT = HEAD3 + (
     "let a = q[0:1] ++ q[2]; c = measure a;\n"
     'if (c == 3 || c[1:2] != "01") { rx(c[0] * pi) q[1]; } else x q;\n'
 )
+SPOILT_2 = HEAD2 + (
+    "opaque o(a) b; qreg q[4]; creg c[4]; creg d[2];\n"
+    "gate maj(t) a, b, c { cx c, b; u3(t/2, -pi/4, 2^3) a; barrier a, b; U(sin(t), ln(2), 1.5e-3) b; }\n"
+    "maj(pi/3) q[0], q[1], q[2]; h q; rz(-1/2*pi) q[3]; measure q[0] -> c[0]; if (c == 3) x q[1];\n"
+    "barrier q; reset q[2]; measure q -> c; if (d == 1) maj(0.2) q[0], q[1], q[3]; cu1(0.1) q[0], q[3];\n"
+)
+SPOILT_3 = HEAD3 + (
+    "const int[8] n = 7; const float f = 2.0 ** -1; const angle[8] w = pi / 3; complex z = 1.0 + 2.0im;\n"
+    "qubit[4] q; bit[4] c; bool b = true; output bit[2] r; array[float, 2, 2] m = {{0.1, 2e-3}, {.5, 3}};\n"
+    "uint[6] k = 37; let s = q[0:2:3]; extern e(int) -> int; duration d = 10ns; delay[d] q; reset s;\n"
+    "gate g(t, p) x, y { gphase(t / 2); inv @ rz(-p) x; negctrl(1) @ pow(-2) @ U(t, p * 3 / 4, 0) x, y; }\n"
+    "def h(qubit[2] x, int[4] a, readonly array[float, #dim = 2] v) -> bit\n"
+    "{ for uint i in {0, 1} { rx(a * v[0, i]) x[i]; } return measure x[0]; }\n"
+    "g(0.5, real(z)) q[0], q[1]; rx(n / 7 + floor(7.5 / 2) * mod(7, 3)) s; k <<= 2; m[0] = m[1];\n"
+    "m[1, 0] += 2; rx(pi % 2) q[0];\n"
+    "if (b && !(n != 7) || k[1:3] == 2) { x q[2]; } else if (c[0] ^ c[1]) { y q; } else { z q; }\n"
+    'c[0:1] = measure q[1:2]; c = c << 1 | "0101"; r[0] = c[3] & c[2]; rz(popcount(c) * w) q[0];\n'
+    "for float x in {0.1, m[0, 1]} { ry(x) q[0]; } int large = 1 << 40;\n"
+    "rx(sizeof(m, 1) + arccos(0.3)) q[1];\n"
+)
+PROGRAMS: list[tuple[str, dict[str, float]]] = [(SPOILT, {"t": 0.5}), (SPOILT_2, {}), (SPOILT_3, {})]
 PIECES = [
     "(", ")", "[", "]", "{", "}", ";", ",", "@", "=", "->", "1", "-1", "99999999999", "1e999", "q", "c", "n",
     "u", "m", "f", "g", "if", "while (true)", "for", "measure", "ctrl", "pow(0.5) @", "int", "angle",
     "\"01\"", "pi", "/ 0", "<<", "++", ":", "end", "\n", "\0", "é", "/*", "//", "#pragma a\n", "extern",
-    "10ns",
+    "10ns", "2**50000", "2**-1", "%", "% 0.0", "**", "-1/2", "9" * 5000, "0x", "0xf", "im", "$0", "'", '"',
+    "-", "!", "1e308*1e308", "log(0)", "sqrt(-1)", "arccos(2)", "sizeof", "float[3]", "input int y;",
+    "OPENQASM 2;", 'include "x";', "return", "break", "def", "creg y[2];", "qreg y[2];", "opaque", "^",
+    "rotl", "((((", "\u2028",
 ]  # fmt: skip
 
 
-def refusal(text: str) -> str | None:
+def refusal(text: str, parameters: dict[str, float]) -> str | None:
     """Why a program is refused; None for one that is read."""
     try:
-        parse_qasm_program(text, "c.qasm", {"t": 0.5})
+        parse_qasm_program(text, "c.qasm", parameters)
     except InputError as error:
         return str(error)
     return None
 
 
+def spoilt(text: str, random: Random) -> str:
+    """The program with tokens taken out, put in, replaced, doubled or exchanged."""
+    words = re.findall(r'"[^"]*"|\w+|\s+|[^\w\s]', text)
+    for _ in range(random.choice([1, 1, 2, 5])):
+        k, j = random.randrange(len(words)), random.randrange(len(words))
+        piece = random.choice(PIECES)
+        change = random.choice(["", piece, f" {piece} {words[k]}", words[k] * 2, None])
+        if change is None:
+            words[k], words[j] = words[j], words[k]
+        else:
+            words[k] = change
+    return "".join(words)
+
+
+@pytest.mark.filterwarnings("ignore:c.qasm. line")
 @pytest.mark.parametrize("part", range(2))
 def test_spoilt_programs_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
-    """Pieces of a program taken out, put in, doubled or exchanged: all is read, or refused with its place."""
+    """250 spoilt programs: all are read, or refused with their place."""
     monkeypatch.setattr("tnplan.circuits.qasm.gate_calls.LARGEST_EXPANSION", 2000)
     random, refused = Random(part), 0
-    parse_qasm_program(SPOILT, "c.qasm", {"t": 0.5})
-    for _ in range(150):
-        words = re.findall(r"\w+|\s+|[^\w\s]", SPOILT)
-        for _ in range(random.choice([1, 1, 2, 5])):
-            k, j = random.randrange(len(words)), random.randrange(len(words))
-            change = random.randrange(4)
-            words[k] = ["", random.choice(PIECES), words[k] * 2, words[j]][change]
-        message = refusal("".join(words))
+    for text, parameters in PROGRAMS:
+        parse_qasm_program(text, "c.qasm", parameters)
+    for _ in range(250):
+        text, parameters = random.choice(PROGRAMS)
+        message = refusal(spoilt(text, random), parameters)
         refused += message is not None
-        assert message is None or re.fullmatch(r"(c\.qasm: |parameter t: is no input of)[^\n]*", message)
-    assert refused > 75
+        pattern = r"(c\.qasm: |parameter t: is no input of)[^\n]*"
+        assert message is None or (re.fullmatch(pattern, message) and len(message) < 400)
+    assert refused > 125
+
+
+HUGE = "2**50000"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"x q[{HUGE}];", f"rx({HUGE}/3) q;", f"rx(-({HUGE})/3) q;", f"int a = 1 << ({HUGE});",
+        f"bit[3] d = {HUGE};", f"uint a = -({HUGE});", f"complex a = {HUGE};", f"c[{HUGE}] = 1;",
+        f"x q[0:{HUGE}];", f"x q[{'9' * 5000}];", f"for int i in [{HUGE}:{HUGE}+1] x q[i];",
+        "rx(7.5 % 0.0) q;", f"rx({'9' * 5000}) q;", "rx(0.0 / 0.0) q;", "rx(1e308 * 1e308 % 2) q;",
+        f"rx(real({HUGE})) q;", f"int a = {HUGE}; rx(a) q;", f"int a = sizeof(q, {HUGE});",
+    ],
+    ids=lambda text: text[:30],
+)  # fmt: skip
+def test_huge_numbers_are_refused_in_one_line(statement: str) -> None:
+    message = refusal(HEAD3 + f"qubit[2] q; bit[2] c;\n{statement}", {})
+    assert message is not None
+    assert re.fullmatch(r"c\.qasm: line 4( \(\w+\))?: [^\n]{10,250}", message)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    for content in (HEAD3.encode() + b"qubit q; // \xff\n", HEAD2.encode("utf-16"), b"\x00\xff" * 9):
+        (tmp_path / "c.qasm").write_bytes(content)
+        with pytest.raises(InputError, match=r"c\.qasm: is not UTF-8 text; give a qsim or OpenQASM file"):
+            load_circuit(tmp_path / "c.qasm")
 
 
 def test_plain_statements_are_read_as_the_parser_reads_them() -> None:

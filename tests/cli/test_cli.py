@@ -18,7 +18,7 @@ import tnplan
 from tests.conftest import SharedData
 from tnplan.cli import main
 from tnplan.cli.main import run
-from tnplan.cli.report import DeviceCounts
+from tnplan.cli.option_types import DEVICES
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
@@ -157,7 +157,7 @@ def test_an_empty_path_is_refused(
 
 
 def test_every_command_has_its_paths() -> None:
-    named = {"tensors", "model", "hardware", "machines", "base", "plot", "html", "record", "start", "save"}
+    named = {"tensors", "model", "hardware", "base", "plot", "html", "record", "start", "save"}
     found = [parameter for _, command in commands(main.cli) for parameter in command.params]
     assert {parameter.name for _, parameter, _ in PATHS} >= named
     assert [
@@ -190,13 +190,13 @@ def test_help_and_version(capsys: Capture) -> None:
     ],
 )
 def test_device_counts(text: str, counts: tuple[int, ...]) -> None:
-    assert DeviceCounts().convert(text, None, None) == counts
+    assert DEVICES.convert(text, None, None) == counts
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,,2", "...,4", "1,...", "1,...,...,8", "1-4", "-2"])
 def test_device_counts_that_make_no_sense(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        DeviceCounts().convert(text, None, None)
+        DEVICES.convert(text, None, None)
 
 
 def matrices(sliced: tuple[str, ...] = (), tensors: str | None = None) -> ContractionPath:

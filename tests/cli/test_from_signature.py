@@ -13,8 +13,8 @@ import click
 import pytest
 
 from tests.support.root import ROOT
-from tnplan.cli.options.common import FILE
-from tnplan.cli.options.from_signature import options_of, taken
+from tnplan.cli.from_signature import options_of, taken
+from tnplan.cli.option_types import FILE
 
 
 def call(

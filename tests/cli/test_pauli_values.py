@@ -22,7 +22,7 @@ from tnplan.cli.main import run
 from tnplan.executor.pauli.estimate import estimate_of
 from tnplan.executor.pauli.resources import term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.pauli.sampling import SampledValue, sampling_needs
+from tnplan.jobs.pauli_sampling import SampledValue, sampling_needs
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_repetitions_that_all_give_nothing_say_so(tmp_path: Path, capsys: pytest
 def test_interrupted_repetitions_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tnplan.jobs.pauli import sampling
+    from tnplan.jobs import pauli_sampling as sampling
 
     circuit, output, done = echo_file(tmp_path), tmp_path / "r.json", []
     arguments = ["pauli", str(circuit), "--observable", "Z4 Z5", "--max-terms", "300", "--threads", "1"]
@@ -145,7 +145,7 @@ def test_an_unbiased_echo_prints_its_interval(tmp_path: Path, capsys: pytest.Cap
 def test_the_ends_of_a_narrow_interval_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tnplan.jobs.pauli import sampling
+    from tnplan.jobs import pauli_sampling as sampling
 
     monkeypatch.setattr(sampling, "estimate_of_values", lambda *_: estimate_of([1, 1 + 1e-9, 1 + 3e-9]))
     words = ["--observable", "Z4", "--max-terms", "9", "--repetitions", "3", "--device", "cpu"]

@@ -36,7 +36,7 @@ from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.basis.strings import from_integers
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty
-from tnplan.jobs.outputs.diagonalization_result import FORMAT, VERSION, CarryOver
+from tnplan.jobs.diagonalization_result import FORMAT, VERSION, CarryOver
 
 N = 6
 INTEGRALS = random_integrals(N, 3, 3, 12)

@@ -29,7 +29,7 @@ LIMIT_S = 60.0
 WRITE = """
 from pathlib import Path
 from tests.support.robustness.blocked import block
-from tnplan.jobs.outputs.output_lock import locked
+from tnplan.jobs.outputs import locked
 from tnplan.cli.signals import end_by_signals
 from tnplan.common.files import write_file
 

@@ -31,7 +31,7 @@ from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector.memory_estimate import check_answer_memory, predicted_bytes
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile
-from tnplan.jobs.statevector import simulation
+from tnplan.jobs import statevector as simulation
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def chains(dtype: str) -> None:
         way = AdjointShape(chain, modes, chain.operand if goes_back else None)
         device.prepare_adjoints([way], dtype, capacity_bytes)
         into = back if goes_back else None
-        device.bind_adjoint(way, operand, branches, out, made, into, capacity_bytes)()
+        device.bind_adjoint(way, operand, branches, out, [*made, into], capacity_bytes)()
 
 
 def pauli_words(dtype: str) -> None:

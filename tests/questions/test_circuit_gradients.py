@@ -243,6 +243,9 @@ def test_the_estimate_includes_the_way_back(tmp_path: Path, hardware: str) -> No
     )
     assert [row.method for row in both.rows] == [row.method for row in alone.rows]
     for one, other in zip(alone.rows, both.rows, strict=True):
+        if one.method in ("mps", "stabilizer"):  # which have no gradients
+            assert other.reason.startswith("not possible: ")
+            continue
         assert one.cost is not None
         assert other.cost is not None
         assert other.cost.time_s > one.cost.time_s

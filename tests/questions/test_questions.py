@@ -17,8 +17,9 @@ from tnplan.circuits.program import CircuitProgram, Measurement, Reset, circuit_
 
 TOLERANCE = {"fp64": 1e-10, "fp32": 1e-5}
 SIZES = (1, 2, 3, 6, 10)
-ALL = ("statevector", "contraction", "pauli")
-STATES = ("statevector", "contraction")
+ALL = ("statevector", "contraction", "pauli", "mps")
+STATES = ("statevector", "contraction", "mps")
+TRACES = ("statevector", "contraction", "pauli")
 CPU: Any = {"device": "cpu", "threads": 1}
 
 
@@ -98,7 +99,7 @@ def test_overlap(n: int, method: str) -> None:
     close(tnplan.Circuit(first).overlap(tnplan.Circuit(first), method=method, **CPU), 1)
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", TRACES)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_trace(n: int, method: str) -> None:
     circuit = dense.circuit_of(n, 45, 300 + n)
@@ -111,7 +112,7 @@ def test_trace(n: int, method: str) -> None:
     close(asked.trace(a, b, state=state, method=method, **CPU), product[one, one], scale=10)
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", TRACES)
 def test_echoes_and_correlators_are_traces_of_composed_circuits(method: str) -> None:
     v, w = (dense.circuit_of(3, 30, seed) for seed in (1, 2))
     o, p = tnplan.PauliSum(3, *one_word("XIZ")), tnplan.PauliSum(3, *one_word("IYI"))

@@ -36,7 +36,7 @@ def compress_file(
     source : path
         An .npy of float32, float64, complex64 or complex128 numbers.
     output : path, optional
-        The compressed file. Default: the name of `source` with .tnz at the end.
+        The compressed file. Default: the name of the .npy with .tnz at the end.
     bound : float
         The largest error of a real or imaginary part; 0 is lossless.
     mode : {"range", "absolute", "pointwise"}
@@ -81,8 +81,8 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
     source : path
         A file that `compress_file` wrote.
     output : path, optional
-        The .npy to write. Default: the name of `source` without .tnz, under which no file is replaced: it may
-        be the exact array.
+        The .npy to write. Default: the name without .tnz, under which no file is replaced: it may be the
+        exact array.
 
     Returns
     -------

@@ -158,7 +158,7 @@ def compile(
         raise InputError("constants", f"are {type(constants).__name__}", "give a dict of arrays by number")
     fixed = dict(constants or {})
     _expect_gpu(device, (*shapes, *fixed.values()))
-    from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
+    from tnplan.jobs.arrays.options import CallOptions, ContractionOptions, in_bytes
     from tnplan.jobs.arrays.planning import compile_network
 
     # A contraction that is compiled waits for the kernels of its chains: it will be called again
@@ -167,10 +167,7 @@ def compile(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads,
         strip_exponent=strip_exponent, waits_for_kernels=True,
     )  # fmt: skip
-    return compile_network(
-        network, shapes, options, dtype=dtype, constants=fixed, batch=batch, batched=batched, keep=keep,
-        calls=calls,
-    )  # fmt: skip
+    return compile_network(network, shapes, options, CallOptions(dtype, fixed, batch, batched, keep, calls))
 
 
 def _expect_gpu(device: str, given: Iterable[Any]) -> None:

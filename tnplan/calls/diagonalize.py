@@ -6,8 +6,8 @@ Reads inputs, chooses the space, solves, measures and writes; the arithmetic is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import inf, prod
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
@@ -32,23 +32,22 @@ from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint
 from tnplan.executor.sbd.selected_ci.parts import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
-from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, keep_symmetry, set_up_solve
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
 from tnplan.executor.sbd.solver.solve import (
     SpinPenalty,
     check_roots,
     check_spin,
     solve,
 )
-from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
-from tnplan.jobs.outputs.diagonalization_result import (
+from tnplan.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
+    SolveProblem,
     consistent_densities,
     determinants_file,
     natural_files,
     read_rotation,
+    set_up,
     solve_report,
     solver_device,
     step_text,
@@ -56,6 +55,8 @@ from tnplan.jobs.outputs.diagonalization_result import (
     write_natural,
     write_result,
 )
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 TOPIC = "molecules"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -303,16 +304,8 @@ def _set_up(
     rank: Rank, integrals: Integrals, space: Space, asked: _Solve, chosen: ChosenDevice
 ) -> SolveSetup[FermionHamiltonian]:
     """The tables of a solve; a line says how large it is."""
-    # A rank holds its share of each vector; the penalty's vectors are taken off before the solver
-    # plans its own.
-    share = -(-prod(space.shape) // rank.world.size) * numbers_of(integrals)
-    penalty = 0 if asked.penalty is None else penalty_bytes(share)
-    setup = set_up_solve(
-        integrals, space.basis, chosen, rank.world, asked.roots, asked.criteria,
-        max(rank.memory_bytes - penalty, 1), rank.threads,
-    )  # fmt: skip
-    setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
-    keep_symmetry(setup, space)
+    problem = SolveProblem(integrals, asked.penalty, asked.criteria)
+    setup = set_up(rank, problem, space, chosen, rank.world, asked.roots)
     rank.say(0, 0, _described(setup, space))
     return setup
 

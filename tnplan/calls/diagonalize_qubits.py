@@ -31,9 +31,7 @@ from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import SolveSetup, set_up_qubits
 from tnplan.executor.sbd.solver.solve import check_roots, solve
-from tnplan.jobs.job import Job, Rank, run_job
-from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
-from tnplan.jobs.outputs.diagonalization_result import (
+from tnplan.jobs.diagonalization_result import (
     Solved,
     environment,
     solution_text,
@@ -41,7 +39,9 @@ from tnplan.jobs.outputs.diagonalization_result import (
     step_text,
     work_of,
 )
-from tnplan.jobs.outputs.output_checks import write_arrays
+from tnplan.jobs.job import Job, Rank, run_job
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
+from tnplan.jobs.outputs import write_arrays
 
 TOPIC = "qubit Hamiltonians"
 """What the errors of this module are about, where one says no topic of its own."""

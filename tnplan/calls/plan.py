@@ -88,7 +88,8 @@ def plan(
     Schedule(unnamed: 2 tensors, complex64, 1 rank of cpu, 1 slice, ... predicted, peak 768 B)
     """
     # docs/explanation/architecture.md#from-path-to-schedule
-    asked = None if compress is None else parse_request(compress).planned()
+    compression = None if compress is None else parse_request(compress).planned()
+    limits_bytes = limits(memory, threshold)
     if output is not None:
         check_writable(output, path, hardware)
     profile = known_profile(hardware)
@@ -104,15 +105,9 @@ def plan(
     if output is not None:
         check_json_name(output)
     schedule = pipeline.plan(
-        read,
-        profile,
-        devices=devices,
-        ranks_per_group=ranks_per_group,
-        **limits(memory, threshold),
-        precision=precision,
-        policy=policy,
-        compression=asked,
-    )
+        read, profile, devices=devices, ranks_per_group=ranks_per_group, **limits_bytes, precision=precision,
+        policy=policy, compression=compression,
+    )  # fmt: skip
     if output is not None:
         if values is not None and arrays is not None:
             # Invariant: tensors first. A schedule that is there names tensors that are there.

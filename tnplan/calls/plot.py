@@ -9,7 +9,7 @@ from tnplan.calls.show import UseChain
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError
 from tnplan.common.later import LaterModule
-from tnplan.jobs.pauli.propagation import Expectation
+from tnplan.jobs.pauli import Expectation
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.schedule import Schedule

@@ -1,6 +1,6 @@
 """Pauli propagation from a circuit to a value: `tnplan pauli` and `tnplan.propagate`.
 
-This module has only the call. Its job is in pauli/propagation.py, which is imported while a GPU begins.
+This module has only the call. Its job is in jobs/pauli.py, which is imported while a GPU begins.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def propagate(
     # docs/explanation/architecture.md#calls-and-commands
     options = PropagationOptions.given(propagate, job)
     expect_gpu(options.device)
-    from tnplan.jobs.pauli.problem import PauliRequest
-    from tnplan.jobs.pauli.propagation import run_propagation
+    from tnplan.jobs.pauli import run_propagation
+    from tnplan.jobs.pauli_problem import PauliRequest
 
     limits = Truncation() if truncation is None else truncation
     asked = PauliRequest(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from tnplan.calls.plan import limits
 from tnplan.common.checks import is_finite
-from tnplan.common.errors import InputError
+from tnplan.common.errors import InputError, NothingFitsError
 from tnplan.common.files import check_json_name, check_suffix, check_writable, file_path, write_text
 from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.planner.load import read_path
@@ -16,7 +20,7 @@ from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.projection.baseline import DEFAULT_S, BaselineSearch
-from tnplan.planner.projection.projection import Projection, project
+from tnplan.planner.projection.projection import Progress, Projection, project
 
 TOPIC = "reports"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -47,8 +51,16 @@ def report(
         Paths of one network and one dtype; names of indices and the order of tensors do not matter.
     devices : sequence of int
         The numbers of devices.
-    hardware, memory, threshold, precision, policy
-        As in `plan`.
+    hardware : Profile or path
+        A shipped profile by name, a TOML file, or a profile.
+    memory : float or str, optional
+        Most bytes of a rank, such as "128MiB" or "unlimited". Default: the profile's.
+    threshold : int or str, optional
+        Bytes from which a whole tensor is large, as in `plan`.
+    precision : str, optional
+        How values are multiplied: "fp32", "tf32", "fp16x3", "fp64". Default: by the dtype.
+    policy : {"ours", "paper"}
+        How modes are distributed, as in `plan`.
     baseline_time : float
         Seconds of the search, which takes no longer than the given path takes on one device. 0: none is
         searched, and the report states no speedup in its first sentences.
@@ -77,60 +89,113 @@ def report(
     """
     if isinstance(paths, str) or not isinstance(paths, Sequence):
         raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
-    if html is not None:
-        check_writable(html, *([] if baseline is None else [baseline]))
-        check_suffix(html, ".html")
-    search = baseline_search(baseline_time, baseline)
+    options = ReportOptions(memory, threshold, precision, policy, baseline_time, baseline, html)
+    options.check(*paths, hardware)
     read = [read_path(path)[0] for path in paths]
-    # A projection compares paths of one problem: several networks would be compared by speedups
-    # that mean nothing.
-    workloads = {workload_key(path) for path in read}
-    if len(workloads) > 1:
-        problem = f"are of {len(workloads)} networks or dtypes"
+    if len(kinds := {_kind(path) for path in read}) > 1:
+        problem = f"are of {len(kinds)} networks or dtypes"
         raise InputError("paths", problem, "report one network in one dtype at a time")
-    projection = project(
-        read,
-        known_profile(hardware),
-        devices,
-        **limits(memory, threshold),
-        precision=precision,
-        policy=policy,
-        baseline=search,
-    )
-    if html is not None:
+    return report_all(read, devices, [known_profile(hardware)], options).projections[0]
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """How times are projected, and what is written, as in `report`."""
+
+    memory: float | str | None
+    threshold: int | str | None
+    precision: str | None
+    policy: str
+    baseline_time: float
+    baseline: str | Path | None
+    html: str | Path | None
+
+    def check(self, *inputs: object) -> None:
+        """Refuse sizes that are none and files that cannot be written, before anything is read."""
+        if self.html is not None:
+            check_writable(self.html, *inputs, self.baseline)
+            check_suffix(self.html, ".html")
+        _ = self.limits, self.search
+
+    @cached_property
+    def limits(self) -> dict[str, Any]:
+        """The memory of a rank, and the size from which a tensor is large, in bytes."""
+        return limits(self.memory, self.threshold)
+
+    @cached_property
+    def search(self) -> BaselineSearch | None:
+        """The search for a path for one device, or what a file has of an earlier one."""
+        time_s, file = self.baseline_time, self.baseline
+        if not is_finite(time_s) or time_s < 0:
+            raise InputError("--baseline-time", f"is {time_s!r}", "give seconds, or 0 for no search")
+        if file is not None:
+            is_there = os.path.isfile(file_path(file))
+            check_json_name(file)
+            if is_there:
+                return BaselineSearch(time_s, read_path(file)[0])
+            check_writable(file)
+            if not time_s:
+                problem = "is not there, and nothing is searched"
+                raise InputError(f"--baseline: {file}", problem, "give --baseline-time seconds")
+        return BaselineSearch(time_s) if time_s else None
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Projections of one or several networks and machines; what fits nowhere; the files that were written."""
+
+    projections: list[Projection]
+    left_out: list[str]
+    written: list[Path]
+
+
+def report_all(
+    paths: Sequence[ContractionPath], devices: Sequence[int], profiles: Sequence[Profile],
+    options: ReportOptions, *, labels: Sequence[str] | None = None, progress: Progress | None = None,
+) -> Reports:  # fmt: skip
+    """A projection for each network and machine; what fits nowhere is left out, unless nothing is left."""
+    # Paths of one network in one dtype compete with each other. Times of several networks cannot be compared.
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for number, path in enumerate(paths):
+        kinds.setdefault(_kind(path), []).append(number)
+    if options.baseline is not None and len(kinds) * len(profiles) > 1:
+        raise InputError("--baseline", "is of one network on one profile", "report them one at a time")
+    projections, left_out, refusals = [], [], []
+    # Without paths there is one kind, of none, which `project` refuses.
+    for numbers, profile in product(kinds.values() or [[]], profiles):
+        names = None if labels is None else [labels[number] for number in numbers]
+        try:
+            projection = project(
+                [paths[number] for number in numbers], profile, devices,
+                **options.limits, precision=options.precision, policy=options.policy, labels=names,
+                progress=progress, baseline=options.search,
+            )  # fmt: skip
+        except NothingFitsError as refusal:
+            refusals.append(refusal)
+            left_out.append(f"left out: {', '.join(names or ())}: {refusal.text}")
+        else:
+            projections.append(projection)
+    if not projections:
+        raise refusals[0]
+    written = []
+    if options.html is not None:
         from tnplan.reporting.page import report_page
 
-        write_text(html, report_page([projection]))
+        write_text(options.html, report_page(projections, left_out))
+        written.append(Path(options.html))
     # Kept for later reports: a search for one device takes long, and its path is the same for all
     # numbers of devices.
-    if baseline is not None:
-        save_baseline(projection, baseline)
-    return projection
+    if options.baseline is not None and _save_baseline(projections[0], options.baseline):
+        written.append(Path(options.baseline))
+    return Reports(projections, left_out, written)
 
 
-def workload_key(path: ContractionPath) -> tuple[str, str]:
-    """A key that paths share whose times may be compared: those of one network in one dtype."""
+def _kind(path: ContractionPath) -> tuple[str, str]:
+    """What paths share whose times may be compared: the network and the dtype."""
     return structure_key(path.network), path.dtype
 
 
-def baseline_search(time_s: float, file: str | Path | None) -> BaselineSearch | None:
-    """The search for a path for one device that is asked for, or what a file has of an earlier one."""
-    if not is_finite(time_s) or time_s < 0:
-        raise InputError("--baseline-time", f"is {time_s!r}", "give seconds, or 0 for no search")
-    if file is not None:
-        is_there = os.path.isfile(file_path(file))
-        check_json_name(file)
-        if is_there:
-            return BaselineSearch(time_s, read_path(file)[0])
-        check_writable(file)
-        if not time_s:
-            raise InputError(
-                f"--baseline: {file}", "is not there, and nothing is searched", "give --baseline-time seconds"
-            )
-    return BaselineSearch(time_s) if time_s else None
-
-
-def save_baseline(projection: Projection, file: str | Path) -> bool:
+def _save_baseline(projection: Projection, file: str | Path) -> bool:
     """Write the searched path, where it is new; whether this was done."""
     number = projection.baseline.path
     if number is None or Path(file).exists():

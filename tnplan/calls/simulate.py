@@ -1,6 +1,6 @@
 """State-vector simulation from a circuit to its answers: `tnplan statevector` and `tnplan.simulate`.
 
-This module has only the call. Its job is in statevector/simulation.py, which is imported while a GPU begins.
+This module has only the call. Its job is in jobs/statevector.py, which is imported while a GPU begins.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.jobs.job_options import JobKeywords, JobOptions, takes_job
 
 if TYPE_CHECKING:
-    from tnplan.jobs.statevector import simulation
+    from tnplan.jobs import statevector as simulation
 else:
-    simulation = LaterModule("tnplan.jobs.statevector.simulation")
+    simulation = LaterModule("tnplan.jobs.statevector")
 
 TOPIC = "state vectors"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -122,7 +122,7 @@ def simulate(
     # docs/explanation/architecture.md#calls-and-commands
     options = SimulationOptions.given(simulate, job)
     expect_gpu(options.device)
-    from tnplan.jobs.statevector.simulation import SimulationRequest, run_simulation
+    from tnplan.jobs.statevector import SimulationRequest, run_simulation
 
     asked = SimulationRequest(
         shots, observable, amplitudes, marginal, gradient, parameters, depolarize, mode, seed, start, save,

@@ -35,14 +35,13 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_samples
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_spin
+from tnplan.jobs.diagonalization_result import SolveProblem, environment
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
-from tnplan.jobs.outputs.diagonalization_result import environment
-from tnplan.jobs.outputs.output_checks import write_arrays
+from tnplan.jobs.outputs import write_arrays
 from tnplan.jobs.sqd import (
     Loop,
     LoopCheckpoint,
-    Problem,
     RankGroups,
     Recovery,
     SqdOptions,
@@ -260,7 +259,7 @@ def _work(rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions)
     """What one rank does, from the checked input to the written result."""
     begin_s = perf_counter()
     groups = RankGroups(rank, asked.options.num_batches)
-    problem = Problem(request.integrals, request.penalty, asked.criteria)
+    problem = SolveProblem(request.integrals, request.penalty, asked.criteria)
     loop = _RankLoop(rank, request, asked, job_options)
     # Invariant: every rank makes the same iterations: rank 0 decides, and tells subspaces or the
     # end.

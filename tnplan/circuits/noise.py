@@ -13,7 +13,7 @@ from tnplan.circuits.gates import I2, X, Y, Z, kronecker
 from tnplan.circuits.program import Channel, CircuitProgram, Operation, with_inner
 from tnplan.common.errors import InputError
 
-LARGEST_NOISY = 2
+LARGEST_NOISY = 3
 """Qubits of a gate after which noise may stand."""
 
 

@@ -14,10 +14,10 @@ from tnplan.circuits.libraries import (
     place_of,
     read_object,
 )
+from tnplan.circuits.other_formats import circuit_text
 from tnplan.circuits.program import CircuitProgram, as_circuit, circuit_program
 from tnplan.circuits.qsim import parse_qsim
 from tnplan.common.errors import InputError
-from tnplan.common.files import read_text
 
 if TYPE_CHECKING:
     from tnplan.circuits.qasm.source import Source
@@ -51,7 +51,7 @@ class ParametricCircuit:
         if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("OPENQASM")):
             raise InputError("circuit", "is the text of a program", "write it to a file, and name that")
         self.file = Path(source)
-        text, self.place = read_text(str(source), "a qsim or OpenQASM file"), str(source)
+        text, self.place = circuit_text(str(source)), str(source)
         if is_qasm(self.place, text):
             from tnplan.circuits.qasm.read import input_names
             from tnplan.circuits.qasm.source import parse_source

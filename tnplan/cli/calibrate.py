@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from tnplan.calls.calibrate import calibrate
-from tnplan.cli.options.common import PROFILE, SizeType
-from tnplan.cli.options.from_signature import options_of
-from tnplan.cli.terminal import say
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import PROFILE
+from tnplan.cli.terminal import say, say_progress
 
 
 @click.command()
@@ -20,7 +20,6 @@ from tnplan.cli.terminal import say
         "type": PROFILE, "metavar": "PROFILE",
         "help": "A shipped profile or a TOML file: what this run does not measure is taken from it.",
     },
-    size={"type": SizeType(unlimited=False)},
     dtypes={
         "flags": ["--dtype"], "type": str, "multiple": True, "default": None,
         "help": "Only this dtype; may be given again. Default: all.",
@@ -33,11 +32,9 @@ def command(base: str, dtypes: tuple[str, ...], output: Path | None, **options: 
     one device; under mpirun, changes of layout between all ranks too. One profile serves all machines of a
     kind: plan and report take it with --hardware FILE.
     """
-    from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.planner.hardware.profile import profile_text
 
     if dtypes:
         options["dtypes"] = dtypes
-    profile = calibrate(base, output=output, progress=lambda at: say(at.text, err=True), **options)
-    if launched_rank() == 0:
-        say(profile_text(profile) if output is None else f"written: {output}")
+    profile = calibrate(base, output=output, progress=say_progress, **options)
+    say(profile_text(profile) if output is None else f"written: {output}")

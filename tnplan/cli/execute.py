@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tnplan.calls.execute import execute
-from tnplan.cli.options.common import FILE, as_json
-from tnplan.cli.options.from_signature import options_of
-from tnplan.cli.options.jobs import ProgressLines
-from tnplan.cli.terminal import say, say_json
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import FILE, as_json
+from tnplan.cli.progress import ProgressLines
+from tnplan.cli.terminal import say_once, say_result
+from tnplan.common.units import count_text, size_text
 
 SHOWN_VALUES = 4
 
@@ -30,31 +32,25 @@ SHOWN_VALUES = 4
     },
 )
 @as_json
-def command(schedule: Path, output: Path | None, as_json: bool, **options: Any) -> None:
+def command(schedule: Path, as_json: bool, **options: Any) -> None:
     """Carry out a schedule, in this process or on the ranks that mpirun started.
 
     mpirun -n P tnplan execute SCHEDULE takes any multiple P of the schedule's group. Without mpirun the ranks
     are threads of this process. The result goes to --output, with a .json of what was measured beside what
     was predicted; finished slices are kept in OUTPUT.ckpt until the result is written.
     """
-    from tnplan.executor.device.comm.launcher import launched_rank
-
-    first = launched_rank() == 0
-    with warnings.catch_warnings(), ProgressLines(first) as progress:
+    with warnings.catch_warnings(), ProgressLines() as progress:
         warnings.simplefilter("ignore", RuntimeWarning)
-        outcome = execute(schedule, output=output, progress=progress, **options)
-    if first:
-        _show(outcome.array, outcome.report, output, as_json)
-
-
-def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool) -> None:
+        outcome = execute(schedule, progress=progress, **options)
+    report, output = outcome.report, options["output"]
     if report["not_finite"]:
-        say(f"warning: the result holds {report['not_finite']} values that are NaN or infinite", err=True)
-    if as_json:
-        say_json(report)
-        return
-    from tnplan.common.units import count_text, size_text
+        say_once(f"warning: the result holds {report['not_finite']} values that are NaN or infinite")
+    if output is not None and outcome.array is None:
+        output = output.with_suffix(".shards.json")
+    say_result(report, as_json, _lines(outcome.array, report), [output])
 
+
+def _lines(array: Any, report: dict[str, Any]) -> Iterator[str]:
     measured, predicted = report["measured"], report["predicted"]
     kinds = measured["kinds_s"]
     rows = [
@@ -68,30 +64,26 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     if "codec_s" in kinds:
         rows.insert(3, ("  compression", kinds["codec_s"], predicted["codec_s"]))
     n_slices = report["slices"]["stop"] - report["slices"]["first"]
-    say(
+    yield (
         f"{count_text(report['ranks'], 'rank', 'ranks')} in "
         f"{count_text(report['groups'], 'group', 'groups')}, {count_text(n_slices, 'slice', 'slices')}, "
         f"{count_text(report['threads_per_rank'], 'thread', 'threads')} a rank"
     )
-    say(f"{'':<20}{'measured':>12}{'predicted':>12}")
+    yield f"{'':<20}{'measured':>12}{'predicted':>12}"
     for name, value, expected in rows:
-        say(f"{name:<20}{value:>12.4g}{expected:>12.4g}")
+        yield f"{name:<20}{value:>12.4g}{expected:>12.4g}"
     peaks = [size_text(figures["peak_bytes"]) for figures in (measured, predicted)]
-    say(f"{'peak a rank':<20}{peaks[0]:>12}{peaks[1]:>12}")
+    yield f"{'peak a rank':<20}{peaks[0]:>12}{peaks[1]:>12}"
     if report["compression"] is not None:
-        say(_compression_line(report["compression"]))
+        yield _compression_line(report["compression"])
     if array is not None and array.size <= SHOWN_VALUES:
-        say(f"result: {array.tolist()}")
-    if output is not None:
-        say(f"written: {output if array is not None else output.with_suffix('.shards.json')}")
+        yield f"result: {array.tolist()}"
 
 
 def _compression_line(compression: dict[str, Any]) -> str:
     """The accumulated bound, the fidelity, and bytes before and after, in one line."""
     if not compression.keys() & {"exchange", "store"}:
         return "compressed: nothing, since no exchange is predicted to be faster and no tensor is to wait so"
-    from tnplan.common.units import size_text
-
     bound, fidelity = (
         "not known" if compression[name] is None else format(compression[name], form)
         for name, form in (("bound", ".3g"), ("fidelity", ".9g"))

@@ -22,7 +22,7 @@ from typing import TextIO
 import click
 
 from tnplan.cli.signals import end_by_signals
-from tnplan.cli.terminal import allow_any_encoding, say
+from tnplan.cli.terminal import allow_any_encoding, say, say_once
 from tnplan.common.errors import InputError
 from tnplan.common.release import release
 from tnplan.executor.device.comm.launcher import interrupt_ends_process, launched_rank, launched_size
@@ -59,6 +59,10 @@ QUESTIONS = (
     "amplitudes", "sample", "expectation", "probabilities", "reduced-density-matrix", "overlap", "trace",
 )  # fmt: skip
 ON_RANKS = ("execute", "pauli", "sbd", "sbd-qubits", "sqd", "statevector", *QUESTIONS, "calibrate")
+FILES = {
+    **dict.fromkeys((*QUESTIONS, "estimate"), "questions"), "sbd-qubits": "sbd", "decompress": "compress",
+}  # fmt: skip
+"""The files of commands that have none of their name."""
 LONGEST_LINE = 2000
 
 
@@ -70,7 +74,7 @@ class Settings:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are the `command` of the files named in `COMMANDS`."""
+    """A group whose commands are imported when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order in which they are used."""
@@ -80,8 +84,8 @@ class LazyGroup(click.Group):
         """Import the file of one command."""
         if cmd_name not in COMMANDS:
             return None
-        folder = "tnplan.cli.questions" if cmd_name in (*QUESTIONS, "estimate") else "tnplan.cli"
-        command: click.Command = import_module(f"{folder}.{cmd_name.replace('-', '_')}").command
+        file = import_module(f"tnplan.cli.{FILES.get(cmd_name, cmd_name)}")
+        command: click.Command = file.commands[cmd_name] if hasattr(file, "commands") else file.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -196,8 +200,7 @@ def _show_warning(
     file: TextIO | None = None, line: str | None = None,
 ) -> None:  # fmt: skip
     """Print a warning as one line, without the place in the code; all ranks of a job say the same."""
-    if launched_rank() == 0:
-        say(f"tnplan: warning: {' '.join(str(message).split())}", err=True)
+    say_once(f"tnplan: warning: {' '.join(str(message).split())}")
 
 
 def _complain(error: Exception, settings: Settings, status: int) -> int:
@@ -213,7 +216,7 @@ def _complain(error: Exception, settings: Settings, status: int) -> int:
 
 
 def _refuse(message: str) -> None:
-    """Say what is wrong with the input. All ranks of a job refuse alike; the first one says so."""
+    """Print what is wrong with the input. All ranks of a job refuse alike; the first one prints it."""
     if launched_rank() == 0:
         _print_error(message)
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from tnplan.calls.network import network
-from tnplan.cli.options.common import QUBITS
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import QUBITS
 from tnplan.cli.terminal import say
 
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tnplan.calls.propagate import propagate
-from tnplan.cli.options.common import added, as_json
-from tnplan.cli.options.from_signature import options_of, taken
-from tnplan.cli.options.jobs import SAY_EVERY_S, ProgressLines
-from tnplan.cli.options.questions import (
-    monte_carlo_of,
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import added, as_json
+from tnplan.cli.pauli_options import (
+    propagation_of,
     repetition_options,
-    state_of,
     state_options,
     truncation_options,
 )
-from tnplan.cli.terminal import say, say_json, say_written
+from tnplan.cli.progress import SAY_EVERY_S, ProgressLines
+from tnplan.cli.terminal import say_once, say_result
+from tnplan.common.errors import InputError
 from tnplan.common.units import plural
-from tnplan.executor.pauli.terms.truncation import Truncation
 
 
 @click.command()
@@ -45,8 +45,8 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 @as_json
 @click.pass_context
 def command(
-    context: click.Context, circuit: Path, observables: tuple[str, ...], output: Path | None,
-    record: Path | None, as_json: bool, allow_empty: bool, **options: Any,
+    context: click.Context, circuit: Path, observables: tuple[str, ...], as_json: bool, allow_empty: bool,
+    seed: int, **options: Any,
 ) -> None:  # fmt: skip
     """Propagate an observable backwards through a circuit, and print its expectation value.
 
@@ -57,72 +57,56 @@ def command(
 
     The exit status is 1 where everything was cut.
     """
-    from tnplan.common.errors import InputError
-    from tnplan.executor.device.comm.launcher import launched_rank
-
-    truncation = taken(Truncation, options)
-    repetitions, seed, by = (options.pop(name) for name in ("repetitions", "seed", "by"))
-    options["state"] = state_of(options["state"], options.pop("stabilizers"))
-    if repetitions is None and (seed or by != "magnitude"):
+    if options["repetitions"] is None and (seed or options["by"] != "magnitude"):
         raise InputError("--seed and --resample-by", "are of repetitions", "give --repetitions")
-    plan = monte_carlo_of(repetitions, seed, by)
+    arguments = propagation_of({**options, "seed": seed})
+    del arguments["seed"]
     observable = list(observables) if len(observables) > 1 else observables[0]
-    first = launched_rank() == 0
-    with ProgressLines(first, SAY_EVERY_S) as progress:
-        done = propagate(
-            circuit, observable, truncation, monte_carlo=plan, keep="none", output=output, record=record,
-            progress=progress, **options,
-        )  # fmt: skip
-    if first:
-        _show(done.report, [path for path in (output, record) if path is not None], as_json)
+    with ProgressLines(SAY_EVERY_S) as progress:
+        report = propagate(circuit, observable, keep="none", progress=progress, **arguments).report
+    say_result(report, as_json, _lines(report), [options["output"], options["record"]])
     # A value of 0 from no terms would look like an answer to a script.
-    if done.report["empty"] and not allow_empty:
-        if first:
-            what = "every repetition gave 0" if "estimate" in done.report else "everything was cut"
-            say(f"error: {what}, so that the value says nothing; allow more terms", err=True)
+    if report["empty"] and not allow_empty:
+        what = "every repetition gave 0" if "estimate" in report else "everything was cut"
+        say_once(f"error: {what}, so that the value says nothing; allow more terms")
         context.exit(1)
 
 
-def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
-    if as_json:
-        say_json(report)
-        return
-    show = _show_estimate if "estimate" in report else _show_value
-    show(report)
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield from (_estimate if "estimate" in report else _value)(report)
     for entry in report.get("values", ()):
-        say(f"value of {entry['word']}: {entry['value']!r}")
+        yield f"value of {entry['word']}: {entry['value']!r}"
     for number, entry in enumerate(report.get("observables", ())):
-        say(f"value of observable {number}: {entry['value']!r}")
+        yield f"value of observable {number}: {entry['value']!r}"
     for entry in report.get("gradient", ()):
         where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
-        say(f"derivative at {where}: {entry['derivative']!r}")
-    say_written(written)
+        yield f"derivative at {where}: {entry['derivative']!r}"
 
 
-def _show_value(report: dict[str, Any]) -> None:
+def _value(report: dict[str, Any]) -> Iterator[str]:
     """The value with its bound and its estimate, and what the terms did."""
     bound, estimate, dropped = report["error_bound"], report["error_estimate"], report["dropped"]["terms"]
     error = "no bound of the error" if bound is None else f"error at most {bound:.3g}"
     vacuous = " (vacuous: no possible value is farther away)" if report["error_bound_is_vacuous"] else ""
-    say(f"expectation value {report['expectation']!r}, {error}{vacuous}")
+    yield f"expectation value {report['expectation']!r}, {error}{vacuous}"
     if estimate["value"] and estimate["kind"] != "exact":
-        say(f"estimated error {estimate['value']:.3g} ({estimate['kind']})")
-    say(
+        yield f"estimated error {estimate['value']:.3g} ({estimate['kind']})"
+    yield (
         f"{plural(report['terms'], 'term', 'terms')} at the end, {report['largest_terms']} at most, "
         f"{'over 1e308' if dropped is None else dropped} dropped; "
         f"{plural(report['steps'], 'step', 'steps')} in {report['time_s']:.3g} s"
     )
     if report["memory_full"]:
-        say(f"the memory was full {report['memory_full']} times: the largest terms were kept")
+        yield f"the memory was full {report['memory_full']} times: the largest terms were kept"
 
 
-def _show_estimate(report: dict[str, Any]) -> None:
+def _estimate(report: dict[str, Any]) -> Iterator[str]:
     """The mean of repetitions, with its interval if it has one."""
     from tnplan.executor.pauli.estimate import Estimate
 
     estimate = report["estimate"]
     if estimate["kind"] == "exact":
-        say(f"expectation value {report['expectation']!r}, exact: no term was resampled")
+        yield f"expectation value {report['expectation']!r}, exact: no term was resampled"
     else:
         value, error, interval, digits = estimate["value"], estimate["standard_error"], "", 6
         if error and math.isfinite(error):
@@ -132,8 +116,8 @@ def _show_estimate(report: dict[str, Any]) -> None:
         if estimate["low"] is not None:
             interval = f", 95 % interval {estimate['low']:.{digits}g} to {estimate['high']:.{digits}g}"
         text = Estimate(**estimate).text
-        say(f"expectation value {value:.{digits}g}, standard error {error:.2g}{interval} ({text})")
-    say(
+        yield f"expectation value {value:.{digits}g}, standard error {error:.2g}{interval} ({text})"
+    yield (
         f"{plural(report['repetitions'], 'repetition', 'repetitions')} of at most "
         f"{plural(report['largest_terms'], 'term', 'terms')} in "
         f"{report['time_s']:.3g} s"

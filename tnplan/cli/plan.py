@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from tnplan.calls.plan import plan, seen_from
-from tnplan.cli.options.common import FILE, SizeType, as_json
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import FILE, as_json
 from tnplan.cli.terminal import say
 
 SHOWN_STEPS = 6
@@ -22,10 +22,6 @@ SHOWN_STEPS = 6
     path=click.argument("path", type=FILE, metavar="PATH"),
     devices={"type": click.IntRange(1)},
     ranks_per_group={"type": click.IntRange(1)},
-    threshold={
-        "type": SizeType(unlimited=False),
-        "help": "Size from which a whole tensor is large. Default: see docs/reference/cli.md.",
-    },
     compress={
         "metavar": "BOUNDS",
         "help": "exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; with commas "

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tnplan.calls.search import search
-from tnplan.cli.options.common import COUNT, FILE, SECONDS, as_json
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import COUNT, FILE, SECONDS, as_json
 from tnplan.cli.terminal import say
+from tnplan.planner.search.search_options import JOINT, METHODS
 
 if TYPE_CHECKING:
     from tnplan.jobs.progress import Progress
     from tnplan.planner.networks.contraction_path import ContractionPath
 
-JOINT = "joint"
 LOG_EVERY_S, BAR_EVERY_S = 10.0, 3.0
-FIRST = "first trees"
-METHODS = ["greedy", "random-greedy", "labels"]
 PARTITIONER = "kahypar"
 
 
@@ -29,7 +27,6 @@ PARTITIONER = "kahypar"
     search,
     network=click.argument("network", type=FILE, metavar="NET.json"),
     devices={"type": click.IntRange(1)},
-    hardware="A shipped profile or a TOML file: the memory of a device.",
     max_tensor={"type": COUNT, "help": "Elements of the largest tensor, such as 2^32."},
     start={
         "flags": ["--from"], "multiple": True, "metavar": "PATH.json",
@@ -74,7 +71,7 @@ def command(
     named = ", ".join(options["methods"]) or JOINT
     rows = {**others, named: path} if compare else {}
     if as_json:
-        compared = {"compared": {name: one.meta for name, one in rows.items()}} if compare else {}
+        compared = {"compared": {name: row.meta for name, row in rows.items()}} if compare else {}
         say(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta, **compared}))
         return
     if compare:
@@ -92,8 +89,8 @@ def _others(network: Path, time: float | str, options: dict[str, Any]) -> dict[s
     from importlib.util import find_spec
 
     names = [*METHODS, *([PARTITIONER] if find_spec(PARTITIONER) else [])]
-    kept = ("devices", "hardware", "max_tensor", "unlimited", "dtype", "seed", "workers")
-    same = {name: options[name] for name in kept}
+    common = ("devices", "hardware", "max_tensor", "unlimited", "dtype", "seed", "workers")
+    same = {name: options[name] for name in common}
     paths = {}
     for name in names:
         with _Line(time, name) as line:
@@ -141,20 +138,19 @@ class _Line:
 
         from tnplan.reporting import tables
 
+        self.name = f"searching {name}".rstrip()
         self.console = tables.console(stderr=True)
-        self.said_s = -LOG_EVERY_S
+        self.is_log = not self.console.is_terminal
+        self.shown_s = -LOG_EVERY_S
         columns = (
-            progress.TextColumn(f"searching {name}".rstrip(), markup=False),
+            progress.TextColumn(self.name, markup=False),
             progress.TimeElapsedColumn(),
             progress.TextColumn("" if isinstance(time, str) else f"of {time:.0f} s"),
             progress.BarColumn(pulse_style="bar.complete"),
             progress.TextColumn("{task.description}", markup=False),
         )
-        self.bar = progress.Progress(
-            *columns, console=self.console, transient=True, disable=not self.console.is_terminal
-        )
-        self.task = self.bar.add_task(FIRST, total=None)
-        self.name = f"searching {name}".rstrip()
+        self.bar = progress.Progress(*columns, console=self.console, transient=True, disable=self.is_log)
+        self.task = self.bar.add_task("first trees", total=None)
 
     def __enter__(self) -> _Line:
         self.bar.start()
@@ -164,20 +160,20 @@ class _Line:
         self.bar.stop()
 
     def show(self, at: Progress) -> None:
-        """Say that the search begins, and what the best path so far costs, a few times a minute at most: to
-        count it takes a while."""
+        """Print that the search begins, then the cost of the best path so far, a few times a minute at most:
+        to count it takes a while."""
         from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 
         path = at.detail
         if path is None:
-            if not self.console.is_terminal:
+            if self.is_log:
                 self.console.print(f"{self.name}: {at.text}", markup=False)
             return
-        if at.done - self.said_s < (BAR_EVERY_S if self.console.is_terminal else LOG_EVERY_S):
+        if at.done - self.shown_s < (LOG_EVERY_S if self.is_log else BAR_EVERY_S):
             return
-        self.said_s = at.done
+        self.shown_s = at.done
         largest = path_cost(path).log2_largest
         text = f"10^{log10_mnk_planned(path):.2f} multiply-adds, largest 2^{largest:.1f}{_predicted(path)}"
         self.bar.update(self.task, description=f"best: {text}")
-        if not self.console.is_terminal:
+        if self.is_log:
             self.console.print(f"{at.text}: {text}")

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from tnplan.calls.show import show
-from tnplan.cli.options.common import FILE, as_json
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import FILE, as_json
 from tnplan.cli.terminal import say
 
 

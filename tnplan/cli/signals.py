@@ -26,25 +26,25 @@ _stopping = threading.Lock()
 
 def end_by_signals() -> None:
     """Let the signals end this process, unless its starter has it ignore them."""
-    watched, told = os.pipe()
-    os.set_blocking(told, False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
     for number in ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _heard)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+            signal.signal(number, _passed_on)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     stop_signal.end_command_by(_stop)
-    threading.Thread(target=_watch, args=(watched,), name="signals", daemon=True).start()
+    threading.Thread(target=_watch, args=(read_end,), name="signals", daemon=True).start()
 
 
-def _heard(number: int, frame: FrameType | None) -> None:
-    """The thread hears it too."""
+def _passed_on(number: int, frame: FrameType | None) -> None:
+    """Nothing: the number goes through the pipe to the thread."""
 
 
-def _watch(watched: int) -> None:
-    while heard := os.read(watched, 1):
-        number = heard[0]
+def _watch(read_end: int) -> None:
+    while received := os.read(read_end, 1):
+        number = received[0]
         handler = signal.getsignal(number)
-        if handler is _heard:
+        if handler is _passed_on:
             _end(SIGNALLED + number)
         elif handler is signal.default_int_handler:
             # Python's own handler raises KeyboardInterrupt when the interpreter is reached; where a

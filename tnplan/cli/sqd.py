@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tnplan.calls.sqd_loop import run
-from tnplan.cli.options.common import FILE, as_json
-from tnplan.cli.options.from_signature import options_of, taken
-from tnplan.cli.terminal import say, say_json, say_written
-from tnplan.executor.device.comm.launcher import launched_rank
+from tnplan.cli.from_signature import options_of, taken
+from tnplan.cli.option_types import FILE, as_json
+from tnplan.cli.terminal import say_once, say_progress, say_result
 from tnplan.executor.sbd.solver.davidson import Criteria
 
 
@@ -23,7 +23,6 @@ from tnplan.executor.sbd.solver.davidson import Criteria
     spin_sq="Raise states of other S^2 than this, such as 0 or 0.75.",
     criteria=options_of(
         Criteria,
-        residual="Residual norm of each diagonalization.",
         steps={"type": click.IntRange(1), "help": "Steps of a diagonalization at most."},
         energy=None,
         vectors=None,
@@ -41,36 +40,27 @@ def command(counts: Path, integrals: Path, as_json: bool, **options: Any) -> int
     docs/how-to/sqd.md explains it. Needs qiskit-addon-sqd. Exit status 1 where the loop does not converge:
     the best state so far is written, and the checkpoint stays.
     """
-    result = run(
-        counts, integrals, criteria=taken(Criteria, options), progress=lambda at: say(at.text, err=True),
-        **options,
-    )  # fmt: skip
-    output, plot = options["output"], options["plot"]
-    if launched_rank() == 0:
-        written = [] if output is None else [output, output.with_suffix(".json")]
-        _show(result.report, written + ([] if plot is None else [plot]), as_json)
-        if not result.converged:
-            say(f"tnplan: error: {_open_end(result.report, output is not None)}", err=True)
+    result = run(counts, integrals, criteria=taken(Criteria, options), progress=say_progress, **options)
+    output, report = options["output"], result.report
+    written = [] if output is None else [output, output.with_suffix(".json")]
+    say_result(report, as_json, _lines(report), [*written, options["plot"]])
+    if not result.converged:
+        say_once(f"tnplan: error: {_open_end(report, output is not None)}")
     return 0 if result.converged else 1
 
 
-def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
-    if as_json:
-        say_json(report)
-        return
+def _lines(report: dict[str, Any]) -> Iterator[str]:
     alpha, beta = report["dimensions"]
-    iterations, measured = report["iterations"], report["measured"]
+    yield f"energy {report['energy_hartree']:.10f} Ha among {alpha} x {beta} determinants"
     ended = "converged after" if report["converged"] else "not converged in"
-    say(f"energy {report['energy_hartree']:.10f} Ha among {alpha} x {beta} determinants")
-    say(f"{ended} {len(iterations)} iterations, {measured['time_s']:.3g} s")
-    say_written(written)
+    yield f"{ended} {len(report['iterations'])} iterations, {report['measured']['time_s']:.3g} s"
 
 
-def _open_end(report: dict[str, Any], is_kept: bool) -> str:
+def _open_end(report: dict[str, Any], is_written: bool) -> str:
     """What has not converged, and what to do."""
     iterations, options = report["iterations"], report["options"]
     energy, occupancies = (iterations[-1][name] for name in ("energy_change_hartree", "occupancies_change"))
-    remedy = "go on with --resume and more --max-iterations" if is_kept else "allow more --max-iterations"
+    remedy = "go on with --resume and more --max-iterations" if is_written else "allow more --max-iterations"
     if energy is None:
         return f"one iteration tells no change; {remedy}"
     return (

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tnplan.calls.simulate import simulate
-from tnplan.cli.options.common import BITS, FILE, QUBITS, as_json
-from tnplan.cli.options.from_signature import options_of
-from tnplan.cli.options.jobs import SAY_EVERY_S, ProgressLines
-from tnplan.cli.terminal import say, say_json
-
-SHOWN = 16
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import BITS, FILE, QUBITS, as_json
+from tnplan.cli.progress import SAY_EVERY_S, ProgressLines
+from tnplan.cli.terminal import largest_rows, number_text, say_result
+from tnplan.common.units import count_text
 
 
 @click.command()
@@ -26,30 +26,23 @@ SHOWN = 16
     start={"type": FILE, "help": "Begin with this saved state."},
 )
 @as_json
-def command(circuit: Path, save: Path | None, output: Path | None, as_json: bool, **options: Any) -> None:
+def command(circuit: Path, as_json: bool, **options: Any) -> None:
     """Simulate a circuit with all its amplitudes.
 
     CIRCUIT is a qsim or OpenQASM file, which may measure, reset and branch anywhere. Where it does so before
     its end, or is noisy, it is run once a shot. What does not fit into memory is refused before it starts.
     Under mpirun, a power of two of ranks share the state. docs/explanation/statevector.md explains the rest.
     """
-    from tnplan.executor.device.comm.launcher import launched_rank
-
-    with ProgressLines(launched_rank() == 0, SAY_EVERY_S) as progress:
-        done = simulate(circuit, save=save, output=output, progress=progress, **options)
-    if launched_rank() > 0:
-        return
-    if as_json:
-        say_json(done.report)
-        return
-    _show(done.report)
-    if output is not None:
-        say(f"written: {output} (result)")
+    with ProgressLines(SAY_EVERY_S) as progress:
+        report = simulate(circuit, progress=progress, **options).report
+    output, save = options["output"], options["save"]
+    written = [] if output is None else [f"{output} (result)"]
     if save is not None:
-        say(f"written: {save} (state), {_parts(save, done.report['ranks'])} (its amplitudes)")
+        written.append(f"{save} (state), {_state_files(save, report['ranks'])} (its amplitudes)")
+    say_result(report, as_json, _lines(report), written)
 
 
-def _parts(save: Path, ranks: int) -> str:
+def _state_files(save: Path, ranks: int) -> str:
     """The names of the amplitudes' files, or the first and the last."""
     from tnplan.executor.statevector.state_file import state_file
 
@@ -57,10 +50,8 @@ def _parts(save: Path, ranks: int) -> str:
     return str(first) if ranks == 1 else f"{first} to {last.name}"
 
 
-def _show(report: dict[str, Any]) -> None:
-    from tnplan.common.units import count_text
-
-    say(
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield (
         f"{count_text(report['n_qubits'], 'qubit', 'qubits')} in {report['dtype']}, "
         f"{count_text(report['operations'], 'operation', 'operations')} in "
         f"{count_text(report['passes'], 'pass', 'passes')} and "
@@ -70,23 +61,15 @@ def _show(report: dict[str, Any]) -> None:
     if "expectation" in report:
         deviation = report["deviation"]
         more = "" if not deviation else f" +- {deviation:.2g}"
-        say(f"expectation value {report['expectation']!r}{more}")
+        yield f"expectation value {report['expectation']!r}{more}"
     for entry in report.get("gradient", ()):
         where = f"gate {entry['gate']} ({entry['name']}), angle {entry['parameter']}, {entry['angle']:.6g}"
-        say(f"derivative at {where}: {entry['derivative']!r}")
+        yield f"derivative at {where}: {entry['derivative']!r}"
     for bits, (real, imaginary) in report.get("amplitudes", {}).items():
-        say(f"amplitude {bits}: {real:+.9e} {imaginary:+.9e}i")
+        yield f"amplitude {bits}: {number_text(complex(real, imaginary), '.9e')}"
     if "marginal" in report:
         width = len(report["marginal"]["qubits"])
         rows = [(f"{k:0{width}b}", p) for k, p in enumerate(report["marginal"]["probabilities"])]
-        _table("probability", rows)
+        yield from largest_rows("probability", rows)
     if "counts" in report:
-        _table("count", list(report["counts"].items()))
-
-
-def _table(name: str, rows: list[tuple[str, Any]]) -> None:
-    """The largest values."""
-    for bits, value in sorted(rows, key=lambda row: -row[1])[:SHOWN]:
-        say(f"{name} {bits}: {value:.9g}")
-    if len(rows) > SHOWN:
-        say(f"... and {len(rows) - SHOWN} more")
+        yield from largest_rows("count", report["counts"].items())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from tnplan.calls.warmup import warmup
-from tnplan.cli.options.from_signature import options_of
-from tnplan.cli.terminal import say
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.terminal import say, say_progress
 
 
 @click.command()
@@ -17,5 +17,5 @@ def command(device: str) -> None:
     For containers and job scripts: afterwards no first call waits for them. What is in the caches already is
     not compiled again. TNPLAN_CACHE_DIR names the folder of the caches.
     """
-    done = warmup(device=device, progress=lambda at: say(at.text, err=True))
+    done = warmup(device=device, progress=say_progress)
     say(f"{done.compiled} files compiled in {done.time_s:.1f} s, in {done.folder}")

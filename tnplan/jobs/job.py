@@ -28,8 +28,7 @@ from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.executor.device.selection.select import Chosen, open_device
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.output_checks import Writes, check_outputs
-from tnplan.jobs.outputs.output_lock import locked
+from tnplan.jobs.outputs import Writes, check_outputs, locked
 from tnplan.jobs.progress import Listener, Progress
 
 USABLE = 0.95
@@ -87,7 +86,7 @@ class Rank:
         return self.world.rank == 0
 
     def say(self, done: int, total: int, text: str, detail: Any = None) -> None:
-        """Tell whoever listens how far the job is; only rank 0 is heard."""
+        """Call the listener on rank 0 with the progress of the job."""
         if self.listener is not None and self.is_first:
             self.listener(Progress(done, total, text, detail))
 
@@ -146,7 +145,7 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
 
         # Invariant: the lock of the output is taken after the inputs are checked and before any
         # rank works, and is held until the result is written.
-        with _kept(options, True):
+        with _output_lock(options, True):
             if n_ranks == 1:
                 return run_ranks(1, alone)[0]
             with blas_threads(threads):
@@ -154,7 +153,7 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
     return _collective(world, job, options)
 
 
-def _kept(options: JobOptions, is_first: bool) -> AbstractContextManager[Any]:
+def _output_lock(options: JobOptions, is_first: bool) -> AbstractContextManager[Any]:
     """The lock of the output, on the rank that writes it."""
     return locked(options.output) if options.output is not None and is_first else nullcontext()
 
@@ -193,13 +192,13 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
     # A rank that died answers no collective call, and the others would wait for it for ever:
     # `watched` ends them by their heartbeats, `ending_together` by the failure itself.
     can_resume = options.checkpoint_file is not None
-    with ending_together(world), watched(world, options.timeout, can_resume), ExitStack() as held:
+    with ending_together(world), watched(world, options.timeout, can_resume), ExitStack() as locks:
         # Invariant: all ranks make these collective calls in this order. `agree` comes before
         # each broadcast, so that a refusal on rank 0 reaches every rank and none waits for a
         # request that never comes.
         builds = agreed_builds(world, options.allow_mixed_builds)
         request: Request = world.broadcast_object(agree(world, prepare), 0)
-        agree(world, lambda: held.enter_context(_kept(options, world.rank == 0)))
+        agree(world, lambda: locks.enter_context(_output_lock(options, world.rank == 0)))
         with blas_threads(options.threads or threads_a_rank(world)):
             return _on_rank(job, options, world, request, builds)
 
@@ -224,7 +223,7 @@ def _on_rank(
     chosen = open_device(wanted, world, needs.gpu_bytes, threads, needs.cpu_bytes, needs.remedy)
     if needs.cpu_only and options.device == "auto":
         chosen = replace(chosen, line=f"device: cpu ({needs.cpu_only} run there alone)")
-    with _given_back(chosen):
+    with _closing(chosen):
         is_gpu = chosen.device.name == "gpu"
         # Ranks of one host share its memory; each GPU has its own, of which the driver and
         # libraries take a share.
@@ -240,7 +239,7 @@ def _on_rank(
 
 
 @contextmanager
-def _given_back(chosen: Chosen) -> Iterator[None]:
+def _closing(chosen: Chosen) -> Iterator[None]:
     """Give the peers' memory and the device back afterwards, also where all ranks agree on a refusal.
 
     A rank that fails alone is to end the others at once: its stream may wait for them for long.

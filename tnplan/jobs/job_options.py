@@ -183,7 +183,7 @@ def takes_job(keywords: type, options: type[JobOptions]) -> Callable[[Call], Cal
         signature = inspect.signature(call)
         # `inspect.signature`, and so `help` and editors, prefers `__signature__` over what the
         # function itself takes.
-        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
         described: Any = call
         described.__signature__ = signature.replace(parameters=[*own, *job])
         if call.__doc__ is not None:  # which `python -OO` leaves out

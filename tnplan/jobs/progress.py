@@ -1,4 +1,4 @@
-"""How far a call is: what it tells whoever listens, and a bar that shows it in notebooks and on terminals."""
+"""The progress of a call: what its listener gets, and a bar for notebooks and terminals."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ProgressBar:
 
 
 def as_listener(progress: Listener | bool | None) -> Listener | None:
-    """Who hears of progress: a function, a bar for True, nobody for False and None."""
+    """The listener that `progress` stands for: a function, a bar for True, none for False and None."""
     if progress is True:
         return ProgressBar()
     if progress is None or progress is False:

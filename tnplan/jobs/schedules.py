@@ -45,7 +45,7 @@ from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.output_checks import Writes
+from tnplan.jobs.outputs import Writes
 from tnplan.planner.hardware.compression_options import Request, parse_request
 from tnplan.planner.load import load_schedule
 from tnplan.planner.networks.network import Network
@@ -117,12 +117,6 @@ def _loss(schedule: Schedule, number: int) -> str:
     return f"predicted to take up to {percent_text(more)} longer, exchanges by {far}"
 
 
-# The job of `execute`: inputs are read and checked, slices carried out on all ranks, results written.
-
-
-# What `execute` gives.
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ExecutionResult:
     """What `execute` gives.
@@ -149,9 +143,6 @@ class ExecutionResult:
         return f"ExecutionResult({array}, {time_text(self.report['measured']['run_s'])})"
 
 
-# The job of `execute`: inputs are read and checked, slices carried out on all ranks, results written.
-
-
 Tensors = str | Path | Sequence[NDArray[Any]]
 """Arrays in the order of the network, or an .npz of them."""
 RESULTS = ("gathered", "sharded")
@@ -159,7 +150,7 @@ ENGINES = ("native", "cutensormp")
 
 
 class _AgreedWriteError(AgreedError):
-    """A file that cannot be written once work is done, of which all ranks have heard."""
+    """A file that cannot be written once work is done; all ranks raise it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,14 +174,14 @@ class ExecutionProblem:
     result: str
 
 
-def run_execution(asked: ExecutionRequest, options: JobOptions) -> ExecutionResult:
+def run_execution(request: ExecutionRequest, options: JobOptions) -> ExecutionResult:
     """Carry out a schedule on the ranks of this process, or on those of mpirun."""
-    _check_engine(asked.engine, options)
-    check_choice("--result", asked.result, RESULTS)
-    if asked.engine != "native" and options.device == "auto":
+    _check_engine(request.engine, options)
+    check_choice("--result", request.result, RESULTS)
+    if request.engine != "native" and options.device == "auto":
         options = replace(options, device="gpu")
     job = Job(
-        prepare=lambda: _prepare(asked, options),
+        prepare=lambda: _prepare(request, options),
         work=lambda rank, problem: _work(rank, problem, options),
         ranks=lambda problem: problem.run.schedule.ranks_per_group,
         check_ranks=lambda problem, n: share_of(problem.run.schedule, n, 0, *problem.run.slices),
@@ -204,10 +195,10 @@ def run_execution(asked: ExecutionRequest, options: JobOptions) -> ExecutionResu
         raise WriteError(error.line) from None
     # The other engines have no CPU, so that the way out is another engine.
     except AgreedError as error:
-        if asked.engine == "native" or not error.place.startswith("--device"):
+        if request.engine == "native" or not error.place.startswith("--device"):
             raise
         remedy = error.remedy.replace("--device cpu", "--engine native")
-        raise AgreedError(f"--engine {asked.engine}", error.problem, remedy) from None
+        raise AgreedError(f"--engine {request.engine}", error.problem, remedy) from None
 
 
 def _needs(problem: ExecutionProblem) -> Needs:
@@ -230,16 +221,16 @@ def _writes(problem: ExecutionProblem, output: Path | None, n_ranks: int) -> Wri
     return Writes(output, keeps or problem.result == "sharded", result_bytes * (1 + 2 * groups))
 
 
-def _prepare(asked: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
+def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
     """Read and check everything that a run needs, on rank 0; raises InputError."""
-    given, engine, is_sharded = asked.schedule, asked.engine, asked.result == "sharded"
+    given, engine, is_sharded = request.schedule, request.engine, request.result == "sharded"
     if not isinstance(given, Schedule | str | os.PathLike):
         raise InputError("schedule", f"is {type(given).__name__}", "give what `plan` returns, or its file")
     folder = Path() if isinstance(given, Schedule) else file_path(given).parent
     plan = given if isinstance(given, Schedule) else load_schedule(given)
     if isinstance(given, Schedule):
         verify(plan)
-    wanted = Request() if asked.compress is None else parse_request(asked.compress)
+    wanted = Request() if request.compress is None else parse_request(request.compress)
     plan = _compressed(plan, wanted)
     # cuTENSORMp carries out single contractions of distributed tensors; chains are taken apart to
     # their steps.
@@ -249,30 +240,30 @@ def _prepare(asked: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
                 "--engine", "cutensormp compresses nothing", "take --engine native", topic="cuTENSOR",
             )
         plan = unfuse(plan)
-    chosen = parse_slices(_slices_text(asked.slices), plan.n_slices)
-    source = _source(plan, asked.tensors, folder)
+    chosen = parse_slices(_slices_text(request.slices), plan.n_slices)
+    source = _source(plan, request.tensors, folder)
     target = options.output
     if target is not None:
         _check_outputs(target, is_sharded, plan, given, source)
     elif is_sharded:
         raise InputError("--result", "needs an output file", "name it with --output")
-    kept = options.checkpoint_file if plan.body and engine == "native" else None
+    checkpoint = options.checkpoint_file if plan.body and engine == "native" else None
     arrays = _tensors(plan, source)
     # A checkpoint holds partial sums over slices: of other values of the inputs they would be wrong
     # without a trace, so that the identity of the values is part of it.
-    values = "" if kept is None else values_identity(arrays)
-    if wanted.checkpoints and kept is None:
+    values = "" if checkpoint is None else values_identity(arrays)
+    if wanted.checkpoints and checkpoint is None:
         raise InputError(
             "--compress", "there are no checkpoints to compress", "leave checkpoints out",
             topic="compressed exchanges",
         )
-    run = ContractionRun(plan, chosen, kept, options.resume, values, engine, wanted.checkpoints)
-    return ExecutionProblem(run, arrays, asked.result)
+    run = ContractionRun(plan, chosen, checkpoint, options.resume, values, engine, wanted.checkpoints)
+    return ExecutionProblem(run, arrays, request.result)
 
 
-def _compressed(plan: Schedule, asked: Request) -> Schedule:
+def _compressed(plan: Schedule, bounds: Request) -> Schedule:
     """The schedule with the bounds that were asked for; the exchanges that pay are marked."""
-    marked = compress_exchanges(plan, asked)
+    marked = compress_exchanges(plan, bounds)
     if marked is not plan:
         verify(marked)
     return marked

@@ -23,12 +23,9 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.space import choose_space
 from tnplan.executor.sbd.basis.string_files import Bitstrings
 from tnplan.executor.sbd.properties.measure import occupations
-from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
-from tnplan.executor.sbd.solver.setup import keep_symmetry, set_up_solve
-from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
+from tnplan.executor.sbd.solver.solve import solve
+from tnplan.jobs.diagonalization_result import SolveProblem, set_up, solver_device
 from tnplan.jobs.job import Rank
-from tnplan.jobs.outputs.diagonalization_result import solver_device
 
 TOPIC = "samples of a molecule"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -153,27 +150,27 @@ class Recovery:
             for batch in batches
         ]
 
-    def learn(self, found: SubspaceState, report: dict[str, Any]) -> None:
+    def learn(self, state: SubspaceState, report: dict[str, Any]) -> None:
         """Take in the state of lowest energy of an iteration; `report` says what else there was."""
         loop, options = self.loop, self._options
         energy_change = occupancies_change = None
         if loop.occupancies is not None:
-            energy_change = abs(loop.iterations[-1]["energy_hartree"] - found.energy)
-            occupancies_change = float(np.abs(loop.occupancies - found.occupancies).max())
+            energy_change = abs(loop.iterations[-1]["energy_hartree"] - state.energy)
+            occupancies_change = float(np.abs(loop.occupancies - state.occupancies).max())
             loop.converged = (
                 energy_change < options.energy_tol and occupancies_change < options.occupancies_tol
             )
         # Energies of subspaces are upper bounds of the ground state's (Rayleigh-Ritz), so that
         # the lowest is the best.
-        if loop.best is None or found.energy < loop.best.energy:
-            loop.best = found
+        if loop.best is None or state.energy < loop.best.energy:
+            loop.best = state
         changes = {"energy_change_hartree": energy_change, "occupancies_change": occupancies_change}
-        loop.iterations.append({"energy_hartree": found.energy, **changes, **report})
+        loop.iterations.append({"energy_hartree": state.energy, **changes, **report})
         # A converged loop keeps the occupancies and the carry-over that its last iteration
         # began with.
         if not loop.converged:
-            loop.occupancies = found.occupancies
-            loop.carryover = self._carried(found)
+            loop.occupancies = state.occupancies
+            loop.carryover = self._carried(state)
 
     def _configurations(self) -> tuple[Array, Array]:
         """Samples of the right electrons, or all of them once occupancies are known to recover them by."""
@@ -182,10 +179,10 @@ class Recovery:
         probabilities = weights / weights.sum()
         if self.loop.occupancies is not None:
             alpha, beta = self.loop.occupancies
-            found: tuple[Array, Array] = _addon("configuration_recovery").recover_configurations(
+            state: tuple[Array, Array] = _addon("configuration_recovery").recover_configurations(
                 bits, probabilities, (alpha, beta), *self._electrons, rand_seed=self.loop.random
             )
-            return found
+            return state
         right, left = self._electrons
         bits, probabilities = _addon("subsampling").postselect_by_hamming_right_and_left(
             bits, probabilities, hamming_right=right, hamming_left=left
@@ -207,11 +204,11 @@ class Recovery:
         alpha, beta = strings
         return few(alpha), few(beta)
 
-    def _carried(self, found: SubspaceState) -> Subspace:
+    def _carried(self, state: SubspaceState) -> Subspace:
         """The strings of the large amplitudes, those of most weight first."""
         fermion = _addon("fermion")
-        state = fermion.SCIState(found.amplitudes, *found.strings, self._n_orbitals, self._electrons)
-        result = fermion.SCIResult(found.energy, state, tuple(found.occupancies))
+        state = fermion.SCIState(state.amplitudes, *state.strings, self._n_orbitals, self._electrons)
+        result = fermion.SCIResult(state.energy, state, tuple(state.occupancies))
         carried: Subspace = self._policy.select_carryover(
             result, symmetrize_spin=self._options.symmetrize_spin
         )
@@ -238,15 +235,6 @@ def _option(name: str) -> str:
 # Knows ranks and solves; nothing of samples.
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is the same for all subspaces."""
-
-    integrals: Integrals
-    penalty: SpinPenalty | None
-    criteria: Criteria
-
-
 class RankGroups:
     """All ranks in as many groups as there are batches, or ranks if those are fewer; collective.
 
@@ -266,7 +254,7 @@ class RankGroups:
         self._chosen = solver_device(rank, ranks)
 
     def lowest(
-        self, subspaces: Sequence[Subspace], problem: Problem
+        self, subspaces: Sequence[Subspace], problem: SolveProblem
     ) -> tuple[SubspaceState | None, list[float]]:
         """The ground state of lowest energy, on rank 0 alone, and the energies of all subspaces.
 
@@ -315,24 +303,17 @@ class RankGroups:
             world.exchange([], [])
         return None
 
-    def _solve(self, subspace: Subspace, problem: Problem) -> SubspaceState | None:
+    def _solve(self, subspace: Subspace, problem: SolveProblem) -> SubspaceState | None:
         """The ground state of a subspace, on the first rank of the group; collective over the group."""
-        rank, integrals, penalty = self._rank, problem.integrals, problem.penalty
+        integrals = problem.integrals
         alpha, beta = (values.tolist() for values in subspace)
         space = choose_space(integrals, alpha, beta, None)
-        # The penalty on the spin takes vectors of its own beside the solver's, for the share of
-        # this rank.
-        share = -(-len(alpha) * len(beta) // self._group.size) * numbers_of(integrals)
-        taken_bytes = 0 if penalty is None else penalty_bytes(share)
-        with rank.on_stream():
-            setup = set_up_solve(
-                integrals, space.basis, self._chosen, self._group, 1, problem.criteria,
-                max(rank.memory_bytes - taken_bytes, 1), rank.threads,
-            )  # fmt: skip
-            keep_symmetry(setup, space)
+        with self._rank.on_stream():
+            setup = set_up(self._rank, problem, space, self._chosen, self._group, 1)
             solution = solve(
-                setup.hamiltonian, integrals, criteria=setup.criteria, penalty=penalty, backend=setup.backend
-            )
+                setup.hamiltonian, integrals, criteria=setup.criteria, penalty=problem.penalty,
+                backend=setup.backend,
+            )  # fmt: skip
         if not solution.converged:
             raise InputError(
                 "sqd", f"a diagonalization did not converge in {solution.steps} steps",

@@ -29,10 +29,10 @@ class CircuitAnswer:
     error : float, array or None
         How far values may be from the exact ones, beyond rounding: a bound, or a standard deviation. 0 for
         exact values, None where it is not known.
-    error_kind : {"exact", "statistical", "truncation", "biased"}
-        What the error comes from. Of a biased mean the error is the spread alone: the value may be farther
-        off.
-    method : {"contraction", "statevector", "pauli"}
+    error_kind : {"exact", "statistical", "truncation", "estimate", "biased"}
+        What the error comes from. "estimate": what truncation was measured to drop, which is no bound. Of a
+        biased mean the error is the spread alone: the value may be farther off.
+    method : {"contraction", "statevector", "pauli", "mps", "stabilizer"}
         The engine that answered.
     time_s : float
         Seconds from the question to the answer.

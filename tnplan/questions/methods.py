@@ -5,30 +5,33 @@ from __future__ import annotations
 from tnplan.circuits.derivatives.varied_gate import VariedGate
 from tnplan.circuits.program import (
     BitAssignment,
+    Channel,
     Conditional,
     WhileLoop,
     measures,
     without_final_measurements,
 )
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.algebra.gates import gate_steps, named_rotations
-from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
+from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, gate_steps, named_rotations
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, from_gate
 from tnplan.executor.statevector.memory_estimate import LARGEST
+from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
+from tnplan.questions.engines import mps, stabilizer
 from tnplan.questions.options import METHODS, QuestionOptions
 from tnplan.questions.questions import AskedCircuit, ExpectationValues, Sample, Trace
 
 ANSWERS = {
-    "amplitudes": ("statevector", "contraction"),
-    "sample": ("statevector", "contraction"),
-    "expectation": ("statevector", "contraction", "pauli"),
-    "probabilities": ("statevector", "contraction", "pauli"),
-    "reduced_density_matrix": ("statevector", "contraction", "pauli"),
-    "overlap": ("statevector", "contraction"),
+    "amplitudes": ("statevector", "contraction", "mps"),
+    "sample": ("statevector", "contraction", "mps", "stabilizer"),
+    "expectation": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
+    "probabilities": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
+    "reduced_density_matrix": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
+    "overlap": ("statevector", "contraction", "mps"),
     "trace": ("statevector", "contraction", "pauli"),
 }
 """The methods that answer each question about a circuit of gates."""
 ANSWERS_RANDOM = {
-    "sample": ("statevector", "contraction"),
+    "sample": ("statevector", "contraction", "stabilizer"),
     "expectation": ("statevector", "pauli", "contraction"),
     "probabilities": ("statevector", "contraction", "pauli"),
     "reduced_density_matrix": ("statevector", "contraction", "pauli"),
@@ -37,6 +40,8 @@ ANSWERS_RANDOM = {
 """The same for a program that measures, resets, branches or is noisy on its way."""
 MOST_PAULI_QUBITS = {"probabilities": 8, "reduced_density_matrix": 3}
 """Qubits for which all words are propagated: 2^m and 4^m of them."""
+MOST_TABLE_QUBITS = {"probabilities": LARGEST_MARGINAL, "reduced_density_matrix": 6}
+"""Qubits of a table by a matrix product state or a tableau."""
 SMALL = 20
 """Qubits of a state that is simulated before others are looked at: it takes less time than looking."""
 LARGEST_DOUBLED = LARGEST // 2
@@ -52,17 +57,14 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         if asked.is_mixed:
             return "--method", f"{method!r} answers {name} in pure states, and the input state is mixed"
         return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
-    if options.monte_carlo is not None and method != "pauli":
-        return "--repetitions", f"are given, and {method!r} resamples nothing"
-    if options.truncation is not None and method != "pauli":
-        return "truncation", f"is given, and {method!r} truncates nothing"
-    if options.trajectories is not None and not (is_random and method == "statevector"):
-        problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
-        return "--trajectories", f"is given, and {problem}"
+    if (reason := _why_not_option(method, asked, options)) is not None:
+        return reason
     # Conditions need outcomes: channels average over them, and only trajectories have them.
     kinds = Conditional | WhileLoop | BitAssignment
     if (reason := _why_not_gates(method, asked)) is not None:
         return reason
+    if method in ("mps", "stabilizer"):
+        return _why_not_adapter(method, asked)
     if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
         return "--method", f"{method!r} follows no conditions, and the circuit has some"
     if isinstance(asked.question, Sample):
@@ -73,6 +75,21 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         return _why_not_sampled(asked) if options.monte_carlo else _why_not_pauli(asked)
     if method == "statevector":
         return _why_not_statevector(asked, options)
+    return None
+
+
+def _why_not_option(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+    """An option that is given and that a method does not have."""
+    if options.monte_carlo is not None and method != "pauli":
+        return "--repetitions", f"are given, and {method!r} resamples nothing"
+    if options.truncation is not None and method != "pauli":
+        return "truncation", f"is given, and {method!r} truncates nothing"
+    for name, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
+        if value is not None and method != "mps":
+            return name, f"is given, and {method!r} truncates no bonds"
+    if options.trajectories is not None and not (asked.is_random and method == "statevector"):
+        problem = f"{method!r} runs none" if asked.is_random else "the circuit ends in one state"
+        return "--trajectories", f"is given, and {problem}"
     return None
 
 
@@ -102,24 +119,54 @@ def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
     """Refuse what no method can answer."""
     if not possible_methods(asked, options):
         methods = ANSWERS[asked.question.name]
-        if options.monte_carlo is not None:  # what pauli lacks says more than that others have no repetitions
-            methods = methods[::-1]
+        # What pauli lacks says more than that others have no repetitions.
+        if options.monte_carlo is not None and "pauli" in methods:
+            methods = ("pauli", *methods)
         reasons = [why_not(method, asked, options) for method in methods]
         first = next(reason for reason in reasons if reason is not None)
         raise InputError(*first, _way_out(first[0], asked, options))
 
 
 def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
-    """What gate a method does not take: contraction takes every matrix."""
-    if method == "contraction":
+    """What gate a method does not take: contraction takes every matrix, "stabilizer" says itself."""
+    if method in ("contraction", "stabilizer"):
         return None
-    for number, one in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
-        place = f"gate {number} ({one.name})"
+    if asked.not_unitary is not None:
+        number, gate = asked.not_unitary
+        return f"gate {number} ({gate.name})", "is not unitary"
+    if method == "mps":
+        return None
+    most = LARGEST_TARGETS if method == "statevector" else MOST_QUBITS
+    for number, gate in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
+        if len(gate.qubits) <= most:
+            continue
+        place = f"gate {number} ({gate.name})"
         try:
-            from_gate(one, place) if method == "statevector" else gate_steps(one, place)
+            from_gate(gate, place) if method == "statevector" else gate_steps(gate, place)
         except InputError as error:
             return place, error.problem
+    if method == "pauli":
+        for number, operation in enumerate(asked.circuit_operations):
+            if isinstance(operation, Channel) and len(operation.qubits) > MOST_QUBITS:
+                problem = f"acts on {len(operation.qubits)} qubits, and 'pauli' takes {MOST_QUBITS}"
+                return f"operation {number} (channel)", problem
     return None
+
+
+def _why_not_adapter(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+    """Why quimb or Stim does not answer."""
+    missing = mps.why_not_installed() if method == "mps" else stabilizer.why_not_installed()
+    if missing is not None:
+        return "--method", f"{method!r} {missing}"
+    if asked.has_gradient:
+        return "--gradient", f"is asked of {method!r}, which has none"
+    most = MOST_TABLE_QUBITS.get(asked.question.name)
+    qubits = getattr(asked.question, "qubits", ())
+    if most is not None and len(qubits) > most:
+        return "--qubits", f"has {len(qubits)} qubits, and {method!r} takes {most}"
+    if isinstance(asked.question, Sample) and asked.question.sampling == "rejection":
+        return "--sampling", f"is 'rejection', and {method!r} draws from the whole distribution"
+    return stabilizer.why_not_clifford(asked.program.operations) if method == "stabilizer" else None
 
 
 def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:

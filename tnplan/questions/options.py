@@ -10,11 +10,12 @@ from tnplan.common.errors import InputError
 from tnplan.executor.pauli.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, check_keywords
-from tnplan.jobs.statevector.state import DTYPES
+from tnplan.jobs.statevector import DTYPES
 
-METHODS = ("contraction", "statevector", "pauli")
+METHODS = ("contraction", "statevector", "pauli", "mps", "stabilizer")
 """The engines, by the names that `method` has for them."""
 MOST_TRAJECTORIES = 10**9
+LARGEST_BOND = 1 << 20
 
 
 class QuestionKeywords(ResumableKeywords, total=False):
@@ -26,6 +27,8 @@ class QuestionKeywords(ResumableKeywords, total=False):
     trajectories: int | None
     truncation: Truncation | None
     monte_carlo: MonteCarlo | None
+    max_bond: int | None
+    cutoff: float | None
     seed: int | None
     precision: str
 
@@ -49,8 +52,9 @@ class QuestionOptions(JobOptions):
 
     Parameters
     ----------
-    method : {"auto", "contraction", "statevector", "pauli"}
-        The engine; "auto" takes the one that suits the circuit.
+    method : {"auto", "contraction", "statevector", "pauli", "mps", "stabilizer"}
+        The engine; "auto" takes the one that suits the circuit. "mps" (matrix product states) needs quimb,
+        "stabilizer" (Clifford circuits) needs Stim.
     state : str, array or list of str, optional
         The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
         mean over all inputs.
@@ -62,6 +66,10 @@ class QuestionOptions(JobOptions):
         Which terms Pauli propagation drops.
     monte_carlo : MonteCarlo, optional
         Pauli propagation resamples terms past the truncation's `max_terms`, in repetitions.
+    max_bond : int, optional
+        The largest bond of a matrix product state. Default: none, the state is exact.
+    cutoff : float, optional
+        The share of its squared norm that a matrix product state may lose with each gate. Default: rounding.
     seed : int, optional
         Makes samples and trajectories the same in every run.
     precision : {"fp64", "fp32"}
@@ -76,6 +84,8 @@ class QuestionOptions(JobOptions):
     trajectories: int | None = None
     truncation: Truncation | None = None
     monte_carlo: MonteCarlo | None = None
+    max_bond: int | None = None
+    cutoff: float | None = None
     seed: int | None = None
     precision: str = "fp64"
 
@@ -93,6 +103,10 @@ class QuestionOptions(JobOptions):
             raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give MonteCarlo")
         if self.monte_carlo is not None and self.seed is not None:
             raise InputError("--seed", "stands beside monte_carlo, which has one", "leave one of them out")
+        if self.max_bond is not None:
+            check_count("--max-bond", self.max_bond, 1, LARGEST_BOND)
+        if self.cutoff is not None and not (is_number(self.cutoff) and 0 <= self.cutoff < 1):
+            raise InputError("--cutoff", f"is {self.cutoff!r}", "give 0 or more and less than 1")
         if self.seed is not None:
             check_count("--seed", self.seed, 0)
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from tnplan.circuits.bond_bounds import chain_order, log2_bonds
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import composed
 from tnplan.circuits.pauli_sum import PauliSum
@@ -26,6 +29,9 @@ from tnplan.executor.pauli.algebra.preparation import (
     stabilizer_preparation,
 )
 from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, State, given_state
+
+UNITARY = 1e-9
+"""How far an element of U U^dagger of a unitary gate may be from 1 or 0."""
 
 # The state that a circuit begins with: what Pauli words are measured in, and what makes it of |0...0>.
 
@@ -232,6 +238,26 @@ class AskedCircuit:
     def distinct_small_gates(self) -> list[tuple[int, Gate]]:
         """The same of the gates that large controlled ones are divided into."""
         return self.distinct_gates if self.circuit_gates is None else _distinct(self.circuit_gates.gates)
+
+    @cached_property
+    def not_unitary(self) -> tuple[int, Gate] | None:
+        """The first gate that is not unitary, with its number."""
+        by_side: dict[int, list[tuple[int, Gate]]] = {}
+        for number, gate in self.distinct_small_gates:
+            by_side.setdefault(len(gate.matrix), []).append((number, gate))
+        wrong = []
+        for side, gates in by_side.items():
+            matrices = np.array([gate.matrix for _, gate in gates])
+            error = np.abs(matrices @ matrices.conj().swapaxes(1, 2) - np.eye(side)).max(axis=(1, 2))
+            wrong += [gates[k] for k in np.flatnonzero(error > UNITARY)]
+        return min(wrong, key=lambda pair: pair[0], default=None)
+
+    @cached_property
+    def chain(self) -> tuple[list[int], Array]:
+        """The order of the qubits in a matrix product state, and bounds of its log2 bonds."""
+        assert self.gates is not None
+        order = chain_order(self.gates)
+        return order, log2_bonds(self.gates, order)
 
     @property
     def _n_prepared(self) -> int:

@@ -18,7 +18,7 @@ from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, window
 from tnplan.common.errors import InputError
-from tnplan.jobs.arrays.gradients.calls import GradientCalls, GradientPlan
+from tnplan.jobs.arrays.gradient_calls import GradientCalls, GradientPlan
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -15,7 +15,7 @@ from tests.support.effort import repeats
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import TOLERANCE, eager_profile, exact, random_arrays, random_path, window
 from tnplan.common.errors import InputError
-from tnplan.jobs.arrays.gradients.calls import GradientCalls
+from tnplan.jobs.arrays.gradient_calls import GradientCalls
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan

@@ -144,9 +144,9 @@ def test_plans_equal_dense_states(mode: str, tile: Tile) -> None:
         state = np.zeros(2**n, np.complex128)
         state[0] = 1
         for item in plan.passes:
-            assert len(item.held) == min(n, tile.bits)
-            assert item.held[: tile.run_bits] == tuple(range(tile.run_bits))
-            held = sum(1 << bit for bit in item.held)
+            assert len(item.held_bits) == min(n, tile.bits)
+            assert item.held_bits[: tile.run_bits] == tuple(range(tile.run_bits))
+            held = sum(1 << bit for bit in item.held_bits)
             assert all(
                 isinstance(step, PhasePolynomial) or not step.target_mask & ~held for step in item.steps
             )
@@ -313,9 +313,9 @@ def test_passes_are_put_off_where_that_takes_less_time(
     gates = [from_gate(item) for item in hadamards(n).gates]
     places = first_places(gates, n, n_inside)
     plan = compile_gates(gates, places, Tile(13, 3, 1, 5, True, wide), "compiled", n_inside)
-    found = [str(len(step.held)) if isinstance(step, Pass) else "X" for step in plan.steps]
+    found = [str(len(step.held_bits)) if isinstance(step, Pass) else "X" for step in plan.steps]
     assert found == sizes.split()
-    short = any(3 not in item.held for item in plan.passes)
+    short = any(3 not in item.held_bits for item in plan.passes)
     assert short == (len(plan.passes) == 3 and price < 0.2)
 
 

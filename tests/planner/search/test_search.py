@@ -22,8 +22,9 @@ from tests.support.search import search_path
 from tnplan.cli import network as network_command
 from tnplan.cli import search as search_command
 from tnplan.cli import workload as workload_command
-from tnplan.cli.options.common import COUNT, QUBITS, SIZE, SizeType
+from tnplan.cli.option_types import COUNT, QUBITS
 from tnplan.common.errors import InputError
+from tnplan.common.units import size_in_bytes
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import from_cotengra, read_network
 from tnplan.planner.networks.network import Network
@@ -354,18 +355,18 @@ def test_outputs_are_checked_first(tmp_path: Path) -> None:
     ],
 )
 def test_sizes(text: str, size: float) -> None:
-    value = SIZE.convert(text, None, None)
+    value = size_in_bytes(text, "--memory")
     assert value == size
     assert isinstance(value, int) == (text != "unlimited")
-    assert SIZE.convert(value, None, None) == value
+    assert size_in_bytes(value, "--memory") == value
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "GiB", "1PB", "1e9", "0.2", "nan", "1" * 40, "9" * 400])
 def test_wrong_sizes(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no size"):
-        SIZE.convert(text, None, None)
-    with pytest.raises(click.BadParameter, match="is no size"):
-        SizeType(unlimited=False).convert("unlimited", None, None)
+    with pytest.raises(InputError, match="is no size"):
+        size_in_bytes(text, "--memory")
+    with pytest.raises(InputError, match="is no size"):
+        size_in_bytes("unlimited", "--threshold", unlimited=False)
 
 
 def test_counts_and_qubits() -> None:

@@ -83,7 +83,7 @@ def test_a_method_that_fits_more_devices_is_named_for_them() -> None:
     assert [choice.method for choice in found.choices] == [None, "statevector"]
     one, four = str(found).splitlines()[-2:]
     assert one == "1 device: nothing fits: statevector: does not fit"
-    assert four.startswith("4 devices: best: statevector: it answers in ")
+    assert four.startswith("4 devices: best: statevector: predicted ")
     assert repr(found).endswith(": nothing fits on 1, statevector on 4)")
 
 

@@ -20,7 +20,7 @@ from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.repetitions import MonteCarlo, repetition
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.pauli.sampling import SampledValue, estimate_of_values, sampling_task
+from tnplan.jobs.pauli_sampling import SampledValue, estimate_of_values, sampling_task
 
 Random = np.random.Generator
 QUESTIONS = ("bits", "product", "overlap", "echo")

@@ -13,7 +13,7 @@ from typing import Any
 from tnplan.cli.main import main
 from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.jobs.pauli import propagation
+from tnplan.jobs import pauli as propagation
 
 ranks, how = sys.argv[1:3]
 

@@ -24,7 +24,7 @@ from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.executor.sbd.selected_ci.growth import GrowthCheckpoint
 from tnplan.executor.sbd.solver import solve as solver_checkpoint
-from tnplan.jobs.pauli import sampling
+from tnplan.jobs import pauli_sampling as sampling
 from tnplan.jobs.progress import Progress
 from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.questions.engines import task_list

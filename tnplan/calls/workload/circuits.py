@@ -44,16 +44,6 @@ def sycamore(
         Layers of two-qubit gates.
     qubits : int
         2 to 53; of fewer than 53 those nearest to the middle of the chip.
-    seed : int
-        Of everything random.
-    amplitude : str, optional
-        0, 1 or . (open) for each qubit. Default: all 0.
-    dtype : {"complex64", "complex128"}
-        The dtype in which the network is to be contracted.
-    qsim : path, optional
-        A file for the circuit, in qsim's format.
-    output : path, optional
-        A network file to write, or a folder for one; its tensors go beside it, as .npz.
 
     Examples
     --------
@@ -192,8 +182,10 @@ def ising(
         The coupling map, which is generated.
     qubits : int
         127 or 156 for heavy-hex, any number for a line.
-    field, coupling : float
-        The angles of rx and rzz in radians.
+    field : float
+        Angle of rx in radians.
+    coupling : float
+        Angle of rzz in radians.
 
     Examples
     --------
@@ -224,8 +216,10 @@ def loschmidt(
         The coupling map, which is generated.
     qubits : int
         127 or 156 for heavy-hex, any number for a line.
-    angle, perturbation : float
-        The angle of rx before every cz, and that of the perturbation, in radians.
+    angle : float
+        Angle of rx before every cz, in radians.
+    perturbation : float
+        Angle of rz in the middle, in radians.
 
     Examples
     --------
@@ -253,11 +247,11 @@ def ansatz(
     kind : {"vqe", "qaoa"}
         ry, rz and cz; or h, rzz on the edges of the graph and rx.
     qubits : int
-        How many; of a graph its vertices.
+        Number of qubits; of a graph its vertices.
     degree : int
         Edges of a vertex, for qaoa.
     seed : int
-        Of the angles and the graph, as in `qaoa`.
+        Seed of the angles and the graph, as in `qaoa`.
 
     Examples
     --------

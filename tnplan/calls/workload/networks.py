@@ -41,9 +41,9 @@ def kings(
     rows, columns : int
         The sides of the board.
     density : float
-        The share of the sites kept.
+        Share of the sites kept.
     weight : float
-        That of each vertex in a set.
+        Weight of each vertex in a set.
 
     Examples
     --------
@@ -87,11 +87,11 @@ def decoding(
     Parameters
     ----------
     distance : int, optional
-        That of a rotated surface code. Default: 7.
+        Distance of a rotated surface code. Default: 7.
     kind : {"circuit", "capacity"}, optional
         Noise on every operation, or on data qubits alone with perfect measurements. Default: "circuit".
     rounds : int, optional
-        Of measurements. Default: the distance; 1 for "capacity".
+        Rounds of measurements. Default: the distance; 1 for "capacity".
     noise : float, optional
         The probability of an error at a place. Default: 0.001.
     model : path, optional
@@ -143,10 +143,12 @@ def peps(
         The sides of the lattice.
     bond : int, optional
         The extent of every bond. Default: drawn from 3 to 5.
-    n_open, n_hyper : int
-        Open indices, and hyper-indices.
+    n_open : int
+        Open indices.
+    n_hyper : int
+        Hyper-indices.
     dtype : {"float32", "float64", "complex64", "complex128"}
-        That of the tensors.
+        The dtype of the tensors.
 
     Examples
     --------
@@ -162,7 +164,7 @@ def peps(
     return target.store(network, arrays, what=f"square lattice of {bonds}, seed {seed}")
 
 
-@workload("dtype", "output", like="peps", returns="The network.")
+@workload("dtype", "output", returns="The network.")
 def regular(
     n_tensors: int = 72, *, degree: int = 3, n_open: int = 3, n_hyper: int = 3, seed: int = 0,
     **options: Unpack[TensorOptions],
@@ -175,6 +177,12 @@ def regular(
         Tensors, the vertices of the graph.
     degree : int
         Bonds of a tensor.
+    n_open : int
+        Open indices.
+    n_hyper : int
+        Hyper-indices.
+    dtype : {"float32", "float64", "complex64", "complex128"}
+        The dtype of the tensors.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from tnplan.calls.network import COMPLEX
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.qsim import save_qsim
 from tnplan.common.checks import check_choice
-from tnplan.common.docstrings import parameter_texts
+from tnplan.common.docstrings import parameter_texts, texts_of
 from tnplan.common.files import check_writable
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.network_file import check_store
@@ -52,7 +52,21 @@ class CircuitOptions(AmplitudeOptions, total=False):
 
 @dataclass(frozen=True)
 class Target:
-    """The name of a network and the options of its workload."""
+    """The name of a network and the options of its workload.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of all random numbers.
+    amplitude : str, optional
+        0, 1 or . (open) for each qubit. Default: all 0.
+    dtype : {"complex64", "complex128"}
+        The dtype in which the network is to be contracted.
+    qsim : path, optional
+        A file for the circuit, in qsim's format.
+    output : path, optional
+        A network file to write, or a folder for one; its tensors go beside it, as .npz.
+    """
 
     name: str
     amplitude: str | None = None
@@ -93,13 +107,12 @@ def target_of(name: str, *inputs: str | Path, **options: Any) -> Target:
 
 def workload(
     *options: str,
-    like: str = "sycamore",
     returns: str = "The rank-simplified network of an amplitude.",
     refuses: str = "For values that cannot be, or files that cannot be written.",
 ) -> Callable[[Make], Make]:
     """Give a function that takes `**options` the named ones, in its signature and in its docstring.
 
-    Parameters that the docstring does not describe are as in the workload `like`.
+    Parameters that the docstring does not describe have the texts of `Target`.
     """
     known = {field.name: field for field in fields(Target)}
     added = [
@@ -123,11 +136,11 @@ def workload(
             return make(*args, **given)
 
         head, title, examples = (getdoc(make) or "").partition("\n\nExamples\n")
-        described = parameter_texts(make.__doc__)
-        rest = [name for name in whole.parameters if name not in described]
-        same = f"\n{', '.join(rest)}\n    As in `{like}`." if rest else ""
+        own_texts, texts = parameter_texts(make.__doc__), texts_of(Target)
+        shared = [name for name in whole.parameters if name in texts and name not in own_texts]
+        parameters = "\n".join([head, *(line for name in shared for line in texts[name].entry(name))])
         call.__doc__ = (
-            f"{head}{same}\n\nReturns\n-------\nTensorNetwork\n    {returns}"
+            f"{parameters}\n\nReturns\n-------\nTensorNetwork\n    {returns}"
             f"\n\nRaises\n------\nInputError\n    {refuses}{title}{examples}"
         )
         call.__signature__ = whole  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate, global_phase
 from tnplan.circuits.derivatives.dual_number import DualNumber
 from tnplan.circuits.derivatives.varied_gate import VariedGate
-from tnplan.circuits.program import CircuitProgram, Measurement, Operation, Reset
+from tnplan.circuits.program import Channel, CircuitProgram, Measurement, Operation, Reset
 from tnplan.common.errors import InputError
 
 LARGEST_MATRIX = 3
@@ -49,6 +49,11 @@ class Builder:
         if generators:
             gate = VariedGate(name, gate.qubits, values, numbers, generators)
         self.operations.append(gate)
+        self._touched.update(qubits)
+
+    def channel(self, qubits: Sequence[int], kraus: Iterable[Any]) -> None:
+        """Add a channel by its operators, whose first qubit is the most significant."""
+        self.operations.append(Channel(tuple(qubits), tuple(np.asarray(k, np.complex128) for k in kraus)))
         self._touched.update(qubits)
 
     def phase(self, angle: float) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from tnplan.circuits.derivatives.dual_number import Varied, has_slopes
 from tnplan.circuits.libraries import check_parameters
 from tnplan.circuits.libraries.builder import LARGEST_MATRIX, Builder
-from tnplan.circuits.program import Channel, CircuitProgram
+from tnplan.circuits.program import CircuitProgram
 from tnplan.circuits.qasm.gate_calls import LARGEST_GATE
 
 PLACE = "PennyLane tape"
@@ -117,9 +117,7 @@ def _add(builder: Builder, operation: Any, where: Mapping[Any, int]) -> None:
         builder.phase(float(np.angle(np.asarray(pennylane.matrix(operation)).flat[0])))
         return
     if isinstance(operation, pennylane.operation.Channel):
-        builder.operations.append(
-            Channel(tuple(on), tuple(np.asarray(one, np.complex128) for one in operation.kraus_matrices()))
-        )
+        builder.channel(on, operation.kraus_matrices())
     elif operation.has_decomposition and (len(on) > LARGEST_MATRIX or not operation.has_matrix):
         for part in operation.decomposition():
             _add(builder, part, where)

@@ -101,6 +101,9 @@ def _add(builder: Builder, angles: _Angles, circuits: tuple[Any, Any], places: _
             builder.measure(on[0], bits[item.clbits[0]])
         elif name == "reset":
             builder.reset(on[0])
+        elif name == "kraus":
+            # Qiskit's first qubit is the least significant bit of a matrix.
+            builder.channel(on[::-1], operation.params)
         else:
             on_bits = [bits[bit] for bit in item.clbits]
             _add_gate(builder, angles, (operation, unbound.operation), (on, on_bits))
@@ -114,16 +117,18 @@ def _add_gate(
     from qiskit.quantum_info import Operator
 
     (operation, free), (on, bits) = operations, places
-    name, n, definition = operation.name, len(on), operation.definition
+    name, n = operation.name, len(on)
     matrix, params = _standard(operation), operation.params
     if angles.varied:
         params = angles.of(params, free.params)
-    is_known = matrix is not None or definition is None or not has_slopes(params)
     # `_standard` has our order of qubits, the first most significant; Qiskit's `Operator` has the
     # opposite one, so that qubits are reversed there.
     if matrix is not None and n <= LARGEST_MATRIX:
         builder.gate(name, on, matrix, params)
-    elif isinstance(operation, Gate) and is_known and (
+        return
+    definition = operation.definition  # Qiskit makes it anew each time
+    is_known = matrix is not None or definition is None or not has_slopes(params)
+    if isinstance(operation, Gate) and is_known and (
         n <= LARGEST_MATRIX or (n <= LARGEST_GATE and (definition is None or name == "unitary"))
     ):  # fmt: skip
         builder.gate(name, on[::-1], Operator(operation).data, params)

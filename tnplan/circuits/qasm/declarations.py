@@ -11,7 +11,6 @@ import numpy as np
 from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.circuits.derivatives.dual_number import DualNumber, Varied
 from tnplan.circuits.qasm.expressions import Evaluator, is_constant
-from tnplan.circuits.qasm.operators import BINARY
 from tnplan.circuits.qasm.recorder import Slot
 from tnplan.circuits.qasm.scopes import (
     Array,
@@ -116,7 +115,7 @@ class Declarations:
         word = node.op.name
         if word != "=":
             old = self.evaluator.value(_as_expression(node.lvalue))
-            value = applied(BINARY[word[:-1]], old, value)
+            value = self.evaluator.operated(word[:-1], old, value)
         self.set(node.lvalue, value)
 
     def target(self, node: Any) -> Any:
@@ -256,10 +255,14 @@ class Declarations:
             raise InputError(place, f"is {value!r}", "give a number")
         if kind.kind == "bit" and kind.width is not None and re.fullmatch("[01]+", value):
             return FixedWidth("bit", len(value), int(value, 2))
+        # `--set t=1/2` is 0.5: a value from outside is no part of the program.
+        self.evaluator.has_real_quotients = kind.kind not in ("int", "uint")
         try:
             return self.evaluator.value(parse_value(value, place))
         except Mistake as problem:
             raise InputError(place, f"{value[:40]!r}: {problem.problem}", problem.remedy) from None
+        finally:
+            self.evaluator.has_real_quotients = False
 
     def _set_slot(self, slot: Slot, value: Any) -> None:
         if slot.is_constant:

@@ -16,8 +16,10 @@ from tnplan.circuits.qasm.operators import (
     BINARY,
     FUNCTIONS,
     FUNCTIONS_2,
+    REAL_QUOTIENT,
     UNARY,
-    divide_literals,
+    cut_quotient,
+    integer_power,
 )
 from tnplan.circuits.qasm.recorder import Recorder, Slot
 from tnplan.circuits.qasm.scopes import (
@@ -43,6 +45,7 @@ from tnplan.circuits.qasm.values import (
     integer,
     joined,
     truth,
+    written,
 )
 
 CONSTANTS = {
@@ -83,6 +86,10 @@ class Evaluator:
         self.scopes, self.recorder, self.call = scopes, recorder, call
         self.version = 3
         self.n_qubits = 0
+        self.cut_quotients: dict[str, tuple[int, int]] = {}
+        """The places where the quotient of two integers lost its rest, with the first such integers."""
+        self.has_real_quotients = False
+        """Whether `/` of integers is that of real numbers in version 3 too: for values from outside."""
         self._physical = False
         self._visits: dict[str, Callable[[Any], Any]] = {
             "IntegerLiteral": lambda node: node.value,
@@ -144,7 +151,7 @@ class Evaluator:
         width = self.whole(node)
         _check_count(width, LARGEST_WIDTH)
         if width < 1:
-            raise Mistake(f"has the size {width}", "give a positive one")
+            raise Mistake(f"has the size {written(width)}", "give a positive one")
         return width
 
     def qubits(self, node: Any) -> Qubits:
@@ -231,7 +238,8 @@ class Evaluator:
         if isinstance(found, Named):
             words = {Qubits: "qubits", Array: "an array", Subroutine: "a subroutine"}
             what = found.what if isinstance(found, Ignored) else words[type(found)]
-            raise Mistake(f"uses {shown(name)!r}, which is {what}, for a value", "give a number or bits")
+            named = f"{shown(name)!r}, which is {what}," if name else what
+            raise Mistake(f"uses {named} for a value", "give a number or bits")
         return found
 
     def _indexed_expression(self, node: Any) -> Any:
@@ -276,18 +284,40 @@ class Evaluator:
             if truth(left) != (word == "&&"):
                 return truth(left)
             return applied(truth, self.value(node.rhs))
-        if word == "/" and self._is_literal(node.lhs) and self._is_literal(node.rhs):
-            return divide_literals(left, self.value(node.rhs))
-        return applied(BINARY[word], left, self.value(node.rhs))
+        if word == "/" and _is_literal(node):
+            return self._operated(word, left, self.value(node.rhs), self._literal_quotient)
+        return self.operated(word, left, self.value(node.rhs))
 
-    def _is_literal(self, node: Any) -> bool:
-        """Whether an expression consists of numbers; in version 2 every quotient is that of real numbers."""
-        kind = type(node).__name__
-        if self.version == 2 or kind in LITERALS or isinstance(node, int | float):
-            return True
-        if kind == "UnaryExpression":
-            return self._is_literal(node.expression)
-        return kind == "BinaryExpression" and self._is_literal(node.lhs) and self._is_literal(node.rhs)
+    def operated(self, word: str, left: Any, right: Any) -> Any:
+        """The result of an operator of two values, with the quotients and powers of the file's version."""
+        return self._operated(word, left, right, self._quotient)
+
+    def _operated(self, word: str, left: Any, right: Any, quotient: Callable[[Any, Any], Any]) -> Any:
+        if self.version == 2 or self.has_real_quotients:
+            function = REAL_QUOTIENT if word == "/" else BINARY[word]
+        else:
+            function = {"/": quotient, "**": integer_power}.get(word, BINARY[word])
+        return applied(function, left, right)
+
+    def _quotient(self, a: Any, b: Any) -> Any:
+        """The quotient of version 3. A rest of integers that is lost is noted."""
+        integers = cut_quotient(a, b)
+        if integers is not None:
+            self.cut_quotients.setdefault(self.recorder.place, integers)
+        return BINARY["/"](a, b)
+
+    def _literal_quotient(self, a: Any, b: Any) -> Any:
+        """The quotient of literals. One that readers round in two ways is refused."""
+        integers = cut_quotient(a, b)
+        if integers is not None and (integers[0] < 0) != (integers[1] < 0):
+            x, y = integers
+            down = x // y
+            raise Mistake(
+                f"divides {written(x)} by {written(y)} as integers: {written(down + 1)} towards 0, "
+                f"and {written(down)} rounded down as Qiskit does",
+                "write a decimal point, as in 1.0/2, or the integer itself",
+            )
+        return self._quotient(a, b)
 
     def _function(self, node: Any) -> Any:
         name = node.name.name
@@ -317,7 +347,8 @@ class Evaluator:
         for _ in range(dimension):
             level = level[0] if isinstance(level, list) else None
         if not isinstance(level, list):
-            raise Mistake(f"takes size {dimension} of an array that has it not", "give a smaller index")
+            problem = f"takes size {written(dimension)} of an array that has it not"
+            raise Mistake(problem, "give a smaller index")
         return len(level)
 
     def _concatenation(self, node: Any) -> Any:
@@ -336,6 +367,16 @@ class Evaluator:
         """What a measurement of qubits gives."""
         slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
         return self.bits_value(Bits(slots, qubits.is_single))
+
+
+def _is_literal(node: Any) -> bool:
+    """Whether an expression consists of numbers."""
+    kind = type(node).__name__
+    if kind == "UnaryExpression":
+        return _is_literal(node.expression)
+    return kind in LITERALS or (
+        kind == "BinaryExpression" and _is_literal(node.lhs) and _is_literal(node.rhs)
+    )
 
 
 def is_constant(found: Named) -> bool:
@@ -360,7 +401,7 @@ def _width(value: Any) -> int:
 def _inside(index: int, size: int) -> int:
     """An index from 0, of which -1 is the last."""
     if not -size <= index < size:
-        raise Mistake(f"has index {index} of {size}", f"use 0 to {size - 1}")
+        raise Mistake(f"has index {written(index)} of {size}", f"use 0 to {size - 1}")
     return index % size
 
 

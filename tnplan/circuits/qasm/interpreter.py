@@ -220,7 +220,7 @@ class Interpreter:
         word = LABELS.get(type(statement).__name__)
         if type(statement).__name__ in ("PlainGate", "QuantumGate"):
             word = name if isinstance(name, str) else getattr(name, "name", None)
-        return self._place(statement) + (f" ({shown(word)})" if word else "")
+        return self._place(statement) + (f" ({shown(word)[:60]})" if word else "")
 
     def _split(self, statement: Any, value: Measured, n_effects: int) -> None:
         """Run a statement for each value of the bits that decide it."""

@@ -1,7 +1,7 @@
 """Operators and functions of OpenQASM on values that are known. Plain functions; `applied` lifts them.
 
 Integers of a width wrap, as in C: two of them give the wider one. An integer without a width, such as a
-literal, takes any size. A quotient of two integers is cut off towards 0 unless both are literals.
+literal, takes any size. A quotient of two integers is an integer, cut off towards 0.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from tnplan.circuits.derivatives.dual_number import lifted
 from tnplan.circuits.qasm.values import (
     FixedWidth,
     Mistake,
+    as_complex,
     described,
     integer,
     number,
     real,
     truth,
     wrapped,
+    written,
 )
 
 LARGEST_BITS = 100_000
@@ -42,6 +44,8 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
             raise Mistake("divides by 0", "give another divisor") from None
         except OverflowError:
             raise Mistake("has a number that is too large", "let all numbers be finite") from None
+        except ValueError:  # of math.fmod
+            raise Mistake("has a rest that is no number", "divide finite numbers, and not by 0") from None
         except TypeError:
             raise Mistake(f"calculates with {described(a)} and {described(b)}", "use other types") from None
 
@@ -77,12 +81,14 @@ def _divide(x: Any, y: Any) -> Any:
     return x / y
 
 
-def divide_literals(a: Any, b: Any) -> Any:
-    """The quotient of two literals: a real number unless it is whole, as in `arccos(3/5)`."""
+def _divide_as_real(x: Any, y: Any) -> Any:
+    return _divide(x, y) if isinstance(x, int) and isinstance(y, int) and x % y == 0 else x / y
+
+
+def cut_quotient(a: Any, b: Any) -> tuple[int, int] | None:
+    """The two numbers where they are integers whose quotient leaves a rest, which `/` drops."""
     x, y = number(a), number(b)
-    if y == 0:
-        raise Mistake("divides by 0", "give another divisor")
-    return x // y if isinstance(x, int) and isinstance(y, int) and x % y == 0 else x / y
+    return (x, y) if isinstance(x, int) and isinstance(y, int) and y != 0 and x % y else None
 
 
 def _remainder(x: Any, y: Any) -> Any:
@@ -93,6 +99,17 @@ def _power(x: Any, y: Any) -> Any:
     if isinstance(x, int) and isinstance(y, int) and y >= 0 and x.bit_length() * y > LARGEST_BITS:
         raise Mistake("has an integer that is too large", f"let integers have {LARGEST_BITS} bits at most")
     return x**y
+
+
+def integer_power(a: Any, b: Any) -> Any:
+    """The power of two numbers; refused for integers whose power is none."""
+    x, y = number(a), number(b)
+    if isinstance(x, int) and isinstance(y, int) and y < 0 and abs(x) > 1:
+        raise Mistake(
+                f"has {written(x)}**({written(y)}) of integers, which is no integer",
+                "write a decimal point, as in 2.0**-1",
+            )
+    return BINARY["**"](a, b)
 
 
 def _bitwise(function: Callable[[int, int], int]) -> Callable[[Any, Any], Any]:
@@ -116,7 +133,7 @@ def _shift(left: bool) -> Callable[[Any, Any], Any]:
     def calculate(a: Any, b: Any) -> Any:
         places = integer(b)
         if not 0 <= places <= LARGEST_BITS:
-            raise Mistake(f"shifts by {places}", f"shift by 0 to {LARGEST_BITS}")
+            raise Mistake(f"shifts by {written(places)}", f"shift by 0 to {LARGEST_BITS}")
         shifted = _bits(a) << places if left else _bits(a) >> places
         if isinstance(a, FixedWidth):
             return wrapped(a.kind, a.width, shifted)
@@ -150,6 +167,8 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     ">": _compare(operator.gt), "<=": _compare(operator.le), ">=": _compare(operator.ge),
     "&&": lambda a, b: truth(a) and truth(b), "||": lambda a, b: truth(a) or truth(b),
 }  # fmt: skip
+REAL_QUOTIENT = _arithmetic(_divide_as_real)
+"""`/` of version 2: the quotient of real numbers; an integer where integers leave no rest."""
 
 
 def _inverted(value: Any) -> Any:
@@ -177,7 +196,8 @@ def _function(on_real: Callable[[float], float], on_complex: Callable[..., Any] 
                 return on_complex(plain)
             return lifted(on_real, real(plain))
         except (ValueError, OverflowError, ZeroDivisionError):
-            raise Mistake(f"takes a function of {plain}", "give a number where it has a value") from None
+            problem = f"takes a function of {written(plain)}"
+            raise Mistake(problem, "give a number where it has a value") from None
 
     return calculate
 
@@ -205,13 +225,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "arcsin": _function(math.asin, None), "arccos": _function(math.acos, None),
     "arctan": _function(math.atan, None), "log": _function(math.log, cmath.log),
     "sqrt": _function(math.sqrt, cmath.sqrt), "floor": _function(math.floor, None),
-    "ceiling": _function(math.ceil, None), "mod": BINARY["%"], "pow": BINARY["**"],
-    "real": lambda value: complex(number(value)).real, "imag": lambda value: complex(number(value)).imag,
+    "ceiling": _function(math.ceil, None), "mod": BINARY["%"],
+    "real": lambda value: as_complex(value).real, "imag": lambda value: as_complex(value).imag,
     "popcount": _popcount, "rotl": _rotated(1), "rotr": _rotated(-1),
 }  # fmt: skip
 FUNCTIONS_2 = {
     name: FUNCTIONS[name] for name in ("sin", "cos", "tan", "exp", "sqrt")
 } | {"ln": FUNCTIONS["log"], "asin": FUNCTIONS["arcsin"], "acos": FUNCTIONS["arccos"],
      "atan": FUNCTIONS["arctan"]}  # fmt: skip
-ARGUMENTS = {"mod": 2, "pow": 2, "rotl": 2, "rotr": 2}
+ARGUMENTS = {"mod": 2, "rotl": 2, "rotr": 2}
 """Of functions that do not take one argument."""

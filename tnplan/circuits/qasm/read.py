@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,9 @@ from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.program import BitAssignment, CircuitProgram, Measurement
 from tnplan.circuits.qasm.gate_calls import LARGEST_GATE, LARGEST_OF_CIRCUIT
 from tnplan.circuits.qasm.interpreter import Interpreter
+from tnplan.circuits.qasm.operators import BINARY
 from tnplan.circuits.qasm.source import Source, parse_source
+from tnplan.circuits.qasm.values import described
 from tnplan.common.errors import InputError, located
 
 NO_PARAMETERS: Mapping[str, Any] = {}
@@ -78,4 +81,19 @@ def _run(source: Source, parameters: Mapping[str, Any], largest_gate: int) -> In
             f"parameter {unused[0]}", f"is no input of {source.place}",
             "leave it out, or declare it: input float NAME;",
         )  # fmt: skip
+    _warn_of_quotients(run.evaluator.cut_quotients)
     return run
+
+
+def _warn_of_quotients(cut: Mapping[str, tuple[int, int]]) -> None:
+    """Say once where quotients of integers lost a rest, by places and the integers there."""
+    if not cut:
+        return
+    place, (x, y) = next(iter(cut.items()))
+    others = f" (and so on {len(cut) - 1} more lines)" if len(cut) > 1 else ""
+    quotient = BINARY["/"](x, y)
+    warnings.warn(
+        f"{place}: divides {described(x)} by {described(y)} as integers, which gives {described(quotient)}"
+        f"{others}; for a real quotient write a decimal point, as in 1.0/2, or float(a)/b",
+        stacklevel=3,
+    )  # fmt: skip

@@ -59,6 +59,9 @@ LINE_END = re.compile(r" +$", re.MULTILINE)
 """Blanks before the end of a line, which the reference parser would read one by one."""
 LONGEST_NESTING = 200
 """Brackets inside brackets: the reference parser calls itself for each."""
+LONGEST_NUMBER = 4000
+"""Digits of an integer: Python refuses to read more than 4300."""
+QUOTED_OR_LONG = re.compile(rf"""["'][^"'\n]*["']|\w{{{LONGEST_NUMBER + 1},}}""")
 
 
 FOLDERS_VARIABLE = "TNPLAN_INCLUDE_PATH"
@@ -111,6 +114,7 @@ def parse_source(
     if version == 2:
         bare = _as_version_3(bare)
     _check_nesting(bare, place)
+    _check_numbers(bare, place)
     found: list[tuple[int, int, Any]] = list(_plain(bare))
     pieces, end = [], 0
     for begin, stop, _ in found:
@@ -213,6 +217,17 @@ def _check_nesting(bare: str, place: str) -> None:
             raise InputError(
                 f"{place}: line {line}", f"has brackets inside {LONGEST_NESTING} others", "nest fewer"
             )
+
+
+def _check_numbers(bare: str, place: str) -> None:
+    """Refuse integers of more digits than Python reads."""
+    for found in QUOTED_OR_LONG.finditer(bare):
+        if found[0].isdigit():
+            line = bare.count("\n", 0, found.start()) + 1
+            raise InputError(
+                f"{place}: line {line}", f"has a number of {len(found[0])} digits",
+                f"write numbers of {LONGEST_NUMBER} digits at most",
+            )  # fmt: skip
 
 
 def _plain(bare: str) -> Iterator[tuple[int, int, PlainGate | PlainMeasurement]]:
@@ -326,5 +341,5 @@ def _syntax(error: Exception) -> str:
     token = getattr(cause, "offendingToken", None)
     if token is None:
         return "a syntax error"
-    what = "the file ends too soon" if token.text == "<EOF>" else f"unexpected {token.text!r}"
+    what = "the file ends too soon" if token.text == "<EOF>" else f"unexpected {token.text[:40]!r}"
     return f"L{token.line}:C{token.column}: {what}"

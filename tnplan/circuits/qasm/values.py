@@ -18,6 +18,8 @@ from tnplan.circuits.derivatives.dual_number import DualNumber
 MOST_BITS = 12
 """Measured bits that a value may depend on: it is held as a table of all their values."""
 LARGEST_WIDTH = 100_000
+LONGEST_WRITTEN = 128
+"""Bits of an integer that messages show."""
 TURN = 2 * math.pi
 
 
@@ -51,7 +53,7 @@ class FixedWidth:
     def __str__(self) -> str:
         if self.kind == "bit":
             return f'"{self.value:0{self.width}b}"'
-        return str(number(self))
+        return written(number(self))
 
     def bit(self, index: int) -> bool:
         """Bit `index`, the least significant being 0."""
@@ -186,6 +188,12 @@ def real(value: Any) -> float:
     return found
 
 
+def as_complex(value: Any) -> complex:
+    """A value as a complex number."""
+    plain = number(value)
+    return plain if isinstance(plain, complex) else complex(real(plain))
+
+
 def wrapped(kind: str, width: int, value: int) -> FixedWidth:
     """The lowest bits of an integer, as a number of a kind."""
     low = value & ((1 << width) - 1)
@@ -198,7 +206,14 @@ def described(value: Any) -> str:
     """A value for messages."""
     if isinstance(value, FixedWidth):
         return f"{value.kind}[{value.width}] {value}"
-    return "a measured value" if isinstance(value, Measured | BitString) else str(value)[:40]
+    return "a measured value" if isinstance(value, Measured | BitString) else written(value)
+
+
+def written(value: Any) -> str:
+    """A number for messages. Python refuses to write integers of very many digits."""
+    if isinstance(value, int) and value.bit_length() > LONGEST_WRITTEN:
+        return f"an integer of {value.bit_length()} bits"
+    return str(value)[:40]
 
 
 def converted(value: Any, kind: Type) -> Any:
@@ -226,7 +241,7 @@ def _to_integer(value: Any, kind: str, width: int | None) -> Any:
     if width is not None:
         return wrapped(kind, width, int(plain))
     if kind == "uint" and plain < 0:
-        raise Mistake(f"makes uint of {plain}", "give no negative number")
+        raise Mistake(f"makes uint of {written(plain)}", "give no negative number")
     return int(plain)
 
 
@@ -266,7 +281,7 @@ def _to_bits(value: Any, width: int | None) -> Any:
         return wrapped("bit", width, value.value)
     plain = integer(value)
     if not 0 <= plain < 1 << width:
-        raise Mistake(f"makes bit[{width}] of {plain}", f"give 0 to 2^{width} - 1")
+        raise Mistake(f"makes bit[{width}] of {written(plain)}", f"give 0 to 2^{width} - 1")
     return wrapped("bit", width, plain)
 
 
@@ -277,5 +292,5 @@ _CONVERSIONS: dict[str, Callable[[Any, int | None], Any]] = {
     "uint": lambda value, width: _to_integer(value, "uint", width),
     "float": _to_float,
     "angle": _to_angle,
-    "complex": lambda value, width: complex(number(value)),
+    "complex": lambda value, width: as_complex(value),
 }

@@ -43,6 +43,8 @@ class _Worker:
 
 
 _workers: dict[Samples, _Worker] = {}
+_ready: set[Samples] = set()
+"""Those that the cache was seen to have."""
 _children: list[subprocess.Popen[bytes]] = []
 """All processes that `python` has started."""
 _lock = threading.Lock()
@@ -53,10 +55,11 @@ def compile_soon(several: Iterable[Samples]) -> None:
     if objects_folder() is None:
         return
     for one in several:
-        if one in _workers:
+        if one in _workers or one in _ready:
             continue
         samples = one.all()
         if all(is_compiled(*sample) for sample in samples):
+            _ready.add(one)
             continue
         with _lock:
             # Looked at again under the lock, which is not held while samples are made.

@@ -4,6 +4,9 @@ A kernel is called with arrays, numbers and named tuples of these; it allocates 
 a number, or a tuple of numbers of 64 bits. Its object code comes from the cache (`object_cache`), else from
 numba (`compile_kernel`), and is called by `ctypes` without Python's lock. A kernel that does not keep to
 this is compiled and called by numba itself. Code is entered with one pointer, to a word for each number.
+
+While object code runs, its thread takes subnormal numbers as 0 (`vector_operations.flush_subnormals`). What
+numba calls itself computes with them, and so do NumPy, BLAS and the codecs, whose bounds hold for them too.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Numba's own cache unpickles whatever lies in its folder, and a damaged file in it ends every later call. Here
 the same pickles are entries of tnplan's cache: read where they are the user's own and whole.
+
+Subnormal numbers stay what they are: codecs, which use this, keep bounds that may be smaller.
 """
 
 from __future__ import annotations

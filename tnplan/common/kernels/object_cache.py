@@ -22,7 +22,7 @@ from tnplan.common.cache_folder import cache_folder, locked_entry, read_entry, w
 
 FOLDER = "cpu-kernels"
 """The folder of objects in tnplan's cache."""
-FORMAT = "tnplan.object 4"
+FORMAT = "tnplan.object 5"
 """That of an entry: a line of JSON, then the object code."""
 
 

@@ -17,6 +17,7 @@ from numba.core.dispatcher import Dispatcher
 
 from tnplan.common.kernels.kernel import Types, c_types
 from tnplan.common.kernels.object_cache import CompiledObject, target_machine
+from tnplan.common.kernels.vector_operations import flush_subnormals
 
 WIDTHS = {
     ctypes.c_void_p: "ptr", ctypes.c_int64: "i64", ctypes.c_uint64: "i64", ctypes.c_int32: "i32",
@@ -88,11 +89,16 @@ def _optimized(library: Any, name: str) -> Any:
 
 
 def _add_entry(module: Any, name: str) -> str:
-    """Add a function that reads the arguments of another one from words of 64 bits; its name."""
+    """Add a function that calls another one; its name.
+
+    It reads the arguments from words of 64 bits, and subnormal numbers are 0 while the other one runs.
+    """
     entry, values = f"{name}.entry", []
     kinds = ["ptr" if str(one.type).endswith("*") else str(one.type)
              for one in module.get_function(name).arguments]  # fmt: skip
-    lines = [f'declare i32 @"{name}"({", ".join(kinds)})', f'define i32 @"{entry}"(ptr %words) {{']
+    flush = flush_subnormals(llvm.get_process_triple())
+    lines = [*flush.declarations, f'declare i32 @"{name}"({", ".join(kinds)})']
+    lines += [f'define i32 @"{entry}"(ptr %words) {{', *flush.before]
     for k, kind in enumerate(kinds):
         lines.append(f"%place{k} = getelementptr i64, ptr %words, i64 {k}")
         # A value of less than 64 bits is at the beginning of its word (little endian); a bool has
@@ -101,7 +107,7 @@ def _add_entry(module: Any, name: str) -> str:
         if kind == "i1":
             lines.append(f"%bit{k} = trunc i8 %word{k} to i1")
         values.append(f"{kind} %{'bit' if kind == 'i1' else 'word'}{k}")
-    lines += [f'%status = call i32 @"{name}"({", ".join(values)})', "ret i32 %status", "}"]
+    lines += [f'%status = call i32 @"{name}"({", ".join(values)})', *flush.behind, "ret i32 %status", "}"]
     added = llvm.parse_assembly("\n".join(lines))
     added.triple, added.data_layout = module.triple, module.data_layout
     module.link_in(added)

@@ -82,17 +82,18 @@ class Resources:
     def converted(self, terms: PauliSum) -> PauliSum:
         """A sum with coefficients of this precision; raises InputError where they are beyond its range.
 
-        Coefficients that this precision would make 0 are beyond it too.
+        Coefficients below the normal range are beyond it too: kernels of the CPU take them as 0.
         """
         real, both = PRECISIONS[self.precision]
         kind: Any = both if np.iscomplexobj(terms.coefficients) else real
         check_range(terms.coefficients, float(np.finfo(kind).max))
         converted = terms.coefficients.astype(kind)
-        lost = terms.coefficients[(converted == 0) & (terms.coefficients != 0)]
+        largest = np.maximum(np.abs(converted.real), np.abs(converted.imag))
+        lost = terms.coefficients[(largest < np.finfo(kind).tiny) & (terms.coefficients != 0)]
         if len(lost):
             raise InputError(
-                "--observable", f"has the coefficient {lost[0]:.6g}, which is 0 in {self.precision}",
-                "leave such words out, or use fp64",
+                "--observable", f"has the coefficient {lost[0]:.6g}, below the range of {self.precision}",
+                "leave such words out" + (", or use fp64" if self.precision == "fp32" else ""),
             )  # fmt: skip
         return PauliSum(terms.n_qubits, terms.keys, converted)
 

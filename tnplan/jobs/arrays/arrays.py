@@ -74,7 +74,7 @@ def are_followed(arrays: Iterable[Any]) -> bool:
     # modes of torch itself.
     has_graph, unpack = torch.is_grad_enabled(), torch.autograd.forward_ad.unpack_dual
     return (
-        any((has_graph and one.requires_grad) or unpack(one).tangent is not None for one in tensors)
+        any((has_graph and tensor.requires_grad) or unpack(tensor).tangent is not None for tensor in tensors)
         or is_mapped()
         or is_traced()
     )

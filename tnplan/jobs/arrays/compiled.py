@@ -24,7 +24,7 @@ from tnplan.jobs.arrays.arrays import (
     refuse_followed,
     stated_dtype,
 )
-from tnplan.jobs.arrays.gradients.calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
+from tnplan.jobs.arrays.gradient_calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks
 from tnplan.planner.passes.verify.verify import verify
@@ -114,7 +114,7 @@ class CompiledContraction:
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
         if are_followed(arrays):
-            from tnplan.jobs.arrays.gradients.torch_function import differentiable_call
+            from tnplan.jobs.arrays.torch_function import differentiable_call
 
             self._by_number(arrays)
             if self._strips:
@@ -197,7 +197,7 @@ class CompiledContraction:
             As of `value_and_grad`, or where the cotangent does not fit the result.
         """
         # Reverse mode: with a cotangent X_0 of the result R, S = sum X_0 R is a number, and the
-        # gradients are dS/dX_k. One pass gives all of them (head of gradients/calls.py).
+        # gradients are dS/dX_k. One pass gives all of them (head of gradient_calls.py).
         with self._open().together():
             given = self._by_number(arrays)
             refuse_followed(given.items())
@@ -205,22 +205,21 @@ class CompiledContraction:
             values = {number: self._values(array, number) for number, array in given.items()}
             shape = self.schedule.output_shape
             seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
+            numbers = check_wrt(wrt, self._given)
             # The lock begins at the choice of the plan: another thread with another `wrt`
             # would close it.
             with self._lock:
-                calls = self._gradient_calls(check_wrt(wrt, self._given))
-                found = calls.call(values, seed)
+                results = self._gradient_calls(numbers).call(values, seed)
             # Under mpirun rank 0 alone has the values.
-            if found is None:
+            if results is None:
                 return None, ()
             like = next(iter(given.values()), seed)
-            numbers = check_wrt(wrt, self._given)
-            # The schedule knows no axes of extent 1 that were broadcast; `_shapes` has
-            # them.
-            gradients = [
-                one.reshape(self._shapes[number]) for number, one in zip(numbers, found[1], strict=True)
+            # The schedule knows no axes of extent 1 that were broadcast; `_shapes` has them.
+            shaped = [
+                gradient.reshape(self._shapes[number])
+                for number, gradient in zip(numbers, results[1], strict=True)
             ]
-            return as_library(found[0], kind, like), tuple(as_library(one, kind, like) for one in gradients)
+            return as_library(results[0], kind, like), tuple(as_library(each, kind, like) for each in shaped)
 
     def _gradient_calls(self, wrt: tuple[int, ...]) -> GradientCalls:
         """What computes these gradients: that of the last call with the same `wrt`, or a new one."""
@@ -259,7 +258,7 @@ class CompiledContraction:
                 "as_jax", "needs JAX, which is not installed", "install it with: pip install jax",
                 topic="installation",
             )
-        from tnplan.jobs.arrays.gradients.jax_function import jax_function
+        from tnplan.jobs.arrays.jax_function import jax_function
 
         return jax_function(self)
 
@@ -326,8 +325,8 @@ class CompiledContraction:
     def size_bytes(self) -> int:
         """The bytes of a device that it holds: the tensors of a rank, and scratch memory on a lone one."""
         rank = self._lone_rank()
-        held = 0 if rank is None else rank.device.peak_bytes
-        return max(held, needed_bytes(self.schedule))
+        peak_bytes = 0 if rank is None else rank.device.peak_bytes
+        return max(peak_bytes, needed_bytes(self.schedule))
 
     def __enter__(self) -> CompiledContraction:
         return self
@@ -370,9 +369,9 @@ class CompiledContraction:
             # way `update` is refused, since the arrays that are left there are of no call.
             self._has_run = False
             for first, piece in _pieces(values, self._batched, length, self.schedule.output_shape):
-                found = ranks.contract(piece)
-                if result is not None and found is not None:
-                    _store(result, found[0], None if length is None else first)
+                flat = ranks.contract(piece)
+                if result is not None and flat is not None:
+                    _store(result, flat[0], None if length is None else first)
             self._has_run = True
             exponent = self._exponent()
         contracted = None if result is None else as_library(result, kind, given[0] if given else result)
@@ -419,7 +418,7 @@ class CompiledContraction:
             return None
         lengths = {tuple(getattr(arrays[number], "shape", ()))[:1] for number in self._batched}
         if len(lengths) > 1 or lengths == {()}:
-            problem = f"have first axes of lengths {', '.join(str(*one) for one in sorted(lengths))}"
+            problem = f"have first axes of lengths {', '.join(str(*length) for length in sorted(lengths))}"
             raise InputError("arrays of the batch", problem, "give as many values of each")
         return int(lengths.pop()[0])
 
@@ -446,10 +445,10 @@ class CompiledContraction:
         # libraries by name is slow, so that those which were equal before are remembered.
         if array.shape == shape and (array.dtype is self._dtype or array.dtype in self._equal_dtypes):
             return
-        found = tuple(array.shape)
+        shape_given = tuple(array.shape)
         if number in self._batched:
-            shape, found = shape[1:], found[1:]
-        if found != shape or len(array.shape) != len(self._shapes[number]):
+            shape, shape_given = shape[1:], shape_given[1:]
+        if shape_given != shape or len(array.shape) != len(self._shapes[number]):
             problem = f"has shape {tuple(array.shape)}, and was compiled for {self._shapes[number]}"
             raise InputError(f"array {number}", problem, "give an array of that shape, or compile again")
         dtype = stated_dtype(array)

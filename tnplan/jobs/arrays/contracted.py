@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import chain
 from math import prod
 from pathlib import Path
 from string import ascii_letters
@@ -71,17 +72,21 @@ def contract_arrays(network: Any, arrays: Sequence[Any], given: tuple[Any, ...])
     # The common case first. `remembered` caches by value: the text of the network, shapes, dtypes
     # and the options. Its evaluations hold no arrays, so that a call keeps nothing of another one
     # alive.
-    if all(type(one) is np.ndarray for one in arrays):
-        key = tuple([one.shape for one in arrays]), tuple([one.dtype for one in arrays])
-        return remembered(network, *key, *given)(arrays)
+    if all(type(array) is np.ndarray for array in arrays):
+        return remembered(network, *_shapes_and_dtypes(arrays), *given)(arrays)
     operands = [as_array(operand, number) for number, operand in enumerate(arrays)]
     refuse_followed(enumerate(operands))
     kind = common_kind(operands)
     if kind.gpu is not None:
         return _contract_anew(network, operands, given)
     values = [host_array(array, f"array {number}") for number, array in enumerate(operands)]
-    key = tuple([one.shape for one in values]), tuple([one.dtype for one in values])
-    return _in_library(remembered(network, *key, *given)(values), kind, operands[0])
+    evaluate = remembered(network, *_shapes_and_dtypes(values), *given)
+    return _in_library(evaluate(values), kind, operands[0])
+
+
+def _shapes_and_dtypes(arrays: Sequence[Array]) -> tuple[Shapes, Dtypes]:
+    """What an evaluation of arrays depends on."""
+    return tuple([array.shape for array in arrays]), tuple([array.dtype for array in arrays])
 
 
 def _are_names(optimize: Any, hardware: Any, *others: Any) -> bool:
@@ -136,7 +141,7 @@ def _contract_anew(network: Any, arrays: Sequence[Any], given: tuple[Any, ...]) 
     if kind.gpu is not None and 0 not in call.size_dict.values():
         return _contract_on_gpu(call, tuple(map(stated_dtype, call.operands)), options.changed(gpu=kind.gpu))
     values = [host_array(array, f"array {number}") for number, array in enumerate(call.operands)]
-    shapes, dtypes = tuple([one.shape for one in values]), tuple([one.dtype for one in values])
+    shapes, dtypes = _shapes_and_dtypes(values)
     # What was read is hashable here although the call was not, for instance lists of labels: it is
     # cached by its terms.
     if call.path is None and call.schedule is None and _are_names(*given):
@@ -147,11 +152,11 @@ def _contract_anew(network: Any, arrays: Sequence[Any], given: tuple[Any, ...]) 
     return _in_library(evaluate(values), kind, call.operands[0])
 
 
-def _in_library(found: Any, kind: ArrayKind, like: Any) -> Any:
+def _in_library(result: Any, kind: ArrayKind, like: Any) -> Any:
     """A result on the host, or that of several ranks, as an array of the library of `like`."""
-    if isinstance(found, tuple):
-        return as_library(found[0], kind, like), found[1]
-    return None if found is None else as_library(found, kind, like)
+    if isinstance(result, tuple):
+        return as_library(result[0], kind, like), result[1]
+    return None if result is None else as_library(result, kind, like)
 
 
 def _result_dtype(dtypes: Dtypes, options: ContractionOptions) -> np.dtype[Any]:
@@ -188,7 +193,7 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
     if small is None:
         planned = partial(_planned, replace(call, operands=()), computed.name, options)
         return partial(_fitted, planned, whole, dtypes, dtype)
-    if whole == shapes and all(one == dtype == computed for one in dtypes):
+    if whole == shapes and all(given == dtype == computed for given in dtypes):
         return small
     return partial(_fitted, small, whole, (computed,) * len(whole), dtype)
 
@@ -197,14 +202,14 @@ def _fitted(evaluate: Evaluate, shapes: Shapes, dtypes: Dtypes, dtype: np.dtype[
     """What is evaluated of arrays without their axes of extent 1 that are broadcast, in other dtypes; the
     result in its own."""
     fits = zip(values, shapes, dtypes, strict=True)
-    found = evaluate([one.reshape(shape).astype(wanted, copy=False) for one, shape, wanted in fits])
-    if isinstance(found, tuple):
-        return with_dtype(np.asarray(found[0]), dtype), found[1]
-    return None if found is None else with_dtype(np.asarray(found), dtype)
+    result = evaluate([array.reshape(shape).astype(wanted, copy=False) for array, shape, wanted in fits])
+    if isinstance(result, tuple):
+        return with_dtype(np.asarray(result[0]), dtype), result[1]
+    return None if result is None else with_dtype(np.asarray(result), dtype)
 
 
 def _planned(call: EinsumCall, dtype: str, options: ContractionOptions, values: Sequence[Any]) -> Any:
-    """The contraction planned and compiled; both are kept for the next call, as far as they are."""
+    """The contraction planned and compiled, both from caches where they are there."""
     from tnplan.jobs.arrays.planning import compiled, find_schedule
 
     with compiled(find_schedule(call, dtype, options), options) as contraction:
@@ -213,7 +218,7 @@ def _planned(call: EinsumCall, dtype: str, options: ContractionOptions, values: 
 
 def _path_at_once(call: EinsumCall, options: ContractionOptions) -> Sequence[tuple[int, ...]] | None:
     """The path that needs no plan: that given, or the only one that there is; None where options matter."""
-    is_stated = any(one is not None for one in (options.hardware, options.precision, call.schedule))
+    is_stated = any(option is not None for option in (options.hardware, options.precision, call.schedule))
     if is_stated or not _is_free(options):
         return None
     if call.path is not None:
@@ -230,7 +235,7 @@ def _small(call: EinsumCall, dtype: str, options: ContractionOptions) -> NumpyCo
     if path is None and not is_given and _is_free(options) and _are_names(options.optimize, options.hardware):
         from tnplan.jobs.arrays.planning import find_schedule
 
-        planned = find_schedule(call, dtype, options)  # which is kept for the call
+        planned = find_schedule(call, dtype, options)  # in the cache then, for the call
         if planned.device == "cpu" and planned.path is not None and not planned.path.sliced_inds:
             path = planned.path.ssa_path
     if path is None or len(call.inputs) > MOST_TENSORS:
@@ -255,8 +260,8 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
         )
     shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
-    found = _planned(replace(call, operands=()), computed_dtype(dtype), options, values)
-    return found if options.strip_exponent or found is None else with_dtype(found, dtype)
+    result = _planned(replace(call, operands=()), computed_dtype(dtype), options, values)
+    return result if options.strip_exponent or result is None else with_dtype(result, dtype)
 
 
 class NumpyContraction:
@@ -273,11 +278,11 @@ class NumpyContraction:
         self._most = MOST_OF_TWO if len(network.inputs) <= 2 else MOST_OF_SEVERAL
         self._steps: list[tuple[Step, tuple[int, ...]]] = []
         for step in ssa_path or ((0,),):
-            taken = [terms.pop(tensor) for tensor in step]
+            operands = [terms.pop(tensor) for tensor in step]
             rest = set(output).union(*terms.values())
-            term = tuple(dict.fromkeys(i for one in taken for i in one if i in rest)) if terms else output
+            term = output if not terms else tuple(dict.fromkeys(i for i in chain(*operands) if i in rest))
             terms[len(network.inputs) + len(self._steps)] = term
-            self._steps.append((self._step(taken, term, network.size_dict), step))
+            self._steps.append((self._step(operands, term, network.size_dict), step))
 
     def __call__(self, arrays: Sequence[Array]) -> Array:
         """The contraction of these arrays."""
@@ -293,7 +298,7 @@ class NumpyContraction:
 
     def _step(self, terms: Sequence[Term], term: Term, sizes: Mapping[str, int]) -> Step:
         """The call of a step with operands of these terms; its result is new, and contiguous."""
-        present = dict.fromkeys(index for one in terms for index in one)
+        present = dict.fromkeys(index for operand in terms for index in operand)
         products, shape = prod(sizes[index] for index in present), tuple(sizes[index] for index in term)
         # BLAS sums in blocks and SIMD lanes, so that its rounding grows slower than that of the
         # loops of einsum, which add one product after the other: those take short sums alone.
@@ -305,7 +310,7 @@ class NumpyContraction:
         self.is_small &= products <= MOST_BY_LOOPS or summed == 1
         self.is_small &= summed <= MOST_SUMMED_BY_LOOPS and len(present) <= len(ascii_letters)
         letters = dict(zip(present, ascii_letters, strict=False))
-        texts = ["".join(letters.get(index, "?") for index in one) for one in (*terms, term)]
+        texts = ["".join(letters.get(index, "?") for index in operand) for operand in (*terms, term)]
         return partial(_by_loops, f"{','.join(texts[:-1])}->{texts[-1]}", shape)
 
 
@@ -319,12 +324,12 @@ def _by_loops(subscripts: str, shape: tuple[int, ...], *arrays: Array) -> Array:
 def _matrix_product(a: Term, b: Term, term: Term, sizes: Mapping[str, int]) -> Step | None:
     """A step as products of matrices [batch | m | k] and [batch | k | n] by BLAS; None where an index stands
     twice in an operand or is summed on one alone, and where the loops are faster."""
-    in_a, in_b, kept = set(a), set(b), set(term)
+    in_a, in_b, in_result = set(a), set(b), set(term)
     # A repeated index is a diagonal, and an index of one operand that the result has not is a sum
     # before the product: neither is a matrix product.
-    if len(in_a) < len(a) or len(in_b) < len(b) or not in_a ^ in_b <= kept:
+    if len(in_a) < len(a) or len(in_b) < len(b) or not in_a ^ in_b <= in_result:
         return None
-    k = tuple(index for index in a if index in in_b and index not in kept)
+    k = tuple(index for index in a if index in in_b and index not in in_result)
     batch = tuple(index for index in term if index in in_a and index in in_b)
     m, n = (tuple(index for index in term if index not in other) for other in (in_b, in_a))
     # (A B)^T = B^T A^T: where the result is wanted transposed, the operands change places and
@@ -337,7 +342,8 @@ def _matrix_product(a: Term, b: Term, term: Term, sizes: Mapping[str, int]) -> S
     if n_k == 1 or n_m * n_n * n_k < BLAS_FROM:
         return None
     made = (*batch, *m, *n)
-    a_axes, b_axes = ([a.index(one) for one in (*batch, *m, *k)], [b.index(one) for one in (*batch, *k, *n)])
+    a_axes = [a.index(index) for index in (*batch, *m, *k)]
+    b_axes = [b.index(index) for index in (*batch, *k, *n)]
     stack = (n_batch,) if batch else ()
     a_shape, b_shape, c_shape = (*stack, n_m, n_k), (*stack, n_k, n_n), (*stack, n_m, n_n)
     shape, order = tuple(sizes[index] for index in made), [made.index(index) for index in term]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from math import inf
@@ -66,6 +67,18 @@ class ContractionOptions:
         options = copy(self)
         vars(options).update(values)
         return options
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What the calls of a compiled contraction are like, as in `compile`."""
+
+    dtype: str | None
+    constants: Mapping[int, Any]
+    batch: int | None
+    batched: Sequence[int] | None
+    keep: bool
+    calls: int | None
 
 
 def in_bytes(memory: float | str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The schedule of a contraction that was asked for: given, kept from before, or planned now; and `compile`.
+"""The schedule of a contraction: given, cached, or planned now; and what `compile` does.
 
 On a GPU a contraction begins without chains where compiling their kernels takes longer than doing without
 them: the kernel of a chain is made for it, and compiled when it is met for the first time. A schedule of
@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -40,8 +40,8 @@ from tnplan.jobs.arrays.arrays import (
     stated_dtype,
 )
 from tnplan.jobs.arrays.compiled import CompiledContraction
-from tnplan.jobs.arrays.gradients.calls import GradientPlan
-from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.gradient_calls import GradientPlan
+from tnplan.jobs.arrays.options import CallOptions, ContractionOptions
 from tnplan.jobs.arrays.ranks import bytes_with_inputs, inputs_bytes
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
@@ -63,11 +63,11 @@ from tnplan.planner.search.search_in_proportion import predicted_s, search_in_pr
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
 CACHED_SCHEDULES = 256
-"""Schedules that are kept, the least recently used one given up first."""
+"""Schedules in the cache; the least recently used is dropped first."""
 CACHED_CONTRACTIONS, CACHED_TOTAL_BYTES = 512, 512 << 20
-"""Compiled contractions that are kept, and the bytes that they hold together."""
+"""Compiled contractions in the cache, and their bytes together."""
 CACHED_BYTES = 16 << 20
-"""The largest arena of one that is kept."""
+"""The largest arena of a contraction in the cache."""
 BATCH = "batch..."
 """The index of a batch: no equation has this label."""
 USABLE_SHARE = 0.9
@@ -182,21 +182,21 @@ def find_schedule(request: EinsumCall, dtype: str, options: ContractionOptions) 
     hashable = isinstance(options.optimize, str) and not isinstance(options.hardware, Profile)
     if request.path is None and hashable:
         sizes = tuple(request.size_dict.items())
-        return _kept_plan(request.inputs, request.output, sizes, dtype, options)
+        return _remembered_plan(request.inputs, request.output, sizes, dtype, options)
     if request.path is not None:
         return _plan(replace(request.path, dtype=dtype), options)
     return _plan_found(request.network, dtype, options)
 
 
 @lru_cache(CACHED_SCHEDULES)
-def _kept_plan(
+def _remembered_plan(
     inputs: tuple[tuple[str, ...], ...],
     output: tuple[str, ...],
     sizes: tuple[tuple[str, int], ...],
     dtype: str,
     options: ContractionOptions,
 ) -> Planned:
-    """The plan of a network whose path is found by name; kept for the next call."""
+    """The plan of a network whose path is found by name, in a cache."""
     return _plan_found(Network(inputs, output, dict(sizes)), dtype, options)
 
 
@@ -237,7 +237,7 @@ def find_batched(
 
 
 def _fits_host(planned: Planned, options: ContractionOptions) -> bool:
-    """Whether the host has room for all ranks and their inputs, where no limit was stated."""
+    """Whether the host has memory for all ranks and their inputs, where no limit was stated."""
     if options.memory is not None or planned.device != "cpu":
         return True
     return planned.devices * bytes_with_inputs(planned.schedule) <= host_memory()[1]
@@ -414,7 +414,7 @@ def memory_bytes(options: ContractionOptions, device: str) -> float:
 def steady_memory(options: ContractionOptions) -> float:
     """The limit that was stated, or what is free now, on a GPU too where one may be taken.
 
-    What is free is cut to a fourth of a power of two, so that a schedule that is kept serves the next call.
+    What is free is cut to a fourth of a power of two, so that a schedule in the cache serves the next call.
     """
     if options.memory is not None:
         return options.memory
@@ -426,14 +426,14 @@ def steady_memory(options: ContractionOptions) -> float:
     return free_bytes // step * step
 
 
-_kept: OrderedDict[tuple[Any, ...], tuple[CompiledContraction, int]] = OrderedDict()
+_contractions: OrderedDict[tuple[Any, ...], tuple[CompiledContraction, int]] = OrderedDict()
 """Each with the bytes that it holds, but for those of gradients, which have an arena of their own."""
-_kept_lock = threading.Lock()
+_contractions_lock = threading.Lock()
 
 
 @contextmanager
 def compiled(planned: Planned, options: ContractionOptions) -> Iterator[CompiledContraction]:
-    """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
+    """A compiled contraction of a schedule; a small one goes into a cache, others are closed."""
     planned = planned.now()
     schedule = planned.schedule
     options = options.changed(device=planned.device, devices=planned.devices)
@@ -452,27 +452,25 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     # Taken out and put back at the end: an OrderedDict in this order is a cache of the least
     # recently used. What is dropped is not closed, since another thread may be in a call of it: its
     # memory goes with its last user.
-    with _kept_lock:
-        found = _kept.pop(key)[0] if key in _kept else made()
-        _kept[key] = found, found.size_bytes
-        total_bytes = sum(size_bytes for _, size_bytes in _kept.values())
-        while len(_kept) > CACHED_CONTRACTIONS or total_bytes > CACHED_TOTAL_BYTES:
-            total_bytes -= _kept.popitem(last=False)[1][1]
-    yield found
+    with _contractions_lock:
+        contraction = _contractions.pop(key)[0] if key in _contractions else made()
+        _contractions[key] = contraction, contraction.size_bytes
+        total_bytes = sum(size_bytes for _, size_bytes in _contractions.values())
+        while len(_contractions) > CACHED_CONTRACTIONS or total_bytes > CACHED_TOTAL_BYTES:
+            total_bytes -= _contractions.popitem(last=False)[1][1]
+    yield contraction
 
 
 def forget_contractions() -> None:
-    """Give up all schedules and compiled contractions that are kept; paths stay."""
-    _kept_plan.cache_clear()
-    with _kept_lock:
-        _kept.clear()
+    """Empty the caches of schedules and compiled contractions; paths stay."""
+    _remembered_plan.cache_clear()
+    with _contractions_lock:
+        _contractions.clear()
 
 
 def compile_network(
-    network: Any, shapes: Sequence[Any], options: ContractionOptions, *, dtype: str | None,
-    constants: Mapping[int, Any], batch: int | None, batched: Sequence[int] | None, keep: bool,
-    calls: int | None,
-) -> CompiledContraction:  # fmt: skip
+    network: Any, shapes: Sequence[Any], options: ContractionOptions, calls: CallOptions
+) -> CompiledContraction:
     """Make a contraction ready to be called again and again: the arguments of `compile`."""
     request = read_request(network, shapes)
     check_axes(request.output)
@@ -480,50 +478,55 @@ def compile_network(
         if extent == 0:
             remedy = "use tnplan.contract, which gives the result: empty, or zeros"
             raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
-    given = [one for one in (*request.operands, *constants.values()) if hasattr(one, "__dlpack_device__")]
+    given = (*request.operands, *calls.constants.values())
+    arrays = [array for array in given if hasattr(array, "__dlpack_device__")]
     # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device
     # decides.
-    gpu = common_kind(given).gpu if given else None
-    n_tensors = len(request.inputs)
-    fixed = {_tensor("constants", number, n_tensors): values for number, values in constants.items()}
+    gpu = common_kind(arrays).gpu if arrays else None
+    n_tensors, batch = len(request.inputs), calls.batch
+    fixed = {_tensor("constants", number, n_tensors): values for number, values in calls.constants.items()}
     refuse_followed(fixed.items(), "constant")
     changing = [number for number in range(n_tensors) if number not in fixed]
-    in_batch: Sequence[int] = ()
-    if batch is not None:
-        check_count("batch", batch)
-        named = changing if batched is None else batched
-        if not isinstance(named, Iterable):
-            raise InputError("batched", f"is {named!r}", "give a list of the tensors of the batch")
-        in_batch = [_tensor("batched", number, n_tensors) for number in named]
-        if not in_batch:
-            raise InputError("batched", "is an empty list", "name a tensor of the batch, or leave batch out")
+    batched = () if batch is None else _batched(calls, changing, n_tensors)
     # The search weighs its own time against all calls. Constants promise that there will be
     # several.
-    if calls is None:
-        calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)
-    check_count("calls", calls)
-    options = options.changed(gpu=gpu, calls=calls, changing=tuple(changing if batch is None else in_batch))
-    dtype = _stated(request) if dtype is None else dtype_name(dtype, "dtype")
+    n_calls = calls.calls
+    if n_calls is None:
+        n_calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)
+    check_count("calls", n_calls)
+    options = options.changed(gpu=gpu, calls=n_calls, changing=tuple(changing) if batch is None else batched)
+    dtype = _stated(request) if calls.dtype is None else dtype_name(calls.dtype, "dtype")
     if batch is not None:
-        planned = find_batched(request, dtype, options, batch, in_batch)
+        planned = find_batched(request, dtype, options, batch, batched)
     else:
         planned = find_schedule(request, dtype, options)
     schedule = planned.schedule
     # What constants alone decide is computed at the first call and stays. Schedules for several
     # ranks a slice keep no results.
-    if keep or fixed:
+    if (calls.keep or fixed) and schedule.ranks_per_group == 1:
         limit = memory_bytes(options, planned.device)
-        if schedule.ranks_per_group == 1:
-            schedule = keep_results(schedule, None if keep else changing, limit)
+        schedule = keep_results(schedule, None if calls.keep else changing, limit)
     differentiable = batch is None and not options.strip_exponent
     gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
     options = options.changed(device=planned.device, devices=planned.devices)
     # Shapes of calls, with axes of extent 1 as they were given: the schedule has broadcast them.
     shapes = [
-        (schedule.size_dict[BATCH], *shape) if number in in_batch else shape
-        for number, shape in enumerate(tuple(getattr(one, "shape", one)) for one in request.operands)
+        (schedule.size_dict[BATCH], *shape) if number in batched else shape
+        for number, shape in enumerate(tuple(getattr(each, "shape", each)) for each in request.operands)
     ]
-    return CompiledContraction(schedule, options, fixed, in_batch, gradients, shapes)
+    return CompiledContraction(schedule, options, fixed, batched, gradients, shapes)
+
+
+def _batched(calls: CallOptions, changing: Sequence[int], n_tensors: int) -> tuple[int, ...]:
+    """The numbers of the tensors of a batch: those stated, or all that change."""
+    check_count("batch", calls.batch)
+    numbers = changing if calls.batched is None else calls.batched
+    if not isinstance(numbers, Iterable):
+        raise InputError("batched", f"is {numbers!r}", "give a list of the tensors of the batch")
+    batched = tuple(_tensor("batched", number, n_tensors) for number in numbers)
+    if not batched:
+        raise InputError("batched", "is an empty list", "name a tensor of the batch, or leave batch out")
+    return batched
 
 
 def _tensor(place: str, number: Any, n_tensors: int) -> int:
@@ -539,7 +542,7 @@ def _stated(request: EinsumCall) -> str:
     planned = request.schedule or request.path
     if planned is not None:
         return planned.dtype
-    arrays = [one for one in request.operands if hasattr(one, "dtype")]
+    arrays = [array for array in request.operands if hasattr(array, "dtype")]
     if not arrays or len(arrays) < len(request.operands):
         raise InputError("dtype", "is missing", "state it, or give arrays instead of shapes")
     return computed_dtype(np.result_type(*map(stated_dtype, arrays)))

@@ -151,7 +151,7 @@ class _Mailbox:
 
 
 def _drive(mailbox: _Mailbox, on_rank: OnRank, threads: int) -> None:
-    """Run all ranks until they are ended; then, or where one fails, say so."""
+    """Run all ranks until they are ended; then, or where one fails, put an answer without a number."""
 
     def serve(own: ThreadCommunicator) -> None:
         # Where another rank fails, the order None ends this one, which would wait for an order

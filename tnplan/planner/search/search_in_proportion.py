@@ -87,6 +87,11 @@ def quick_path(network: Network, dtype: str, profile: Profile) -> ContractionPat
     return path
 
 
+def greedy_or_orders(network: Network, dtype: str) -> tuple[tuple[int, ...], ...]:
+    """A path in the least time: greedy, or of orders where there are many tensors; SSA numbers."""
+    return _first(network, dtype, None, 0).ssa_path
+
+
 def _known(cache: PathCache, network: Network, dtype: str, max_elements: float) -> CachedPath | None:
     """What was found before under this limit, or without one where that fits."""
     for limit in dict.fromkeys((max_elements, inf)):

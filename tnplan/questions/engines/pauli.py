@@ -43,7 +43,7 @@ from tnplan.executor.pauli.repetitions import check_sampling
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.pauli.sampling import SampledValue, estimate_of_values, sample, sampling_needs
+from tnplan.jobs.pauli_sampling import SampledValue, estimate_of_values, sample, sampling_needs
 from tnplan.questions.engines.task_list import (
     BIASED,
     EXACT,

@@ -43,7 +43,7 @@ from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.statevector.state import (
+from tnplan.jobs.statevector import (
     check_state_ranks,
     end_state,
     free_beside,

@@ -31,6 +31,8 @@ from tnplan.questions.questions import AskedCircuit, ExpectationValues
 
 EXACT, STATISTICAL, TRUNCATION = "exact", "statistical", "truncation"
 """Where an error comes from."""
+ESTIMATE = "estimate"
+"""The kind of an error that is estimated from what truncation was measured to drop."""
 BIASED = "biased"
 """The kind of a standard error about a mean that is not the value itself."""
 

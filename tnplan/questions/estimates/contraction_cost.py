@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,8 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import batched_network, find_path
-from tnplan.jobs.statevector.state import DTYPES
-from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.jobs.statevector import DTYPES
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
@@ -26,15 +28,20 @@ from tnplan.planner.networks.of_circuits.sandwich import (
     marginal_network,
     sandwich,
 )
-from tnplan.planner.networks.of_circuits.steps import steps_of
-from tnplan.planner.networks.of_circuits.wires import OpenNetwork, by_support, support_of
+from tnplan.planner.networks.of_circuits.steps import Step, steps_of
+from tnplan.planner.networks.of_circuits.wires import OpenNetwork, Support, by_support, support_of
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.projection.projection import project
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.planner.search.search_in_proportion import ANNEALING_FROM_S, predicted_s
+from tnplan.planner.search.search_in_proportion import (
+    ANNEALING_FROM_S,
+    TRIALS_FROM_S,
+    greedy_or_orders,
+    predicted_s,
+)
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 from tnplan.questions.estimates.cost import (
-    EXACT_FACTOR,
+    CONTRACTION_FACTOR,
     GRADIENT_TIME,
     SAMPLES_FACTOR,
     Cost,
@@ -69,6 +76,22 @@ GRADIENT_MEMORY = 3
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
+LOOK_NETWORKS = 1
+"""The same where a method is chosen."""
+NO_TIME = 0.5
+"""Operations that take less than this share of what preparing a network does are not looked at."""
+ROW_S = 5e-6
+"""Seconds of a bit string and a qubit, where `slowness` is 1."""
+LOOK_TENSOR_S = 1e-4
+"""Seconds to make a network and a greedy path, for each of its gates, where `slowness` is 1."""
+ORDERS_S, SEARCH_S = 0.05, 0.5
+"""Seconds of the search that a contraction makes, above the greedy path's `TRIALS_FROM_S`,
+`ANNEALING_FROM_S`."""
+GREEDY_FACTOR = 4.0
+"""By how much the time by a greedy path may be off."""
+MOST_SLICING = 2.0**40
+"""How much larger than the memory the largest tensor of a greedy path may be: a search makes it smaller, and
+slices the rest."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +132,7 @@ def contraction_cost(
     if isinstance(question, Sample) and question.sampling == "rejection":
         assert asked.gates is not None
         return rejection_cost(asked.gates, question, profile, precision, devices)
-    dtypes, networks = {False: DTYPES[precision], True: REAL_DTYPES[precision]}, [*_networks(asked)]
-    # Every k-th network stands for k: neighbours in the order of cones are alike.
-    chosen = networks[:: -(-len(networks) // MOST_NETWORKS)]
-    share = len(networks) / len(chosen)
+    dtypes, (chosen, share) = _dtypes(precision), _representatives(asked, MOST_NETWORKS)
     costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
     for one in chosen:
         try:
@@ -129,11 +149,91 @@ def contraction_cost(
             whole_s = slow * one.start_s + one.count * its_time_s
             costs[count] = max(memory, its_memory), time_s + share * whole_s
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
-    factor = SAMPLES_FACTOR if isinstance(question, Sample) else EXACT_FACTOR
+    factor = SAMPLES_FACTOR if isinstance(question, Sample) else CONTRACTION_FACTOR
     return {
         count: Cost(count, space * memory, time * (time_s + first_use_s(memory, profile)), factor)
         for count, (memory, time_s) in costs.items()
     }
+
+
+def _dtypes(precision: str) -> dict[bool, str]:
+    """The dtype of networks that are complex, and of those that are real."""
+    return {False: DTYPES[precision], True: REAL_DTYPES[precision]}
+
+
+def _representatives(asked: AskedCircuit, most: int) -> tuple[list[_Asked], float]:
+    """Some of the networks of a question, and how many each stands for: neighbours are alike."""
+    makers = _networks(asked)
+    step = -(-len(makers) // most) if makers else 1
+    chosen = makers[step // 2 :: step]
+    return [make() for make in chosen], len(makers) / max(1, len(chosen))
+
+
+def quick_contraction_cost(
+    asked: AskedCircuit, profile: Profile, precision: str, best_s: float, look_s: float
+) -> Cost | None:
+    """What a question takes on one device, from greedy paths of some networks; None where none fits.
+
+    `best_s` is what the best other method takes. No network is built where preparing all of them takes longer
+    than that, or where building one takes longer than `look_s`.
+    """
+    question = asked.question
+    if isinstance(question, Sample) and question.sampling == "rejection":
+        assert asked.gates is not None
+        return rejection_cost(asked.gates, question, profile, precision, (1,)).get(1)
+    slow, n_networks = slowness(), _count(asked)
+    n_steps, products = _bound(asked)
+    each_s = slow * (START_S + PLAN_S + LOOK_TENSOR_S * n_steps)
+    bound_s = products * FLOPS_PER_PRODUCT["complex128"] / profile.rate(DTYPES[precision], precision)
+    if bound_s < NO_TIME * each_s:
+        strings = len(question.bits) if isinstance(question, Amplitudes) else 0
+        time_s = n_networks * (each_s + bound_s) + slow * ROW_S * asked.n_qubits * strings
+        return Cost(1, bound_s, time_s, GREEDY_FACTOR)
+    if n_networks * each_s > best_s or (best_s < inf and LOOK_NETWORKS * each_s > look_s):
+        return None
+    chosen, share = _representatives(asked, LOOK_NETWORKS)
+    total_s = memory = 0.0
+    for one in chosen:
+        dtype = _dtypes(precision)[one.is_real]
+        path = ContractionPath(one.network, greedy_or_orders(one.network, dtype), (), dtype)
+        time_s = predicted_s(path, profile)
+        memory = max(memory, TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2.0 ** path_cost(path).log2_largest)
+        search_s = 0.0 if time_s < TRIALS_FROM_S else ORDERS_S if time_s < ANNEALING_FROM_S else SEARCH_S
+        total_s += share * (slow * one.start_s + search_s + one.count * one.batch * time_s)
+    if memory > room_bytes(profile) * MOST_SLICING:
+        return None
+    time = GRADIENT_TIME if asked.has_gradient else 1.0
+    return Cost(1, min(memory, room_bytes(profile)), time * total_s, GREEDY_FACTOR)
+
+
+def _count(asked: AskedCircuit) -> int:
+    """How many networks a question has, at least."""
+    question = asked.question
+    if isinstance(question, ExpectationValues):
+        return len({x | z for one in question.sums for x, z, _ in one.masks()})
+    return len(chain_groups(asked.n_qubits)) if isinstance(question, Sample) else 1
+
+
+def _bound(asked: AskedCircuit) -> tuple[int, float]:
+    """The operations of a network, and a bound of its multiply-adds: infinite where no cheap one is known.
+
+    An expectation value takes two state vectors of the qubits in a middle light cone at most; amplitudes
+    take a chain with the bonds of a matrix product state.
+    """
+    question, operations = asked.question, asked.program.operations
+    if isinstance(question, ExpectationValues):
+        words = [x | z for one in question.sums for x, z, _ in one.masks()]
+        cone, count = words[len(words) // 2], 0
+        for operation in reversed(operations):
+            mask = sum(1 << qubit for qubit in getattr(operation, "qubits", ()))
+            if mask & cone:
+                cone |= mask
+                count += 1
+        return count, 2.0 * count * 2.0 ** min(cone.bit_count(), 300)
+    if isinstance(question, Amplitudes) and asked.gates is not None:
+        bonds = asked.chain[1]
+        return len(operations), len(question.bits) * float((4.0 ** np.minimum(bonds, 300)).sum())
+    return len(operations), inf
 
 
 def _of_batch(
@@ -182,52 +282,66 @@ def _project(
     return {row.devices: (row.peak_bytes, row.time_s) for row in rows}
 
 
-def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
-    """The networks that are contracted, and how often each."""
+def _networks(asked: AskedCircuit) -> list[Callable[[], _Asked]]:
+    """What makes each of the networks that are contracted."""
     question, n = asked.question, asked.n_qubits
     circuit: Any = asked.circuit
     steps = () if isinstance(question, Amplitudes | OpenAmplitudes) else steps_of(circuit, "circuit")
     if isinstance(question, Amplitudes | OpenAmplitudes):
         opened, count = getattr(question, "open_qubits", ()), len(getattr(question, "bits", (0,)))
         text = "".join("." if q in opened else "0" for q in range(n))
-        yield _simple(*circuit_network(circuit, text), count)
-    elif isinstance(question, ExpectationValues):
-        for support, words in by_support(word for one in question.sums for word in one.masks()).items():
-            if support.qubits:
-                if asked.has_gradient:  # which goes through a network with ket and bra
-                    yield _closed(sandwich(steps, support), len(words))
-                    continue
-                # Words on one support share a network and differ in the tensors at its end: a
-                # batch.
-                found = word_network(steps, support, [*words])
-                is_real = not any(map(np.iscomplexobj, found.arrays))
-                yield _Asked(found.network, len(words), found.n_tensors, is_real=is_real)
-    elif isinstance(question, Sample):
-        for group in chain_groups(n):
-            # The chain of conditional marginals: a group given all qubits before it, at most once
-            # for each of their values.
-            known = range(group[0])
-            yield _closed(marginal_network(steps, group, known), batch=min(question.shots, 2 ** len(known)))
-    elif isinstance(question, Probabilities):
-        yield _closed(marginal_network(steps, question.qubits))
-    elif isinstance(question, ReducedDensityMatrix):
-        yield _simple(*density_network(steps, question.qubits))
-    elif isinstance(question, Overlap):
-        yield _simple(*overlap_network(circuit.gates, question.other.gates, n))
-    elif isinstance(question, Trace):
-        yield from _of_trace(circuit, question, asked.start)
+        return [lambda: _simple(*circuit_network(circuit, text), count)]
+    if isinstance(question, ExpectationValues):
+        supports = by_support(word for one in question.sums for word in one.masks()).items()
+        of_words = partial(_of_words, steps, asked.has_gradient)
+        return [partial(of_words, support, [*words]) for support, words in supports if support.qubits]
+    if isinstance(question, Sample):
+        return [partial(_of_group, steps, group, question.shots) for group in chain_groups(n)]
+    if isinstance(question, Probabilities):
+        return [lambda: _closed(marginal_network(steps, question.qubits))]
+    if isinstance(question, ReducedDensityMatrix):
+        return [lambda: _simple(*density_network(steps, question.qubits))]
+    if isinstance(question, Overlap):
+        return [lambda: _simple(*overlap_network(circuit.gates, question.other.gates, n))]
+    assert isinstance(question, Trace)
+    return _of_trace(circuit, question, asked.start)
 
 
-def _of_trace(circuit: GateSequence, question: Trace, start: InputState | None) -> Iterator[_Asked]:
+def _of_words(
+    steps: Sequence[Step], has_gradient: bool, support: Support, words: Sequence[tuple[int, int]]
+) -> _Asked:
+    """The network of the words on a support, which differ in the tensors at its end: a batch."""
+    if has_gradient:  # which goes through a network with ket and bra
+        return _closed(sandwich(steps, support), len(words))
+    made = word_network(steps, support, words)
+    is_real = not any(map(np.iscomplexobj, made.arrays))
+    return _Asked(made.network, len(words), made.n_tensors, is_real=is_real)
+
+
+def _of_group(steps: Sequence[Step], group: Sequence[int], shots: int) -> _Asked:
+    """A link of the chain of conditional marginals: a group of qubits given all before it, at most once for
+    each of their values."""
+    known = range(group[0])
+    return _closed(marginal_network(steps, group, known), batch=min(shots, 2 ** len(known)))
+
+
+def _of_trace(circuit: GateSequence, question: Trace, start: InputState | None) -> list[Callable[[], _Asked]]:
     """A network for each pair of words of A and B."""
     if start is not None:
         made = start.circuit(circuit.n_qubits)
-        for _, ket, bra in pairs_of_trace(circuit, question.a, question.b, made):
-            yield _simple(*overlap_network(ket.gates, bra.gates, circuit.n_qubits))
-        return
-    for (x, z, _), (u, v, _) in product(question.a.masks(), question.b.masks()):
-        opened, _ = trace_network(circuit.gates, support_of(x, z), support_of(u, v))
-        yield _closed(opened)
+        pairs = pairs_of_trace(circuit, question.a, question.b, made)
+        return [
+            lambda ket=ket, bra=bra: _simple(*overlap_network(ket.gates, bra.gates, circuit.n_qubits))  # type: ignore[misc]
+            for _, ket, bra in pairs
+        ]
+
+    def of_pair(x: int, z: int, u: int, v: int) -> _Asked:
+        return _closed(trace_network(circuit.gates, support_of(x, z), support_of(u, v))[0])
+
+    return [
+        partial(of_pair, x, z, u, v)
+        for (x, z, _), (u, v, _) in product(question.a.masks(), question.b.masks())
+    ]
 
 
 def _simple(network: Network, arrays: Sequence[Any], count: int = 1) -> _Asked:

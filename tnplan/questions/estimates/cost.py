@@ -53,29 +53,37 @@ def _work() -> None:
 # What a method needs for a question on a number of devices.
 
 
-EXACT_FACTOR = 1.5
+EXACT_FACTOR = 2.5
 """By how much a time predicted from rates may be off."""
+CONTRACTION_FACTOR = 4.0
+"""The same of contractions: the path of a call is another one, and small tensors have other rates."""
 GRADIENT_TIME = 5.0
 """The time of values with their derivatives, in times of the values alone, by contraction and by Pauli
 propagation. Measured: 2 to 6."""
 FIRST_USE = 4.0
 """The first use of memory on a host takes as long as reading or writing its bytes so many times later."""
-SAMPLES_FACTOR = 8.0
-"""By how much the time of samples by contraction may be off. Measured: 0.15 to 6 times the predicted time."""
+SAMPLES_FACTOR = 4.0
+"""By how much the time of samples by contraction may be off."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes a device and seconds; the time is taken to be off by `factor` at most, each way."""
+    """Bytes a device and seconds; 9 of 10 times are within `factor` of the predicted one, each way."""
 
     devices: int
     memory_bytes: float
     time_s: float
     factor: float = EXACT_FACTOR
+    least_s: float | None = None
+
+    @property
+    def shortest_s(self) -> float:
+        """The lower end of the range; `least_s` where the time is a bound that may be far too long."""
+        return self.time_s / self.factor if self.least_s is None else self.least_s
 
     @property
     def longest_s(self) -> float:
-        """The time that is not exceeded as far as one can say."""
+        """The upper end of the range."""
         return self.time_s * self.factor
 
 

@@ -13,19 +13,29 @@ from tnplan.common.shown_text import html_table, text_table
 from tnplan.common.units import count_text, size_text, time_text
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
-from tnplan.questions.engines.task_list import EXACT, STATISTICAL, TRUNCATION
+from tnplan.questions.engines.task_list import ESTIMATE, EXACT, STATISTICAL, TRUNCATION
+from tnplan.questions.estimates.chain_cost import chain_cost, stabilizer_cost
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
 from tnplan.questions.estimates.state_cost import least_devices, state_cost
-from tnplan.questions.methods import ANSWERS, SMALL, check_answerable, check_method, is_small, why_not
+from tnplan.questions.methods import (
+    ANSWERS,
+    SMALL,
+    check_answerable,
+    check_method,
+    is_small,
+    possible_methods,
+    why_not,
+)
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit, Sample
 
 FORMAT = "tnplan.estimate"
 VERSION = 1
-ENOUGH_S = 0.15
-"""Predicted seconds of a method up to which `auto` looks at no further one: that takes as long."""
+NOT_POSSIBLE = "not possible"
+LONGEST_PILOT_S = 10.0
+"""Seconds for which a matrix product state is tried."""
 SURE_FACTOR = 100.0
 """A time that may be off by more is no reason to take a method."""
 
@@ -36,13 +46,13 @@ class MethodEstimate:
 
     Parameters
     ----------
-    method : {"contraction", "statevector", "pauli"}
+    method : {"contraction", "statevector", "pauli", "mps", "stabilizer"}
         The engine.
     devices : int
         The number of devices that are there.
     cost : Cost or None
         Bytes a device and seconds; None where the method is not possible.
-    error_kind : {"exact", "statistical", "truncation"}
+    error_kind : {"exact", "statistical", "truncation", "estimate"}
         What the error of the value would come from.
     reason : str
         Why it is not possible.
@@ -54,7 +64,7 @@ class MethodEstimate:
     --------
     >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
     >>> [row.method for row in circuit.estimate(expectation="Z0").rows]
-    ['statevector', 'contraction', 'pauli']
+    ['statevector', 'contraction', 'pauli', 'mps', 'stabilizer']
     """
 
     method: str
@@ -70,10 +80,11 @@ class MethodEstimate:
         needs = "" if self.needs_devices is None else f"{self.needs_devices:,}"
         if self.cost is None:
             return self.method, str(self.devices), "", "", "", needs, self.reason
-        off = "any" if self.cost.factor > SURE_FACTOR else f"{self.cost.factor:.2g}"
+        cost = self.cost
+        span = f"{time_text(cost.shortest_s)} to {time_text(cost.longest_s)}"
         return (
             self.method, str(self.devices), size_text(self.cost.memory_bytes), time_text(self.cost.time_s),
-            self.error_kind, needs, f"time within a factor of {off}",
+            self.error_kind, needs, "any time" if cost.factor > SURE_FACTOR else f"range {span}",
         )  # fmt: skip
 
 
@@ -90,7 +101,7 @@ class MethodChoice:
     reason : str
         Why.
     auto : str or None
-        The one that `method="auto"` takes: the fastest, or one before it that answers in 0.15 seconds.
+        The one that `method="auto"` takes, which looks for a tenth of its time: mostly the fastest.
 
     Examples
     --------
@@ -107,10 +118,7 @@ class MethodChoice:
     def sentences(self) -> list[str]:
         """The choice, and that of auto if there is one."""
         made = [f"best: {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"]
-        if self.auto:
-            at_once = "" if self.auto == self.method else f": it needs at most {ENOUGH_S} s"
-            made.append(f"auto takes {self.auto}{at_once}")
-        return made
+        return [*made, f"auto takes {self.auto}"] if self.auto else made
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -221,42 +229,49 @@ def estimate_question(
         if refusal is None:
             rows += method_rows(method, asked, options, profile, search_s, *counts)
         else:
-            text = f"not possible: {refusal[0]} {refusal[1]}"
+            text = f"{NOT_POSSIBLE}: {refusal[0]} {refusal[1]}"
             rows += [MethodEstimate(method, count, None, EXACT, text) for count in counts]
-    choices = (choice([row for row in rows if row.devices == count], is_small(asked)) for count in counts)
+    choices = []
+    for count in counts:
+        of_count = [row for row in rows if row.devices == count]
+        best, why = best_method(of_count)
+        fits = any(row.method == "statevector" and row.cost is not None for row in of_count)
+        if fits and is_small(asked):
+            best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
+        auto = None if best is None else _auto(asked, options, profile, count)
+        choices.append(MethodChoice(count, best, why, auto))
     return CircuitEstimate(asked.question.name, profile.name, tuple(rows), tuple(choices))
 
 
-def choice(rows: Sequence[MethodEstimate], small: bool) -> MethodChoice:
-    """What the methods on one number of devices come to; a state of a `small` circuit is taken untimed."""
-    best, why = best_method(rows)
-    if small and any(row.method == "statevector" and row.cost is not None for row in rows):
-        best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
-    auto = best if small else at_once(rows) or best
-    return MethodChoice(rows[0].devices, best, why, auto)
+def _auto(asked: AskedCircuit, options: QuestionOptions, profile: Profile, devices: int) -> str | None:
+    """What `method="auto"` takes on so many devices."""
+    from tnplan.questions.chooser import unlisted_choice
 
-
-def at_once(rows: Sequence[MethodEstimate]) -> str | None:
-    """The first method that answers before others could be compared, if one does."""
-    return next((row.method for row in rows if row.cost and row.cost.longest_s < ENOUGH_S), None)
+    if options.method != "auto":
+        return options.method
+    return unlisted_choice(asked, options, possible_methods(asked, options), profile, devices)
 
 
 def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
-    """The method whose time is the least as far as one can say, and why."""
-    fitting = [row for row in rows if row.cost is not None]
-    # Methods are compared by what they take at most, time times factor: an estimate that may be far
-    # off has to be much lower to win.
-    sure = [row for row in fitting if row.cost is not None and row.cost.longest_s < inf] or fitting
-    if not sure:
+    """The method with the least predicted time, and why."""
+    fitting = [(row.method, row.cost) for row in rows if row.cost is not None]
+    fitting = [pair for pair in fitting if pair[1].factor < inf] or fitting
+    if not fitting:
         return None, "; ".join(f"{row.method}: {row.reason}" for row in rows)
-    order = sorted(sure, key=lambda row: row.cost.longest_s if row.cost else inf)
-    best, cost = order[0], order[0].cost
-    assert cost is not None
-    others = [
-        f"{row.method} {time_text(row.cost.longest_s)}" for row in order[1:] if row.cost is not None
-    ] + [f"{row.method} does not" for row in rows if row.cost is None]
-    against = f" ({', '.join(others)})" if others else ""
-    return best.method, f"it answers in {time_text(cost.longest_s)} at most{against}"
+    fitting.sort(key=lambda pair: pair[1].time_s)
+    (best, cost), *others = fitting
+    against = [f"{method} {time_text(other.time_s)}" for method, other in others]
+    refused = (row for row in rows if row.cost is None and not row.reason.startswith(NOT_POSSIBLE))
+    against += [f"{row.method} does not fit" for row in refused]
+    beside = f" ({', '.join(against)})" if against else ""
+    return best, f"predicted {range_text(cost)}{beside}"
+
+
+def range_text(cost: Cost) -> str:
+    """A predicted time and the range that 9 of 10 times are in."""
+    if cost.factor > SURE_FACTOR:
+        return f"{time_text(cost.time_s)}, or any other time"
+    return f"{time_text(cost.time_s)}, range {time_text(cost.shortest_s)} to {time_text(cost.longest_s)}"
 
 
 def method_rows(
@@ -269,18 +284,26 @@ def method_rows(
     """
     threads = 1 if is_gpu(profile) else options.threads or cores()
     room = room_bytes(profile)
+    is_sample = isinstance(asked.question, Sample)
     if method == "statevector":
-        kind = STATISTICAL if asked.is_random or isinstance(asked.question, Sample) else EXACT
+        kind = STATISTICAL if asked.is_random or is_sample else EXACT
         # State vectors grow by whole qubits: the least number of devices is known without a plan.
         least = least_devices(asked, profile, options.precision, threads)
         if least is None or least > max(counts):
             why = "is too large for any number of devices" if least is None else f"needs {least} devices"
             return [MethodEstimate(method, count, None, kind, f"the state {why}", least) for count in counts]
-        found = {
+        costs_of = {
             count: state_cost(asked, profile, options.precision, count, threads, options.trajectories or 1)
             for count in counts if count >= least
         }  # fmt: skip
-        return [_row(method, count, found.get(count), kind, room, least) for count in counts]
+        return [_row(method, count, costs_of.get(count), kind, room, least) for count in counts]
+    if method in ("mps", "stabilizer"):  # on one device, however many are there
+        truncates = options.max_bond is not None or options.cutoff is not None
+        kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
+        cost = stabilizer_cost(asked) if method == "stabilizer" else None
+        if method == "mps":
+            cost = chain_cost(asked, profile, options, min(search_s, LONGEST_PILOT_S))
+        return [_row(method, count, cost, kind, room, 1) for count in counts]
     if method == "pauli":
         cost = pauli_cost(asked, profile, options, threads, search_s)
         kind = STATISTICAL if options.monte_carlo else TRUNCATION if options.truncation else EXACT
@@ -290,7 +313,7 @@ def method_rows(
             _row(method, count, cost if count >= (needs or inf) else None, kind, inf, needs)
             for count in counts
         ]
-    kind = STATISTICAL if isinstance(asked.question, Sample) else EXACT
+    kind = STATISTICAL if is_sample else EXACT
     costs = contraction_cost(asked, profile, options.precision, counts, search_s)
     costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= room}
     return [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]

@@ -22,13 +22,15 @@ from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.repetitions import MonteCarlo
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.pauli.sampling import GPU_ABOVE
+from tnplan.jobs.pauli_sampling import GPU_ABOVE
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.pauli import planned_sums, sampled_values
-from tnplan.questions.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, is_gpu, slowness
+from tnplan.questions.estimates.cost import GRADIENT_TIME, Cost, is_gpu, slowness
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit
 
+PILOT_FACTOR = 4.0
+"""By how much a time may be off beside the growth: the pilots of some sums stand for all."""
 PILOT_S, LEAST_PILOT_S = 0.3, 0.02
 """Seconds of a run after which no longer one is made, at most and at least."""
 SHORT_S = PILOT_S / 10
@@ -127,7 +129,7 @@ def _growth(
     todo, start = prepared(steps, start, truncation.needs_letters)
     found, count, time_s = _longest_pilot(todo, start, precision, truncation, pilot_s)
     if not todo:
-        return _Growth(start.n_terms, 0, 0, 0.0, slow * START_S, EXACT_FACTOR)
+        return _Growth(start.n_terms, 0, 0, 0.0, slow * START_S, PILOT_FACTOR)
     if found is None:
         return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), inf, slow * START_S, inf)
     visit_s, step_s = slow * CPU_VISIT_S, slow * CPU_STEP_S
@@ -137,12 +139,12 @@ def _growth(
         visit_s, step_s = time_s / found.visits, 0.0
     if count == len(todo):
         cpu_s = visit_s * found.visits + step_s * count
-        return _Growth(found.largest, found.visits, len(todo), cpu_s, slow * START_S, EXACT_FACTOR)
+        return _Growth(found.largest, found.visits, len(todo), cpu_s, slow * START_S, PILOT_FACTOR)
     # There are 4^n words on n qubits, and truncation may allow fewer.
     most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
     terms, spread = _extrapolated(np.array(found.record.terms, float), len(todo) - count, most)
     visits, cpu_s = float(terms.sum()), visit_s * float(terms.sum()) + step_s * len(todo)
-    factor = EXACT_FACTOR * exp(spread)
+    factor = PILOT_FACTOR * exp(spread)
     return _Growth(float(terms[-1]), visits, len(todo), cpu_s, slow * START_S, factor)
 
 

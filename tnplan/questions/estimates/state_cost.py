@@ -38,7 +38,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
     compile_gates,
     word_groups,
 )
-from tnplan.jobs.statevector.state import DTYPES
+from tnplan.jobs.statevector import DTYPES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.statevector import planned_work
 from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes, slowness
@@ -47,6 +47,8 @@ from tnplan.questions.questions import AskedCircuit, ExpectationValues, ReducedD
 START_S, GATE_S = 0.004, 7e-6
 """Seconds of a job beside its passes, and of each of its gates, where `slowness` is 1: opening the device,
 preparing, reading."""
+READ_S, READ_COPIES = 3e-4, 2.0
+"""What reading a word takes: seconds, where `slowness` is 1, and copies of the state."""
 LONG_PLANNING_S = 0.5
 FIRST_GATES = 100
 """These are planned before the time is taken, since the first plan of a machine compiles kernels."""
@@ -72,13 +74,19 @@ RANDOM_FACTOR = 3.0
 
 
 def state_cost(
-    asked: AskedCircuit, profile: Profile, precision: str, devices: int, threads: int, trajectories: int
-) -> Cost | None:
-    """What a question takes on so many devices; None where the number of devices cannot share the state."""
-    n_qubits, gates, runs = _work(asked, trajectories)
-    bits = devices.bit_length() - 1
-    if devices != 1 << bits or n_qubits - bits < min(LARGEST_TARGETS, n_qubits):
+    asked: AskedCircuit, profile: Profile, precision: str, devices: int, threads: int, trajectories: int,
+    most_gates: int | None = None,
+) -> Cost | None:  # fmt: skip
+    """What a question takes on so many devices; None where the number of devices cannot share the state.
+
+    With `most_gates` the first gates stand for all, and are planned once.
+    """
+    n_qubits, all_gates, runs = _work(asked, trajectories)
+    gates = all_gates[:most_gates]
+    repeats = len(all_gates) / max(1, len(gates))
+    if not can_share(n_qubits, devices):
         return None
+    bits = devices.bit_length() - 1
     dtype, gpu = DTYPES[precision], is_gpu(profile)
     tile = (PROGRAM_TILES if gpu else TILES)[dtype]
     # Qubit 0 is the most significant bit of an index at the start; passes move qubits, and
@@ -88,10 +96,11 @@ def state_cost(
     def planned(some: Sequence[Gate]) -> PassPlan:
         return compile_gates([from_gate(one) for one in some], before, tile, n_inside=n_qubits - bits)
 
-    planned(gates[:FIRST_GATES])
+    if most_gates is None:
+        planned(gates[:FIRST_GATES])
     planning_s = inf
     # Planning is measured and not predicted; the lesser of two times is the steadier.
-    for _ in range(2):
+    for _ in range(2 if most_gates is None else 1):
         begin = process_time()
         plan = planned(gates)
         planning_s = min(planning_s, process_time() - begin)
@@ -118,22 +127,34 @@ def state_cost(
 
     # From |0...0> early passes meet tiles that are all zero, which are skipped.
     shares = _shares_of_tiles(plan.passes, n_qubits) if devices == 1 else ()
-    run_s = planning_s + passes_s(plan, shares) + _reads(asked) * copy_s
-    total_s = slowness() * (START_S + GATE_S * len(gates)) + first_use_s(local_bytes, profile) + runs * run_s
+    if repeats > 1:  # the first passes meet more tiles of zeros than all
+        shares = ()
+    reads_s = _reads(asked) * (slowness() * READ_S + READ_COPIES * copy_s)
+    run_s = repeats * (planning_s + passes_s(plan, shares)) + reads_s
+    start_s = slowness() * (START_S + GATE_S * len(all_gates)) + first_use_s(local_bytes, profile)
+    total_s = start_s + runs * run_s
     n_sums = _n_differentiated(asked)
     # Observables go back in groups of MOST_OBSERVABLES, and the plan is made once a group.
     sweeps = -(-n_sums // MOST_OBSERVABLES)
     if n_sums and devices == 1 and n_qubits >= (GPU_JOINT_FROM if gpu else JOINT_FROM) and takes_words(gates):
-        total_s += JOINT_PLANNING_TIMES * sweeps * planning_s + JOINT_TIMES * n_sums * passes_s(plan)
+        back_s = JOINT_PLANNING_TIMES * sweeps * planning_s + JOINT_TIMES * n_sums * passes_s(plan)
+        total_s += repeats * back_s
     elif n_sums:
         begin = process_time()
         segments = derivative_segments(gates)
         plans = plans_back(gates, segments, plan.after, tile, "compiled", n_qubits - bits)
         planning_s = process_time() - begin
         words_s = sum(_word_copies(words_of(one), n_qubits, dtype, gpu) for one in segments) * copy_s
-        total_s += sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
+        back_s = sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
+        total_s += repeats * back_s
     memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
     return Cost(devices, memory, float(total_s), RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
+
+
+def can_share(n_qubits: int, devices: int) -> bool:
+    """Whether so many devices can share a state: a power of two, each with the qubits of the largest gate."""
+    bits = devices.bit_length() - 1
+    return devices == 1 << bits and n_qubits - bits >= min(LARGEST_TARGETS, n_qubits)
 
 
 def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads: int) -> int | None:
@@ -187,8 +208,8 @@ def _shares_of_tiles(passes: Sequence[Pass], n_bits: int) -> list[float]:
     """The shares of the tiles that passes do on a CPU, from |0...0> on: tiles of zeros stay as they are."""
     shares, varying = [], 0
     for one in passes:
-        held = mask_of(one.held)
-        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held))))
+        held = mask_of(one.held_bits)
+        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held_bits))))
         varying |= held
     return shares
 

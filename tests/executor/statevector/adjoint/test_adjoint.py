@@ -202,7 +202,7 @@ def test_layers_of_rotations_share_segments() -> None:
         gates += [gate("rz", (q,), (0.1 + q,)) for q in range(6)]
         gates += [gate("cz", (q, (q + 1) % 6)) for q in range(6)]
     segments = derivative_segments(gates)
-    assert [one.place for one in segments] == [2 * 18 + 6, 18 + 6, 6]
+    assert [segment.position for segment in segments] == [2 * 18 + 6, 18 + 6, 6]
     assert [len(one.parameters) for one in segments] == [12] * 3
     assert all(len(parameter.words) == 1 for one in segments for parameter in one.parameters)
     # Through Cliffords and rotations about the same word all derivatives are taken at the end.

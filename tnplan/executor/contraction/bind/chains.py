@@ -57,7 +57,7 @@ def bind_adjoint(schedule: Schedule, instruction: FusedAdjoint, device: Device, 
     return device.bind_adjoint(
         _adjoint_shape(schedule, instruction, shard), view(instruction.operand),
         list(map(view, instruction.branches)), view(instruction.cotangent),
-        list(map(view, instruction.gradients)), view(instruction.out), schedule.profile["fused_bytes"],
+        [*map(view, instruction.gradients), view(instruction.out)], schedule.profile["fused_bytes"],
     )  # fmt: skip
 
 

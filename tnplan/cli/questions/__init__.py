@@ -1,1 +1,0 @@
-"""A command for each question about a circuit, and the estimate before it is asked."""

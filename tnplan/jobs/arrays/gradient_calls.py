@@ -1,0 +1,222 @@
+"""Gradients of a compiled contraction: planned, allocated and bound when they are asked for the first time.
+
+The contraction with its gradients has ranks and memory of its own beside those of plain calls.
+
+Derivatives of the derivatives are sums of derivatives with other tensors. Let S be the contraction's result
+R, contracted with a cotangent X_0. It is linear in X_0 and in each of the tensors X_1, ..., X_n. Its
+derivatives D_k = dS/dX_k are the result, D_0 = R, and what `vjp` computes. In the direction of V_m, D_k
+changes by
+
+    sum_m D_k(X with V_m for X_m),    m != k.
+
+The matrix d^2 S / dX_k dX_m is symmetric, so that the same sum goes back: from weights of the D_k to the X_m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from tnplan.common.errors import InputError
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.ranks import Ranks, open_ranks
+from tnplan.planner.hardware.process_grid import group_sizes
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.gradient_schedule import GradientSchedule, TensorGradient
+from tnplan.planner.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class GradientPlan:
+    """What the gradients of a contraction are planned from: its path, the machine, and the bytes of a rank
+    that they may take, beside what plain calls take."""
+
+    path: ContractionPath
+    profile: Profile
+    memory_bytes: float
+
+    def schedule(self, options: ContractionOptions, wrt: Sequence[int]) -> GradientSchedule:
+        """The schedule with these gradients, of the first plan that leaves memory for them.
+
+        Raises
+        ------
+        InputError
+            Where none does: that of the first.
+        """
+        refusal: InputError | None = None
+        for forward in self._plans(options):
+            try:
+                return reverse(forward, wrt, self.memory_bytes)
+            except InputError as error:
+                refusal = refusal or error
+        assert refusal is not None
+        raise refusal
+
+    def _plans(self, options: ContractionOptions) -> Iterator[Schedule]:
+        """Plans of the contraction without early sums, which have no gradients: on a GPU one with chains;
+        then without chains the fastest, the one that shares nothing between slices, and those with more
+        ranks a slice."""
+        # A profile without rates of chains has plans without chains.
+        plain = replace(self.profile, fused_flop_per_s={}, fused_tile_bytes_per_s={})
+
+        def planned(share: bool, ranks: int | None = None, profile: Profile = plain) -> Schedule:
+            return plan(
+                self.path, profile, devices=options.devices, ranks_per_group=ranks,
+                memory_bytes=self.memory_bytes, precision=options.precision, share=share, goes_back=True,
+            )  # fmt: skip
+
+        if options.device == "gpu" and self.profile.fused_flop_per_s:
+            yield planned(share=True, profile=self.profile)
+        fastest = planned(share=True)
+        yield fastest
+        if fastest.outer:
+            yield planned(share=False)
+        for ranks in group_sizes(options.devices, self.path.n_slices):
+            if ranks > fastest.ranks_per_group:
+                yield planned(False, ranks)
+
+
+class GradientCalls:
+    """The contraction with the gradients of some inputs, ready to be called.
+
+    Parameters
+    ----------
+    schedule : GradientSchedule
+        What is carried out.
+    options : ContractionOptions
+        Where.
+    constants : mapping of int to array
+        The inputs that never change.
+    """
+
+    def __init__(
+        self, schedule: GradientSchedule, options: ContractionOptions, constants: Mapping[int, NDArray[Any]]
+    ) -> None:
+        verify(schedule)
+        self.schedule = schedule
+        self._ranks: Ranks = open_ranks(schedule, options, constants)
+        self._shapes = [_GradientShape(schedule, gradient) for gradient in schedule.gradients]
+
+    def call(
+        self, values: Mapping[int, NDArray[Any]], cotangent: NDArray[Any]
+    ) -> tuple[NDArray[Any], list[NDArray[Any]]] | None:
+        """The result and the gradients, as the network shapes them; None where another process has them."""
+        schedule = self.schedule
+        results = self._ranks.contract({**values, schedule.cotangent: cotangent})
+        if results is None:
+            return None
+        result, *gradients = results
+        return result.reshape(schedule.output_shape).copy(), [
+            with_shape(flat) for with_shape, flat in zip(self._shapes, gradients, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._ranks.close()
+
+
+class _GradientShape:
+    """Gives a flat gradient the axes of its tensor: on the diagonal of repeated indices, with equal values
+    along those that only the tensor has."""
+
+    def __init__(self, schedule: GradientSchedule, gradient: TensorGradient) -> None:
+        leaf, stored = schedule.leaves[gradient.tensor], schedule.buffers[gradient.buffer].modes
+        indices = list(dict.fromkeys(leaf))
+        modes = [mode for index in indices for mode in schedule.indices[index]]
+        self._stored_shape = [schedule.extents[mode] for mode in stored]
+        self._order = [stored.index(mode) for mode in modes if mode in stored]
+        self._extents = [schedule.extents[mode] for mode in modes]
+        present = [schedule.extents[mode] if mode in stored else 1 for mode in modes]
+        self._broadcast_shape = None if present == self._extents else present
+        self._shape = [schedule.size_dict[index] for index in indices]
+        self._whole = [schedule.size_dict[index] for index in leaf]
+        self._axes = None if len(indices) == len(leaf) else [indices.index(index) for index in leaf]
+
+    def __call__(self, flat: NDArray[Any]) -> NDArray[Any]:
+        gradient = flat.reshape(self._stored_shape).transpose(self._order)
+        if self._broadcast_shape is not None:
+            gradient = np.broadcast_to(gradient.reshape(self._broadcast_shape), self._extents)
+        if self._axes is None:
+            return np.array(gradient.reshape(self._shape))
+        whole = np.zeros(self._whole, flat.dtype)
+        steps = [0] * len(self._shape)
+        for axis, step in zip(self._axes, whole.strides, strict=True):
+            steps[axis] += step
+        as_strided(whole, self._shape, steps)[...] = gradient.reshape(self._shape)
+        return whole
+
+
+def check_wrt(wrt: Sequence[int] | None, given: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of the tensors whose gradients are asked for: each once, and none constant."""
+    if wrt is not None and not isinstance(wrt, Iterable):
+        raise InputError("wrt", f"is {wrt!r}", "give a list of numbers of tensors")
+    numbers = tuple(given) if wrt is None else tuple(wrt)
+    for number in numbers:
+        if not hasattr(number, "__index__") or number not in given:
+            problem = f"names tensor {number!r}, which is constant, or not there"
+            raise InputError("wrt", problem, f"choose from {', '.join(map(str, given))}")
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise InputError("wrt", "is empty, or names a tensor twice", "name each tensor once")
+    return numbers
+
+
+def check_cotangent(cotangent: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The cotangent in the dtype of the contraction; raises InputError where it does not fit the result."""
+    if cotangent.shape != shape:
+        problem = f"has shape {cotangent.shape}, and the result {shape}"
+        raise InputError("cotangent", problem, "give one of the result's shape")
+    if not np.can_cast(cotangent.dtype, dtype):
+        problem = f"has dtype {cotangent.dtype}, and would be rounded to {dtype}"
+        raise InputError("cotangent", problem, "convert it, or compile for a wider dtype")
+    return cotangent
+
+
+def directional(
+    derivatives: Callable[[Sequence[Any], tuple[int, ...]], Mapping[int, Any]],
+    tensors: Sequence[Any],
+    directions: Mapping[int, Any],
+    which: Iterable[int],
+) -> dict[int, Any]:
+    """The changes of some derivatives in the direction of some tensors.
+
+    Parameters
+    ----------
+    derivatives : callable
+        Takes X_0, ..., X_n and the numbers of tensors of the network, from 1, and gives D_0 and their D_k.
+    tensors : sequence of array
+        X_0, ..., X_n.
+    directions : mapping of int to array
+        V_m by m.
+    which : iterable of int
+        The k of the D_k that are wanted.
+
+    Returns
+    -------
+    dict of int to array
+        By k; without those that do not change.
+    """
+    changes: dict[int, Any] = {}
+    # The gradients of each choice of tensors are planned anew: the same choice serves all m, m included.
+    wanted = tuple(which)
+    gradients = tuple(k for k in wanted if k > 0)
+    # sum_m D_k(X with V_m for X_m), m != k (head of this file): multilinearity makes each
+    # directional derivative one more contraction with a tensor replaced.
+    for m, direction in directions.items():
+        others = [k for k in wanted if k != m]
+        if not others:
+            continue
+        moved = [*tensors]
+        moved[m] = direction
+        results = derivatives(moved, () if others == [0] else gradients)
+        for k in others:
+            changes[k] = changes[k] + results[k] if k in changes else results[k]
+    return changes

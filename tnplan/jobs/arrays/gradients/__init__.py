@@ -1,1 +1,0 @@
-"""Gradients of compiled contractions, as calls and as functions of torch and JAX."""

@@ -1,0 +1,312 @@
+"""What a diagonalization gives and writes: states, density matrices, strings for the next basis.
+
+Changelog of `tnplan.sbd`, the JSON beside a result:
+1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26). With
+`growth.starts`, `measured.test_multiplications` and `measured.whole_space` (2026-11-29).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.common.array_file import open_archive, read_array
+from tnplan.common.errors import InputError
+from tnplan.common.files import file_path, write_file, write_text
+from tnplan.common.release import release
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.basis.determinants import DeterminantList
+from tnplan.executor.sbd.basis.fcidump import write_fcidump
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.irreps import state_irrep
+from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
+from tnplan.executor.sbd.basis.space import Space
+from tnplan.executor.sbd.basis.strings import carry_over, check_share
+from tnplan.executor.sbd.properties.measure import (
+    FermionHamiltonian,
+    densities,
+    occupations,
+    string_sets,
+    string_weights,
+)
+from tnplan.executor.sbd.properties.reduced_density import Densities
+from tnplan.executor.sbd.properties.spin_square import spin_square
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
+from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, keep_symmetry, set_up_solve
+from tnplan.executor.sbd.solver.solve import SpinPenalty
+from tnplan.jobs.job import Rank
+from tnplan.jobs.job_options import JobOptions
+from tnplan.jobs.outputs import write_arrays
+
+Array = NDArray[Any]
+
+FORMAT = "tnplan.sbd"
+VERSION = 1
+SHOWN_ENERGIES = 4
+CONSISTENT = 1e-7
+"""How far the energy that density matrices give may be from that of the state, in Hartree."""
+
+
+@dataclass(frozen=True)
+class CarryOver:
+    """Strings to write for the next basis: to PREFIX.alpha.txt and PREFIX.beta.txt.
+
+    Parameters
+    ----------
+    prefix : path
+        How the names of the files begin.
+    ratio : float, optional
+        The share of the strings to write, those of most weight.
+    missing : float, optional
+        Or the weight that those left out may have, so that the fewest strings are written.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be.
+
+    Examples
+    --------
+    >>> tnplan.CarryOver("next", ratio=0.5).files[0].name
+    'next.alpha.txt'
+    """
+
+    prefix: str | Path
+    ratio: float | None = None
+    missing: float | None = None
+
+    def __post_init__(self) -> None:
+        file_path(self.prefix)
+        check_share(self.ratio, self.missing)
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The files of the alpha and of the beta strings."""
+        prefix = Path(self.prefix)
+        return tuple(prefix.parent / f"{prefix.name}.{spin}.txt" for spin in ("alpha", "beta"))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solved:
+    """The states that a solve has found, and their energies."""
+
+    solution: Solution
+
+    @property
+    def energies(self) -> Array:
+        """The energies of the states, rising, in the unit of the Hamiltonian."""
+        return self.solution.energies
+
+    @property
+    def states(self) -> list[Array]:
+        """The normalized states."""
+        return self.solution.states
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagonalization(Solved):
+    """What `diagonalize` gives.
+
+    Parameters
+    ----------
+    solution : Solution
+        Energies in Hartree, states [alpha string, beta string] or [determinant], residuals, and whether the
+        solve `converged`.
+    order : array or None
+        For a list of determinants: the number, among those given, of each one of the states.
+    densities : tuple of Densities
+        The reduced density matrices of each state, where they were asked for.
+    report : dict
+        What the JSON file says (docs/explanation/sbd.md).
+    determinants : DeterminantList or None
+        The list that has grown, where one has: its order is that of the states.
+
+    Examples
+    --------
+    >>> integrals = tnplan.from_arrays(np.diag([-1.0, 1.0]), np.zeros((2, 2, 2, 2)), 1, 1)
+    >>> tnplan.diagonalize(integrals, [0b01, 0b10], device="cpu")
+    Diagonalization(converged: -2.000000 Ha)
+    """
+
+    order: Array | None
+    densities: tuple[Densities, ...]
+    report: dict[str, Any]
+    determinants: DeterminantList | None = None
+
+    def __repr__(self) -> str:
+        return f"Diagonalization({solution_text(self.solution)} Ha)"
+
+
+def solution_text(solution: Solution) -> str:
+    """Whether a solve converged, and its lowest energies."""
+    energies = ", ".join(f"{energy:.6f}" for energy in solution.energies[:SHOWN_ENERGIES])
+    more = ", ..." if len(solution.energies) > SHOWN_ENERGIES else ""
+    return f"{'converged' if solution.converged else 'not converged'}: {energies}{more}"
+
+
+def solve_report(
+    setup: SolveSetup[FermionHamiltonian], solution: Solution, space: Space, integrals: Integrals,
+    measured: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """What the JSON beside a result holds."""
+    hamiltonian, states, irreps = setup.hamiltonian, solution.states, space.irreps
+    counts = [occupations(hamiltonian, state) for state in states]
+    return {
+        "format": FORMAT, "version": VERSION, "converged": solution.converged,
+        "energies_hartree": solution.energies.tolist(), "residuals": solution.residuals.tolist(),
+        "spin_square": [spin_square(hamiltonian, state) for state in states],
+        "symmetry": [None if irreps is None else state_irrep(state, irreps) for state in states],
+        "occupations": {
+            "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
+        },
+        "space": {
+            "shape": list(hamiltonian.shape), "orbitals": integrals.n_orbitals,
+            "electrons": [integrals.n_alpha, integrals.n_beta],
+            "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
+            "pairs_contributing": setup.pairs_contributing, "left_out": space.left_out,
+        },
+        "measured": {
+            **work_of(solution), "early_multiplications": solution.early_multiplications, **measured,
+        },
+        "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
+        "device": setup.device, "gathers": setup.gathers,
+        "environment": environment(),
+    }  # fmt: skip
+
+
+def work_of(solution: Solution) -> dict[str, Any]:
+    """What a report says of the work of a solve, and of how its states were found to be the lowest."""
+    return {
+        "steps": solution.steps, "multiplications": solution.multiplications,
+        "test_multiplications": solution.test_multiplications, "whole_space": solution.is_whole,
+        "orthogonality": solution.orthogonality,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SolveProblem:
+    """What the solves of a job have in common."""
+
+    integrals: Integrals
+    penalty: SpinPenalty | None
+    criteria: Criteria
+
+
+def set_up(
+    rank: Rank, problem: SolveProblem, space: Space, chosen: ChosenDevice, group: Communicator, roots: int
+) -> SolveSetup[FermionHamiltonian]:
+    """The tables of a solve, which the ranks of a group share; collective over the group."""
+    # A rank holds its share of each vector; the penalty's vectors are taken off before the solver plans its
+    # own.
+    share = -(-prod(space.shape) // group.size) * numbers_of(problem.integrals)
+    taken_bytes = 0 if problem.penalty is None else penalty_bytes(share)
+    setup = set_up_solve(
+        problem.integrals, space.basis, chosen, group, roots, problem.criteria,
+        max(rank.memory_bytes - taken_bytes, 1), rank.threads,
+    )  # fmt: skip
+    keep_symmetry(setup, space)
+    return replace(setup, predicted_bytes=setup.predicted_bytes + taken_bytes)
+
+
+def solver_device(rank: Rank, ranks: Communicator) -> ChosenDevice:
+    """The device of a rank as solves take it; `ranks` are connected for its arrays."""
+    free_bytes = int(rank.memory_bytes) if rank.device.name == "gpu" else None
+    return ChosenDevice(rank.chosen.line, ranks, free_bytes, rank.on_stream, rank.chosen.close)
+
+
+def step_text(step: DavidsonStep, unit: str) -> str:
+    """A line of progress: where a solve stands after a step, or a test of its states."""
+    energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ENERGIES])
+    more = " ..." if len(step.energies) > SHOWN_ENERGIES else ""
+    name = "test for a lower state" if step.is_test else "step"
+    return (
+        f"{name} {step.number}: energy {energies}{more}{unit}, residual {max(step.residuals):.1e}, "
+        f"{step.multiplication_s:.3g} s a multiplication"
+    )
+
+
+def environment() -> dict[str, Any]:
+    """What a report says of the machine and the libraries."""
+    return {
+        "tnplan": release(), "numpy": np.__version__, "python": platform.python_version(),
+        "machine": platform.machine(), "cores": os.cpu_count(),
+    }  # fmt: skip
+
+
+def consistent_densities(
+    hamiltonian: FermionHamiltonian, integrals: Integrals, states: list[Array], solution: Solution
+) -> tuple[Densities, ...]:
+    """The reduced density matrices of states, whose energies are checked against the solve's."""
+    matrices = tuple(densities(hamiltonian, state) for state in states)
+    for energy, density in zip(solution.energies, matrices, strict=True):
+        difference = abs(density.energy(integrals) - energy)
+        if not difference <= CONSISTENT and solution.converged:
+            raise RuntimeError(
+                f"density matrices give an energy that is {difference:.2g} Hartree from the state's"
+            )
+    return matrices
+
+
+def write_carry_over(carry: CarryOver, hamiltonian: FermionHamiltonian, states: list[Array]) -> None:
+    """The strings of most weight in the mean over the states."""
+    weights_of = [string_weights(hamiltonian, state) for state in states]
+    means = [np.mean(sums, axis=0) for sums in zip(*weights_of, strict=True)]
+    for file, weights, strings in zip(carry.files, means, string_sets(hamiltonian), strict=True):
+        chosen = carry_over(weights, ratio=carry.ratio, missing=carry.missing)
+        write_text(file, strings.take(chosen).lines())
+
+
+def read_rotation(given: Any) -> Any:
+    """New orbitals: an array, or that of an .npy, or `matrix` of an .npz."""
+    if not isinstance(given, str | Path):
+        return given
+    remedy = "give an .npy, or an .npz with an array named matrix"
+    if Path(given).suffix == ".npz":
+        with open_archive(given, remedy) as archive:
+            if "matrix" not in archive.names:
+                raise InputError(str(given), "an array named matrix is missing", remedy)
+            return archive.read("matrix")
+    return read_array(given)
+
+
+def natural_files(target: Path) -> tuple[Path, Path]:
+    """The files of natural orbitals: integrals, and occupations and coefficients."""
+    return target, target.with_suffix(".npz")
+
+
+def write_natural(target: Path, integrals: Integrals, matrices: Sequence[Densities]) -> None:
+    """Write the integrals over natural orbitals, and beside them occupations and coefficients."""
+    natural = natural_orbitals(matrices, integrals)
+    content = {"occupations": natural.occupations, "matrix": natural.matrix}
+    write_file(target.with_suffix(".npz"), lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
+    write_fcidump(target, rotate_orbitals(integrals, natural.matrix))
+
+
+def determinants_file(target: Path) -> Path:
+    """The file of the determinants that a list has grown to, beside a result."""
+    return target.with_suffix(".determinants.txt")
+
+
+def write_result(options: JobOptions, target: Path, result: Diagonalization) -> None:
+    """Write energies, states and density matrices, and the report beside them."""
+    content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
+    if result.order is not None:
+        content["order"] = result.order
+    names = ["alpha", "beta", "two_alpha", "two_beta", "mixed"]
+    if result.report["space"]["orbitals_shared"]:
+        names += ["one", "two"]
+    for name in names if result.densities else ():
+        field = "two_alpha_beta" if name == "mixed" else name
+        content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
+    if result.determinants is not None:
+        write_text(determinants_file(target), result.determinants.lines())
+    write_arrays(options, content, result.report)

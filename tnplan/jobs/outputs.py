@@ -1,0 +1,255 @@
+"""Files of results: arrays with their report, whether they can be written on every host, and by one job.
+
+Two runs with one output would destroy each other's files. A lock is the kernel's, on a file beside the
+output, and ends with the process that holds it: what a killed run leaves is no lock. Where a file system has
+no such locks, the file itself is the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import disk_usage
+from socket import gethostname
+from time import sleep
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from tnplan.common.errors import InputError
+from tnplan.common.files import unfinished, write_file, write_json
+from tnplan.common.units import size_text
+from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.jobs.job_options import JobOptions
+
+LOOKS, APART_S = 10, 0.3
+"""How often a rank looks for a file of rank 0: file systems of networks show it late."""
+ATTEMPTS = 100
+"""How often a lock is tried whose file is replaced meanwhile, as by a run that ends just then."""
+LONGEST = 4096
+BEGINS = b'{"host": '
+"""How the content of a lock begins."""
+
+
+def write_arrays(options: JobOptions, arrays: dict[str, Any], report: dict[str, Any]) -> None:
+    """Write the arrays to the output and the report beside it; delete the checkpoint of what converged."""
+    target, checkpoint = options.output, options.checkpoint_file
+    assert target is not None
+    write_file(target, lambda stream: np.savez(stream, **arrays))
+    write_json(target.with_suffix(".json"), report)
+    if checkpoint is not None and report["converged"]:
+        checkpoint.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Writes:
+    """What a job writes: to the folder of `output`, from all ranks or rank 0 alone, bytes of all together."""
+
+    output: Path
+    by_all: bool = False
+    size_bytes: int = 0
+
+
+def check_outputs(world: Communicator, writes: Writes) -> None:
+    """Refuse, on all ranks alike, a folder that a rank which is to write cannot use; collective."""
+    folder, is_first = writes.output.parent, world.rank == 0
+    probe = folder / f".{writes.output.name}.{world.broadcast_object(uuid4().hex[:8], 0)}"
+    try:
+        agree(world, lambda: _write_probe(probe) if is_first else None)
+        agree(world, lambda: _check_folder(writes, probe) if is_first or writes.by_all else None)
+    finally:
+        if is_first:
+            probe.unlink(missing_ok=True)
+            unfinished.forget(probe)
+
+
+def _write_probe(probe: Path) -> None:
+    try:
+        os.close(unfinished.open(probe))
+    except OSError as error:
+        raise InputError(
+            f"{probe.parent} on {gethostname()}", f"cannot be written ({error.strerror})",
+            "choose a folder that is writable",
+            topic="files that cannot be written",
+        ) from None  # fmt: skip
+
+
+def _check_folder(writes: Writes, probe: Path) -> None:
+    folder = f"{probe.parent} on {gethostname()}"
+    # Directory entries of network file systems are cached for seconds, so that a file that rank 0
+    # just made may not be seen here yet.
+    for _ in range(LOOKS):
+        if probe.exists():
+            break
+        sleep(APART_S)
+    else:
+        raise InputError(
+            folder, "is not the folder that rank 0 writes to, and every rank is to write there",
+            "choose a folder that all hosts share, or leave out checkpoints (--no-checkpoint) and shards",
+            topic="checkpoints",
+        )  # fmt: skip
+    if not os.access(probe.parent, os.W_OK | os.X_OK):
+        raise InputError(
+            folder, "is not writable", "choose a folder that is writable on every host",
+            topic="files that cannot be written",
+        )
+    free_bytes = disk_usage(probe.parent).free
+    if free_bytes < writes.size_bytes:
+        raise InputError(
+            folder, f"has {size_text(free_bytes)} free, and {size_text(writes.size_bytes)} are to be written",
+            "make room, or choose another folder",
+        )  # fmt: skip
+
+
+# The lock of an output.
+#
+# Invariant: the file belongs to this user and has no other name, no link is followed, and nothing but a lock
+# is overwritten.
+
+
+def lock_file(output: Path) -> Path:
+    """The file whose lock stands for an output and its checkpoint."""
+    return output.with_name(f".{output.name}.lock")
+
+
+@contextmanager
+def locked(output: Path) -> Iterator[None]:
+    """Hold the lock of an output; InputError, which names the other run, where it is held."""
+    path = lock_file(output)
+    handle = _locked_file(path)
+    try:
+        yield
+    finally:
+        _release(handle, path)
+
+
+def _locked_file(path: Path) -> int:
+    """The open file with the lock."""
+    for _ in range(ATTEMPTS):
+        try:
+            handle = _try_lock(path)
+        except OSError as error:
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise InputError(
+                str(path), f"cannot be written ({error.strerror})",
+                "free space there or choose another place" if is_full else "choose a folder that is writable",
+                topic="files that cannot be written",
+            ) from None  # fmt: skip
+        if handle is not None:
+            return handle
+    raise InputError(str(path), "is replaced again and again", "choose another --output")
+
+
+def _try_lock(path: Path) -> int | None:
+    """The open file with the lock; None where it is replaced or deleted meanwhile, as by a run that ends."""
+    try:
+        # O_EXCL first: who creates the file may have the lock even where the file system has no
+        # flock. Otherwise the file that is there is opened, never through a link and never
+        # waiting on a pipe.
+        handle, is_new = unfinished.open(path), True
+    except FileExistsError:
+        try:
+            handle, is_new = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), False
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise _not_a_lock(path, "is a link") from None
+            raise
+    # Invariant: the file is deleted only by who created or locked it. A refusal on the way closes
+    # it and leaves it to its owner.
+    mine = is_new
+    try:
+        if not is_new:
+            _check_own(handle, path)
+        mine = _is_locked(handle, path, is_new)
+        if mine:
+            _write_holder(handle)
+            return handle
+    except BaseException as error:
+        if mine and not isinstance(error, InputError):
+            _release(handle, path)
+        else:
+            os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def _check_own(handle: int, path: Path) -> None:
+    """Refuse what is no lock, or not this user's."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        raise _not_a_lock(path, "is no file")
+    if status.st_nlink > 1:
+        raise _not_a_lock(path, "has another name too")
+    if status.st_uid != os.geteuid():
+        raise _not_a_lock(path, "belongs to another user")
+    if not BEGINS.startswith(os.pread(handle, len(BEGINS), 0)):
+        raise _not_a_lock(path, "is no lock of a run")
+
+
+def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
+    """Lock an open file: False where another one is at its path by now, InputError where another run holds
+    it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        has_locks = error.errno == errno.EWOULDBLOCK
+        if is_new and not has_locks:
+            return True
+        unfinished.forget(path)
+        holder = os.pread(handle, LONGEST, 0).decode(errors="replace")
+        if has_locks:
+            problem, remedy = "is held by another run", "wait for it, or choose another --output"
+        else:
+            problem = "is held by another run, or is what a killed one left, and its file system has no locks"
+            remedy = "delete it where that run is over, or choose another --output"
+        raise InputError(str(path), f"{problem} ({_holder_text(holder)})", remedy) from None
+    with suppress(FileNotFoundError):
+        # A run that ended between our `open` and our `flock` deleted the file: the lock is then
+        # on a file without a name, and another run may lock a new one at this path. Comparing
+        # inodes after the lock shows that.
+        if os.path.samestat(os.fstat(handle), os.lstat(path)):
+            unfinished.add(path)
+            return True
+    unfinished.forget(path)
+    return False
+
+
+def _write_holder(handle: int) -> None:
+    content = json.dumps({"host": gethostname(), "pid": os.getpid()}).encode()
+    os.ftruncate(handle, 0)
+    if os.pwrite(handle, content, 0) < len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _release(handle: int, path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+    unfinished.forget(path)
+    os.close(handle)
+
+
+def _not_a_lock(path: Path, problem: str) -> InputError:
+    """The refusal of what may be another one's: it is left as it is."""
+    return InputError(
+        str(path), f"{problem}, and is to be the lock of the output",
+        "delete it where nobody needs it, or choose another --output",
+    )  # fmt: skip
+
+
+def _holder_text(holder: str) -> str:
+    try:
+        document = json.loads(holder)
+        return f"process {int(document['pid'])} on {str(document['host'])[:80]}"
+    except (ValueError, KeyError, TypeError):
+        return "of an unknown process"

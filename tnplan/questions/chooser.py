@@ -1,0 +1,242 @@
+"""The method that `method="auto"` takes: cheap tests first, then predictions that cost a small share of the
+answer.
+
+A state of few qubits and a Clifford circuit are known by themselves. Otherwise the bounds of a state vector
+and of a matrix product state come first, which need no search; a contraction and a Pauli propagation are
+looked at for a share of the best time so far. What was chosen is kept for questions with the same structure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf, log2
+from time import perf_counter
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.program import Channel, Operation, inner_operations
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.questions.methods import check_answerable, check_method, is_small, possible_methods, why_not
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import (
+    Amplitudes,
+    AskedCircuit,
+    ExpectationValues,
+    OpenAmplitudes,
+    Sample,
+)
+
+CHOOSER_SHARE, CHOOSER_S = 0.1, 0.01
+"""What a choice may take: this share of the time of the method that is taken, and these seconds."""
+LONGEST_LOOK_S = 1.0
+"""The same where no method is known to fit so far."""
+ON_ONE_RANK = ("mps", "stabilizer")
+"""The methods that answer on one rank alone."""
+CHOICES_KEPT = 512
+GPU_QUBITS = 12
+"""The fewest qubits of a state that a GPU takes where neither is named (H200 and 16 cores beside it)."""
+CLIFFORD_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0)
+"""|element|^2 of the matrices of Clifford gates on up to three qubits."""
+
+EQUAL, ZERO = 1e-9, 1e-24
+
+choices: OrderedDict[tuple[object, ...], str] = OrderedDict()
+"""What was chosen for a structure, the least recently used first."""
+
+
+def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
+    """The method for a question; raises InputError where none can answer, or the one named cannot."""
+    is_alone = launched_size() == 1
+    if options.method != "auto":
+        check_method(options.method, asked, options)
+        if options.method == "contraction" and not is_alone and not _is_shared(asked):
+            raise InputError(
+                "mpirun", f"started more than one rank, and 'contraction' answers {_named(asked)} on one",
+                "start it without mpirun, or use another --method",
+                topic="ranks",
+            )  # fmt: skip
+        return options.method
+    may_be_small = is_alone and options.memory is None and is_small(asked)
+    if may_be_small and why_not("statevector", asked, options) is None:
+        return "statevector"
+    check_answerable(asked, options)
+    has_contraction = is_alone or _is_shared(asked)
+    possible = [
+        method for method in possible_methods(asked, options)
+        if (has_contraction or method != "contraction") and (is_alone or method not in ON_ONE_RANK)
+    ]  # fmt: skip
+    n_ranks = options.ranks or launched_size()
+    # States and sums of Pauli words are distributed by bits of their index, so that ranks are a
+    # power of two there.
+    if n_ranks & (n_ranks - 1) and "contraction" in possible:  # the other methods take powers of two
+        return "contraction"
+    # With one rank contraction would answer, or `check_method` says why it does not.
+    if not possible:
+        check_method("contraction", asked, options)
+        raise InputError(
+            "mpirun", "started more than one rank, and only 'contraction' answers", "start one",
+            topic="ranks",
+        )
+    profile = this_machine(options)
+    known = _known(asked, options, possible, profile, n_ranks)
+    if known is not None:
+        return known
+    key = (structure(asked), *_machine_key(options, profile), tuple(possible))
+    if key in choices:
+        choices.move_to_end(key)
+        return choices[key]
+    method = _fastest(asked, options, possible, profile, n_ranks)
+    if method is None:
+        raise InputError(
+            "--method", "none fits the memory", "allow more memory or more ranks, or truncate",
+            topic="memory",
+        )  # fmt: skip
+    choices[key] = method
+    if len(choices) > CHOICES_KEPT:
+        choices.popitem(last=False)
+    return method
+
+
+def unlisted_choice(
+    asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
+) -> str | None:
+    """The method of one question on some hardware; None where none fits. It is not kept."""
+    known = _known(asked, options, possible, profile, devices)
+    return known or _fastest(asked, options, possible, profile, devices)
+
+
+def _known(
+    asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
+) -> str | None:
+    """The method that is known without a prediction."""
+    from tnplan.questions.estimates.state_cost import can_share, least_devices
+
+    if len(possible) == 1:
+        return possible[0]
+    if possible[0] == "statevector" and is_small(asked):
+        least = least_devices(asked, profile, options.precision, options.threads or 1)
+        if least is not None and least <= devices and can_share(asked.n_qubits, devices):
+            return "statevector"
+    return "stabilizer" if "stabilizer" in possible else None
+
+
+def device_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> str:
+    """The device of a method: the CPU where a GPU would take longer, unless both are named."""
+    if method in ON_ONE_RANK and "auto" in (options.method, options.device):
+        return "cpu"
+    is_small_state = method == "statevector" and asked.n_qubits < GPU_QUBITS
+    return "cpu" if is_small_state and options.device == "auto" else options.device
+
+
+def _is_shared(asked: AskedCircuit) -> bool:
+    """Whether ranks of mpirun share a question in a contraction."""
+    return isinstance(asked.question, Amplitudes | Sample | ExpectationValues) and not asked.has_gradient
+
+
+def _named(asked: AskedCircuit) -> str:
+    """The question, in a refusal."""
+    if asked.has_gradient:
+        return "gradients"
+    return "open qubits" if isinstance(asked.question, OpenAmplitudes) else asked.question.name
+
+
+def _fastest(
+    asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
+) -> str | None:
+    """The method that is predicted to take the least time on so many devices; None where none fits."""
+    from tnplan.questions.estimates.quick import PILOT, quick_cost
+
+    begin = perf_counter()
+    best, best_s = None, inf
+    # Invariant: what is looked at later may cost no more than a share of the best time so far; the first two
+    # methods need no search.
+    candidates = [method for method in ("statevector", "mps", "contraction", "pauli") if method in possible]
+    if "mps" in candidates:
+        candidates.append(PILOT)
+    for method in candidates:
+        if method == PILOT and best == "mps":
+            break
+        if best is None and method == candidates[-1]:  # the engine itself says why it does not fit
+            return "mps" if method == PILOT else method
+        allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (perf_counter() - begin)
+        if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
+            break
+        cost = quick_cost(method, asked, options, profile, devices, best_s, min(allowed_s, LONGEST_LOOK_S))
+        if cost is not None and cost.time_s < best_s:
+            best, best_s = "mps" if method == PILOT else method, cost.time_s
+    return best
+
+
+def this_machine(options: QuestionOptions) -> Profile:
+    """The profile of this machine: the shipped one that is nearest, with the memory that is free."""
+    is_gpu = options.device in ("gpu", "auto") and sees_gpu()
+    profile = load_profile(gpu_profile(0) if is_gpu else "cpu")
+    free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or 1)
+    limit = min(free_bytes, options.memory or free_bytes)
+    return replace(profile, memory_bytes=max(1, int(min(limit, 2.0**60))), reserved_bytes=0)
+
+
+def _machine_key(options: QuestionOptions, profile: Profile) -> tuple[object, ...]:
+    """What a choice depends on beside the structure; free memory counts by its power of two."""
+    free = round(log2(profile.memory_bytes))
+    truncation = None if options.truncation is None else str(options.truncation)
+    plan = None if options.monte_carlo is None else str(options.monte_carlo)
+    return (
+        profile.name, free, options.threads, options.ranks, options.precision, options.trajectories,
+        truncation, plan, options.max_bond, options.cutoff,
+    )  # fmt: skip
+
+
+def structure(asked: AskedCircuit) -> tuple[object, ...]:
+    """What a choice depends on: which gates act where, but not by which angles; and what is asked for."""
+    question = asked.question
+    wanted: tuple[object, ...] = (question.name, getattr(question, "qubits", ()), asked.has_gradient)
+    if isinstance(question, ExpectationValues):
+        wanted += tuple(one.keys.tobytes() for one in question.sums)
+    elif isinstance(question, Amplitudes):
+        wanted += (len(question.bits),)
+    else:
+        wanted += (repr(question),)
+    state = None if asked.start is None else str(asked.start.measured)
+    kinds: list[object] = []
+    matrices: list[Array] = []
+    _collect(asked.program.operations, kinds, matrices)
+    return asked.n_qubits, tuple(kinds), _patterns(matrices), wanted, state
+
+
+def _collect(operations: Sequence[Operation], kinds: list[object], matrices: list[Array]) -> None:
+    """The operations without their matrices, and these."""
+    for operation in operations:
+        if isinstance(operation, Gate):
+            kinds.append(operation.qubits)
+            matrices.append(operation.matrix)
+        elif isinstance(operation, Channel):
+            kinds.append((operation.qubits, len(operation.kraus)))
+            matrices += operation.kraus
+        else:
+            kinds.append(repr(operation))
+            _collect(inner_operations(operation), kinds, matrices)
+
+
+def _patterns(matrices: Sequence[Array]) -> bytes:
+    """Where each matrix is not zero, and whether it may be that of a Clifford gate."""
+    by_side: dict[int, list[int]] = {}
+    for number, matrix in enumerate(matrices):
+        by_side.setdefault(len(matrix), []).append(number)
+    patterns = [b""] * len(matrices)
+    for numbers in by_side.values():
+        stacked = np.array([matrices[number] for number in numbers])
+        weights = (stacked.real**2 + stacked.imag**2).reshape(len(numbers), -1)
+        near = np.abs(weights[..., None] - CLIFFORD_WEIGHTS).min(axis=2).max(axis=1) < EQUAL
+        rows = np.packbits(np.column_stack([weights > ZERO, near]), axis=1)
+        for number, row in zip(numbers, rows, strict=True):
+            patterns[number] = row.tobytes()
+    return b"".join(patterns)

@@ -1,0 +1,45 @@
+"""What a method takes, for the choice of `method="auto"`: from bounds, greedy paths and short pilots."""
+
+from __future__ import annotations
+
+from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.planner.hardware.profile import Profile
+from tnplan.questions.estimates.chain_cost import chain_cost
+from tnplan.questions.estimates.contraction_cost import quick_contraction_cost
+from tnplan.questions.estimates.cost import Cost, is_gpu, room_bytes
+from tnplan.questions.estimates.pauli_pilot import pauli_cost
+from tnplan.questions.estimates.state_cost import least_devices, state_cost
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import AskedCircuit
+
+PILOT = "mps by a pilot"
+"""Another look at matrix product states: all gates, as far as they go in the time of a look."""
+PILOTS = 8
+"""Runs of a Pauli sum that a look may make: of four sums, each twice."""
+PLANNED_GATES = 200
+"""Gates of a state vector that are planned to predict the time of all."""
+
+
+def quick_cost(
+    method: str, asked: AskedCircuit, options: QuestionOptions, profile: Profile, devices: int, best_s: float,
+    look_s: float,
+) -> Cost | None:  # fmt: skip
+    """The cost on a number of devices; None where the method does not fit or cannot be the best.
+
+    `best_s` is what the best other method takes, `look_s` what a pilot may take.
+    """
+    threads = 1 if is_gpu(profile) else options.threads or cores()
+    if method == "statevector":
+        least = least_devices(asked, profile, options.precision, threads)
+        if least is None or least > devices:
+            return None
+        runs = options.trajectories or 1
+        return state_cost(asked, profile, options.precision, devices, threads, runs, PLANNED_GATES)
+    if method == "contraction":
+        return quick_contraction_cost(asked, profile, options.precision, best_s, look_s)
+    if method == "mps":
+        return chain_cost(asked, profile, options, 0.0)
+    if method == PILOT:
+        return chain_cost(asked, profile, options, look_s)
+    cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS)
+    return cost if cost.memory_bytes <= room_bytes(profile) * devices else None
