@@ -198,7 +198,7 @@ def test_primitives_of_qiskit() -> None:
 
 def test_the_simulator_of_cirq() -> None:
     pytest.importorskip("cirq")
-    names = run_example("questions.md", 10)
+    names = run_example("questions.md", -1)
     assert names["amplitudes"] == pytest.approx([2**-0.5, 2**-0.5])
     assert names["values"] == pytest.approx([1, 1])
     assert set(names["counts"]) == {0, 3}
