@@ -55,8 +55,11 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def refused(capsys: pytest.CaptureFixture[str], line: str, *says: str) -> None:
-    """Run a command line in the current folder: status 2, one line that says it, every file as it was."""
+def refused(capsys: pytest.CaptureFixture[str], line: str, *says: str) -> str:
+    """Run a command line in the current folder: status 2, one line that says it, every file as it was.
+
+    Returns that line.
+    """
     before = snapshot(Path())
     status = run(shlex.split(line))
     out, err = capsys.readouterr()
@@ -69,6 +72,7 @@ def refused(capsys: pytest.CaptureFixture[str], line: str, *says: str) -> None:
     assert status == 2, lines
     assert out == ""
     assert snapshot(Path()) == before
+    return lines[0]
 
 
 def text(name: str, content: str | bytes) -> Spoil:
