@@ -31,9 +31,9 @@ class Refusal(NamedTuple):
         assert self.remedy in error.remedy
         assert "\n" not in str(error)
 
-    def ends(self, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def ends(self, line: str, capsys: pytest.CaptureFixture[str], after_progress: bool = False) -> None:
         """Check the message of a command line, which ends with status 2 and leaves all files alone."""
-        message = refused(capsys, line).removeprefix("tnplan: error: ")
+        message = refused(capsys, line, after_progress=after_progress).removeprefix("tnplan: error: ")
         assert message.startswith((f"{self.place}: ", f"{self.place}; ")), message
         problem, _, remedy = message.removeprefix(self.place).partition("; ")
         assert self.problem in problem, message
