@@ -31,7 +31,6 @@ from tnplan.planner.schedule.data_flow import DataFlow
 
 N_PATHS = 40
 CPU = ContractionOptions(device="cpu")
-LADDER = [(("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a"))]
 
 
 def ring(n: int, extent: int = 3) -> Network:
