@@ -21,9 +21,9 @@ class Refusal(NamedTuple):
     problem: str
     remedy: str
 
-    def raised_by(self, call: Callable[[], object]) -> None:
+    def raised_by(self, call: Callable[[], object], kind: type[Any] = InputError) -> None:
         """Check the error of a call in Python: the whole place, both words, and a message of one line."""
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(kind) as caught:
             call()
         error = caught.value
         assert error.place == self.place
@@ -33,7 +33,11 @@ class Refusal(NamedTuple):
 
     def ends(self, line: str, capsys: pytest.CaptureFixture[str], after_progress: bool = False) -> None:
         """Check the message of a command line, which ends with status 2 and leaves all files alone."""
-        message = refused(capsys, line, after_progress=after_progress).removeprefix("tnplan: error: ")
+        self.is_said_by(refused(capsys, line, after_progress=after_progress))
+
+    def is_said_by(self, line: str) -> None:
+        """Check the line that a command prints."""
+        message = line.removeprefix("tnplan: error: ")
         assert message.startswith((f"{self.place}: ", f"{self.place}; ")), message
         problem, _, remedy = message.removeprefix(self.place).partition("; ")
         assert self.problem in problem, message
