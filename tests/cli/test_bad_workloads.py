@@ -46,9 +46,10 @@ CIRCUITS: list[Row] = [
     ("kings --rows 0", "Invalid value for '--rows'", "0 is not in the range", "see 'tnplan workload"),
     ("kings --density 0", "--density", "is 0.0", "give a share above 0"),
     ("kings --density 1.5", "--density", "is 1.5", "give a share above 0"),
-    ("kings --rows 2 --columns 2 --density 0.1", "--density", "keeps no site", "raise it"),
+    ("kings --rows 2 --columns 2 --density 0.1", "--density", "0.1 keeps no site", "raise it"),
     ("kings --rows 3 --columns 3 --weight 0", "--weight", "is 0.0", "give a finite number"),
-    ("kings --weight 1e300", "the sum over independent sets", "too near float64", "give fewer sites or a"),
+    ("kings --weight 1e300", "the sum over independent sets",
+     "may reach 2^nan, too near float64", "give fewer sites or a"),
     ("surface", "No such command 'surface'", "", "see 'tnplan workload"),
 ]
 MODELS: list[Row] = [

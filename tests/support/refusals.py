@@ -36,12 +36,14 @@ class Refusal(NamedTuple):
         self.is_said_by(refused(capsys, line, after_progress=after_progress))
 
     def is_said_by(self, line: str) -> None:
-        """Check the line that a command prints."""
+        """Check the line that a command prints: the place, with which it begins, the problem and the remedy.
+
+        The words of the problem are its first ones, so that the place ends where they begin.
+        """
         message = line.removeprefix("tnplan: error: ")
-        assert message.startswith((f"{self.place}: ", f"{self.place}; ")), message
-        problem, _, remedy = message.removeprefix(self.place).partition("; ")
-        assert self.problem in problem, message
-        assert self.remedy in remedy, message
+        begin = f"{self.place}: {self.problem}" if self.problem else f"{self.place}; "
+        assert message.startswith(begin), message
+        assert self.remedy in message.removeprefix(begin), message
 
 
 def table(rows: list[Row]) -> pytest.MarkDecorator:

@@ -219,7 +219,7 @@ COMMANDS: list[Row] = [
     ("overlap c.qsim p.qasm", "p.qasm: line 1 (input)", "has no value for 't'", "give one: --set t=VALUE"),
     ("trace c.qsim --a Z0 --b Z5", "--b", "names qubit 5", "use qubits 0 to 1"),
     ("trace c.qsim --a Z0 --b Z0 --method contraction --max-terms 5", "truncation",
-     "truncates nothing", "use pauli"),
+     "is given, and 'contraction' truncates nothing", "use pauli"),
 ]
 # fmt: on
 
