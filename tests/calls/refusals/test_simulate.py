@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tnplan
+from tests.support.circuits import random_circuit
 from tests.support.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
@@ -21,6 +22,11 @@ NOT_UNITARY = CircuitProgram(
     1, 1,
     (Measurement(0, 0), Conditional((0,), 1, (Gate("n", (0,), np.ones((2, 2), np.complex128)),))),
 )  # fmt: skip
+
+GRADIENT = {"observable": "Z0", "gradient": True, "device": "cpu"}
+TURNED = gate("rx", (0,), (0.3,))
+MEASURED = CircuitProgram(1, 1, (TURNED, Measurement(0, 0), TURNED))
+UNKNOWN = GateSequence(1, (Gate("own", (0,), TURNED.matrix @ gate("h", (0,)).matrix, (0.3, 0.2)),))
 
 # fmt: off
 CALLS: list[Row] = [
@@ -43,6 +49,14 @@ CALLS: list[Row] = [
     ({"save": 5}, "file 5", "is no name", "give its path"),
     ({"circuit": NOT_UNITARY, "shots": 1}, "operation 1, inner gate 0 (n)",
      "is not unitary", "give a unitary matrix"),
+    ({"circuit": random_circuit(5, 30, 0), **GRADIENT, "observable": None}, "--gradient",
+     "is asked for without an", "give such an observable"),
+    ({"circuit": random_circuit(5, 30, 0), **GRADIENT, "depolarize": 0.1, "shots": 3}, "--gradient",
+     "another state", "leave out what"),
+    ({"circuit": MEASURED, **GRADIENT, "shots": 3}, "--gradient", "another state", "leave out what"),
+    ({"circuit": UNKNOWN, **GRADIENT}, "gate 0 (own)", "has 2 angles, and its", "use gates of the"),
+    ({"circuit": random_circuit(18, 30, 0), **GRADIENT, "memory": 2.5 * 2**22}, "--memory",
+     "allows a rank 10.0 MiB, and", "use --precision fp32"),
 ]
 COMMANDS: list[Row] = [
     ("--shots 0", "--shots", "is 0", "give an integer from 1"),
