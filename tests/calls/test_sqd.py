@@ -85,13 +85,17 @@ def test_a_spin_is_selected() -> None:
     assert doublet.energy < quartet.energy
 
 
+# fmt: off
 REFUSED: list[Row] = [
     ({"norb": N + 1}, "one_body_tensor", "has the shape (6, 6) for 7 orbitals", "7 x 7"),
-    ({"ci_strings": [(np.array([7]), np.array([7]))]}, "strings: line 1", "fills 3 orbitals", "electrons"),
+    ({"ci_strings": [(np.array([7]), np.array([7]))]}, "strings: line 1",
+     "fills 3 orbitals, not 2", "electrons"),
     ({"criteria": Criteria(1e-12, steps=2)}, "sci_solver", "did not converge in 2 steps", "allow more steps"),
-    ({"roots": 2}, "sci_solver: roots", "are 2, and a result of qiskit-addon-sqd has one", "leave"),
+    ({"roots": 2}, "sci_solver: roots",
+     "are 2, and a result of qiskit-addon-sqd has one state", "leave roots out"),
     ({"spin_sq": -1.0}, "sci_solver: spin_sq", "is -1.0", "give s (s + 1)"),
 ]
+# fmt: on
 
 
 @pytest.mark.usefixtures("addon")

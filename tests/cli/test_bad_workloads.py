@@ -54,7 +54,7 @@ CIRCUITS: list[Row] = [
 ]
 MODELS: list[Row] = [
     ("", "m.dem: error model", "has no errors", "give noise above 0"),
-    ("error(0) D0", "m.dem: error 0", "has probability 0", "leave"),
+    ("error(0) D0", "m.dem: error 0", "has probability 0", "leave out"),
     ("error(1) D0", "m.dem: error 0", "has probability 1", "leave it out, and flip"),
     ("error(1.5) D0", "m.dem", "is no model that stim reads", "mend the file"),
     ("error(-0.1) D0", "m.dem", "is no model that stim reads", "mend the file"),
