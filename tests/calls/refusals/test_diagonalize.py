@@ -28,6 +28,7 @@ FOUR = dense_two(INTEGRALS)
 TRIANGLE = np.tril_indices(N)
 PAIRS = FOUR[TRIANGLE][:, *TRIANGLE]
 STATES = np.ones((1, 14, 14))
+GROWTH = tnplan.Growth((0.3, 0.1, 0.03), stable=0.0)
 
 
 def saved(**arrays: np.ndarray) -> bytes:
@@ -94,6 +95,28 @@ VALUES: list[Row] = [
       for value in (1.5, "3", True)),
     *((partial(from_arrays, INTEGRALS.one, FOUR, 3, 3, core=value), "core", f"is {value!r}", "Hartrees")
       for value in (np.nan, np.inf, "1", [1.0], None, 1j)),
+]
+GROWTH_VALUES: list[Row] = [
+    ({"epsilons": (0.1, 0.2)}, "--epsilon", "is 0.2 after 0.1", "give thresholds that"),
+    ({"epsilons": (-0.1,)}, "--epsilon", "is -0.1", "give Hartrees of 0 or"),
+    ({"epsilons": (np.nan,)}, "--epsilon", "is nan", "give Hartrees of 0 or"),
+    ({"epsilons": 0.1}, "--epsilon", "is 0.1", "give a tuple of"),
+    ({"epsilons": "x"}, "--epsilon", "is 'x'", "give Hartrees of 0 or"),
+    ({"surplus": 0.5}, "growth: surplus", "is 0.5", "give 1 to 100"),
+    ({"determinants": 0}, "--grow-to", "is 0", "give an integer from 1"),
+    ({"epsilon_pt2": "x"}, "--epsilon-pt2", "is 'x'", "give Hartrees of 0 or"),
+    ({"stable": 1.0}, "growth: stable", "is 1.0", "give a share"),
+]
+GROWTH_CALLS: list[Row] = [
+    ({"alpha": [0b111]}, "--alpha", "does not go with --grow", "start from"),
+    ({"penalty": tnplan.SpinPenalty(0.5)}, "--spin",
+     "is 0.5 for 3 alpha and 3 beta electrons", "give 0 or an integer"),
+    ({"start": [np.ones(1)]}, "--start", "does not go with --grow", "start from"),
+    ({"precision": "mixed"}, "--precision", "does not go with --grow", "leave it out, since"),
+    ({"symmetry": 2}, "--symmetry", "is 2, and orbitals have no labels", "give an FCIDUMP with"),
+    ({"grow": 3}, "grow", "is 3", "give a Growth"),
+    ({"roots": 500}, "roots",
+     "are 500 in a space of 400 determinants that were selected", "ask for 1 to 400"),
 ]
 ARRAYS: list[Row] = [
     ((INTEGRALS.one[:3], FOUR), "one-electron integrals", "have the shape (3, 6)", "give a square matrix"),
@@ -255,6 +278,17 @@ def test_a_call_is_refused(refusal: Refusal) -> None:
 @table(VALUES)
 def test_a_value_is_refused(refusal: Refusal) -> None:
     refusal.raised_by(refusal.given)
+
+
+@table(GROWTH_VALUES)
+def test_a_value_of_a_growth_is_refused(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: tnplan.Growth(**refusal.given))
+
+
+@table(GROWTH_CALLS)
+def test_a_call_that_grows_is_refused(refusal: Refusal) -> None:
+    usual = {"grow": GROWTH, "device": "cpu", "threads": 1, "criteria": Criteria(residual=1e-8)}
+    refusal.raised_by(lambda: tnplan.diagonalize(chain(N), **{**usual, **refusal.given}))
 
 
 @table(ARRAYS)
