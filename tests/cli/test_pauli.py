@@ -1,4 +1,4 @@
-"""`tnplan pauli` from a circuit file to a result, and what it refuses with one line."""
+"""`tnplan pauli` from a circuit file to a result, in memory that ends, and beside files that stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tnplan sbd` from files to files, and every input that it refuses with one line."""
+"""`tnplan sbd` from files to files, stopped and resumed, and where memory or a GPU is short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tnplan sbd --grow` from an FCIDUMP to files, under mpirun, and every option that it refuses."""
+"""`tnplan sbd --grow` from an FCIDUMP to files, and under mpirun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tnplan sbd-qubits` from files to files, on ranks, and every input that it refuses with one line."""
+"""`tnplan sbd-qubits` from files to files, and on ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tnplan statevector` from a file to its answers, saved states, OpenQASM programs, and what is refused."""
+"""`tnplan statevector` from a file to its answers, saved states and OpenQASM programs."""
 
 from __future__ import annotations
 

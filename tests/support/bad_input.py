@@ -69,6 +69,7 @@ def refused(capsys: pytest.CaptureFixture[str], line: str, *says: str, after_pro
         lines = [text for text in lines if text.startswith("tnplan: ")]
     assert len(lines) == 1, err
     assert lines[0].startswith("tnplan: error: "), lines
+    assert "; " in lines[0], "without a remedy"
     for text in says:
         assert text in lines[0], lines
     assert status == 2, lines

@@ -1,4 +1,4 @@
-"""`contract` against numpy.einsum, for every syntax, dtype and kind of network; and what it refuses."""
+"""`contract` against numpy.einsum, for every syntax, dtype and kind of network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of compiled contractions: values, refusals, memory, ranks and torch."""
+"""Gradients of compiled contractions: values, memory, ranks and torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates: what they name, what they hold against the engines' own counts, and what they refuse."""
+"""Estimates: what they name, and what they hold against the engines' own counts."""
 
 from __future__ import annotations
 
