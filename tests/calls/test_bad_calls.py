@@ -24,7 +24,7 @@ import tnplan.common.files
 from tests.support.bad_input import NETWORK, make_folder, snapshot, tensors
 from tests.support.contraction.executor import make_case
 from tests.support.networks import shown
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.tensors import random_tensors

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import tnplan
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.schedule.schedule import Buffer, Mode, Redistribute
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.oracles.spin_orbitals import spin_square_of
 from tests.support.engines.sbd import every_string, random_integrals, reference_matrix, some_strings
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.sci_solver import sci_solver
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integrals import dense_two

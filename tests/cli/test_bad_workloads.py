@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bad_input import refused
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.planner.workloads.qaoa import cut_network, edge_network
 

@@ -19,7 +19,7 @@ from tests.support.contraction.fused import fused_rates
 from tests.support.kernels.gpus import count_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import agrees, random_arrays, random_path
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.calibrate import calibrate
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run

@@ -16,7 +16,7 @@ import pytest
 
 import tnplan
 from tests.conftest import SharedData
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.cli import main
 from tnplan.cli.main import run
 from tnplan.cli.report import DeviceCounts

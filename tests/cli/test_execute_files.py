@@ -15,7 +15,7 @@ import pytest
 from tests.support.bad_input import Spoil, make_folder, snapshot
 from tests.support.contraction.executor import make_case
 from tests.support.contraction.shards import load_shards
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.common.errors import WriteError

@@ -13,8 +13,8 @@ import pytest
 
 import tnplan
 from tests.support.kernels.gpus import needs_gpus
-from tests.support.refusals import Refusal, Row, table
 from tests.support.robustness.checkpoint_files import document_of
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse

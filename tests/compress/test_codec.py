@@ -25,7 +25,7 @@ from tests.support.kernels.compress_arrays import (
     overflows,
     product_tensor,
 )
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.slow import slow_after
 from tnplan.compress import (
     CodecError,

@@ -12,7 +12,7 @@ import pytest
 import tnplan
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.varied_circuits import NAMES, random_sums, random_varied_circuit, text_of
 from tnplan.circuits.pauli_sum import pauli_sum
 from tnplan.cli.main import run

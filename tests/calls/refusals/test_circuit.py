@@ -10,7 +10,7 @@ import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.program import CircuitProgram, Conditional, Measurement

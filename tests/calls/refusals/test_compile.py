@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import tnplan
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 

@@ -9,7 +9,7 @@ import pytest
 
 import tnplan
 from tests.support.kernels.compress_arrays import make_array
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 
 LONG = "x" * 300
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan import plan
 from tnplan.calls.contract import contract
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -12,7 +12,7 @@ import pytest
 import tnplan
 from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, some_strings
 from tests.support.engines.sbd_growth import chain, labelled_text
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.executor.sbd.basis.determinants import read_determinants
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import dense_two

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 
 # fmt: off
 CALLS: list[Row] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.optimizer import Optimizer
 
 SQUARES = [(1000, 1000), (1000, 1000), (1000, 1001), (1001, 1000), (1000, 1000)]

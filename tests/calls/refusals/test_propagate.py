@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, parse

@@ -10,7 +10,7 @@ import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, pack, parse

@@ -9,7 +9,7 @@ import pytest
 
 import tnplan.sqd
 from tests.support.engines.sbd import fcidump_text, random_integrals
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.executor.sbd.solver.davidson import Criteria
 
 N = 5

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.varied_gate import VariedGate
 from tnplan.circuits.derivatives.varied_program import varied_program

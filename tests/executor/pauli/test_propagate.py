@@ -22,7 +22,7 @@ from tests.support.engines.pauli import (
     kicked_ising,
     pauli_channel,
 )
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.circuits import state_vector
 from tests.support.effort import repeats
 from tests.support.engines.pauli import chain_edges, kicked_ising
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.pauli_sum import PauliSum, pack, parse, pauli_sum

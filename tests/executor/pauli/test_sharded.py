@@ -18,7 +18,7 @@ from tests.support.engines.pauli import (
 )
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, commuting_groups, pack, pack_all, parse

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.circuits import random_circuit, unitary
 from tests.support.engines.pauli import chain_edges, dense, kicked_ising
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import circuit_steps

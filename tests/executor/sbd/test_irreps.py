@@ -12,7 +12,7 @@ import pytest
 
 from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import every_string, random_integrals, reference_matrix, string_set
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.diagonalize import diagonalize
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.determinants import from_product

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.engines.sbd import every_string, random_integrals
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.space import choose_space
 from tnplan.executor.sbd.basis.string_files import read_spin_strings

@@ -20,7 +20,7 @@ from tests.support.engines.statevector import (
     qft,
     random_unitary,
 )
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.executor.statevector.gates.multiplexed_gate import (

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.networks import eager_profile, random_path, window
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.slow import slow_but
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.cost import CostModel, make_grid

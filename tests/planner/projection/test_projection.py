@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.contraction.schedules import made_schedule
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import random_path
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.search import chain_path, cost_of, odd_network, prepared, recount, search_path
 from tnplan.cli import search as search_command
 from tnplan.planner.hardware.profile import load_profile

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import random_path
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.search import search_path
 from tnplan.cli import network as network_command
 from tnplan.cli import search as search_command

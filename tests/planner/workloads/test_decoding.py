@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import eager_profile
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.workloads import greedy_ssa_path
 from tnplan.calls.execute import execute
 from tnplan.cli.main import cli

@@ -11,7 +11,7 @@ import pytest
 import tnplan
 from tests.support.circuits import state_vector, unitary
 from tests.support.engines.pauli import eagle_edges
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.root import ROOT
 from tnplan.planner.workloads.dynamics import (
     coupling_map,

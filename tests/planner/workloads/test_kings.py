@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import eager_profile
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.root import ROOT
 from tests.support.workloads import closed_value, greedy_ssa_path
 from tnplan.calls.execute import execute

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.contraction.executor import contract_pairwise
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.workloads import closed_value
 from tnplan.circuits.circuit import GateSequence
 from tnplan.cli.main import cli

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.workloads import closed_value, dense_terms
 from tnplan.cli.main import cli
 from tnplan.planner.networks.path_file import load_network

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit, state_vector
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.executor.contraction.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions

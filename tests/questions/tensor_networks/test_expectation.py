@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.circuits import random_circuit, state_vector, unitary
 from tests.support.contraction.light_cones import expectations
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import I2, X, Y, Z, gate
 from tnplan.circuits.noise import depolarizing

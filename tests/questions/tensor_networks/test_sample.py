@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit, state_vector
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.noise import depolarizing

@@ -15,7 +15,7 @@ import pytest
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.contraction.shards import load_shards
 from tests.support.null_device.dry_run import dry_run
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError, WriteError
 from tnplan.common.files import Staged

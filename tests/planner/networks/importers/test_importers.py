@@ -12,7 +12,7 @@ import opt_einsum
 import pytest
 
 from tests.support.networks import random_path
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import (

@@ -22,7 +22,7 @@ from tests.support.contraction.compression import (
 )
 from tests.support.networks import eager_profile
 from tests.support.null_device.dry_run import dry_run
-from tests.support.refusals import Refusal, Row, table
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
