@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import random_path
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.search import chain_path, cost_of, odd_network, prepared, recount, search_path
 from tnplan.cli import search as search_command
-from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
@@ -217,20 +217,20 @@ def test_time_is_kept_and_progress_told() -> None:
     assert told[-1] == cost_of(path, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"minimize": "size"}, "minimize: 'size' is unknown with method joint"),
-        ({"minimize": "time"}, "minimize: is time, without a machine"),
-        (
-            {"minimize": "fused", "methods": ("greedy",)},
-            "minimize: 'fused' is unknown without method joint",
-        ),
-    ],
-)
-def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        search_path(LATTICE, "complex64", **{"methods": ("joint",), "effort": ROUND, **options})
+# fmt: off
+WRONG_OPTIONS: list[Row] = [
+    ({"minimize": "size"}, "--minimize", "'size' is unknown with method joint", "use one of flops, time"),
+    ({"minimize": "time"}, "--minimize", "is time, without a machine", "name a profile with"),
+    ({"minimize": "fused", "methods": ("greedy",)}, "--minimize",
+     "'fused' is unknown without method joint", "use one of flops"),
+]
+# fmt: on
+
+
+@table(WRONG_OPTIONS)
+def test_wrong_options_are_named(refusal: Refusal) -> None:
+    options = {"methods": ("joint",), "effort": ROUND, **refusal.given}
+    refusal.raised_by(lambda: search_path(LATTICE, "complex64", **options))
 
 
 def test_command_line(tmp_path: Path) -> None:
