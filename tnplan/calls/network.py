@@ -8,10 +8,9 @@ from typing import Any
 
 from tnplan.circuits.load import load_circuit
 from tnplan.common.checks import check_choice
-from tnplan.planner.networks.network_file import check_store
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify as simplified
-from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensor_network import TensorNetwork, check_store
 
 TOPIC = "files of networks and schedules"
 """What the errors of this module are about, where one says no topic of its own."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tnplan.calls.show import UseChain
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError
-from tnplan.common.later import LaterModule
+from tnplan.common.signatures import LaterModule
 from tnplan.jobs.pauli.propagation import Expectation
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.projection.projection import Projection
@@ -78,7 +78,7 @@ def plot(shown: Any, kind: str | None = None) -> figure.Figure:
 
         return plots.styled(tree, shown, 4.6)
     if isinstance(shown, Expectation) and shown.propagation is not None:
-        from tnplan.reporting.run_plots import record_plot
+        from tnplan.reporting.plots import record_plot
 
         return record_plot(shown.propagation.record)
     if isinstance(shown, Sequence) and shown and all(isinstance(one, Projection) for one in shown):

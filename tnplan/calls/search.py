@@ -18,11 +18,10 @@ from tnplan.jobs.progress import Listener, Progress, as_listener
 from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name
 from tnplan.planner.networks.importers import read_any, read_network
-from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
+from tnplan.planner.networks.importers.libraries import from_quimb, is_quimb_network
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.network_file import tensors_beside
 from tnplan.planner.networks.path_file import save_path
-from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensor_network import TensorNetwork, tensors_beside
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import Report, search_path

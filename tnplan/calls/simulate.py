@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import tnplan
-from tnplan.common.later import LaterModule
+from tnplan.common.signatures import LaterModule
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.jobs.job_options import JobKeywords, JobOptions, takes_job
 

@@ -363,8 +363,7 @@ class _RankLoop:
         if self._options.output is not None:
             write_arrays(self._options, _arrays(result), report)
         if self._asked.plot is not None:
-            from tnplan.reporting.plots import svg_of
-            from tnplan.reporting.run_plots import iterations_plot
+            from tnplan.reporting.plots import iterations_plot, svg_of
 
             write_text(self._asked.plot, svg_of(iterations_plot(loop.iterations)))
         return result

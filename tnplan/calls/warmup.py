@@ -32,7 +32,7 @@ from tnplan.jobs.progress import Listener, Progress
 
 PRECISIONS = {"fp32": ("float32", "complex64"), "fp64": ("float64", "complex128")}
 STATE, TERMS = "tnplan.executor.statevector.cpu.kernel_samples", "tnplan.executor.pauli.terms.kernel_samples"
-MOVES, ORDERS = "tnplan.planner.search.annealer.kernel_samples", "tnplan.planner.search.orders.kernel_samples"
+SEARCH = "tnplan.planner.search.kernel_samples"
 QUBITS = 18
 """Those of the states that are simulated."""
 
@@ -262,9 +262,9 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         parts[f"contraction, {number}"] = partial(_contract, number, "cpu")
     parts |= {**_solves("cpu", ""), "selection of determinants": _grow}
     for label, module, function in (
-        ("annealing of paths", MOVES, "of_moves"),
-        ("dissection of networks", ORDERS, "of_divisions"),
-        ("orders of networks", ORDERS, "of_plain_orders"),
+        ("annealing of paths", SEARCH, "of_moves"),
+        ("dissection of networks", SEARCH, "of_divisions"),
+        ("orders of networks", SEARCH, "of_plain_orders"),
     ):
         parts[label] = partial(_compile, Samples(module, function))
     return {**parts, "sorting of gates": partial(_compile, COVERS), "codecs": _compress}

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tnplan.common.memory import ITEM_BYTES
-from tnplan.planner.schedule.annotation import StepAnnotation
-from tnplan.planner.schedule.schedule import STATES, Schedule
+from tnplan.planner.schedule.schedule import STATES, Schedule, StepAnnotation
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import log10
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -16,14 +17,15 @@ from typing import Any, TypeVar
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tnplan.common.shown_text import shown_text
 from tnplan.common.units import count_text, figure_text, power_text, size_text, time_text
+from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting.chain import use_chain
-from tnplan.reporting.evaluation import workload_name
-from tnplan.reporting.memory_only import memory_points
+from tnplan.reporting.evaluation import memory_points, workload_name
 
 Drawn = TypeVar("Drawn")
 COLOURS = {
@@ -326,3 +328,37 @@ def _size_label(size_bytes: float) -> str:
 def _figure_label(value: float) -> str:
     exponent = round(log10(value))
     return power_text(exponent) if abs(exponent) > 2 else f"{value:g}"
+
+
+def record_plot(record: Record) -> Plot:
+    """Terms after each step, the terms that it split, and the branches that met a term, against the step."""
+
+    def fill(axes: Axes) -> None:
+        for name, colour in (("terms", BLUE), ("branched", VERMILION), ("merged", GREY)):
+            values = getattr(record, name)
+            axes.plot(range(1, len(values) + 1), values, color=colour, label=name, linewidth=1)
+        axes.set(xlabel="step, from the end of the circuit", ylabel="terms", yscale="symlog")
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.3)
+
+    return plain(fill, 4.6)
+
+
+def iterations_plot(iterations: Sequence[dict[str, Any]]) -> Plot:
+    """Energies of all batches, and the lowest so far, against the iteration of `tnplan.sqd.run`."""
+
+    def fill(axes: Axes) -> None:
+        numbers = range(1, len(iterations) + 1)
+        for number, iteration in zip(numbers, iterations, strict=True):
+            energies = iteration["batch_energies_hartree"]
+            label = "a batch" if number == 1 else None
+            axes.plot([number] * len(energies), energies, "o", color=GREY, markersize=4, label=label)
+        lowest = accumulate((iteration["energy_hartree"] for iteration in iterations), min)
+        axes.plot(numbers, list(lowest), color=BLUE, linewidth=1.2, label="lowest so far")
+        axes.set(xlabel="iteration", ylabel="energy (Ha)")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.ticklabel_format(axis="y", useOffset=False)
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.3)
+
+    return plain(fill, 4.6)

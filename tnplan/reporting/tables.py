@@ -17,8 +17,7 @@ from rich.text import Text
 from tnplan.common.shown_text import escaped, shown_text
 from tnplan.common.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection
-from tnplan.planner.schedule.annotation import StepAnnotation
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
 TIMES = "\u00d7"
@@ -28,6 +27,14 @@ GAP, EDGES = 3, 2
 LONGEST_MODE = 40
 TEXT_WIDTH = 32
 """Columns of text are folded to no less."""
+LEGEND = (
+    "A and B: operands. m, n, k: rows, columns and summed extent of the product. A star marks a mode that is "
+    "distributed over ranks. local: on each rank by itself; activate: distributed from here on; keep: no "
+    "communication; redistribute: other modes are distributed; gather: whole again on every rank; reduce: "
+    "summed over ranks."
+)
+"""What the columns and states of a table of steps mean."""
+NOTHING = "\u2013"
 
 
 class NamesConsole(Console):
@@ -201,15 +208,6 @@ def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
     return made
 
 
-LEGEND = (
-    "A and B: operands. m, n, k: rows, columns and summed extent of the product. A star marks a mode that is "
-    "distributed over ranks. local: on each rank by itself; activate: distributed from here on; keep: no "
-    "communication; redistribute: other modes are distributed; gather: whole again on every rank; reduce: "
-    "summed over ranks."
-)
-"""What the columns and states of a table of steps mean."""
-
-
 def steps_legend(chain: Sequence[Link]) -> str:
     """What the columns and states of these steps mean, and how often they are done."""
     steps = [link.step for link in chain]
@@ -289,7 +287,6 @@ def rate_text(flop_per_s: float) -> str:
     return figure_text(rate) if rate >= 1 else f"{rate:.3g}"
 
 
-NOTHING = "\u2013"
 FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "t_P": ("slice_time_s", time_text),
     "sliced": ("sliced", str),

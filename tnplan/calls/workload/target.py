@@ -15,13 +15,12 @@ from tnplan.calls.network import COMPLEX
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.qsim import save_qsim
 from tnplan.common.checks import check_choice
-from tnplan.common.docstrings import parameter_texts
 from tnplan.common.files import check_writable
+from tnplan.common.signatures import parameter_texts
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.network_file import check_store
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
-from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensor_network import TensorNetwork, check_store
 
 Make = TypeVar("Make", bound=Callable[..., TensorNetwork])
 

@@ -8,8 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate
+
+_DERIVATIVES: dict[Callable[[float], float], Callable[[float], float]] = {
+    math.sin: math.cos, math.cos: lambda x: -math.sin(x), math.tan: lambda x: 1 / math.cos(x) ** 2,
+    math.exp: math.exp, math.log: lambda x: 1 / x, math.sqrt: lambda x: 0.5 / math.sqrt(x),
+    math.asin: lambda x: 1 / math.sqrt(1 - x * x), math.acos: lambda x: -1 / math.sqrt(1 - x * x),
+    math.atan: lambda x: 1 / (1 + x * x),
+}  # fmt: skip
+"""Of functions that files may use; where one has no derivative, it divides by 0."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +126,6 @@ def lifted(function: Callable[[float], float], value: float) -> float:
     return with_slopes(found, value, _DERIVATIVES[function](float(value)))
 
 
-_DERIVATIVES: dict[Callable[[float], float], Callable[[float], float]] = {
-    math.sin: math.cos, math.cos: lambda x: -math.sin(x), math.tan: lambda x: 1 / math.cos(x) ** 2,
-    math.exp: math.exp, math.log: lambda x: 1 / x, math.sqrt: lambda x: 0.5 / math.sqrt(x),
-    math.asin: lambda x: 1 / math.sqrt(1 - x * x), math.acos: lambda x: -1 / math.sqrt(1 - x * x),
-    math.atan: lambda x: 1 / (1 + x * x),
-}  # fmt: skip
-"""Of functions that files may use; where one has no derivative, it divides by 0."""
-
-
 def _combined(value: Any, *parts: tuple[Any, Any]) -> Any:
     """A number whose slopes are the sum of those of some numbers, each times a factor."""
     if not isinstance(value, float):  # NotImplemented, or complex
@@ -141,3 +144,19 @@ def _power(value: Any, base: Any, exponent: Any) -> Any:
     by_base = y * x ** (y - 1) if y else 0.0
     by_exponent = float(value) * math.log(x) if isinstance(exponent, DualNumber) else 0.0
     return _combined(value, (base, by_base), (exponent, by_exponent))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VariedGate(Gate):
+    """A gate that parameters change. Its `params` are angles, of which some carry slopes (`DualNumber`).
+
+    Parameters
+    ----------
+    generators : tuple of array
+        For each angle the matrix G with dU/dangle = G U, up to a phase of the whole gate.
+    tangents : mapping of str to array
+        By each parameter that the gate depends on: the derivative of its matrix, up to such a phase.
+    """
+
+    generators: tuple[np.ndarray, ...] = ()
+    tangents: Mapping[str, np.ndarray] = field(default_factory=dict)

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, GlobalPhase
-from tnplan.circuits.derivatives.dual_number import Varied, has_slopes, slopes_of
+from tnplan.circuits.derivatives.dual_number import Varied, VariedGate, has_slopes, slopes_of
 from tnplan.circuits.derivatives.generators import generators
-from tnplan.circuits.derivatives.varied_gate import VariedGate
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,

@@ -16,9 +16,8 @@ from tnplan.common.errors import InputError
 from tnplan.common.units import figure_text, size_text, time_text
 from tnplan.planner.hardware.cost import ITEM_BYTES, memory_limit
 from tnplan.planner.hardware.profile import Profile
-from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.network import Network, structure_key
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.search_options import JOINT, SCHEDULE, TENSORS_AT_ONCE, SearchOptions
 

@@ -24,13 +24,15 @@ from tnplan.planner.passes.pipeline import LARGEST_WORLD, Planner
 from tnplan.planner.passes.sharding.policies import POLICIES
 from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.projection.baseline import BEFORE, Baseline, BaselineSearch, search_seconds
-from tnplan.planner.schedule.annotation import StepAnnotation
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 
 # The judge of what fits: a path fits a group of ranks where the planner makes a schedule for it.
 #
 # All else that asks, asks here: the projection, the causes of plateaus and what memory alone buys. Every
 # question is put to the planner once. Knows no estimate of its own.
+
+Progress = Callable[[int, int, str], None]
+COLUMNS = ("devices", "path", "groups", "ranks a group", "slices", "time", "speedup", "memory a rank")
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,6 @@ class Judge:
 
 
 # Predicted time and speedup for each number of devices, over several paths and every size of group.
-
-
-Progress = Callable[[int, int, str], None]
-COLUMNS = ("devices", "path", "groups", "ranks a group", "slices", "time", "speedup", "memory a rank")
 
 
 @dataclass(frozen=True)

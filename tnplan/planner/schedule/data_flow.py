@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tnplan.planner.hardware.chunked_overlap import Span, Spans
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -16,6 +15,7 @@ from tnplan.planner.schedule.schedule import (
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
     Instruction,
     Load,
     Redistribute,

@@ -29,8 +29,7 @@ from tnplan.planner.search.annealing import (
     roots,
 )
 from tnplan.planner.search.checkpoint import SearchCheckpoint
-from tnplan.planner.search.orders.first_trees import first_trees
-from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
+from tnplan.planner.search.orders.starts import OrderStarts, first_trees, tree_bits
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Pools, Round, warm_heat
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large

@@ -5,7 +5,7 @@ Every stage begins only where the best path so far is predicted to take longer t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import combinations
@@ -41,6 +41,8 @@ FIRST_SEARCH_S = 0.4
 LONGER, MUCH_LONGER = 1.5, 5.0
 """A search is followed by a longer one while the path that it finds is worth so many times its seconds. The
 next takes as long as that path is worth, and `MUCH_LONGER` times the seconds before at most."""
+CALLS = "calls..."
+"""The index of the calls: no equation has this label."""
 
 
 def search_in_proportion(
@@ -236,3 +238,27 @@ def predicted_s(path: ContractionPath, profile: Profile) -> float:
     log10_products = path_cost(path).log10_mnk_all_slices
     rate = profile.rate(path.dtype, DEFAULT_PRECISION[path.dtype]) / FLOPS_PER_PRODUCT[path.dtype]
     return 10.0 ** min(log10_products, 300.0) / rate + len(path.ssa_path) * profile.launch_s
+
+
+def search_for_calls(
+    network: Network,
+    dtype: str,
+    profile: Profile,
+    changing: Collection[int],
+    calls: int,
+    max_elements: float = inf,
+) -> ContractionPath:
+    """The path with the least time of all calls, in which the tensors `changing` have new values each time.
+
+    Where the largest tensor of that path has more than `max_elements`, it is one that suits a single call.
+    """
+    inputs = tuple(
+        (CALLS, *term) if number in changing else term for number, term in enumerate(network.inputs)
+    )
+    weighted = Network(inputs, (CALLS, *network.output), {CALLS: calls, **network.size_dict})
+    weighted_path = search_in_proportion(weighted, dtype, profile, max_elements=max_elements * calls)
+    sliced = tuple(index for index in weighted_path.sliced_inds if index != CALLS)
+    path = ContractionPath(network, weighted_path.ssa_path, sliced, dtype)
+    if path_cost(path).log2_largest <= log2(max_elements):
+        return path
+    return search_in_proportion(network, dtype, profile, max_elements=max_elements)

@@ -6,7 +6,7 @@ Geometry and order as in Arute et al., Nature 574, 505 (2019), Fig. 3; angles ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import pi
 
@@ -15,14 +15,26 @@ import numpy as np
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.common.checks import check_count
-from tnplan.planner.workloads.roots import root_layers
 
+ROOTS = ("x_1_2", "y_1_2", "hz_1_2")
+"""The square roots of X, Y and W = (X + Y) / sqrt 2."""
 # The chip by rows: first column and number of qubits of each; qubits are numbered row by row.
 ROWS = ((5, 2), (4, 4), (4, 5), (2, 8), (1, 9), (0, 9), (1, 7), (2, 5), (3, 3), (4, 1))
 ORDER = "ABCDCDAB"
 N_QUBITS = sum(length for _, length in ROWS)
 THETA_SCATTER = 0.05
 PHI_SCATTER = 0.06
+
+
+def root_layers(n_qubits: int, generator: np.random.Generator) -> Iterator[list[Gate]]:
+    """Layers without end: on every qubit one of `ROOTS`, never the one that it had in the layer before.
+
+    Each layer is drawn from `generator` when it is asked for.
+    """
+    last = generator.integers(3, size=n_qubits)
+    while True:
+        yield [gate(ROOTS[choice], (qubit,)) for qubit, choice in enumerate(last)]
+        last = (last + generator.integers(1, 3, size=n_qubits)) % 3
 
 
 def patch(n_qubits: int) -> list[int]:

@@ -17,7 +17,7 @@ from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
-from tnplan.planner.workloads.roots import root_layers
+from tnplan.planner.workloads.sycamore import root_layers
 
 ORDER = "ABCDCDAB"
 THETA_SCATTER = 0.04

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,

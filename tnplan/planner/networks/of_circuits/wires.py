@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.gates import I2, X, Y, Z
 from tnplan.circuits.program import Channel
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.amplitude_network import ONE, ZERO
 from tnplan.planner.networks.of_circuits.steps import (
     Step,
     diagonal_qubits,
@@ -25,11 +24,12 @@ from tnplan.planner.networks.of_circuits.steps import (
     keeps_trace,
 )
 
-# Pauli words as tensors between a ket and a bra: for each qubit a matrix, or a diagonal.
-
-
+ZERO, ONE = np.array([1, 0], np.complex128), np.array([0, 1], np.complex128)
+"""|0> and |1>."""
 MATRICES = (I2, X, Z, Y)
 """By x + 2 z of a letter."""
+KET, BRA = 0, 1
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,6 @@ def leaves(masks: Sequence[tuple[int, int]], support: Support) -> list[np.ndarra
     return found
 
 
-# A network built step by step along the wires of a state and of its conjugate. Knows no question.
-
-
-# The steps of a circuit that an operator at its end, or at its beginning, can see. Knows no network.
-
-
 def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
     """The numbers of the steps that do not cancel around an operator on `qubits` after the last one, rising.
 
@@ -114,13 +108,6 @@ def forward_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Colle
 def qubits_of(steps: Sequence[Step]) -> set[int]:
     """All qubits that some steps act on."""
     return {qubit for step in steps for qubit in step.qubits}
-
-
-# A network built step by step along the wires of a state and of its conjugate. Knows no question.
-
-
-KET, BRA = 0, 1
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import ExchangeTraffic
-from tnplan.planner.passes.tree.mode_order import Orders
+from tnplan.planner.passes.tree.build import Orders
 
 Modes = tuple[int, ...]
 Row = tuple[Chain, ...]

@@ -20,7 +20,10 @@ from tnplan.planner.passes.fusion.in_place import InPlaceResult, Modes, Move, el
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import StateSpace
-from tnplan.planner.passes.tree.mode_order import Orders
+from tnplan.planner.passes.tree.build import Orders
+
+EXTENTS_OF_FUSION = ("free", "in place", "all in place", "resizing in place", "thrifty", "none")
+"""How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,6 @@ class _Link:
     def held_elements(self) -> int:
         """Of the large operand and the result."""
         return self.stem_elements + self.out_elements
-
-
-EXTENTS_OF_FUSION = ("free", "in place", "all in place", "resizing in place", "thrifty", "none")
-"""How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
 
 
 def fuse(sharded: ShardedTree, extent: str = "free") -> Fusion:

@@ -8,7 +8,7 @@ from math import ceil
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms, restrict
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import ExchangeTraffic
-from tnplan.planner.schedule.annotation import Prediction, StepAnnotation
+from tnplan.planner.schedule.schedule import Prediction, StepAnnotation
 
 
 def annotate(

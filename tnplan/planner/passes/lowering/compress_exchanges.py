@@ -15,9 +15,8 @@ from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.profile import profile_from_document
 from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.passes.sharding.states import messages_by_tier
-from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.file import with_identity
-from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, with_parts
+from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, StepAnnotation, with_parts
 
 Sizes = tuple[list[float], tuple[int, ...], float]
 """Bytes and messages that a rank receives, by tier, and the bytes of its shard afterwards."""

@@ -18,11 +18,9 @@ from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange, Chunke
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.lowering.annotate import annotate
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
-from tnplan.planner.passes.sharding.assign_digits import restrict_layout
 from tnplan.planner.passes.sharding.search import gemm_precision
-from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
+from tnplan.planner.passes.sharding.sharded_tree import ShardedTree, restrict_layout
 from tnplan.planner.passes.tree.loop_levels import last_level_needed
-from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.data_flow import reads
 from tnplan.planner.schedule.schedule import (
     Accumulate,
@@ -36,6 +34,7 @@ from tnplan.planner.schedule.schedule import (
     Load,
     Redistribute,
     ReduceScatter,
+    StepAnnotation,
     SumModes,
     Zero,
 )

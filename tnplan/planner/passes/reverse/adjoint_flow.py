@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from tnplan.common.errors import InputError
 from tnplan.planner.schedule.data_flow import reads
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Contract,
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
     Instruction,
     Load,
     Redistribute,

@@ -16,10 +16,7 @@ from typing import Any
 from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
-from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.data_flow import reads, writes
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.gradient_schedule import TensorGradient
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -28,13 +25,16 @@ from tnplan.planner.schedule.schedule import (
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
     Gather,
     Instruction,
     Load,
     Redistribute,
     ReduceScatter,
     Schedule,
+    StepAnnotation,
     SumModes,
+    TensorGradient,
     Zero,
 )
 

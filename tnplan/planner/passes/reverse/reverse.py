@@ -19,8 +19,7 @@ from tnplan.planner.passes.lowering.liveness import in_one_arena, until_freed
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, adjoint_flow
 from tnplan.planner.passes.reverse.adjoint_program import AdjointProgram, adjoint_program
 from tnplan.planner.passes.reverse.keep_values import by_saving
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import LoopLevel, Schedule
+from tnplan.planner.schedule.schedule import GradientSchedule, LoopLevel, Schedule
 
 
 def reverse(schedule: Schedule, wrt: Sequence[int], memory_bytes: float = inf) -> GradientSchedule:

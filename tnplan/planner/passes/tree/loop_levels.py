@@ -1,6 +1,6 @@
 """What several slices share: which loop level of the schedule computes each node, and how often.
 
-Knows numbers of loops and nodes; `hoist_invariants` chooses among the ways to nest them.
+Knows numbers of loops and nodes; `loop_nest` chooses among the ways to nest them.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from tnplan.common.units import size_text
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES
 from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 from tnplan.planner.passes.tree.loop_levels import LoopNest
+from tnplan.planner.passes.tree.loop_nest import InvariantHoisting
 
 ROUNDING = 1 - 1e-9
 """Sums of seconds in another order may differ by less than this."""

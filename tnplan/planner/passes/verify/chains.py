@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
 from tnplan.planner.schedule.data_flow import others
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.schedule import Buffer, Fused, Schedule
+from tnplan.planner.schedule.schedule import Buffer, Fused, FusedAdjoint, Schedule
 
 MOST_CHUNKS = 1024
 """Each is a call of its own."""

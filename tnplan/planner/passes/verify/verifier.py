@@ -19,9 +19,7 @@ from tnplan.planner.hardware.process_grid import Layout, grid_size, largest_part
 from tnplan.planner.hardware.profile import Profile, profile_from_document
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.verify.chains import chain_cut, chain_problems, keeps_off
-from tnplan.planner.passes.verify.operands import operands
 from tnplan.planner.schedule.data_flow import end_of, exchange_spans, others, overlapped_rows
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.schedule import (
     ENGINES,
     STATES,
@@ -34,6 +32,7 @@ from tnplan.planner.schedule.schedule import (
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
     Gather,
     Instruction,
     Load,
@@ -45,7 +44,35 @@ from tnplan.planner.schedule.schedule import (
     Zero,
 )
 
+OPERANDS = {
+    "load": (),
+    "zero": (),
+    "free": (),
+    "contract": ("a", "b"),
+    "fused": ("operand", "branches", "closing"),
+    "fused_adjoint": ("operand", "branches", "cotangent"),
+    "fix_slice": ("source",),
+    "add_slice": ("source",),
+    "sum_modes": ("source",),
+    "accumulate": ("source",),
+    "encode": ("source",),
+    "decode": ("source",),
+    "redistribute": ("source",),
+    "gather": ("source",),
+    "reduce_scatter": ("source",),
+}
+"""The fields that name buffers which are read, by opcode; workspaces are not read."""
 REMEDY = "plan it again with 'tnplan plan'"
+
+
+def operands(instruction: Instruction) -> list[int]:
+    """The numbers of the buffers whose values an instruction needs."""
+    numbers: list[int] = []
+    for name in OPERANDS[instruction.op]:
+        value = getattr(instruction, name)
+        if value is not None:
+            numbers += value if isinstance(value, tuple) else (value,)
+    return numbers
 
 
 class Verifier:

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.passes.verify.chains import adjoint_problems
-from tnplan.planner.passes.verify.operands import operands
-from tnplan.planner.passes.verify.verifier import Verifier
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Accumulate, Instruction, Schedule
+from tnplan.planner.passes.verify.verifier import Verifier, operands
+from tnplan.planner.schedule.schedule import Accumulate, FusedAdjoint, GradientSchedule, Instruction, Schedule
 
 
 def verify(schedule: Schedule) -> None:

@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.kernels.random_kernel import draw_below, draw_uniform, draw_word
+from tnplan.common.kernels.bits_kernel import draw_below, draw_uniform, draw_word
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, REACHED, WAIST
-from tnplan.planner.search.annealer.cost_kernel import excess, jit, ones_of, step_cost
 from tnplan.planner.search.annealer.slices_kernel import CANCELLED, slice_to_limit, toggle
 from tnplan.planner.search.annealer.waist_kernel import (
     add_up,
+    excess,
+    jit,
+    ones_of,
     restore,
     set_cost,
     settle,
+    step_cost,
     take_sides,
     turn,
 )

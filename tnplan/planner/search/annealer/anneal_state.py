@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.kernels.random_kernel import generator
+from tnplan.common.kernels.bits_kernel import generator
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import COST, LARGEST, OVER, REACHED, WAIST
-from tnplan.planner.search.annealer.cost_kernel import EXACT, excess, jit, ones_of, size_of, step_cost
 from tnplan.planner.search.annealer.waist_kernel import (
+    EXACT,
     add_up,
     count_inside,
+    excess,
+    jit,
+    ones_of,
     set_cost,
     settle,
     side_of_bit,
+    size_of,
+    step_cost,
     sum_up,
     take_sides,
 )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.kernels.random_kernel import (
+from tnplan.common.kernels.bits_kernel import (
     draw_below,
     draw_uniform,
     draw_word,

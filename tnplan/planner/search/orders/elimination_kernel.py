@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.kernels.random_kernel import draw_uniform, generator
+from tnplan.common.kernels.bits_kernel import draw_uniform, generator
 from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
 
 Ints = NDArray[np.int64]
@@ -30,6 +30,7 @@ MOST_KEYED = 4096
 """Indices of a tensor with more of them wait as they did before: time would be quadratic in its indices."""
 MOST_PAIRWISE = 12
 """Of more tensors of one index the two smallest are contracted, of fewer the two with the smallest union."""
+USED, MADE, NEW, PASSES = 0, 1, 2, 3
 
 
 class Rule(NamedTuple):
@@ -67,9 +68,6 @@ class Elimination(NamedTuple):
     at: Ints
     """(4): places of the pool in use, pairs made, the product of the index under way or -1, passes."""
     random: Any
-
-
-USED, MADE, NEW, PASSES = 0, 1, 2, 3
 
 
 def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:

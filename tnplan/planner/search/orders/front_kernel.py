@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.kernels.random_kernel import draw_below, draw_uniform, generator, shuffle
+from tnplan.common.kernels.bits_kernel import draw_below, draw_uniform, generator, shuffle
 from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
 
 Ints = NDArray[np.int64]

@@ -1,10 +1,11 @@
-"""The sections of NumPy docstrings: what a parameter is and what its text says, read and written."""
+"""Signatures of calls: the texts of parameters in NumPy docstrings, and types that are imported late."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 INDENT = "    "
@@ -56,3 +57,17 @@ def with_entries(docstring: str, name: str, texts: dict[str, ParameterText]) -> 
     after = next(k for k in range(first + 1, len(lines)) if not lines[k].startswith(INDENT))
     entries = [line for one, text in texts.items() for line in text.entry(one)]
     return "\n".join([*lines[:first], *entries, *lines[after:]])
+
+
+class LaterModule:
+    """Stands for a module until one of its names is asked for.
+
+    A call imports what it needs while a GPU begins, so that its own module imports little. With this
+    `typing.get_type_hints` finds the types all the same. Type checkers see the module itself.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
