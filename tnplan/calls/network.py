@@ -79,10 +79,10 @@ def network(
         f"open qubits {', '.join(map(str, open_qubits))}" if open_qubits else amplitude or "0" * read.n_qubits
     )
     name = "circuit" if source is None else source.name
-    what = f"{name}, amplitude of {closed}{', rank-simplified' if simplify else ''}"
+    description = f"{name}, amplitude of {closed}{', rank-simplified' if simplify else ''}"
     stem = name if source is None else source.stem
     counts = f"{read.n_qubits} qubits, {len(read.gates)} gates"
-    result = TensorNetwork(structure, arrays, dtype, stem, {"what": what}, (counts,))
+    result = TensorNetwork(structure, arrays, dtype, stem, {"what": description}, (counts,))
     if output is not None:
         result.save(output)
     return result

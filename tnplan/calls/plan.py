@@ -88,7 +88,7 @@ def plan(
     Schedule(unnamed: 2 tensors, complex64, 1 rank of cpu, 1 slice, ... predicted, peak 768 B)
     """
     # docs/explanation/architecture.md#from-path-to-schedule
-    asked = None if compress is None else parse_request(compress).planned()
+    compression = None if compress is None else parse_request(compress).planned()
     if output is not None:
         check_writable(output, path, hardware)
     profile = known_profile(hardware)
@@ -111,7 +111,7 @@ def plan(
         **limits(memory, threshold),
         precision=precision,
         policy=policy,
-        compression=asked,
+        compression=compression,
     )
     if output is not None:
         if values is not None and arrays is not None:

@@ -124,8 +124,8 @@ def simulate(
     expect_gpu(options.device)
     from tnplan.jobs.statevector.simulation import SimulationRequest, run_simulation
 
-    asked = SimulationRequest(
+    request = SimulationRequest(
         shots, observable, amplitudes, marginal, gradient, parameters, depolarize, mode, seed, start, save,
         options.precision,
     )  # fmt: skip
-    return run_simulation(circuit, asked, options)
+    return run_simulation(circuit, request, options)

@@ -15,7 +15,7 @@ from tnplan.common.shown_text import IN_PLACE, escaped
 
 def say(text: str, err: bool = False) -> None:
     """Print a line to standard output or error; what is not printed is escaped."""
-    click.echo(escaped(text, kept="\n\t"), err=err)
+    click.echo(escaped(text, allowed="\n\t"), err=err)
 
 
 def say_json(document: Any) -> None:

@@ -145,11 +145,11 @@ class _RepeatedKeyError(ValueError):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         keys = [key for key, _ in pairs]
         raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
-    return made
+    return table
 
 
 def _is_deeper(document: Any, levels: int) -> bool:
@@ -157,19 +157,19 @@ def _is_deeper(document: Any, levels: int) -> bool:
     level = [document]
     for _ in range(levels):
         inner: list[Any] = []
-        for one in level:
-            if type(one) is list:
+        for value in level:
+            if type(value) is list:
                 # Lists of names and numbers are most of a file.
-                if one and type(one[0]) in (list, dict):
-                    inner += one
+                if value and type(value[0]) in (list, dict):
+                    inner += value
                 else:
-                    inner += [entry for entry in one if type(entry) in (list, dict)]
-            elif type(one) is dict:
-                inner += [entry for entry in one.values() if type(entry) in (list, dict)]
+                    inner += [entry for entry in value if type(entry) in (list, dict)]
+            elif type(value) is dict:
+                inner += [entry for entry in value.values() if type(entry) in (list, dict)]
         if not inner:
             return False
         level = inner
-    return any(type(one) in (list, dict) for one in level)
+    return any(type(value) in (list, dict) for value in level)
 
 
 def file_path(name: Any) -> Path:

@@ -81,6 +81,6 @@ def mode_names(
     for mode in modes:
         index = schedule.modes[mode].index
         parts = schedule.indices[index]
-        place = f".{parts.index(mode)}" if len(parts) > 1 else ""
-        names.append(f"{index}{place}{'*' if mode in distributed else ''}")
+        position = f".{parts.index(mode)}" if len(parts) > 1 else ""
+        names.append(f"{index}{position}{'*' if mode in distributed else ''}")
     return names

@@ -39,10 +39,10 @@ def report_page(projections: Sequence[Projection], left_out: Sequence[str] = ())
     else:
         title = f"{len(projections)} projections"
         folded = "\n".join(
-            f"<details><summary>{escape(evaluation.workload_title(one))} on "
-            f"{escape(shown_text(one.profile.name))}</summary>\n"
-            f"{_projection(one)}</details>"
-            for one in projections
+            f"<details><summary>{escape(evaluation.workload_title(projection))} on "
+            f"{escape(shown_text(projection.profile.name))}</summary>\n"
+            f"{_projection(projection)}</details>"
+            for projection in projections
         )
         body = f"<h1>{title}</h1>\n{_comparison(projections)}\n{folded}"
     body += "".join(f"\n<p>{escape(line)}</p>" for line in left_out)

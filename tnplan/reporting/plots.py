@@ -127,9 +127,9 @@ def chain(axes: Axes, schedule: Schedule) -> None:
     axes.set_yscale("log", base=2)
     floor = min([*sizes, schedule.threshold_bytes]) / 2
     # Areas are drawn for runs of neighbouring steps: no area spans steps that are not of the chain.
-    for part in _stretches(steps):
-        axes.fill_between(steps[part], sizes[part], floor, color=BLUE, alpha=0.13, linewidth=0)
-        axes.plot(steps[part], sizes[part], color=BLUE, alpha=0.55, linewidth=1)
+    for stretch in _stretches(steps):
+        axes.fill_between(steps[stretch], sizes[stretch], floor, color=BLUE, alpha=0.13, linewidth=0)
+        axes.plot(steps[stretch], sizes[stretch], color=BLUE, alpha=0.55, linewidth=1)
     for state, (mark, colour) in MARKS.items():
         here = [(link.number, link.c_bytes) for link in links if link.step.state == state]
         if here:
@@ -153,7 +153,7 @@ def chain(axes: Axes, schedule: Schedule) -> None:
 def _stretches(steps: list[int]) -> list[slice]:
     """Where the chain goes on without a long gap of small steps."""
     longest = max(16, (steps[-1] - steps[0]) // 20)
-    cuts = [place for place in range(1, len(steps)) if steps[place] - steps[place - 1] > longest]
+    cuts = [number for number in range(1, len(steps)) if steps[number] - steps[number - 1] > longest]
     return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(steps)], strict=True)]
 
 
@@ -267,8 +267,8 @@ def split(axes: Axes, projection: Projection) -> None:
         shares = [100 * s / row.time_s if row.time_s else 0 for s, row in zip(seconds, rows, strict=True)]
         axes.bar(places, shares, 0.66, bottom, color=colour, label=label)
         bottom = [low + share for low, share in zip(bottom, shares, strict=True)]
-    for place, row in zip(places, rows, strict=True):
-        axes.annotate(time_text(row.time_s).replace("years", "y"), (place, 101), ha="center", fontsize=7.5)
+    for position, row in zip(places, rows, strict=True):
+        axes.annotate(time_text(row.time_s).replace("years", "y"), (position, 101), ha="center", fontsize=7.5)
     axes.grid(visible=False, axis="x")
     axes.set_xticks(list(places), [str(row.devices) for row in rows])
     axes.set_xlim(-0.6, max(len(rows), FEWEST_BARS) - 0.4)

@@ -68,12 +68,12 @@ class Target:
             result.save(self.output)
         return result
 
-    def store_circuit(self, circuit: GateSequence, what: str) -> TensorNetwork:
+    def store_circuit(self, circuit: GateSequence, description: str) -> TensorNetwork:
         """The simplified network of an amplitude of a circuit."""
         check_choice("--dtype", self.dtype, COMPLEX)
         network, arrays = simplify(*circuit_network(circuit, self.amplitude))
         bits = self.amplitude or "0" * circuit.n_qubits
-        result = self.store(network, arrays, what=f"{what}, amplitude {bits}, rank-simplified")
+        result = self.store(network, arrays, what=f"{description}, amplitude {bits}, rank-simplified")
         if self.qsim is not None:
             save_qsim(circuit, self.qsim)
         return result
@@ -112,14 +112,14 @@ def workload(
         whole = own.replace(parameters=[*before, *added])
 
         @wraps(make)
-        def call(*args: Any, **given: Any) -> TensorNetwork:
+        def call(*args: Any, **options: Any) -> TensorNetwork:
             try:
                 # Arguments are checked against the whole signature, since `make` itself takes any
                 # keyword.
-                whole.bind(*args, **given)
+                whole.bind(*args, **options)
             except TypeError as error:
                 raise TypeError(f"{make.__name__}() {error}") from None
-            return make(*args, **given)
+            return make(*args, **options)
 
         head, title, examples = (getdoc(make) or "").partition("\n\nExamples\n")
         described = parameter_texts(make.__doc__)

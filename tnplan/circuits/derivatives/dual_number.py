@@ -51,9 +51,9 @@ class DualNumber(float):
 
     def __new__(cls, value: float, slopes: Mapping[str, float]) -> DualNumber:
         """A number with its slopes."""
-        found = super().__new__(cls, value)
-        found.slopes = dict(slopes)
-        return found
+        number = super().__new__(cls, value)
+        number.slopes = dict(slopes)
+        return number
 
     def __getnewargs__(self) -> tuple[float, Mapping[str, float]]:  # type: ignore[override]
         """What a copy is made of."""
@@ -120,10 +120,10 @@ def with_slopes(value: float, source: Any, factor: float = 1.0) -> float:
 
 def lifted(function: Callable[[float], float], value: float) -> float:
     """A function of a number, with its slopes where the derivative of the function is known."""
-    found = function(float(value))
+    result = function(float(value))
     if not isinstance(value, DualNumber) or function not in _DERIVATIVES:
-        return found
-    return with_slopes(found, value, _DERIVATIVES[function](float(value)))
+        return result
+    return with_slopes(result, value, _DERIVATIVES[function](float(value)))
 
 
 def _combined(value: Any, *parts: tuple[Any, Any]) -> Any:

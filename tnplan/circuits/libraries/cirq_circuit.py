@@ -58,13 +58,13 @@ def _add(builder: Builder, operation: Any, qubits: Mapping[Any, int]) -> None:
     # One level at a time: a gate that is defined by smaller ones with matrices keeps these.
     parts = cirq.decompose_once(operation, default=None) if len(on) > LARGEST_MATRIX else None
     if parts is not None:
-        for part in parts:
-            _add(builder, part, qubits)
+        for smaller in parts:
+            _add(builder, smaller, qubits)
         return
     # A matrix before Kraus operators: `has_kraus` is true of unitary gates as well.
     matrix = cirq.unitary(operation, default=None) if len(on) <= LARGEST_GATE else None
     if matrix is None and cirq.has_kraus(operation) and len(on) <= LARGEST_MATRIX:
-        kraus = tuple(np.asarray(one, np.complex128) for one in cirq.kraus(operation))
+        kraus = tuple(np.asarray(operator, np.complex128) for operator in cirq.kraus(operation))
         builder.operations.append(Channel(tuple(on), kraus))
     elif matrix is None:
         raise builder.refuse(f"({operation}) has no matrix", "define it by gates with matrices")

@@ -112,8 +112,8 @@ def structure_key(network: Network) -> str:
     networks of which all tensors look alike share a key only if names and order are equal too.
     """
     names = list(network.size_dict)
-    place = {index: number for number, index in enumerate(names)}
-    terms = [[place[index] for index in term] for term in network.inputs]
+    numbers = {index: number for number, index in enumerate(names)}
+    terms = [[numbers[index] for index in term] for term in network.inputs]
     counts = [Counter(term) for term in terms]
     is_open = set(network.output)
     start = [hash((network.size_dict[index], index in is_open)) for index in names]
@@ -149,8 +149,8 @@ def _refined(
             hash((indices[index], tuple(sorted((tensors[n], counts[n][index]) for n in carried))))
             for index, carried in enumerate(carriers)
         ]
-        found = len(set(tensors)) + len(set(indices))
-        if found <= n_classes:
+        n_colours = len(set(tensors)) + len(set(indices))
+        if n_colours <= n_classes:
             break
-        n_classes = found
+        n_classes = n_colours
     return tensors, hash((tuple(sorted(tensors)), tuple(sorted(indices))))

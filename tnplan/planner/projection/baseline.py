@@ -63,9 +63,9 @@ class Baseline:
             return None
         return self.given_s / self.searched_s
 
-    def text(self, base: int, label: str, found: str) -> str:
-        """Where T on `base` devices, along the path `label`, comes from; `found` is "here" or "before"."""
-        taken = f"{found} in {time_text(self.search_s)}"
+    def text(self, base: int, label: str, origin: str) -> str:
+        """Where T on `base` devices, along the path `label`, comes from; `origin` is "here" or "before"."""
+        taken = f"{origin} in {time_text(self.search_s)}"
         if not self.search_s:
             return (
                 f"T_{base} is that of {label}, the fastest of the paths given; none was searched, so S_P, "
@@ -155,12 +155,12 @@ class BaselineSearch:
             fresh = searched((began + ends) / 2)
         starts = [path for path in paths if path.network == network]
         options = replace(options, from_paths=starts if fresh is None else [fresh, *starts])
-        found = [path for path in (fresh, searched(ends)) if path is not None]
-        if not found:
+        candidates = [path for path in (fresh, searched(ends)) if path is not None]
+        if not candidates:
             return None
-        path = min(found, key=lambda one: float(one.meta["predicted_s"]))
-        made = {"search_s": max(round(time.monotonic() - began, 3), 0.001), **conditions}
-        return replace(path, name=paths[0].name, meta={**path.meta, SAVED: made})
+        path = min(candidates, key=lambda candidate: float(candidate.meta["predicted_s"]))
+        search = {"search_s": max(round(time.monotonic() - began, 3), 0.001), **conditions}
+        return replace(path, name=paths[0].name, meta={**path.meta, SAVED: search})
 
 
 def search_seconds(path: ContractionPath) -> float:

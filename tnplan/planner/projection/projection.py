@@ -66,8 +66,8 @@ class Judge:
         """What the planner makes of a path on `groups` groups of `ranks` ranks."""
         key = path, ranks, self.planners[path].loop_nests(ranks, groups)
         if key not in self._verdicts:
-            self._verdicts[key] = found = self._planned(path, ranks, groups)
-            self._fits[key] = found.schedule is not None
+            self._verdicts[key] = verdict = self._planned(path, ranks, groups)
+            self._fits[key] = verdict.schedule is not None
         return self._verdicts[key]
 
     def fits(self, path: int, ranks: int, groups: int) -> bool:
@@ -261,8 +261,8 @@ class Projection:
     def baseline_text(self) -> str:
         """Where the time comes from that speedups count from, and with what it was compared."""
         path = self.baseline.path
-        found = "before" if path is not None and self.labels[path] == BEFORE else "here"
-        return self.baseline.text(self.baseline_devices, self.labels[self.rows[0].path], found)
+        origin = "before" if path is not None and self.labels[path] == BEFORE else "here"
+        return self.baseline.text(self.baseline_devices, self.labels[self.rows[0].path], origin)
 
     @property
     def _cells(self) -> list[tuple[str, ...]]:
@@ -329,8 +329,8 @@ def project(
     names = tuple(labels) if labels else _distinct_names(paths)
     planners = [Planner(path, profile, memory_bytes, threshold_bytes, precision) for path in paths]
     judge, sizes = Judge(planners, policy), divisors_and_powers(counts)
-    told = progress or (lambda *_: None)
-    best = _best_choices(judge, names, counts, sizes, told)
+    report_progress = progress or (lambda *_: None)
+    best = _best_choices(judge, names, counts, sizes, report_progress)
     if not best:
         reason = _reason(judge, names, counts[-1])
         raise NothingFitsError(
@@ -345,18 +345,18 @@ def project(
     known = Baseline(given_s=given_s)
     if baseline is not None:
         began = time.monotonic()
-        told(0, 1, f"a path for 1 device, searched for up to {time_text(baseline.time_s)}")
-        found = baseline.find(paths, profile, memory_bytes, precision, inf if given_s is None else given_s)
-        if found is None:
+        report_progress(0, 1, f"a path for 1 device, searched for up to {time_text(baseline.time_s)}")
+        searched = baseline.find(paths, profile, memory_bytes, precision, inf if given_s is None else given_s)
+        if searched is None:
             known = replace(known, search_s=time.monotonic() - began)
         else:
-            paths, names = (*paths, found), (*names, baseline.label)
-            judge.add(Planner(found, profile, memory_bytes, threshold_bytes, precision))
-            best = _best_choices(judge, names, counts, sizes, told)
+            paths, names = (*paths, searched), (*names, baseline.label)
+            judge.add(Planner(searched, profile, memory_bytes, threshold_bytes, precision))
+            best = _best_choices(judge, names, counts, sizes, report_progress)
             number = len(paths) - 1
             alone = judge.verdict(number, 1, 1).schedule
             searched_s = None if alone is None else alone.projected_s(1)
-            known = Baseline(search_seconds(found), number, given_s, searched_s)
+            known = Baseline(search_seconds(searched), number, given_s, searched_s)
     base = min(best)
     return Projection(
         tuple(paths),
@@ -457,15 +457,15 @@ def _demand(judge: Judge, number: int, counts: Sequence[int], sizes: Sequence[in
     loop_nest = planner.loops.loop_nest(inf)
     once = 0
     repeated = Fraction(0)
-    for place, (left, right) in enumerate(tree.children):
-        node = tree.n_leaves + place
+    for step, (left, right) in enumerate(tree.children):
+        node = tree.n_leaves + step
         flops = tree.extent(tuple({*tree.legs[left], *tree.legs[right]})) * cost.flops_per_product
         if not loop_nest.level_of[node]:
             once += flops
         else:
-            part = loop_nest.level_of[node]
+            level = loop_nest.level_of[node]
             # A fraction, since levels serve different numbers of slices: exact whatever the size.
-            repeated += Fraction(flops * loop_nest.repeats[part], loop_nest.serves[part])
+            repeated += Fraction(flops * loop_nest.repeats[level], loop_nest.serves[level])
     ways = ((p, ranks) for p in counts for ranks in sizes if ranks <= p)
     least = next((p for p, ranks in ways if judge.fits(number, ranks, p // ranks)), None)
     return Demand(loop_nest.n_slices, float(once), float(repeated), least)

@@ -102,12 +102,12 @@ def exchange_spans(exchange: Redistribute, before: Row, after: Row, buffers: Seq
         start = buffers[buffer].offset_bytes
         return Span(start, start + buffers[buffer].size_bytes)
 
-    made = (*(chain.operand for chain in before), exchange.source)
+    written = (*(chain.operand for chain in before), exchange.source)
     read = (exchange.out, *(chain.out for chain in after if chain.closing is None))
     numbers = [chain.out for chain in after if chain.closing is not None]
     # Invariant: a closed chain leaves no tensor to go on from, so that at most the last one is closed.
     return Spans(
-        made=tuple(map(span, made)),
+        made=tuple(map(span, written)),
         read=tuple(map(span, read)),
         branches=tuple(tuple(map(span, others(chain))) for chain in (*before, *after)),
         number=span(numbers[0]) if numbers else None,
@@ -179,14 +179,14 @@ class DataFlow:
                 self._writers.setdefault(buffer, []).append(number)
         freed = {item.buffer for item in schedule.once if isinstance(item, Free)}
         later = {
-            buffer for part in schedule.parts[1:] for item in part.instructions for buffer in writes(item)
+            buffer for level in schedule.parts[1:] for item in level.instructions for buffer in writes(item)
         }
         # Invariant: what is kept has bytes of its own and is written by this part alone: it holds its tensor
         # from run to run.
         self.kept = set(self._writers) - freed - later - _sharing_bytes(schedule)
         self._results = {schedule.result}
         if schedule.body:
-            self._results = self._read(item for part in schedule.parts[1:] for item in part.instructions)
+            self._results = self._read(item for level in schedule.parts[1:] for item in level.instructions)
 
     def _read(self, items: Iterable[Instruction]) -> set[int]:
         """The buffers of the part that other instructions read."""

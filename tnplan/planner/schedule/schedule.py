@@ -442,7 +442,7 @@ class Schedule:
     @property
     def instructions(self) -> tuple[Instruction, ...]:
         """The instructions of all parts."""
-        return tuple(item for part in self.parts for item in part.instructions)
+        return tuple(item for level in self.parts for item in level.instructions)
 
     @property
     def most_shared(self) -> int:
@@ -525,7 +525,7 @@ def with_parts(schedule: Schedule, parts: Sequence[Sequence[Instruction]]) -> Sc
     """The schedule with other instructions in its parts, as many as `Schedule.parts` has."""
     once, *others = map(tuple, parts)
     body = others.pop() if schedule.body else ()
-    outer = tuple(replace(part, instructions=new) for part, new in zip(schedule.outer, others, strict=True))
+    outer = tuple(replace(level, instructions=new) for level, new in zip(schedule.outer, others, strict=True))
     return replace(schedule, once=once, outer=outer, body=body)
 
 
@@ -569,7 +569,7 @@ class GradientSchedule(Schedule):
     @property
     def instructions(self) -> tuple[Instruction, ...]:
         """The instructions of all parts."""
-        return (*super().instructions, *(item for part in self.after for item in part.instructions))
+        return (*super().instructions, *(item for level in self.after for item in level.instructions))
 
     @property
     def cotangent(self) -> int:

@@ -27,7 +27,7 @@ def of_moves() -> list[Sample]:
     """The kernel of the annealer."""
     problem = make_problem((("a",), ("a",)), (), {"a": 2}, 2.0, 0.0)
     state = new_state(problem, 2, 0)
-    best = Best(state.left, state.right, state.parent, state.kept, np.zeros(1))
+    best = Best(state.left, state.right, state.parent, state.unsliced, np.zeros(1))
     heat, scratch = Heat(0.0, 0.0, 0.0, 0.0), np.zeros((2, *state.legs.shape), np.uint64)
     return [(work, (RESTORE, problem, state, best, heat, (0, 0, 1), scratch))]
 
@@ -39,12 +39,12 @@ def of_divisions() -> list[Sample]:
 
 def of_plain_orders() -> list[Sample]:
     """The kernels of the other orders, and of parts of trees."""
-    rule, room = Rule(FILL, 0.0, 0.0), new_elimination(PAIR, 0)
+    rule, state = Rule(FILL, 0.0, 0.0), new_elimination(PAIR, 0)
     stages = np.zeros(1, np.int64)
     return [
         (run_front, (PAIR, 0.0, SIDEWAYS, 0.0, new_front(PAIR, 0))),
-        (begin, (PAIR, stages, rule, room)),
-        (go_on, (PAIR, stages, rule, room)),
+        (begin, (PAIR, stages, rule, state)),
+        (go_on, (PAIR, stages, rule, state)),
         *of_trees(),
     ]
 
@@ -52,13 +52,13 @@ def of_plain_orders() -> list[Sample]:
 def of_trees() -> list[Sample]:
     """The kernels of parts of trees."""
     legs, weights, numbers = leaf_legs(PAIR, PAIR.weights, 2), PAIR.weights, np.zeros(3, np.int64)
-    kept = KeptLegs(numbers, numbers, numbers, weights, 0.0)
+    stored = KeptLegs(numbers, numbers, numbers, weights, 0.0)
     return [
         (put_in_order, (numbers, numbers, 2, numbers, numbers)),
         (join_all, (legs, weights, numbers, numbers, numbers, 0)),
         (total_bits, (weights, weights, 0.0, numbers, numbers)),
-        (run_measure, (PAIR, weights, numbers, numbers, numbers, legs, kept)),
+        (run_measure, (PAIR, weights, numbers, numbers, numbers, legs, stored)),
         (run_sweep, (legs, weights, numbers, numbers, numbers, new_sweep(2, 1), 1.0, 0.0)),
         (region_below, (weights, numbers, numbers, 2, 2, numbers, numbers)),
-        (take_indices, (kept, NodeSizes(weights, weights, numbers), numbers, 1.0, numbers, numbers)),
+        (take_indices, (stored, NodeSizes(weights, weights, numbers), numbers, 1.0, numbers, numbers)),
     ]

@@ -220,14 +220,14 @@ def greedy_path(network: Network) -> tuple[tuple[int, ...], ...]:
         # both are alive: an index on a third tensor stays on what that becomes.
         if a not in live or b not in live:
             continue
-        made = result(a, b)
+        product = result(a, b)
         for name in live[a] | live[b]:
-            count[name] -= (name in live[a]) + (name in live[b]) - (name in made)
+            count[name] -= (name in live[a]) + (name in live[b]) - (name in product)
         del live[a], live[b]
         path.append((a, b))
-        live[number] = made
+        live[number] = product
         for other in live:
-            if other != number and live[other] & made:
+            if other != number and live[other] & product:
                 heappush(queue, entry(other, number))
         number += 1
     return tuple(path)

@@ -94,7 +94,7 @@ def kicked_ising(lattice: str, n_qubits: int, steps: int, field: float, coupling
     _check_angles(("--field", field), ("--coupling", coupling))
     edges = coupling_map(lattice, n_qubits)
     step = [gate("rx", (q,), (field,)) for q in range(n_qubits)]
-    step += [one for layer in edge_layers(edges) for edge in layer for one in _rzz(edge, coupling)]
+    step += [rotation for layer in edge_layers(edges) for edge in layer for rotation in _rzz(edge, coupling)]
     return GateSequence(n_qubits, tuple(step * steps))
 
 
@@ -108,7 +108,8 @@ def loschmidt(lattice: str, n_qubits: int, steps: int, angle: float, perturbatio
     there: list[Gate] = []
     for layer in edge_layers(coupling_map(lattice, n_qubits)) * steps:
         qubits = [q for edge in layer for q in edge]
-        there += [one for q in qubits for one in (gate("rx", (q,), (angle,)), gate("rz", (q,), (pi / 4,)))]
+        for q in qubits:
+            there += [gate("rx", (q,), (angle,)), gate("rz", (q,), (pi / 4,))]
         there += [gate("cz", edge) for edge in layer]
     middle = [gate("rz", (q,), (perturbation,)) for q in range(0, n_qubits, 2)]
     return GateSequence(n_qubits, (*there, *middle, *map(_inverse, reversed(there))))
@@ -136,7 +137,7 @@ def qaoa_ansatz(
     """
     gates = [gate("h", (q,)) for q in range(n_qubits)]
     for gamma, beta in zip(gammas, betas, strict=True):
-        gates += [one for edge in edges for one in _rzz(edge, -gamma)]
+        gates += [rotation for edge in edges for rotation in _rzz(edge, -gamma)]
         gates += [gate("rx", (q,), (2 * beta,)) for q in range(n_qubits)]
     return GateSequence(n_qubits, tuple(gates))
 

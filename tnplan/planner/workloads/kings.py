@@ -42,8 +42,8 @@ def kings_sites(rows: int, columns: int, density: float, seed: int) -> list[Site
     if n_sites == 0:
         raise InputError("--density", f"{density} keeps no site of {rows} x {columns}", "raise it")
     generator = np.random.default_rng(seed)
-    kept = np.sort(generator.choice(rows * columns, size=n_sites, replace=False))
-    return [divmod(int(number), columns) for number in kept]
+    sites = np.sort(generator.choice(rows * columns, size=n_sites, replace=False))
+    return [divmod(int(number), columns) for number in sites]
 
 
 def kings_edges(sites: Sequence[Site]) -> list[Edge]:

@@ -40,8 +40,8 @@ def root_layers(n_qubits: int, generator: np.random.Generator) -> Iterator[list[
 def patch(n_qubits: int) -> list[int]:
     """The qubits of the chip that are nearest to its middle, ascending; of equally near ones the first."""
     check_count("--qubits", n_qubits, 2, N_QUBITS)
-    places = np.array([(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)])
-    distances = ((places * N_QUBITS - places.sum(axis=0)) ** 2).sum(axis=1)
+    sites = np.array([(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)])
+    distances = ((sites * N_QUBITS - sites.sum(axis=0)) ** 2).sum(axis=1)
     return sorted(np.argsort(distances, kind="stable")[:n_qubits].tolist())
 
 
@@ -52,17 +52,17 @@ def couplers(pattern: str, qubits: Sequence[int] | None = None) -> list[tuple[in
     in a column, C and D in a row; which of the two is told by the parity of row plus column of the first
     qubit.
     """
-    places = [(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)]
-    number = {place: qubit for qubit, place in enumerate(places)}
+    sites = [(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)]
+    number = {site: qubit for qubit, site in enumerate(sites)}
     down, right, parity = {"A": (1, 0, 0), "B": (1, 0, 1), "C": (0, 1, 1), "D": (0, 1, 0)}[pattern]
     pairs = [
         (qubit, number[row + down, column + right])
-        for qubit, (row, column) in enumerate(places)
+        for qubit, (row, column) in enumerate(sites)
         if (row + column) % 2 == parity and (row + down, column + right) in number
     ]
     if qubits is None:
         return pairs
-    anew = {qubit: place for place, qubit in enumerate(qubits)}
+    anew = {qubit: site for site, qubit in enumerate(qubits)}
     return [(anew[a], anew[b]) for a, b in pairs if a in anew and b in anew]
 
 

@@ -122,12 +122,12 @@ def without_common_end(gates: Sequence[Gate], others: Sequence[Gate]) -> tuple[l
 def _at_the_end(gates: Sequence[Gate]) -> dict[tuple[int, ...], int]:
     """The gates with no other after them on their qubits: their places by their qubits."""
     seen: set[int] = set()
-    found = {}
+    last = {}
     for number in range(len(gates) - 1, -1, -1):
         if not seen.intersection(gates[number].qubits):
-            found[gates[number].qubits] = number
+            last[gates[number].qubits] = number
         seen.update(gates[number].qubits)
-    return found
+    return last
 
 
 def trace_network(gates: Sequence[Gate], a: Support, b: Support) -> tuple[OpenNetwork, int]:
@@ -136,13 +136,13 @@ def trace_network(gates: Sequence[Gate], a: Support, b: Support) -> tuple[OpenNe
     Its further tensors are those of A, then those of B, each in the order of its support. Gates outside of
     the light cone of either cancel. On qubits without a wire both A and B are the identity.
     """
-    kept = [gates[number] for number in light_cone(gates, b.qubits, b.diagonal)]
-    kept = [kept[number] for number in forward_cone(kept, a.qubits, a.diagonal)]
-    wires = Wires(qubits_of(kept) | set(a.qubits) | set(b.qubits), 2)
+    cone = [gates[number] for number in light_cone(gates, b.qubits, b.diagonal)]
+    cone = [cone[number] for number in forward_cone(cone, a.qubits, a.diagonal)]
+    wires = Wires(qubits_of(cone) | set(a.qubits) | set(b.qubits), 2)
     starts = [dict(side) for side in wires.wires]
     for start in (*starts[KET].values(), *starts[BRA].values()):
         wires.add((start,), np.ones(2, np.complex128))
-    wires.apply(kept)
+    wires.apply(cone)
     terms = []
     ends = wires.wires[BRA], wires.wires[KET]
     for support, (rows, columns) in ((a, (starts[KET], starts[BRA])), (b, ends)):

@@ -60,16 +60,16 @@ def leaves(masks: Sequence[tuple[int, int]], support: Support) -> list[np.ndarra
 
     On a diagonal qubit the diagonals, [word, value].
     """
-    found = []
+    tensors = []
     for qubit in support.qubits:
         letters = [MATRICES[(x >> qubit & 1) + 2 * (z >> qubit & 1)] for x, z in masks]
         matrices = np.array(letters, np.complex128)
-        found.append(
+        tensors.append(
             np.ascontiguousarray(matrices.diagonal(axis1=1, axis2=2))
             if qubit in support.diagonal
             else matrices
         )
-    return found
+    return tensors
 
 
 def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
@@ -81,14 +81,14 @@ def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collect
     A gate that is not unitary never cancels.
     """
     region, plain = set(qubits), set(diagonal)
-    kept: list[int] = []
+    cone: list[int] = []
     for number in range(len(steps) - 1, -1, -1):
         step = steps[number]
         seen = region.intersection(step.qubits)
         diagonal_on = dict(zip(step.qubits, diagonal_qubits(step), strict=True))
         if keeps_trace(step) and seen <= plain and all(diagonal_on[qubit] for qubit in seen):
             continue
-        kept.append(number)
+        cone.append(number)
         permutes = seen <= plain and keeps_diagonals(step)
         for qubit, keeps in diagonal_on.items():
             if permutes or (keeps and (qubit in plain or qubit not in region)):
@@ -96,13 +96,13 @@ def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collect
             else:
                 plain.discard(qubit)
         region.update(step.qubits)
-    return kept[::-1]
+    return cone[::-1]
 
 
 def forward_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
     """The numbers of the steps that do not cancel around an operator before the first: in U A U^dagger."""
-    kept = light_cone(steps[::-1], qubits, diagonal)
-    return [len(steps) - 1 - number for number in reversed(kept)]
+    cone = light_cone(steps[::-1], qubits, diagonal)
+    return [len(steps) - 1 - number for number in reversed(cone)]
 
 
 def qubits_of(steps: Sequence[Step]) -> set[int]:
@@ -170,13 +170,13 @@ class Wires:
 
     def apply_gate(self, gate: Gate, side: int) -> None:
         """Lead the wires of one side through a gate; those of a bra through its conjugate."""
-        array, kept = gate.matrix.conj() if side == BRA else gate.matrix, diagonal_qubits(gate)
+        array, unchanged = gate.matrix.conj() if side == BRA else gate.matrix, diagonal_qubits(gate)
         if side == KET and isinstance(gate, VariedGate):
             self.tangents[len(self.terms)] = {
-                name: _compressed(tangent[None], len(gate.qubits), kept)[0]
+                name: _compressed(tangent[None], len(gate.qubits), unchanged)[0]
                 for name, tangent in gate.tangents.items()
             }
-        self._lead(side, gate.qubits, array[None], kept, ())
+        self._lead(side, gate.qubits, array[None], unchanged, ())
 
     def join(self, qubits: Iterable[int]) -> None:
         """Make the wires of ket and bra one: the qubits are traced out, or asked for in the Z basis."""
@@ -223,34 +223,34 @@ class Wires:
             raise InputError("circuit", "is noisy, and a single state is asked for", "leave out the noise")
         kraus = np.array(channel.kraus, np.complex128)
         which = (self.new_index(len(kraus)),) if len(kraus) > 1 else ()
-        kept = diagonal_qubits(channel)
+        unchanged = diagonal_qubits(channel)
         for side, operators in enumerate((kraus, kraus.conj())):
-            self._lead(side, channel.qubits, operators, kept, which)
+            self._lead(side, channel.qubits, operators, unchanged, which)
 
     def _lead(
-        self, side: int, qubits: Sequence[int], operators: np.ndarray, kept: Sequence[bool],
+        self, side: int, qubits: Sequence[int], operators: np.ndarray, unchanged: Sequence[bool],
         which: tuple[str, ...],
     ) -> None:  # fmt: skip
         """One tensor of operators [k, out, in], k being the index `which` where there are several."""
         wires = self.wires[side]
-        array = _compressed(operators, len(qubits), kept)
-        before = [wires[qubit] for qubit, keeps in zip(qubits, kept, strict=True) if not keeps]
-        for qubit, keeps in zip(qubits, kept, strict=True):
+        array = _compressed(operators, len(qubits), unchanged)
+        before = [wires[qubit] for qubit, keeps in zip(qubits, unchanged, strict=True) if not keeps]
+        for qubit, keeps in zip(qubits, unchanged, strict=True):
             if not keeps:
                 wires[qubit] = self.new_index()
         after = [wires[qubit] for qubit in qubits]
         self.add((*which, *after, *before), array.copy() if which else array[0].copy())
 
 
-def _compressed(operators: np.ndarray, q: int, kept: Sequence[bool]) -> np.ndarray:
+def _compressed(operators: np.ndarray, q: int, unchanged: Sequence[bool]) -> np.ndarray:
     """Operators [k, out, in] on q qubits as [k, out ..., in ...], without the incoming axes of qubits whose
     values they keep."""
     outgoing, incoming = LETTERS[1 : q + 1], LETTERS[q + 1 : 2 * q + 1]
     source = "a" + outgoing + incoming
     target = "a" + outgoing
-    for place, keeps in enumerate(kept):
+    for position, keeps in enumerate(unchanged):
         if keeps:
-            source = source.replace(incoming[place], outgoing[place])
+            source = source.replace(incoming[position], outgoing[position])
         else:
-            target += incoming[place]
+            target += incoming[position]
     return np.asarray(np.einsum(f"{source}->{target}", operators.reshape(-1, *(2,) * (2 * q))))

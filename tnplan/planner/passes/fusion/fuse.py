@@ -66,7 +66,7 @@ class Fusion:
 
     def reordered(self, orders: Orders) -> Orders:
         """Mode orders, with those of results that take their operand's place."""
-        moved = {node: found.modes for node, found in self.in_place.items()}
+        moved = {node: moved_result.modes for node, moved_result in self.in_place.items()}
         return tuple(moved.get(node, own) for node, own in enumerate(orders))
 
 
@@ -305,13 +305,13 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
     if not inside:
         return inf, ""
     # What closes the chain is read where else its result is written.
-    held = [links[0].stem_elements, *(link.out_elements for link in inside)]
+    stages = [links[0].stem_elements, *(link.out_elements for link in inside)]
     branches = sum(link.branch_elements for link in inside)
     # What is added to is read too.
-    ends_bytes = [held[0] * model.item_bytes, held[-1] * model.item_bytes * (2 if links[-1].adds else 1)]
+    ends_bytes = [stages[0] * model.item_bytes, stages[-1] * model.item_bytes * (2 if links[-1].adds else 1)]
     least_s = model.run_s(sum(ends_bytes) + branches * model.item_bytes, inf)
     # On chip every tensor between two steps is written and read once.
-    tile_bytes = 2 * sum(held) * model.item_bytes
+    tile_bytes = 2 * sum(stages) * model.item_bytes
     flops = sum(link.flops for link in links)
     if branches > capacity or model.fused_s(least_s, tile_bytes, flops, inf)[0] >= bound_s:
         return inf, ""
@@ -323,7 +323,7 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
         model.run_s(size_bytes, run * model.item_bytes)
         for size_bytes, run in zip(ends_bytes, runs, strict=True)
     )
-    return model.fused_s(moved_s, tile_bytes, flops, held[0] / elements)
+    return model.fused_s(moved_s, tile_bytes, flops, stages[0] / elements)
 
 
 @lru_cache(maxsize=1 << 14)

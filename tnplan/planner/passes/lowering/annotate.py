@@ -88,7 +88,7 @@ def _reduction(sharded: ShardedTree, step: StepModes) -> ExchangeTraffic | None:
     base = restrict(choice.layout, step.out_mask)
     if base == choice.layout:
         return None
-    partial = tuple(whole & ~kept for whole, kept in zip(choice.layout, base, strict=True))
+    partial = tuple(whole & ~left for whole, left in zip(choice.layout, base, strict=True))
     return sharded.space.reduction(step.node, partial, base, sharded.distribution.states[step.node])
 
 

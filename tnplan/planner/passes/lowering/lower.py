@@ -299,7 +299,7 @@ class _Lowering:
             numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
             self.n_chains += 1
             taken = zip(chain.others, chain.nodes, numbers, strict=True)
-            self.delivered[chain] = numbers, [self._deliver(*one) for one in taken]
+            self.delivered[chain] = numbers, [self._deliver(*branch) for branch in taken]
 
     def _fuse(self, end: int) -> None:
         """The chains of the row that ends at a node."""
@@ -406,12 +406,12 @@ class _Lowering:
 
     def _use(self, buffer: int) -> None:
         """It lives until now, or as long as this level is replayed without the one that makes it."""
-        made, summing = self.made_in[buffer], self.summing
+        level, summing = self.made_in[buffer], self.summing
         if self._is_replayed_with(buffer):
             self.last[buffer] = self.now
             return
-        self.until[buffer] = max(self.until.get(buffer, 0), last_level_needed(self.levels, made, self.level))
-        if self.level in summing and made == summing.start - 1:
+        self.until[buffer] = max(self.until.get(buffer, 0), last_level_needed(self.levels, level, self.level))
+        if self.level in summing and level == summing.start - 1:
             self.free_after_sum.append(buffer)
 
     def _free(self, buffer: int) -> None:

@@ -39,17 +39,17 @@ def extend_lifetimes(program: LoweredProgram) -> LoweredProgram:
 
 
 def _extend(lifetimes: list[Lifetime], exchange: Redistribute, chains: Row) -> None:
-    made = {exchange.out, *(chain.out for chain in chains)}
+    written = {exchange.out, *(chain.out for chain in chains)}
     read = {exchange.source, *(chain.operand for chain in chains)}
     # Over the whole span of overlapped chains, so that none of their tensors gets bytes that another of them
     # needs for another chunk. Smallest first, as these are overwritten in other chunks by larger ones.
-    first = min(lifetimes[buffer].first for buffer in made)
+    first = min(lifetimes[buffer].first for buffer in written)
     last = max(lifetimes[buffer].last for buffer in read)
 
     def size(buffer: int) -> int:
         return lifetimes[buffer].size_bytes
 
-    tensors = sorted(made | read, key=size)
+    tensors = sorted(written | read, key=size)
     free_bytes = size(tensors[-1])
     for size_bytes, group in groupby(tensors, key=size):
         buffers = list(group)

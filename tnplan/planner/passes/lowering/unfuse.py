@@ -102,14 +102,14 @@ def _shards(schedule: Schedule, modes: tuple[int, ...], layout: Layout) -> Buffe
 def _order_for_exchange(segment: Sequence[Instruction], buffers: list[Buffer]) -> None:
     """Store what is exchanged, where only contractions make and read it, as its blocks go."""
     readers: dict[int, list[Instruction]] = {}
-    made = set()
+    written = set()
     for instruction in segment:
         for number in reads(instruction):
             readers.setdefault(number, []).append(instruction)
         if isinstance(instruction, Contract):
-            made.add(instruction.c)
+            written.add(instruction.c)
     for instruction in segment:
-        if not isinstance(instruction, Redistribute) or instruction.source not in made:
+        if not isinstance(instruction, Redistribute) or instruction.source not in written:
             continue
         source, out = buffers[instruction.source], buffers[instruction.out]
         after = readers.get(instruction.out, [])

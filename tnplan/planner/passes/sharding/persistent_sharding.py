@@ -186,13 +186,13 @@ class _Search:
         return made_s + self._move_s(side.nodes[0], sharding, sharding), begin
 
     def _write_layouts(
-        self, found: list[ShardingState | None], side: _Side, sharding: PersistentSharding, begin: int
+        self, layouts: list[ShardingState | None], side: _Side, sharding: PersistentSharding, begin: int
     ) -> None:
         """Write down the layouts of a side; its last run begins at `begin`."""
         position = 0
         while True:
             for node in side.nodes[position : abs(begin)]:
-                found[node] = self._state(node, node, sharding)
+                layouts[node] = self._state(node, node, sharding)
             if begin <= 0:
                 break
             position = begin

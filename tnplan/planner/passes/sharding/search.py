@@ -447,7 +447,7 @@ def outcomes(space: StateSpace, step: StepModes, layout: ShardingState) -> list[
         return [(base, 0.0)]
     # Digits of summed modes are free afterwards. `fill` gives them to the longest-lived modes of the output
     # (reduce-scatter); with `base` every rank has the whole sum (all-reduce).
-    partial = tuple(whole & ~kept for whole, kept in zip(layout, base, strict=True))
+    partial = tuple(whole & ~left for whole, left in zip(layout, base, strict=True))
     capacity = tuple(modes.bit_count() for modes in partial)
     states = []
     for state in {space.fill(base, step.out_bits, capacity), base}:
@@ -471,23 +471,23 @@ def _prune(
     States in `always` are kept among these. `weight` is that of the step that takes the tensor, which it is
     moved for.
     """
-    kept: dict[ShardingState, Choice] = {}
-    # Cheapest first. Invariant: `kept` is sorted by cost, which `cheapest_source` and the root in
+    best: dict[ShardingState, Choice] = {}
+    # Cheapest first. Invariant: `best` is sorted by cost, which `cheapest_source` and the root in
     # `_backtrack` rely on; of equal costs the smaller tuple comes first, so that plans do not depend on
     # hashing.
     for state, choice in sorted(states.items(), key=lambda item: (item[1].cost_s, item[0])):
         if not any(
             other.cost_s + weight * space.move_s(node, source, state) <= choice.cost_s
-            for source, other in kept.items()
+            for source, other in best.items()
         ):
-            kept[state] = choice
-    if lookahead is None or len(kept) <= STATES_KEPT:
-        return kept
+            best[state] = choice
+    if lookahead is None or len(best) <= STATES_KEPT:
+        return best
     # The paper keeps all states of a use-chain. Of two operands' mixtures there would be too many: those of
     # the least cost so far and estimated cost to come stay.
-    promise = {state: choice.cost_s + lookahead.seconds(node, state) for state, choice in kept.items()}
+    promise = {state: choice.cost_s + lookahead.seconds(node, state) for state, choice in best.items()}
     chosen = set(sorted(promise, key=lambda state: (promise[state], state))[:STATES_KEPT])
-    return {state: choice for state, choice in kept.items() if state in chosen or state in always}
+    return {state: choice for state, choice in best.items() if state in chosen or state in always}
 
 
 def _backtrack(

@@ -272,8 +272,8 @@ def mode_orders(tree: Tree) -> Orders:
         )
         for node, legs, other in ((left, left_legs, right_legs), (right, right_legs, left_legs)):
             batch = [mode for mode in output if mode in legs and mode in other]
-            kept = [mode for mode in output if mode in legs and mode not in other]
-            orders[node] = (*batch, *kept, *reduced)
+            retained = [mode for mode in output if mode in legs and mode not in other]
+            orders[node] = (*batch, *retained, *reduced)
     return tuple(orders)
 
 

@@ -172,8 +172,8 @@ class LoopOrder:
             for child in pair:
                 if child >= n_leaves:
                     # The sum at the waist is there from before the loops that it is over.
-                    made = (BEFORE, self._live) if child == self._waist else keys[child - n_leaves]
-                    self._met[made, key] = self._met.get((made, key), 0) + dependence.sizes[child]
+                    writer = (BEFORE, self._live) if child == self._waist else keys[child - n_leaves]
+                    self._met[writer, key] = self._met.get((writer, key), 0) + dependence.sizes[child]
 
     def choose(self, most_elements: float) -> LevelDepths:
         """The depths that save most while what is kept and the largest step take `most_elements`."""
@@ -287,16 +287,16 @@ class LoopOrder:
         for key, elements in self._elements.items():
             number = self._number(key, depths, levels)
             largest[number] = max(largest[number], elements)
-        for (made, used), size in self._met.items():
-            if numbers[made] < numbers[used]:
-                change[numbers[made] + 1] += size
-                change[last_level_needed(levels, numbers[made], numbers[used]) + 1] -= size
-        # A sweep over levels: `kept` are the elements of tensors made on earlier levels that are still
+        for (writer, reader), size in self._met.items():
+            if numbers[writer] < numbers[reader]:
+                change[numbers[writer] + 1] += size
+                change[last_level_needed(levels, numbers[writer], numbers[reader]) + 1] -= size
+        # A sweep over levels: `waiting` are the elements of tensors made on earlier levels that are still
         # needed.
-        most = kept = 0
+        most = waiting = 0
         for elements, more in zip(largest, change, strict=False):
-            kept += more
-            most = max(most, kept + elements)
+            waiting += more
+            most = max(most, waiting + elements)
         return most
 
 
@@ -348,7 +348,7 @@ def _order(masks: Sequence[int], costs: Sequence[float], count: int) -> list[int
     left = set(range(count))
     counted = [True] * len(masks)
     while left:
-        loop = min(left, key=lambda one: (work[one], -one))
+        loop = min(left, key=lambda index: (work[index], -index))
         left.remove(loop)
         inner.append(loop)
         for number in users[loop]:

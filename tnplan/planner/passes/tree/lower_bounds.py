@@ -122,15 +122,15 @@ class LeastSeconds:
     def _ways(self) -> list[tuple[int, tuple[int, int], bool, float, float]]:
         """Of each step on one rank: its node, its operands' elements, whether it may close a chain, and the
         seconds as a matrix product and in a chain."""
-        tree, model, found = self._tree, self._model, []
+        tree, model, ways = self._tree, self._model, []
         for number, (left, right) in enumerate(tree.children):
             node = tree.n_leaves + number
-            one, other, out = (tree.sizes[one] for one in (left, right, node))
+            a, b, out = tree.sizes[left], tree.sizes[right], tree.sizes[node]
             flops, closes = out * _reduced(tree, node) * model.flops_per_product, _closes(tree, node)
-            product_s = model.least_product_s((one + other + out) * model.item_bytes, flops)
+            product_s = model.least_product_s((a + b + out) * model.item_bytes, flops)
             fused_s = model.least_fused_s(0 if closes else out * model.item_bytes, flops)
-            found.append((node, (one, other), closes, product_s, fused_s))
-        return found
+            ways.append((node, (a, b), closes, product_s, fused_s))
+        return ways
 
 
 def _all_slices(groups: int, loop_nest: LoopNest, by_level: Sequence[float]) -> float:

@@ -91,11 +91,11 @@ def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
     for number, (a, b) in enumerate(steps):
         parent[a] = parent[b] = leaves + number
     names = {v: v for v in range(n)}
-    made: list[tuple[int, int]] = []
+    path_pairs: list[tuple[int, int]] = []
 
     def product(a: int, b: int) -> int:
-        made.append((a, b))
-        return n + len(made) - 1
+        path_pairs.append((a, b))
+        return n + len(path_pairs) - 1
 
     path = [n]
     while path[-1] in parent:
@@ -110,7 +110,7 @@ def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
         a, b = steps[above - leaves]
         beside = names[a if b == below else b]
         last = beside if last is None else product(last, beside)
-    return made
+    return path_pairs
 
 
 def path_of(left: np.ndarray, right: np.ndarray) -> tuple[tuple[int, int], ...]:

@@ -101,15 +101,15 @@ def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
             pool[0, used], pool[1, used] = u, pool[1, q]
             used += 1
     # The list is compacted in place. Invariant: `mark` is -1 everywhere between two calls.
-    kept, size = first, 0.0
+    last, size = first, 0.0
     for q in range(first, used):
         u = pool[0, q]
         mark[u] = -1
         if pool[1, q] < legs.total[u]:
-            pool[0, kept], pool[1, kept] = u, pool[1, q]
+            pool[0, last], pool[1, last] = u, pool[1, q]
             size += weights[u]
-            kept += 1
-    legs.start[v], legs.length[v], legs.used[0] = first, kept - first, kept
+            last += 1
+    legs.start[v], legs.length[v], legs.used[0] = first, last - first, last
     legs.size[v], legs.span[v] = size, span
 
 
