@@ -278,29 +278,23 @@ def _fp64_only(integrals: Integrals, space: Space, problem: _Problem) -> str:
 def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions) -> Diagonalization:
     """What one rank does, from the checked input to the written result."""
     chosen = solver_device(rank, rank.connected() or rank.world)
-    growth = None
     with rank.on_stream():
         if problem.grow is not None:
-            grown = _grow(rank, request, problem, options, chosen)
-            setup, solution, space, growth = grown.setup, grown.solution, grown.space, grown.report
-            setup_s = 0.0
+            solved, setup_s = _grow(rank, request, problem, options, chosen), 0.0
         else:
             assert request.space is not None
-            space = request.space
-            setup = _set_up(rank, request.integrals, space, problem, chosen)
+            setup = _set_up(rank, request.integrals, request.space, problem, chosen)
             setup_s = perf_counter() - problem.begin_s
-            solution = _solved(rank, request, problem, options, setup)
-        peak_bytes = setup.peak_bytes()
+            solved = Grown(setup, _solved(rank, request, problem, options, setup), request.space, {})
+        peak_bytes = solved.setup.peak_bytes()
     solve_s = perf_counter() - problem.begin_s - setup_s
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
-    # Invariant: `agree` is collective. Rank 0 measures and writes; the others wait to hear whether
-    # that could be done.
+    # Invariant: `agree` is collective. Rank 0 measures and writes; the others wait for the message
+    # whether that could be done.
     if not rank.is_first:
         agree(rank.world, lambda: None)
-        return Diagonalization(solution, None, (), {})
-    return agree(rank.world, lambda: _hand_over(
-        request.integrals, space, problem, options, setup, solution, measured, growth
-    ))  # fmt: skip
+        return Diagonalization(solved.solution, None, (), {})
+    return agree(rank.world, lambda: _hand_over(request.integrals, solved, problem, options, measured))
 
 
 def _set_up(
@@ -367,20 +361,18 @@ def _grow(
 
 
 def _hand_over(
-    integrals: Integrals, space: Space, problem: _Problem, options: JobOptions,
-    setup: SolveSetup[FermionHamiltonian], solution: Solution, measured: dict[str, Any],
-    growth: dict[str, Any] | None,
-) -> Diagonalization:  # fmt: skip
+    integrals: Integrals, solved: Grown, problem: _Problem, options: JobOptions, measured: dict[str, Any]
+) -> Diagonalization:
     """Measure the states, write files and give the result, on rank 0."""
-    hamiltonian, states = setup.hamiltonian, solution.states
+    solution, hamiltonian = solved.solution, solved.setup.hamiltonian
+    states, basis = solution.states, solved.space.basis
     matrices = consistent_densities(hamiltonian, integrals, states, solution) if problem.rdm else ()
-    report = solve_report(setup, solution, space, integrals, measured)
-    if growth is not None:
-        report["growth"] = growth
-    basis = space.basis
+    report = solve_report(solved.setup, solution, solved.space, integrals, measured)
+    if problem.grow is not None:
+        report["growth"] = solved.report
     listed = basis if isinstance(basis, DeterminantList) else None
     order = None if listed is None else listed.given
-    result = Diagonalization(solution, order, matrices, report, None if growth is None else listed)
+    result = Diagonalization(solution, order, matrices, report, None if problem.grow is None else listed)
     if problem.natural is not None:
         matrices = matrices or tuple(densities(hamiltonian, x) for x in states)
         write_natural(problem.natural, integrals, matrices)

@@ -242,7 +242,7 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
         peak_bytes = setup.peak_bytes()
     solve_s = perf_counter() - problem.begin_s - setup_s
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
-    # Invariant: `agree` is collective: the others wait to hear whether rank 0 could write.
+    # Invariant: `agree` is collective: the others wait for the message whether rank 0 could write.
     if not rank.is_first:
         agree(rank.world, lambda: None)
         return QubitDiagonalization(solution, np.zeros((0, 0), bool), np.zeros((0, 0)), {})

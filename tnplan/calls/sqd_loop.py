@@ -262,7 +262,7 @@ def _work(rank: Rank, request: _Request, settings: _Settings, job_options: JobOp
     groups = RankGroups(rank, settings.options.num_batches)
     problem = Problem(request.integrals, request.penalty, settings.criteria)
     loop = _RankLoop(rank, request, settings, job_options)
-    # Invariant: every rank makes the same iterations: rank 0 decides, and tells subspaces or the
+    # Invariant: every rank makes the same iterations: rank 0 decides, and sends subspaces or the
     # end.
     while (subspaces := loop.next_subspaces()) is not None:
         loop.learn(subspaces, *groups.lowest(subspaces, problem))
@@ -279,7 +279,7 @@ def _work(rank: Rank, request: _Request, settings: _Settings, job_options: JobOp
 
 
 class _RankLoop:
-    """The loop as one rank sees it: rank 0 recovers, learns and writes, the others hear of subspaces."""
+    """The loop as one rank sees it: rank 0 recovers, learns and writes, the others receive subspaces."""
 
     def __init__(self, rank: Rank, request: _Request, settings: _Settings, job_options: JobOptions) -> None:
         self._rank, self._request, self._settings, self._options = rank, request, settings, job_options
@@ -316,8 +316,8 @@ class _RankLoop:
         stop = max(world.gather_objects(stop_signal.asked())) if is_kept else ""
         if stop:
             raise stop_signal.StoppedRunError(stop)
-        made = agree(world, lambda: None if recovery is None else recovery.subspaces())
-        subspaces: list[Subspace] = world.broadcast_object(made, 0)
+        recovered = agree(world, lambda: None if recovery is None else recovery.subspaces())
+        subspaces: list[Subspace] = world.broadcast_object(recovered, 0)
         self._recovered_s = perf_counter() - self._begin_s
         return subspaces
 

@@ -96,7 +96,7 @@ def fault_of(facts: os.stat_result) -> str:
 
 
 def _fault_above(parents: Iterable[Path]) -> str:
-    """Where anyone may put another folder in the place of one below these; empty where nobody can."""
+    """Where anyone may put another folder in place of one below these; empty where none can."""
     for parent in parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -160,7 +160,7 @@ def read_entry(folder: Path, name: str) -> bytes | None:
 
 
 def has_entry(folder: Path, name: str) -> bool:
-    """Whether there is such a file; whether it is whole, reading tells."""
+    """Whether there is such a file; only reading shows whether it is whole."""
     with suppress(OSError):
         return stat.S_ISREG(os.lstat(folder / name).st_mode)
     return False

@@ -44,7 +44,7 @@ class CheckpointFile:
     path : Path
         The file.
     identity : str or dict
-        What tells the job from others: a hash, or values by their names.
+        What distinguishes the job from others: a hash, or values by their names.
     place : dict, optional
         What of the job the file has, where a job has several files.
     """
@@ -159,7 +159,7 @@ class CheckpointFile:
             self._write_values(hashing, arrays)
             hashing.write(text)
             # Invariant: the hash is written last, over all before it. A file that ends earlier is
-            # whole for nobody.
+            # whole for no reader.
             hashing.write(b"tnplan-checkpoint %016d " % len(text))
             stream.write(hashing.digest.hexdigest().encode() + b"\n")
             if self.DURABLE:

@@ -21,12 +21,8 @@ from uuid import uuid4
 
 from tnplan.common.errors import InputError
 
-# Documents converted to objects by msgspec, one thread at a time.
-#
 # msgspec describes a class when it first converts one, and shows the description to other threads before it
-# is whole: two that begin at once crash the interpreter. Ranks may be threads, so nothing else calls it.
-
-
+# is whole: two that begin at once crash the interpreter. Ranks may be threads, so only `converted` calls it.
 _ONE_AT_A_TIME = Lock()
 
 
@@ -49,9 +45,6 @@ def converted_file(document: dict[str, Any], kind: Any, place: str, remedy: str)
         problem, _, where = str(error).partition(" - at ")
         where = where.strip("`").removeprefix("$").removeprefix(".")
         raise InputError(f"{place}: {where}" if where else place, problem, remedy) from None
-
-
-# Reading and writing files: JSON with a format and a version, canonical identities, atomic writes.
 
 
 GZIP = b"\x1f\x8b"

@@ -60,7 +60,7 @@ def with_entries(docstring: str, name: str, texts: dict[str, ParameterText]) -> 
 
 
 class LaterModule:
-    """Stands for a module until one of its names is asked for.
+    """Stands for a module until one of its names is used.
 
     A call imports what it needs while a GPU begins, so that its own module imports little. With this
     `typing.get_type_hints` finds the types all the same. Type checkers see the module itself.

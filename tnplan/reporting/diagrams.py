@@ -147,9 +147,9 @@ def _holders(
         bounds = box(
             [*modes[0], *modes[1]], layout, schedule.extents, rank_digits(rank, schedule.grid), schedule.grid
         )
-        part = tuple(slice(start, stop) for start, stop in bounds)
-        lowest[part] = rank
-        counts[part] += 1
+        region = tuple(slice(start, stop) for start, stop in bounds)
+        lowest[region] = rank
+        counts[region] += 1
     shape = tuple(prod(schedule.extents[mode] for mode in side) for side in modes)
     return lowest.reshape(shape), counts.reshape(shape)
 

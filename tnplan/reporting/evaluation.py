@@ -93,9 +93,9 @@ def _limit(meta: object) -> float | None:
 
 def workload_name(projection: Projection) -> str:
     """What the paths of a projection are called, shortest first."""
-    given = {shown_text(path.name) or "unnamed network" for path in projection.paths}
-    names = sorted(given, key=lambda name: (len(name), name))
-    return names[0]
+    names = {shown_text(path.name) or "unnamed network" for path in projection.paths}
+    ordered = sorted(names, key=lambda name: (len(name), name))
+    return ordered[0]
 
 
 def workload_title(projection: Projection) -> str:

@@ -1,4 +1,4 @@
-"""The HTML page of one projection or several: one file that asks nothing of the network."""
+"""The HTML page of one projection or several: one file that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def report_page(projections: Sequence[Projection], left_out: Sequence[str] = ())
         )
         body = f"<h1>{title}</h1>\n{_comparison(projections)}\n{folded}"
     body += "".join(f"\n<p>{escape(line)}</p>" for line in left_out)
-    # One file, style included: a page that was sent on asks for nothing else.
+    # One file, style included: a page that was sent on needs nothing else.
     css = (resources.files("tnplan.reporting") / "page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

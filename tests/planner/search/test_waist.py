@@ -47,7 +47,8 @@ def shaken(network: Network, seed: int, waist_limit: float = math.inf) -> tuple[
         if state.counts[0] < 3 and state.position[bit] < 0 and _may_be_sliced(problem, bit):
             kernel.toggle(problem, state, bit)
     waist.add_up(problem, state)
-    return problem, state, {name for name, bit in bits_of(network.size_dict).items() if state.position[bit] >= 0}
+    bits = bits_of(network.size_dict)
+    return problem, state, {name for name, bit in bits.items() if state.position[bit] >= 0}
 
 
 def _may_be_sliced(problem: Any, bit: int) -> bool:

@@ -1,4 +1,4 @@
-"""What every workload is asked for besides its geometry: the name of its network, its dtype, its files."""
+"""The options of every workload besides its geometry: the name of its network, its dtype, its files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Target:
     def store(
         self, network: Network, tensors: Sequence[np.ndarray], *notes: str, **meta: Any
     ) -> TensorNetwork:
-        """The network with its tensors, written where that is asked for."""
+        """The network with its tensors, written where there is an output."""
         result = TensorNetwork(network, list(tensors), self.dtype, self.name, meta, notes)
         if self.output is not None:
             result.save(self.output)

@@ -26,7 +26,7 @@ _DERIVATIVES: dict[Callable[[float], float], Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Varied:
-    """The value of a parameter by which derivatives are asked for: a number or its text, plus a shift."""
+    """The value of a parameter by which derivatives are wanted: a number or its text, plus a shift."""
 
     value: Any
     shift: float = 0.0

@@ -36,7 +36,7 @@ Read = Callable[[Mapping[str, Any]], CircuitProgram]
 def varied_program(read: Read, values: Mapping[str, Any], names: Sequence[str]) -> CircuitProgram:
     """The program that `read` gives for values of all parameters, with derivatives by those named.
 
-    Gates that depend on them are `VariedGate`s; the others have no `params`, so that nobody differentiates by
+    Gates that depend on them are `VariedGate`s; the others have no `params`, so that none differentiates by
     theirs.
 
     Raises
@@ -61,7 +61,7 @@ def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray
     if not isinstance(operation, Gate) or isinstance(operation, GlobalPhase):
         return operation
     gate = operation
-    # Gates without slopes lose their angles, so that nobody differentiates by them.
+    # Gates without slopes lose their angles, so that no caller differentiates by them.
     if not has_slopes(gate.params):
         return replace(gate, params=()) if gate.params else gate
     key = gate.name, gate.params, gate.matrix.tobytes()

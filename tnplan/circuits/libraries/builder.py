@@ -13,7 +13,7 @@ from tnplan.circuits.program import CircuitProgram, Measurement, Operation, Rese
 from tnplan.common.errors import InputError
 
 LARGEST_MATRIX = 3
-"""Qubits of a gate that is taken as a matrix; larger ones are taken apart where the library can."""
+"""Qubits of a gate that is taken as a matrix; larger ones are decomposed where the library can."""
 
 
 class Builder:

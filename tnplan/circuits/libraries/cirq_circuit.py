@@ -51,7 +51,7 @@ def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
 
 
 def _add(builder: Builder, operation: Any, qubits: Mapping[Any, int]) -> None:
-    """Add a gate or a channel, taken apart where it is large."""
+    """Add a gate or a channel, decomposed where it is large."""
     import cirq
 
     on = [qubits[qubit] for qubit in operation.qubits]

@@ -104,7 +104,7 @@ def _name(operation: Any) -> str:
 
 
 def _add(builder: Builder, operation: Any, where: Mapping[Any, int]) -> None:
-    """Add an operation, taken apart where it is large."""
+    """Add an operation, decomposed where it is large."""
     import pennylane
 
     name = operation.name

@@ -59,7 +59,7 @@ def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
 
 @dataclass(frozen=True)
 class _Angles:
-    """The values of all parameters, and the names of those by which derivatives are asked for."""
+    """The values of all parameters, and the names of those by which derivatives are wanted."""
 
     values: Mapping[str, float]
     varied: Set[str]

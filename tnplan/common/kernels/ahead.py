@@ -59,7 +59,7 @@ def compile_soon(several: Iterable[Samples]) -> None:
         if all(is_compiled(*pair) for pair in pairs):
             continue
         with _lock:
-            # Looked at again under the lock, which is not held while samples are made.
+            # Checked again under the lock, which is free while samples are made.
             if samples not in _workers:
                 _workers[samples] = _Worker(_started(samples), [kernel for kernel, _ in pairs])
 

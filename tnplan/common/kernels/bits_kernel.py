@@ -25,7 +25,7 @@ jit = kernel(nogil=True, error_model="numpy")
 def count_bits(word: Any) -> Any:
     """How many bits of a 64-bit word are set."""
     # The classical sum in parallel (H. S. Warren, Hacker's Delight, section 5-1). LLVM knows this form and
-    # makes the processor's own instruction of it, so it takes no longer than one asked for by name.
+    # makes the processor's own instruction of it, so it takes no longer than that instruction's intrinsic.
     bits = np.uint64(word)
     bits -= (bits >> ONE) & PAIRS
     bits = (bits & FOURS) + ((bits >> TWO) & FOURS)

@@ -28,7 +28,7 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def compiled(function: Callable[..., Any]) -> Any:
         dispatcher: Any = numba.njit(**options)(function)
-        if hasattr(dispatcher, "_cache"):  # not where numba is told to compile nothing
+        if hasattr(dispatcher, "_cache"):  # not where numba is set to compile nothing
             dispatcher._cache = FunctionCache(function, options)
         return dispatcher
 

@@ -159,7 +159,7 @@ def _environment() -> str:
 
 
 def _version(package: str) -> str:
-    """What tells a version of a package from others: its own file of it, which takes less time to read than
+    """What distinguishes a version of a package: its own file of it, which takes less time to read than
     `importlib.metadata` takes to be imported."""
     spec = find_spec(package)
     file = Path(spec.origin).with_name("_version.py") if spec and spec.origin else None

@@ -78,7 +78,7 @@ def _optimized(library: Any, name: str) -> Any:
     for number, function in enumerate(module.functions):
         if function.is_declaration or function.name == name:
             continue
-        # As nobody else calls it, its caller may take it in, or call it with fewer arguments. What is loaded
+        # As nothing else calls it, its caller may take it in, or call it with fewer arguments. What is loaded
         # finds functions by name, those of other kernels too.
         function.linkage = "internal"
         function.name = f"{name}.{number}"

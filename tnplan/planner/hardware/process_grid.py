@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 
-# Sizes of groups: how many ranks may share a slice where so many devices are at hand.
-
 
 def group_sizes(devices: int, n_slices: int) -> list[int]:
     """Group sizes worth planning for some devices, smallest first: the powers of two and the divisors.
@@ -35,9 +33,6 @@ def divisors_and_powers(counts: Sequence[int]) -> list[int]:
             if count % low == 0:
                 sizes |= {low, count // low}
     return sorted(sizes)
-
-
-# Layouts on the process grid: which part of a tensor a rank holds. Pure index arithmetic; no communicator.
 
 
 Layout = tuple[int | None, ...]

@@ -32,7 +32,7 @@ PRUNED_ONE_IN = 16
 
 @dataclass(frozen=True)
 class CachedPath:
-    """A path, its cost in the unit of whoever keeps it, and the seconds that were spent on finding it."""
+    """A path, its cost in the unit of the caller, and the seconds that were spent on finding it."""
 
     path: ContractionPath
     cost: float
@@ -108,7 +108,7 @@ class PathCache:
         assert self._folder is not None
         facts = [(file.lstat(), file) for file in self._folder.iterdir() if file.suffix in SUFFIXES]
         total = sum(fact.st_size for fact, _ in facts)
-        for fact, file in sorted(facts, key=lambda one: one[0].st_mtime):
+        for fact, file in sorted(facts, key=lambda entry: entry[0].st_mtime):
             if total <= self._largest_bytes:
                 return
             file.unlink(missing_ok=True)

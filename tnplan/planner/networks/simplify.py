@@ -48,7 +48,7 @@ class Simplified:
     network, arrays
         What is simplified.
     wanted
-        The tensors by which derivatives may be asked for: what became of these is remembered.
+        The tensors by which derivatives are wanted: their merges are recorded.
     """
 
     def __init__(self, network: Network, arrays: Sequence[np.ndarray], wanted: Collection[int] = ()) -> None:

@@ -93,7 +93,7 @@ def cut_exchanges(context: PlanContext) -> PlanContext:
 
 
 def emit_program(context: PlanContext) -> PlanContext:
-    """Pass 7: flat instructions over buffers, with longer lifetimes around chunked exchanges if asked for."""
+    """Pass 7: flat instructions over buffers, with longer lifetimes around chunked exchanges or not."""
     program = lower(context.sharded, context.fusion, context.exchanges)
     return replace(context, program=extend_lifetimes(program) if context.variant.extended else program)
 

@@ -1,6 +1,6 @@
 """The baseline of speedups: what one device takes, along the paths given and along one searched for it.
 
-A speedup says nothing where nobody looked for a good path for one device. So the projection looks for one.
+A speedup says nothing without a good path for one device. So the projection searches for one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.search_options import JOINT, SCHEDULE, TENSORS_AT_ONCE, SearchOptions
 
 DEFAULT_S = 10.0
-"""Seconds of the search unless others are asked for."""
+"""Seconds of the search by default."""
 LEAST_S = 1.0
 """A path that takes less on one device is searched no better in more time."""
 SEED = 0
@@ -30,7 +30,7 @@ ATTEMPTS, LEAST_SHARE = 4, 0.1
 """Where nothing fits, tensors are allowed a fourth, so often at most, and a search takes this share of the
 time at least."""
 UNLIMITED_BYTES = 2**512
-"""The memory of a device where `--memory unlimited` is asked for: more than any tensor takes."""
+"""The memory of a device with `--memory unlimited`: more than any tensor takes."""
 SAVED = "baseline"
 """What `meta` of a saved path has the conditions of its search under."""
 HERE, BEFORE = "searched here", "searched before"
@@ -150,7 +150,7 @@ class BaselineSearch:
             if fresh is not None or elements < 4:
                 break
             # Nothing fits: steps of these tensors need more than the memory. A tighter limit on a tensor
-            # leaves room.
+            # leaves memory for them.
             options = replace(options, max_tensor_elements=elements // 4)
             fresh = searched((began + ends) / 2)
         starts = [path for path in paths if path.network == network]

@@ -28,7 +28,7 @@ from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 
 # The judge of what fits: a path fits a group of ranks where the planner makes a schedule for it.
 #
-# All else that asks, asks here: the projection, the causes of plateaus and what memory alone buys. Every
+# All verdicts come from here: the projection, the causes of plateaus and what memory alone buys. Every
 # question is put to the planner once. Knows no estimate of its own.
 
 Progress = Callable[[int, int, str], None]
@@ -55,7 +55,7 @@ class Judge:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """All so far, in the order in which they were asked for."""
+        """All so far, in the order of the requests."""
         return tuple(self._verdicts.values())
 
     def add(self, planner: Planner) -> None:
@@ -82,9 +82,6 @@ class Judge:
             return Verdict(path, ranks, self.planners[path].plan(ranks, self.policy, groups))
         except InputError as error:
             return Verdict(path, ranks, None, f"{error.place}: {error.problem}")
-
-
-# Predicted time and speedup for each number of devices, over several paths and every size of group.
 
 
 @dataclass(frozen=True)

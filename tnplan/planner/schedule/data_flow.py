@@ -33,10 +33,6 @@ from tnplan.planner.schedule.schedule import (
 #
 #     operand -> chain -> ... -> chain -> source => out -> chain -> ... -> chain
 #                \____ chains before ____/          \____ chains after ____/
-#
-# Each of these chains takes the result of the one before as its operand. Knows the schedule, no passes.
-
-
 Row = tuple[Fused, ...]
 """Chains in order, each of which takes the result of the one before."""
 Rows = tuple[Row, Row]
@@ -112,9 +108,6 @@ def exchange_spans(exchange: Redistribute, before: Row, after: Row, buffers: Seq
         branches=tuple(tuple(map(span, others(chain))) for chain in (*before, *after)),
         number=span(numbers[0]) if numbers else None,
     )
-
-
-# What instructions read and write, and which inputs the buffers of a schedule depend on.
 
 
 def reads(instruction: Instruction) -> tuple[int, ...]:

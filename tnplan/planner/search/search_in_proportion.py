@@ -35,7 +35,7 @@ SEARCH_SHARE = 0.3
 """Seconds of search a predicted second."""
 LONGEST_SEARCH_S = 60.0
 SHORTEST_SEARCH_S = 2.0
-"""The least of a search that is asked for, and of the first one here where kernels have to be compiled."""
+"""The least of a search that is wanted, and of the first one here where kernels have to be compiled."""
 FIRST_SEARCH_S = 0.4
 """The first search where kernels are there. Networks of 100 tensors are often as good then as they get."""
 LONGER, MUCH_LONGER = 1.5, 5.0

@@ -24,11 +24,6 @@ from tnplan.common.errors import InputError, located
 from tnplan.common.files import read_text
 from tnplan.planner.networks.network import Network
 
-# Independent errors of a quantum code and what each flips: detectors and logical observables.
-#
-# Plain data, without geometry; where it comes from is the business of adapters. Knows no tensor network.
-
-
 LARGEST_MODEL = 1_000_000
 """The most errors, detectors or observables."""
 
@@ -117,9 +112,6 @@ def _check(place: str, error: Error, n_detectors: int, n_observables: int) -> No
             raise InputError(place, f"names {name} {outside[0]}", f"the model has {size}, from 0 up")
 
 
-# Exact maximum-likelihood decoding: the network of how likely each logical class is, given a syndrome.
-
-
 Factors = dict[tuple[str, ...], np.ndarray]
 """Tensors by their indices; none has an index twice, and all have theirs in the same order."""
 
@@ -193,9 +185,6 @@ def _absorb(factors: Factors) -> Factors:
 
 # Error models from stim (extra `qec`): detector error models in its format, and rotated surface codes.
 #
-# The only file that imports stim. Turns its models into ours, nothing more.
-
-
 KINDS = ("circuit", "capacity")
 LARGEST_DISTANCE = 51
 LARGEST_ROUNDS = 1000

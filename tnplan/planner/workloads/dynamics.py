@@ -1,4 +1,4 @@
-"""Circuits whose expectation values are asked: kicked Ising models, Loschmidt echoes, ansatz circuits.
+"""Circuits for expectation values: kicked Ising models, Loschmidt echoes, ansatz circuits.
 
 All gates are of qsim's kinds: rzz by `angle` is cnot, rz, cnot. Rotations are exp(-i angle P / 2).
 """
@@ -15,15 +15,11 @@ from tnplan.circuits.gates import gate
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError
 
-# Coupling maps, generated: heavy-hexagon chips of 127 and 156 qubits, and a line. Knows no gate.
-#
-# Rows of qubits are joined by four bridges, of one qubit each, between every two rows, in alternate
-# columns. On the chip of 127 the first row lacks its last qubit and the last row its first. Qubits are
-# numbered row by row, the bridges below a row after it.
-
-
 Edge = tuple[int, int]
 
+# Heavy-hexagon chips: rows of qubits are joined by four bridges, of one qubit each, between every two rows,
+# in alternate columns. On the chip of 127 the first row lacks its last qubit and the last row its first.
+# Qubits are numbered row by row, the bridges below a row after it.
 CHIPS = {127: (7, 15, (0, 2)), 156: (8, 16, (3, 1))}
 """Of a number of qubits: rows, columns, and the first column of bridges below even and odd rows."""
 BRIDGES = 4
@@ -67,7 +63,7 @@ def heavy_hex(n_rows: int, columns: int, firsts: Sequence[int], *, is_cut: bool)
 
 
 def edge_layers(edges: Sequence[Edge]) -> list[list[Edge]]:
-    """The edges in layers in which no two share a qubit: each in the first layer that has room."""
+    """The edges in layers in which no two share a qubit: each in the first layer that is free for it."""
     layers: list[list[Edge]] = []
     used: list[set[int]] = []
     for edge in edges:
@@ -80,9 +76,6 @@ def edge_layers(edges: Sequence[Edge]) -> list[list[Edge]]:
             layers.append([edge])
             used.append(set(edge))
     return layers
-
-
-# Circuits whose expectation values are asked: kicked Ising models, Loschmidt echoes, ansatz circuits.
 
 
 def kicked_ising(lattice: str, n_qubits: int, steps: int, field: float, coupling: float) -> GateSequence:

@@ -25,7 +25,7 @@ LARGEST_EXACT_LOG2 = 53
 LARGEST_LOG2 = 1023
 """Below the largest float64."""
 MOST_OPEN = 63
-"""No tensor that can be held has more indices of extent 2."""
+"""No tensor that can be stored has more indices of extent 2."""
 LARGEST_CLIQUE = 16
 """Its tensor has 2^16 elements."""
 FORWARD = ((0, 1), (1, -1), (1, 0), (1, 1))

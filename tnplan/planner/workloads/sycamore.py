@@ -29,7 +29,7 @@ PHI_SCATTER = 0.06
 def root_layers(n_qubits: int, generator: np.random.Generator) -> Iterator[list[Gate]]:
     """Layers without end: on every qubit one of `ROOTS`, never the one that it had in the layer before.
 
-    Each layer is drawn from `generator` when it is asked for.
+    Each layer is drawn from `generator` when the iterator reaches it.
     """
     last = generator.integers(3, size=n_qubits)
     while True:
@@ -49,8 +49,7 @@ def couplers(pattern: str, qubits: Sequence[int] | None = None) -> list[tuple[in
     """The pairs of qubits that pattern A, B, C or D couples, in ascending order.
 
     Of the chip, or of a patch of it, whose qubits are numbered anew in their order. A and B couple neighbours
-    in a column, C and D in a row; which of the two is told by the parity of row plus column of the first
-    qubit.
+    in a column, C and D in a row; the parity of row plus column of the first qubit says which of the two.
     """
     sites = [(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)]
     number = {site: qubit for qubit, site in enumerate(sites)}

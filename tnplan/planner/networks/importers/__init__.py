@@ -36,7 +36,7 @@ __all__ = [
 def read_any(path: str | Path) -> tuple[ContractionPath, list[np.ndarray] | None]:
     """Read a JSON file that holds a network with a path: path.json, Jet or OMEinsum (all extents 2).
 
-    The kind is told by the keys. Also the tensors, where the file itself has their values.
+    The keys say which kind it is. Also the tensors, where the file itself has their values.
     """
     from tnplan.planner.networks import path_file
     from tnplan.planner.networks.importers import jet, omeinsum

@@ -126,7 +126,7 @@ def from_cotengra_json(
         raise InputError(place, "is no list of steps", "give the tensors of each step")
     pairs = integer_steps(steps, place)
 
-    # Errors of the network and of the path are told with the name of the file of steps.
+    # Errors of the network and of the path are given the name of the file of steps.
     def build() -> ContractionPath:
         ssa_path = pairs if ssa else ssa_from_linear(pairs, len(structure.inputs))
         return ContractionPath(structure, ssa_path, tuple(sliced_inds), dtype, Path(network).stem)

@@ -205,13 +205,6 @@ def _call(
     return EinsumCall(inputs, tuple(names[label] for label in axes), size_dict, operands)
 
 
-# An einsum equation with shapes as a contraction path, given or found by cotengra's greedy search.
-
-
-
-"""What the errors of this module are about, where one says no topic of its own."""
-
-
 def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
     """The network of an equation such as `ab,bc->ac`, in all of NumPy's and opt_einsum's syntax.
 

@@ -1,4 +1,4 @@
-"""<0| U^dagger A U |0> as a network with room for A: expectation values and density matrices share it."""
+"""<0| U^dagger A U |0> as a network open at A: expectation values and density matrices share it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,14 @@ from tnplan.planner.networks.of_circuits.wires import (
     qubits_of,
 )
 
-# <0| U^dagger A U |0> with ket and bra folded: an index of a wire numbers the Pauli matrices. Real.
-#
-# The state is the vector of its values Tr(P rho), P being the words on the wires. A step, gate or channel,
-# is a real matrix on it. The network has half of the tensors of one with a ket and a bra, and indices of
-# extent 4. A product of real numbers takes a quarter of the operations of a complex one.
-
-
+# The folded network of <0| U^dagger A U |0> is real: an index of a wire numbers the Pauli matrices. The state
+# is the vector of its values Tr(P rho), P being the words on the wires. A step, gate or channel, is a real
+# matrix on it. The network has half of the tensors of one with a ket and a bra, and indices of extent 4. A
+# product of real numbers takes a quarter of the operations of a complex one.
 IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])
-"""What is asked of a qubit that is traced out."""
+"""The identity, which closes a qubit that is traced out."""
 ZERO_STATE = np.array([1.0, 0.0, 1.0, 0.0])
-"""The values of I, X, Z and Y, the order of `pauli_leaves.MATRICES`, in |0>."""
+"""The values of I, X, Z and Y, the order of `wires.MATRICES`, in |0>."""
 MOST_QUBITS = 3
 """Of a step that is folded: its matrix has 16 elements a qubit, not 4."""
 RANK = 1e-13
@@ -140,9 +137,6 @@ def _transfer_parts(data: tuple[bytes, ...], n_qubits: int) -> tuple[np.ndarray,
 def _words(n_qubits: int) -> np.ndarray:
     """The matrices of all words on some qubits, [word, row, column]."""
     return np.array([kronecker(letters) for letters in product(MATRICES, repeat=n_qubits)])
-
-
-# <0| U^dagger A U |0> as a network with room for A: expectation values and density matrices share it.
 
 
 class WordCone:

@@ -179,7 +179,7 @@ class Wires:
         self._lead(side, gate.qubits, array[None], unchanged, ())
 
     def join(self, qubits: Iterable[int]) -> None:
-        """Make the wires of ket and bra one: the qubits are traced out, or asked for in the Z basis."""
+        """Make the wires of ket and bra one: the qubits are traced out, or measured in the Z basis."""
         for qubit in qubits:
             ket, bra = self.wires[KET][qubit], self.wires[BRA][qubit]
             self._same[bra] = ket
@@ -205,7 +205,7 @@ class Wires:
         return Network(terms, opened, sizes), list(self.arrays)
 
     def open_network(self, leaf_terms: Sequence[tuple[str, ...]], output: Sequence[str] = ()) -> OpenNetwork:
-        """All tensors so far, with room for further ones that have these indices."""
+        """All tensors so far, open at these indices of further ones."""
         terms = tuple(self._names(term) for term in leaf_terms)
         opened = [*output, *(index for term in terms for index in term)]
         return OpenNetwork(*self.network(opened), self._names(output), terms, self.tangents)

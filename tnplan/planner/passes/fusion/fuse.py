@@ -330,7 +330,7 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
 def _tile(
     operand: Modes, branches: tuple[Modes, ...], out: Modes, capacity: int
 ) -> tuple[int, tuple[int, int]]:
-    """The elements of a chain's tile as it is read, or 0, and its runs; plans of one tree ask again."""
+    """The elements of a chain's tile as it is read, or 0, and its runs; many plans share these."""
     tile = fused_tile(operand, branches, out, capacity)
     if tile is None:
         return 0, (1, 1)

@@ -15,7 +15,7 @@ def lifetimes(
     segments: Sequence[Sequence[Instruction]], early_sum: range, buffers: Sequence[Buffer], result: int
 ) -> tuple[Lifetime, ...]:
     """From the first write of each buffer to its `Free`, or else to the end, that of the `early_sum` for one
-    made there; of one that nobody uses, no bytes."""
+    made there; an unused one has no bytes."""
     # Moments are numbers of instructions over all segments, one after the other, as they stand in the program
     # and not as they are replayed: what is freed nowhere lives to the end, as a replay reads it again.
     starts = [0, *accumulate(map(len, segments))]

@@ -119,7 +119,7 @@ class PlanContext:
 
 
 def emit_schedule(context: PlanContext, policy: str) -> Schedule:
-    """The schedule of one group of ranks; `policy` is the one that was asked for."""
+    """The schedule of one group of ranks; `policy` is the requested one."""
     path, model, limits = context.path, context.model, context.limits
     tree, loop_nest, grid = context.sharded.tree, context.loop_nest, context.sharded.grid
     program, arena = context.program, context.arena

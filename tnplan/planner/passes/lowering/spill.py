@@ -1,6 +1,6 @@
 """Spill: tensors that wait for later steps are kept compressed, until the program fits its memory.
 
-Where most bytes live at once, the largest tensor that nobody uses then is compressed right after it is made,
+Where most bytes live at once, the largest tensor that is idle then is compressed right after it is made,
 and restored right before it is read. What is counted on is the least ratio of the request; a tensor that
 compresses less is refused when it happens. Knows sizes and times, never a codec.
 """

@@ -35,7 +35,7 @@ class AdjointFlow:
 
     `parts` are the instructions of every loop level without `Free`, the body last; `maker` and `level` are
     those of each buffer, `reader` the level at which it is read. The tensors in `active` depend on an input
-    that is asked for. `needed` are those whose values a gradient reads at the level that made them.
+    that is wanted. `needed` are those whose values a gradient reads at the level that made them.
     """
 
     parts: tuple[tuple[Instruction, ...], ...]

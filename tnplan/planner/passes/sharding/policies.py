@@ -6,7 +6,7 @@ docs/explanation/policies.md explains them.
 prefix, sums over distributed modes and, where both operands are distributed, their mixtures. `paper` tries
 what section IV-B.3 of the paper does: keep the distributed modes or take the fresh leading prefix; where
 both operands are distributed, on which the paper is silent, it is given the same mixtures as `ours`.
-`waiting` is for a search by tier (`distribute_by_tier`): there `base` is the layout that a step already has.
+`waiting` is for `distribute_by_tier`: there `base` is the layout that a step already has.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ NONE = -1
 """In lists of nodes: there is none."""
 STATES_KEPT = 8
 SURE_ROWS = 128
-"""A tile of this many times the larger of k and n has the runs and rows that `hardware.fusion` asks for."""
+"""A tile of this many times the larger of k and n has the runs and rows that `hardware.fusion_tile` needs."""
 
 
 class Lookahead:

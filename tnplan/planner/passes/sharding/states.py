@@ -198,7 +198,7 @@ class StateSpace:
                 continue
             kept_share = 1.0
             if removed & spread_after and not replace_all:
-                # The mode goes on to another digit: what this rank held of it is, at worst, not what it needs
+                # The mode goes on to another digit: its shard on this rank is, at worst, not what it needs
                 # now.
                 kept_share = 0.0
             else:

@@ -1,4 +1,4 @@
-"""Bounds that need no planning: a step for which no schedule has room, and the seconds that none undercuts.
+"""Bounds that need no planning: a step that fits no schedule, and the seconds that none undercuts.
 
 Both are necessary, never estimates: what they rule out, no attempt reaches. They save attempts; what is left
 is for the planner to try. Pure functions of a tree and a cost model; know no layouts.
@@ -22,14 +22,14 @@ ROUNDING = 1 - 1e-9
 
 
 def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: int) -> int | None:
-    """The first step that no schedule on `ranks` ranks of `limit_bytes` has room for, if one is known.
+    """The first step that fits no schedule on `ranks` ranks of `limit_bytes`, if one is known.
 
     Some rank holds at least the even share of a tensor that is stored, so that all ranks together have room
     for it. A matrix product stores both operands and its result, a chain the operand of its first step, all
     its branches and the result of its last one, or the first or the last alone where it works in place. What
     lies between is not stored, but a chain has few steps, each with a small branch, and one tile.
     """
-    # Invariant: a bound, never an estimate: each test below may only err towards "there is room".
+    # Invariant: a bound, never an estimate: each test below may only err towards "it fits".
     most_elements = ranks * limit_bytes / model.item_bytes
     sizes = tree.sizes
     stored = [size <= most_elements for size in sizes[: tree.n_leaves]]

@@ -24,7 +24,7 @@ Words = NDArray[np.uint64]
 
 LARGEST = 1e290
 LARGEST_BITS = math.log2(LARGEST)
-"""Sizes are cut here, which leaves room to add them up."""
+"""Sizes are cut here, so that their sums are finite."""
 COST, OVER, HELD = 0, 1, 10
 REACHED = 4
 WAIST = 2

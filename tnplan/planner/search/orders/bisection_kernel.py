@@ -1,7 +1,7 @@
 """Tensors in two parts of about the same size with few indices in both: multilevel, with moves. Compiled.
 
 Pairs of tensors that share most are joined until few are left; these are divided by growing a part from a
-tensor at random; then the pairs are taken apart again, and after each such level tensors are moved from part
+tensor at random; then the pairs are separated again, and after each such level tensors are moved from part
 to part where that leaves fewer indices cut (Fiduccia and Mattheyses, 1982). The indices in both parts are a
 separator of the line graph.
 """

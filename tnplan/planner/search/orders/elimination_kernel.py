@@ -160,7 +160,7 @@ def go_on(graph: Any, stages: Any, rule: Any, state: Any) -> int:
 
 @jit
 def _contract(graph: Any, state: Any, a: int, b: int) -> int:
-    """The product of two tensors, for which there is room."""
+    """The product of two tensors; the pool must be large enough for it."""
     start, length, size, pool, at = state.start, state.length, state.size, state.pool, state.at
     new = state.pairs.shape[1] + 1 + at[MADE]
     state.pairs[0, at[MADE]], state.pairs[1, at[MADE]] = a, b

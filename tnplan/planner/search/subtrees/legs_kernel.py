@@ -43,7 +43,7 @@ class Legs(NamedTuple):
 
 
 def leaf_legs(graph: Any, weights: Floats, n: int) -> Legs:
-    """The legs of the tensors, with room for those of products. `weights`: log2 of extents, 0 for sliced.
+    """The legs of the tensors, with space for those of products. `weights`: log2 of extents, 0 for sliced.
 
     `n` tensors are in the tree; where the graph has one more, that is the result.
     """
@@ -62,7 +62,7 @@ def leaf_legs(graph: Any, weights: Floats, n: int) -> Legs:
 
 
 def with_room(legs: Legs, need: int) -> Legs:
-    """The same legs, with room for so many more; lists of all nodes are kept, and what lies between
+    """The same legs, with space for so many more; lists of all nodes are kept, and what lies between
     them is not."""
     if legs.used[0] + need <= legs.pool.shape[1]:
         return legs
@@ -81,7 +81,7 @@ def with_room(legs: Legs, need: int) -> Legs:
 
 @jit
 def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
-    """Make v the product of a and b. There must be room."""
+    """Make v the product of a and b. The pool must be large enough."""
     pool, mark = legs.pool, legs.mark
     first = legs.used[0]
     used = first
@@ -125,7 +125,7 @@ def all_legs(graph: Any, weights: Floats, left: Ints, right: Ints, order: Ints) 
 
 @jit
 def join_all(legs: Any, weights: Any, left: Any, right: Any, order: Any, done: int) -> int:
-    """Make the products from number `done` on, as long as there is room; how many there are then."""
+    """Make the products from number `done` on, while the pool is large enough; how many there are then."""
     while done < order.size:
         v = order[done]
         a, b = left[v], right[v]

@@ -86,7 +86,7 @@ def tree_cost(graph: Any, weights: Floats, left: Ints, right: Ints, element_weig
 
 
 def _new_stack(graph: Any, weights: Floats, nodes: int) -> Legs:
-    """Legs of no node yet, with room for the stack and one more product."""
+    """Legs of no node yet, with space for the stack and one more product."""
     n = (nodes + 1) // 2
     entries = int(graph.tensor_starts[n])
     return Legs(

@@ -170,7 +170,7 @@ def sweep(
     order = products_in_order(left, right, root)
     legs = all_legs(graph, weights, left, right, order)
     state = new_sweep(most, weights.size)
-    # The kernel allocates nothing: where legs need more room it stops between two parts, and goes on after.
+    # The kernel allocates nothing: where legs need more space it stops between two parts, and goes on after.
     while need := run_sweep(legs, weights, left, right, order, state, limit_bits, weight):
         legs = with_room(legs, need)
     return int(state.at[1])
@@ -189,9 +189,9 @@ def new_sweep(most: int, n_indices: int) -> Sweep:
 def run_sweep(
     legs: Any, weights: Any, left: Any, right: Any, order: Any, state: Any, limit_bits: float, weight: float
 ) -> int:
-    """Go on with a sweep until it is done; else the room for legs that is needed to go on."""
+    """Go on with a sweep until it is done; else the space for legs that is needed to go on."""
     at, tops, inner = state.at, state.tops, state.inner
-    # Only before the first part: a sweep goes on where it stopped for more room.
+    # Only before the first part: a sweep goes on where it stopped for a larger pool.
     if at[0] == 0:
         threshold = -np.inf
         for v in order:
@@ -246,7 +246,7 @@ def _fill_sets(legs: Any, weights: Any, state: Any, k: int) -> None:
 
 @jit
 def _rebuild(legs: Any, weights: Any, left: Any, right: Any, state: Any, k: int) -> None:
-    """Make the products of a part anew, for which there is room; its top stays the last."""
+    """Make the products of a part anew, in the pool; its top stays the last."""
     tops, inner, first, parts = state.tops, state.inner, state.sets.first, state.parts
     parts[0] = (1 << k) - 1
     taken = 1
