@@ -52,7 +52,10 @@ class MemoryPoint:
 
 
 def memory_points(projection: Projection) -> list[MemoryPoint]:
-    """A point for every row of the projection."""
+    """A point for every row of the projection, as in the paper's Fig. 1: what memory alone buys.
+
+    Operations are those of paths for which the planner makes a schedule; its time plays no part.
+    """
     demands, paths = projection.demands, projection.paths
     logs = [log10(max(demand.complexity, 1.0)) for demand in demands]
     points = []

@@ -100,10 +100,11 @@ class Prediction:
 class FusedAdjoint:
     """The gradients of a chain of `branches` on `operand` from `cotangent`, that of its result.
 
-    The cotangent is stored as the result is. `gradients` are those of the branches and `out` that of the
-    operand, with their modes in any order; None: not wanted. What lies between the steps is made again. All
-    on this rank's shards alone: over a digit that spreads a mode of the chain, a gradient that lacks the mode
-    is partial. `steps` are the numbers of the annotations, two a branch.
+    Only schedules of gradients have it. The cotangent is stored as the result is. `gradients` are those of
+    the branches and `out` that of the operand, with their modes in any order; None: not wanted. What lies
+    between the steps is made again. All on this rank's shards alone: over a digit that spreads a mode of the
+    chain, a gradient that lacks the mode is partial. `steps` are the numbers of the annotations, two a
+    branch.
     """
 
     op: ClassVar[str] = "fused_adjoint"

@@ -250,6 +250,9 @@ def search_for_calls(
 ) -> ContractionPath:
     """The path with the least time of all calls, in which the tensors `changing` have new values each time.
 
+    What depends on the other tensors alone is contracted once. The search sees an index more, on the tensors
+    that change, whose extent is the number of calls: so a step costs as often as it is made.
+
     Where the largest tensor of that path has more than `max_elements`, it is one that suits a single call.
     """
     inputs = tuple(

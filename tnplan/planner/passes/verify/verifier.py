@@ -61,7 +61,7 @@ OPERANDS = {
     "gather": ("source",),
     "reduce_scatter": ("source",),
 }
-"""The fields that name buffers which are read, by opcode; workspaces are not read."""
+"""The fields that name buffers which are read, by opcode; workspaces are not. The verifier's own account."""
 REMEDY = "plan it again with 'tnplan plan'"
 
 

@@ -1,6 +1,7 @@
 """Trees to start from, each of an order that is drawn: fronts, dissections, greedy eliminations.
 
-Every one takes near-linear time and memory, and small parts of it are put in their best order.
+Every one takes near-linear time and memory, and small parts of it are put in their best order. The first
+trees of a search are the best of these, and of cotengra's trials.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Products are made in an order in which the legs that are needed again lie on a stack. The sub-trees of those
 have no tensor in common, so that the stack is no larger than the network. Nodes and legs are those of
-`legs_kernel`.
+`legs_kernel`. `slice_to_bits` slices indices until every tensor is within a limit.
 """
 
 from __future__ import annotations
