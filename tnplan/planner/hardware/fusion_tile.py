@@ -59,7 +59,7 @@ def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: 
     powers of two; stages keep to the limits above. Raises ValueError where `out` does not hold the modes
     that the chain leaves.
     """
-    extents = dict(pair for modes in (operand, *branches, out) for pair in modes)
+    extents = dict(pair for tensor in (operand, *branches, out) for pair in tensor)
     links = _links(operand, branches, out)
     if len(branches) > MOST_STAGES:
         return None
@@ -70,8 +70,8 @@ def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: 
     out_modes = {mode for mode, _ in out}
     tile = {mode for mode, _ in operand if mode not in out_modes}
     brought = {mode for _, n_modes in links for mode in n_modes}
-    for modes in (operand, out):
-        tile |= _innermost(modes, RUN_ELEMENTS) - brought
+    for tensor in (operand, out):
+        tile |= _innermost(tensor, RUN_ELEMENTS) - brought
     # Powers of two: kernels deal the bits of modes to lanes, warps and rounds.
     if not all(_binary(extents[mode]) for mode in tile | brought):
         return None
