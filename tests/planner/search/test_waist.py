@@ -30,7 +30,7 @@ from tnplan.planner.search.annealer.anneal_state import (
 from tnplan.planner.search.annealer.annealed import act
 from tnplan.planner.search.ranking import SearchedNetwork, Target
 
-FIELDS = ("left", "right", "parent", "legs", "size", "span", "cost", "kept", "side", "totals")
+FIELDS = ("left", "right", "parent", "legs", "size", "span", "cost", "unsliced", "side", "totals")
 
 
 def closed(network: Network) -> Network:
