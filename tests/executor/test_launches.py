@@ -35,7 +35,7 @@ from tnplan.executor.device.protocols.device import AdjointShape
 from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
+from tnplan.planner.schedule.schedule import FusedAdjoint
 
 pytestmark = [
     pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler"),

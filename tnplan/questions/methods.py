@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.program import (
     BitAssignment,
     Channel,

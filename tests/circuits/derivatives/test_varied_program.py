@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.derivatives.varied_program import varied_program
 from tnplan.circuits.parametric import ParametricCircuit
 from tnplan.circuits.program import CircuitProgram

@@ -12,7 +12,6 @@ from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.network_file import store_network
 from tnplan.planner.networks.path_file import (
     FORMAT,
     VERSION,
@@ -23,6 +22,7 @@ from tnplan.planner.networks.path_file import (
     save_path,
     tensors_file,
 )
+from tnplan.planner.networks.tensor_network import store_network
 from tnplan.planner.networks.tensors import load_tensors, random_tensors, save_tensors
 
 NETWORK = Network(

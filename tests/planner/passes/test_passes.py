@@ -35,11 +35,10 @@ from tnplan.planner.passes import pipeline
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
 from tnplan.planner.passes.pipeline import Planner, plan
 from tnplan.planner.passes.sharding import policies
-from tnplan.planner.passes.sharding.assign_digits import assign_digits
 from tnplan.planner.passes.sharding.search import distribute, step_modes
+from tnplan.planner.passes.sharding.sharded_tree import assign_digits
 from tnplan.planner.passes.sharding.states import StateSpace
-from tnplan.planner.passes.tree.build import build
-from tnplan.planner.passes.tree.mode_order import mode_orders
+from tnplan.planner.passes.tree.build import build, mode_orders
 
 SEEDS = range(150)
 
@@ -200,7 +199,7 @@ def test_predicted_exchanges_are_what_the_boxes_say(seed: int) -> None:
 
 
 def _place_like(space, tree, state, keep, before):  # type: ignore[no-untyped-def]
-    from tnplan.planner.passes.sharding.assign_digits import state_layout
+    from tnplan.planner.passes.sharding.sharded_tree import state_layout
 
     return state_layout(tree, space, state, tree.legs[0], keep, before)
 

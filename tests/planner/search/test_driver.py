@@ -51,7 +51,7 @@ def test_costs_after_random_moves_are_those_of_a_recount(seed: int, weight: floa
         for _ in range(40):
             kernel.rotate(problem, state, 5.0, 1.0, 50.0)
             kernel.change_slices(problem, state, 1.0, 50.0)
-        sliced = {name for name, bit in bits.items() if state.place[bit] >= 0}
+        sliced = {name for name, bit in bits.items() if state.position[bit] >= 0}
         assert state.counts[0] == len(sliced)
         assert not sliced & set(network.output)
         cost, largest = recount(network, state, sliced, weight)
@@ -66,10 +66,10 @@ def test_moves_taken_back_leave_nothing(seed: int) -> None:
     network = odd_network(seed)
     problem, state, _ = prepared(network, 24.0, 3.5, seed)
     state.totals[1] = max(state.totals[1], 0.0)
-    before = [array.copy() for array in (state.size, state.span, state.cost, state.kept, state.totals)]
+    before = [array.copy() for array in (state.size, state.span, state.cost, state.unsliced, state.totals)]
     for _ in range(200):
         kernel.change_slices(problem, state, 1.0, -1e9)
-    after = (state.size, state.span, state.cost, state.kept, state.totals)
+    after = (state.size, state.span, state.cost, state.unsliced, state.totals)
     for old, new in zip(before, after, strict=True):
         assert np.array_equal(old, new)
 

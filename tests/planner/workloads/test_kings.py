@@ -19,8 +19,8 @@ from tests.support.workloads import closed_value, greedy_ssa_path
 from tnplan.calls.execute import execute
 from tnplan.cli.main import cli
 from tnplan.common.errors import InputError
-from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import structure_key
 from tnplan.planner.networks.path_file import load_network, load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors

@@ -185,15 +185,15 @@ class _Reader:
 
 
 def _add(builder: Builder, operation: Any, qubits: Mapping[Any, int]) -> None:
-    """Add a gate or a channel, taken apart where it is large."""
+    """Add a gate or a channel, decomposed where it is large."""
     import cirq
 
     on = [qubits[qubit] for qubit in operation.qubits]
     # One level at a time: a gate that is defined by smaller ones with matrices keeps these.
     parts = cirq.decompose_once(operation, default=None) if len(on) > LARGEST_MATRIX else None
     if parts is not None:
-        for part in parts:
-            _add(builder, part, qubits)
+        for smaller in parts:
+            _add(builder, smaller, qubits)
         return
     # A matrix before Kraus operators: `has_kraus` is true of unitary gates as well.
     matrix = cirq.unitary(operation, default=None) if len(on) <= LARGEST_GATE else None

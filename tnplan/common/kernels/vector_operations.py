@@ -259,8 +259,8 @@ def _rotate_lane_bit(bit: int, v: Vectors, operands: Sequence[Any]) -> None:
     # Lane l becomes own[l] x[l] + other[l] x[l with the bit exchanged]: a and b where the bit is 0, d and c.
     own = v.select_by_bit(v.broadcast(a), v.broadcast(d), bit)
     other = v.select_by_bit(v.broadcast(b), v.broadcast(c), bit)
-    re_and_im = [v.sum_of_products((part, own), (v.exchange_by_bit(part, bit), other)) for part in x]
-    v.store_complex((re_and_im[0], re_and_im[1]), (re, im), offset)
+    rotated = [v.sum_of_products((y, own), (v.exchange_by_bit(y, bit), other)) for y in x]
+    v.store_complex((rotated[0], rotated[1]), (re, im), offset)
 
 
 def _exchange_lane_bit(bit: int, v: Vectors, operands: Sequence[Any]) -> None:
@@ -493,7 +493,7 @@ VECTOR_BYTES.
 """
 
 
-def _prefetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
+def _prefetch(typing_context: Any, array: Any, position: Any) -> tuple[Any, Generate]:
     from numba import types
     from numba.core import cgutils
 
@@ -512,7 +512,7 @@ def _prefetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generat
     return types.void(array, types.int64), generate
 
 
-def _load_acquire(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
+def _load_acquire(typing_context: Any, array: Any, position: Any) -> tuple[Any, Generate]:
     from numba import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -522,7 +522,7 @@ def _load_acquire(typing_context: Any, array: Any, place: Any) -> tuple[Any, Gen
     return types.int64(array, types.int64), generate
 
 
-def _store_release(typing_context: Any, array: Any, place: Any, value: Any) -> tuple[Any, Generate]:
+def _store_release(typing_context: Any, array: Any, position: Any, value: Any) -> tuple[Any, Generate]:
     from numba import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -21,8 +21,11 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.of_circuits.overlap_network import overlap_network, trace_network
+from tnplan.planner.networks.of_circuits.amplitude_network import (
+    circuit_network,
+    overlap_network,
+    trace_network,
+)
 from tnplan.planner.networks.of_circuits.sandwich import (
     density_network,
     marginal_network,

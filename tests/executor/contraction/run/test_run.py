@@ -33,7 +33,6 @@ from tnplan.executor.device.selection.select import Chosen
 from tnplan.jobs import job
 from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.process_grid import Digit, Layout, grid_size, largest_shard
-from tnplan.planner.schedule.annotation import Prediction
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Buffer,
@@ -44,6 +43,7 @@ from tnplan.planner.schedule.schedule import (
     Instruction,
     Load,
     Mode,
+    Prediction,
     Redistribute,
     ReduceScatter,
     Schedule,

@@ -45,8 +45,6 @@ from tnplan.planner.hardware.chunked_overlap import chunk_order
 from tnplan.planner.hardware.compression_options import Lossy
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.data_flow import Row, overlapped_rows
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -56,6 +54,8 @@ from tnplan.planner.schedule.schedule import (
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
+    GradientSchedule,
     Instruction,
     Load,
     Redistribute,

@@ -24,8 +24,7 @@ from tnplan.executor.contraction.run.slice_partition import (
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn, nothing
 from tnplan.planner.schedule.data_flow import DataFlow
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Free, Instruction, Schedule
+from tnplan.planner.schedule.schedule import Free, GradientSchedule, Instruction, Schedule
 
 RECORDED_CALLS = 20_000
 """The most calls of instructions in a run, those of all slices counted, that are recorded as one."""

@@ -23,8 +23,7 @@ from tnplan.executor.device.protocols.communicator import AgreedError, Communica
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Device, View
 from tnplan.planner.hardware.process_grid import Box, box, box_shape, grid_size, rank_digits
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import GradientSchedule, Schedule
 
 FORMAT = "tnplan.shards"
 VERSION = 1

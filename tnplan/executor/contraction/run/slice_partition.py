@@ -18,8 +18,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, call_in_turn, nothing
 from tnplan.planner.hardware.process_grid import largest_shard
 from tnplan.planner.schedule.data_flow import DataFlow
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import GradientSchedule, Schedule
 
 STAGING_ELEMENTS = 1 << 20
 

@@ -1,10 +1,11 @@
-"""The sections of NumPy docstrings: what a parameter is and what its text says, read and written."""
+"""Signatures of calls: the texts of parameters in NumPy docstrings, and types that are imported late."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 INDENT = "    "
@@ -30,23 +31,23 @@ class ParameterText:
 def parameter_texts(docstring: str | None) -> dict[str, ParameterText]:
     """What the section Parameters says of each name; `a, b : int` describes two with the same text."""
     section = inspect.cleandoc(docstring or "").partition("\nParameters\n")[2].partition("\n\n")[0]
-    found: dict[str, ParameterText] = {}
+    texts: dict[str, ParameterText] = {}
     names, kind, lines = "", "", list[str]()
     for line in [*section.splitlines()[1:], "end"]:
         if line.startswith(INDENT):
             lines.append(line.strip())
             continue
-        found |= {name.strip(): ParameterText(kind, tuple(lines)) for name in names.split(",") if name}
+        texts |= {name.strip(): ParameterText(kind, tuple(lines)) for name in names.split(",") if name}
         (names, _, kind), lines = line.partition(" : "), []
-    return found
+    return texts
 
 
 def texts_of(call: Callable[..., Any]) -> dict[str, ParameterText]:
     """What the docstring of a call says of its parameters; that of a class adds to those that it extends."""
-    found: dict[str, ParameterText] = {}
-    for one in reversed(call.__mro__) if isinstance(call, type) else (call,):
-        found |= parameter_texts(one.__doc__)
-    return found
+    texts: dict[str, ParameterText] = {}
+    for kind in reversed(call.__mro__) if isinstance(call, type) else (call,):
+        texts |= parameter_texts(kind.__doc__)
+    return texts
 
 
 def with_entries(docstring: str, name: str, texts: dict[str, ParameterText]) -> str:
@@ -54,5 +55,19 @@ def with_entries(docstring: str, name: str, texts: dict[str, ParameterText]) -> 
     lines = inspect.cleandoc(docstring).splitlines()
     first = lines.index(name)
     after = next(k for k in range(first + 1, len(lines)) if not lines[k].startswith(INDENT))
-    entries = [line for one, text in texts.items() for line in text.entry(one)]
+    entries = [line for parameter, text in texts.items() for line in text.entry(parameter)]
     return "\n".join([*lines[:first], *entries, *lines[after:]])
+
+
+class LaterModule:
+    """Stands for a module until one of its names is used.
+
+    A call imports what it needs while a GPU begins, so that its own module imports little. With this
+    `typing.get_type_hints` finds the types all the same. Type checkers see the module itself.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)

@@ -14,9 +14,16 @@ from tnplan.planner.networks.of_circuits.amplitude_network import circuit_networ
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import greedy_path
-from tnplan.planner.sparse_state.plan_batch import batch_plan, with_slices
-from tnplan.planner.sparse_state.rows import distinct_strings, most_rows, rows_of_bits, rows_of_product
-from tnplan.planner.sparse_state.search import BatchSearch, search_batch
+from tnplan.planner.sparse_state import (
+    BatchSearch,
+    batch_plan,
+    distinct_strings,
+    most_rows,
+    rows_of_bits,
+    rows_of_product,
+    search_batch,
+    with_slices,
+)
 from tnplan.planner.workloads.lattice import lattice_circuit
 
 
