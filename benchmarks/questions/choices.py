@@ -112,6 +112,8 @@ class Child:
             self.process.wait()
             return None
         line = self.process.stdout.readline()
+        if not line:  # it failed, and may take a while to end
+            self.process.wait()
         return json.loads(line) if line else None
 
 

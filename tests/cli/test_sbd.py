@@ -30,8 +30,6 @@ from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.basis.strings import from_integers
-from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.executor.sbd.solver.solve import SpinPenalty
 from tnplan.jobs.diagonalization_result import FORMAT, VERSION, CarryOver
 
 N = 6

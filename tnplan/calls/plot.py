@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tnplan.calls.show import UseChain
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError
-from tnplan.common.later import LaterModule
+from tnplan.common.signatures import LaterModule
 from tnplan.jobs.pauli import Expectation
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.projection.projection import Projection

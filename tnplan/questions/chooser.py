@@ -43,7 +43,7 @@ ON_ONE_RANK = ("mps", "stabilizer")
 LOOKED_AT: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
 """The methods in the order in which they are looked at."""
 CHOICES_KEPT = 512
-GPU_QUBITS = 12
+GPU_QUBITS = 15
 """The fewest qubits of a state that a GPU takes where neither is named (H200 and 16 cores beside it)."""
 CLIFFORD_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0)
 """|element|^2 of the matrices of Clifford gates on up to three qubits."""
@@ -87,6 +87,8 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
             "mpirun", "started more than one rank, and only 'contraction' answers", "start one",
             topic="ranks",
         )
+    if "stabilizer" in possible and not is_small(asked):
+        return "stabilizer"
     profile = this_machine(options)
     known = _known(asked, options, possible, profile, n_ranks)
     if known is not None:

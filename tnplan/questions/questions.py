@@ -209,7 +209,7 @@ class AskedCircuit:
         """Whether derivatives are asked for."""
         return isinstance(self.question, ExpectationValues) and bool(self.question.names)
 
-    @property
+    @cached_property
     def is_random(self) -> bool:
         """Whether the program ends in another state in each run, or begins in one."""
         return self.is_mixed or final_measurements(self.program) is None

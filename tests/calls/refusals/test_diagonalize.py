@@ -18,7 +18,7 @@ from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty
-from tnplan.jobs.outputs.diagonalization_result import CarryOver
+from tnplan.jobs.diagonalization_result import CarryOver
 
 N = 6
 INTEGRALS = random_integrals(N, 3, 3, 12)

@@ -25,7 +25,7 @@ from tnplan.circuits.program import (
     Reset,
 )
 from tnplan.common.errors import InputError
-from tnplan.executor.device.cpu.host_memory import UNTOLD_BYTES
+from tnplan.executor.device.cpu.host_memory import UNKNOWN_BYTES
 from tnplan.jobs.arrays import planning
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.passes import pipeline
@@ -195,7 +195,7 @@ def test_values_are_the_same_however_many_cones_are_planned_ahead(n_ahead: int, 
     assert (threading.get_ident() in planned_by) == (n_ahead < 1)
 
 
-@pytest.mark.parametrize("free", [(30.1e9, 29.9e9), (UNTOLD_BYTES, UNTOLD_BYTES)])
+@pytest.mark.parametrize("free", [(30.1e9, 29.9e9), (UNKNOWN_BYTES, UNKNOWN_BYTES)])
 def test_a_second_run_plans_nothing_though_free_memory_has_changed(
     free: tuple[float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,9 +15,8 @@ from tnplan.calls.network import COMPLEX
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.qsim import save_qsim
 from tnplan.common.checks import check_choice
-from tnplan.common.docstrings import parameter_texts, texts_of
 from tnplan.common.files import check_writable
-from tnplan.common.signatures import parameter_texts
+from tnplan.common.signatures import parameter_texts, texts_of
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, global_phase
-from tnplan.circuits.derivatives.dual_number import DualNumber
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import DualNumber, VariedGate
 from tnplan.circuits.program import Channel, CircuitProgram, Measurement, Operation, Reset
 from tnplan.common.errors import InputError
 

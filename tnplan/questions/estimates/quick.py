@@ -14,8 +14,8 @@ from tnplan.questions.questions import AskedCircuit
 
 PILOT = "mps by a pilot"
 """Another look at matrix product states: all gates, as far as they go in the time of a look."""
-PILOTS = 8
-"""Runs of a Pauli sum that a look may make: of four sums, each twice."""
+PILOTS = 4
+"""The time of all runs of a pilot, longer and longer ones, in that of the last."""
 PLANNED_GATES = 200
 """Gates of a state vector that are planned to predict the time of all."""
 
@@ -41,5 +41,5 @@ def quick_cost(
         return chain_cost(asked, profile, options, 0.0)
     if method == PILOT:
         return chain_cost(asked, profile, options, look_s)
-    cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS)
+    cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS, 1)
     return cost if cost.memory_bytes <= room_bytes(profile) * devices else None
