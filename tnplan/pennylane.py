@@ -35,7 +35,6 @@ from pennylane.transforms.core import CompilePipeline
 
 from tnplan.circuits.libraries.builder import LARGEST_MATRIX
 from tnplan.circuits.libraries.pennylane_tape import IDLE
-from tnplan.circuits.pauli_sum import PauliSum, masks, pauli_sum
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
@@ -264,7 +263,7 @@ class _Asked:
         names = [f"p{number}" for number in self.tape.trainable_params]
         if not names:
             return self.results(), _single([() for _ in self.tape.measurements])
-        sums = [self._sum(_sentence(one.obs)) for one in self.tape.measurements]
+        sums = [_sentence(one.obs) for one in self.tape.measurements]
         answer = self.circuit.expectation(sums, gradient=names, **self.options)
         assert answer.gradient is not None
         columns = [answer.gradient[name] for name in names]
@@ -318,19 +317,8 @@ class _Asked:
     def _expectations(self, sentences: Sequence[Any]) -> Sequence[float]:
         if not sentences:
             return []
-        found = self.circuit.expectation([self._sum(one) for one in sentences], **self.options).value
+        found = self.circuit.expectation(list(sentences), **self.options).value
         return [float(value) for value in np.real(found)]
-
-    def _sum(self, sentence: Any) -> PauliSum:
-        """A sum of Pauli words on our qubits."""
-        n = self.circuit.n_qubits
-        terms = []
-        for word, given in sentence.items():
-            value = complex(given)
-            letters = [(letter, int(wire)) for wire, letter in word.items()]
-            terms.append((*masks(letters, n, "observable"), value))
-        is_real = all(value.imag == 0 for *_, value in terms)
-        return pauli_sum([(x, z, value.real if is_real else value) for x, z, value in terms], n)
 
 
 def _sentence(observable: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Qiskit's primitives `SamplerV2` and `EstimatorV2` on tnplan: a program changes one import.
+"""Qiskit's `SamplerV2`, `EstimatorV2` and `BackendV2` on tnplan: a program changes one import.
 
-    from tnplan.qiskit import Estimator, Sampler
+    from tnplan.qiskit import Backend, Estimator, Sampler
 
-Both take the options of every question (docs/how-to/questions.md) as keywords: method, device,
+All take the options of every question (docs/how-to/questions.md) as keywords: method, device,
 noise and others.
 """
 
@@ -12,8 +12,11 @@ import warnings
 from collections.abc import Iterable
 from math import ceil
 from typing import Any, Unpack
+from uuid import uuid4
 
 import numpy as np
+from qiskit.circuit import Barrier, Delay, ForLoopOp, IfElseOp, QuantumCircuit, SwitchCaseOp, WhileLoopOp
+from qiskit.circuit.library import UnitaryGate, get_standard_gate_name_mapping
 from qiskit.primitives import (
     BaseEstimatorV2,
     BaseSamplerV2,
@@ -26,14 +29,26 @@ from qiskit.primitives import (
 )
 from qiskit.primitives.containers.estimator_pub import EstimatorPub
 from qiskit.primitives.containers.sampler_pub import SamplerPub
+from qiskit.providers import BackendV2, JobStatus, JobV1, Options
 from qiskit.quantum_info import SparsePauliOp
+from qiskit.result import Result
+from qiskit.transpiler import Target
 
 from tnplan.circuits.program import final_measurements, measures
 from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
+from tnplan.common.release import release
 from tnplan.questions.circuit import Circuit
 from tnplan.questions.options import QuestionKeywords, options_of
 
-__all__ = ["Estimator", "Sampler"]
+__all__ = ["Backend", "Estimator", "Sampler"]
+
+TOPIC = "questions about circuits"
+"""What the errors of this module are about, where one says no topic of its own."""
+WIDE = {"barrier": Barrier, "delay": Delay, "unitary": UnitaryGate, "if_else": IfElseOp,
+        "switch_case": SwitchCaseOp, "for_loop": ForLoopOp, "while_loop": WhileLoopOp}  # fmt: skip
+"""Instructions on any number of qubits that circuits may have besides Qiskit's standard gates."""
 
 
 class Sampler(BaseSamplerV2):
@@ -136,6 +151,132 @@ class Estimator(BaseEstimatorV2):
         if is_random and precision and options.get("method", "auto") in ("auto", "statevector"):
             options.setdefault("trajectories", max(2, ceil(precision**-2)))
         return options
+
+
+class Backend(BackendV2):
+    """Counts of outcomes, with the interface of Qiskit's `BackendV2`.
+
+    It has all standard gates, on any qubits, so that `transpile(circuit, backend)` changes little. `run` ends
+    when the counts are there.
+
+    Parameters
+    ----------
+    shots : int
+        Shots of a run that says nothing.
+    **options
+        Those of every question of `Circuit`; `seed` makes outcomes the same in every run.
+
+    Examples
+    --------
+    >>> from tnplan.qiskit import Backend
+    >>> backend = Backend(seed=1)
+    >>> backend.run(transpile(circuit, backend), shots=100).result().get_counts()  # doctest: +SKIP
+    """
+
+    def __init__(self, *, shots: int = 1024, **options: Unpack[QuestionKeywords]) -> None:
+        options_of("Backend", options)
+        super().__init__(name="tnplan", backend_version=release(), shots=shots)
+        self.keywords = options
+        self._target = Target(description="tnplan", num_qubits=None)
+        for name, gate in get_standard_gate_name_mapping().items():
+            if name not in WIDE:
+                self._target.add_instruction(gate, name=name)
+        for name, kind in WIDE.items():
+            self._target.add_instruction(kind, name=name)
+
+    @property
+    def target(self) -> Any:
+        """The gates that circuits may have, on any number of qubits."""
+        return self._target
+
+    @property
+    def max_circuits(self) -> None:
+        """A run may have any number of circuits."""
+        return None
+
+    @classmethod
+    def _default_options(cls) -> Any:
+        return Options(shots=1024)
+
+    def run(self, run_input: Any, **options: Any) -> Any:
+        """A finished job for one circuit or a list of them, all with measurements.
+
+        Options are `shots`, `memory` (the outcome of every shot) and `seed_simulator`, as of Aer.
+
+        Raises
+        ------
+        InputError
+            For other options, and for circuits without measurements or with parameters that have no value.
+        """
+        known = {"shots": self.options.shots, "memory": False, "seed_simulator": None}
+        if unknown := [name for name in options if name not in known]:
+            raise InputError(
+                f"Backend.run: {unknown[0]}", "is no option of a run",
+                f"use {', '.join(known)} here, and other options in Backend()",
+            )  # fmt: skip
+        known |= options
+        keywords = self.keywords.copy()
+        if known["seed_simulator"] is not None:
+            keywords["seed"] = known["seed_simulator"]
+        shots = check_count("--shots", known["shots"])
+        circuits = run_input if isinstance(run_input, list | tuple) else [run_input]
+        # Every circuit is read before the first one runs.
+        programs = [_measured(circuit) for circuit in circuits]
+        results = [
+            _outcomes(circuit, program.sample(shots, **keywords).value, known["memory"], keywords.get("seed"))
+            for circuit, program in zip(circuits, programs, strict=True)
+        ]
+        names = {"backend_name": self.name, "backend_version": self.backend_version}
+        job_id = str(uuid4())
+        ids = {"job_id": job_id, "qobj_id": job_id}
+        return _Job(self, job_id, Result.from_dict({**names, **ids, "success": True, "results": results}))
+
+
+class _Job(JobV1):
+    """A job that has ended."""
+
+    def __init__(self, backend: Backend, job_id: str, result: Any) -> None:
+        super().__init__(backend, job_id)
+        self._result = result
+
+    def submit(self) -> None:
+        """Nothing: the run is over."""
+
+    def result(self) -> Any:
+        """Qiskit's `Result`, with counts."""
+        return self._result
+
+    def status(self) -> Any:
+        """That the job has ended."""
+        return JobStatus.DONE
+
+
+def _measured(circuit: Any) -> Circuit:
+    """A circuit of a run, which has outcomes."""
+    if not isinstance(circuit, QuantumCircuit):
+        raise InputError("Backend.run", f"takes no {type(circuit).__name__}", "give a QuantumCircuit")
+    program = Circuit(circuit)
+    if not measures(program.program().operations):
+        raise InputError(f"circuit {circuit.name}", "has no measurements", "add some, as by measure_all()")
+    return program
+
+
+def _outcomes(circuit: Any, outcomes: dict[str, int], has_memory: bool, seed: int | None) -> dict[str, Any]:
+    """The entry of a circuit in a `Result`."""
+    # Bit k is character k of an outcome, and the digit of 2^k in Qiskit's numbers.
+    counts = {hex(int(text[::-1], 2)): count for text, count in outcomes.items()}
+    data: dict[str, Any] = {"counts": counts}
+    if has_memory:
+        shots = np.repeat([*counts], [*counts.values()])
+        data["memory"] = np.random.default_rng(seed).permutation(shots).tolist()
+    # Registers divide the bits where these are theirs in order, each once.
+    in_registers = [bit for register in circuit.cregs for bit in register]
+    registers = circuit.cregs if in_registers == list(circuit.clbits) else []
+    header = {
+        "name": circuit.name, "memory_slots": circuit.num_clbits, "metadata": circuit.metadata,
+        "creg_sizes": [[register.name, register.size] for register in registers],
+    }  # fmt: skip
+    return {"shots": sum(counts.values()), "success": True, "data": data, "header": header}
 
 
 def _bound(pub: Any) -> Array:

@@ -113,9 +113,9 @@ def measure(
 
     def bound(way: str, on: Any, over: Any, how: MessageCompression) -> Call:
         if way in SETTINGS:
-            return bind_compressed(change, own.view, result.view, room, how, on, over)
+            return bind_compressed(change, on, over, (own.view, result.view), room, how)
         reached = memory if way == "direct" else None
-        return bind_redistribution(change, on, over, own.view, result.view, workspace, reached)
+        return bind_redistribution(change, on, over, (own.view, result.view), workspace, reached)
 
     for way in ("direct", "messages", *SETTINGS):
         how = MessageCompression(codec, lossy, way, (0,), 0)

@@ -29,7 +29,7 @@ from tnplan.jobs.arrays.gradient_calls import GradientPlan
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
+from tnplan.planner.schedule.schedule import GradientSchedule
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.support.null_device.device import Counts, NullCommunicator, NullDevice

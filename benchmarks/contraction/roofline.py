@@ -20,8 +20,7 @@ from tnplan.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
-from tnplan.planner.schedule.annotation import StepAnnotation
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 
 WARM_UPS = 2
 FEWEST, MOST = 3, 15

@@ -16,9 +16,8 @@ from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape, FusedShape
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.fusion_tile import fused_tile
-from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.data_flow import end_of
-from tnplan.planner.schedule.schedule import Contract, Fused, Schedule
+from tnplan.planner.schedule.schedule import Contract, Fused, Schedule, StepAnnotation
 
 Modes = tuple[tuple[int, int], ...]
 """(mode, extent) in storage order, row-major."""

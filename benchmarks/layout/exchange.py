@@ -92,7 +92,7 @@ def main() -> None:
                 ShardedTensor(modes, before), ShardedTensor(modes, after, (), shard_bytes), extents, grid,
                 world.rank,
             )  # fmt: skip
-            call = bind_redistribution(change, device, ranks, source, out, workspace, reached)
+            call = bind_redistribution(change, device, ranks, (source, out), workspace, reached)
             rows.append({"case": f"{name}, {way}", "time_s": seconds(call)})
     for row in rows:
         row["bytes_per_s"] = moved_bytes / row["time_s"]

@@ -40,7 +40,7 @@ from tnplan.executor.sbd.basis.strings import from_occupied
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.listed_rows import INDEX_BYTES, VALUE_BYTES
 from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve
+from tnplan.executor.sbd.solver.setup import SolveRequest, choose_device, set_up_solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +94,7 @@ def timed(call: Callable[[], Any], repeats: int) -> float:
 def made_again(integrals: Integrals, basis: DeterminantList, x: Array) -> tuple[dict[str, Any], Array]:
     """Multiplications with cells alone, on one core and on all; and the product."""
     begin = time.perf_counter()
-    h = ListHamiltonian(integrals, basis, room_bytes=0)
+    h = ListHamiltonian(integrals, basis, memory_bytes=0)
     row = {"cells_bytes": h.cells.size_bytes, "cells_ready_s": time.perf_counter() - begin}
     row |= {"pairs_contributing": h.pairs_contributing, "threads": h.threads}
     y = np.empty_like(x)
@@ -132,12 +132,13 @@ def on_ranks(
             # Elements are not kept on CPUs either: cells alone, as on GPUs.
             site = None
             if device == "gpu":
-                site = set_up_solve(integrals, basis, chosen, world, 1, Criteria(), np.inf, threads)
+                request = SolveRequest(1, Criteria(), np.inf, threads)
+                site = set_up_solve(integrals, basis, chosen, world, request)
                 assert isinstance(site.hamiltonian, ListHamiltonian)
                 listed, backend = site.hamiltonian, site.backend
             else:
                 listed = ListHamiltonian(
-                    integrals, basis, threads=threads, room_bytes=0, rank_of=(world.rank, world.size)
+                    integrals, basis, threads=threads, memory_bytes=0, rank_of=(world.rank, world.size)
                 )
                 backend = DistributedVectors(listed, chosen.ranks, lambda dtype: listed)
                 assert listed.cells.couplings > 0

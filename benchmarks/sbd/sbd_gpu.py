@@ -16,7 +16,7 @@ from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep
-from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve
+from tnplan.executor.sbd.solver.setup import SolveRequest, choose_device, set_up_solve
 from tnplan.executor.sbd.solver.solve import solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
@@ -29,7 +29,8 @@ def measured_large(world: Communicator, integrals: Integrals, strings: Any, ring
     try:
         with chosen.on_stream():
             criteria = Criteria(vectors=6)
-            site = set_up_solve(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
+            request = SolveRequest(1, criteria, np.inf, cores())
+            site = set_up_solve(integrals, (strings, None), chosen, world, request)
             assert isinstance(site.hamiltonian, ProductHamiltonian)
             backend = site.backend
             if ring:
@@ -112,7 +113,8 @@ def solved(
     steps: list[DavidsonStep] = []
     try:
         with chosen.on_stream():
-            site = set_up_solve(integrals, (strings, None), chosen, world, 1, criteria, np.inf, cores())
+            request = SolveRequest(1, criteria, np.inf, cores())
+            site = set_up_solve(integrals, (strings, None), chosen, world, request)
             ready_s = time.perf_counter() - begin
             found = solve(
                 site.hamiltonian, integrals, criteria=site.criteria, backend=site.backend,

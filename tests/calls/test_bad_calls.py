@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import tnplan.common.files
 from tests.support.bad_input import NETWORK, make_folder, snapshot, tensors
 from tests.support.contraction.executor import make_case
 from tests.support.networks import shown
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.tensors import random_tensors
@@ -140,22 +142,22 @@ def test_sizes_of_contractions_may_be_text() -> None:
         assert total(np.ones((4, 4)), np.ones((4, 4))) == 64
 
 
-def test_a_path_is_no_schedule(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"^schedule: is ContractionPath; give what `plan` returns"):
-        tnplan.execute(tnplan.load_path("path.json"))  # type: ignore[arg-type]
+# fmt: off
+REFUSED: list[Row] = [
+    (lambda: tnplan.execute(tnplan.load_path("path.json")), "schedule",
+     "is ContractionPath", "`plan` returns"),
+    (lambda: tnplan.execute(tnplan.plan(replace(tnplan.load_path("path.json"), tensors=None))), "--tensors",
+     "the schedule names no file", "give an .npz"),
+    (lambda: tnplan.from_einsum("ij,jk->ik", np.ones((3, 4)), np.ones((4, 5))), "operands",
+     "is one array", "give a list of arrays or shapes"),
+]
+# fmt: on
 
 
-def test_one_array_is_no_list_of_operands() -> None:
-    with pytest.raises(InputError, match=r"^operands: is one array; give a list of arrays or shapes"):
-        tnplan.from_einsum("ij,jk->ik", np.ones((3, 4)), np.ones((4, 5)))  # type: ignore[arg-type]
-
-
-def test_a_schedule_without_tensors_asks_for_them(folder: Path) -> None:
-    from dataclasses import replace
-
-    path = replace(tnplan.load_path("path.json"), tensors=None)
-    with pytest.raises(InputError, match=r"tensors: the schedule names no file"):
-        tnplan.execute(tnplan.plan(path))
+@pytest.mark.usefixtures("folder")
+@table(REFUSED)
+def test_what_does_not_belong_there_is_refused(refusal: Refusal) -> None:
+    refusal.raised_by(refusal.given)
 
 
 def test_values_that_are_not_finite_are_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

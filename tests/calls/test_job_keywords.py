@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tnplan
-from tnplan.common.docstrings import ParameterText, parameter_texts, with_entries
+from tnplan.common.signatures import ParameterText, parameter_texts, with_entries
 from tnplan.jobs.job_options import JobKeywords, JobOptions, ResumableKeywords, takes_job
 
 MOST_OWN = 12

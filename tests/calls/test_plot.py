@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import tnplan
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.schedule.schedule import Buffer, Mode, Redistribute
 
@@ -98,12 +99,17 @@ def test_a_redistribution_shows_which_rank_holds_what(
     assert parts(tnplan.plot(shown, "redistribution")) == [before, after]
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(tnplan.InputError, match="plot: cannot draw Network"):
-        tnplan.plot(MATRICES)
-    with pytest.raises(tnplan.InputError, match="kind"):
-        tnplan.plot(projection(), "pie")
-    with pytest.raises(tnplan.InputError, match="kind: is 'chain', and ContractionPath has one plot"):
-        tnplan.plot(PATH, "chain")
-    with pytest.raises(tnplan.InputError, match="no tensor of the schedule is redistributed"):
-        tnplan.plot(tnplan.plan(PATH), "redistribution")
+# fmt: off
+REFUSED: list[Row] = [
+    (lambda: (MATRICES,), "plot", "cannot draw Network", "give a path, a schedule"),
+    (lambda: (projection(), "pie"), "kind", "'pie' is unknown", "speedup"),
+    (lambda: (PATH, "chain"), "kind", "is 'chain', and ContractionPath has one plot", "leave it out"),
+    (lambda: (tnplan.plan(PATH), "redistribution"), "plot",
+     "no tensor of the schedule is redistributed", "plan with more devices"),
+]
+# fmt: on
+
+
+@table(REFUSED)
+def test_what_cannot_be_drawn_is_refused(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: tnplan.plot(*refusal.given()))

@@ -13,6 +13,7 @@ import pytest
 
 from tests.oracles.spin_orbitals import spin_square_of
 from tests.support.engines.sbd import every_string, random_integrals, reference_matrix, some_strings
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.sci_solver import sci_solver
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integrals import dense_two
@@ -84,19 +85,29 @@ def test_a_spin_is_selected() -> None:
     assert doublet.energy < quartet.energy
 
 
+# fmt: off
+REFUSED: list[Row] = [
+    ({"norb": N + 1}, "one_body_tensor", "has the shape (6, 6) for 7 orbitals", "7 x 7"),
+    ({"ci_strings": [(np.array([7]), np.array([7]))]}, "strings: line 1",
+     "fills 3 orbitals, not 2", "electrons"),
+    ({"criteria": Criteria(1e-12, steps=2)}, "sci_solver", "did not converge in 2 steps", "allow more steps"),
+    ({"roots": 2}, "sci_solver: roots",
+     "are 2, and a result of qiskit-addon-sqd has one state", "leave roots out"),
+    ({"spin_sq": -1.0}, "sci_solver: spin_sq", "is -1.0", "give s (s + 1)"),
+]
+# fmt: on
+
+
 @pytest.mark.usefixtures("addon")
-def test_bad_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@table(REFUSED)
+def test_a_call_is_refused(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 10)
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
-    strings = [(np.array([7, 11]), np.array([3, 5]))]
-    two = dense_two(INTEGRALS)
-    with pytest.raises(InputError, match="one_body_tensor: has the shape"):
-        sci_solver(strings, INTEGRALS.one, two, N + 1, (3, 2))
-    with pytest.raises(InputError, match="fills 3 orbitals, not 2"):
-        sci_solver([strings[0][:1] * 2], INTEGRALS.one, two, N, (3, 2), **TIGHT)
-    whole = tuple(np.array(every_string(N, count)) for count in (3, 2))
-    with pytest.raises(InputError, match="did not converge in 2 steps"):
-        sci_solver([whole], INTEGRALS.one, two, N, (3, 2), **{**TIGHT, "criteria": Criteria(1e-12, steps=2)})
+    usual = {
+        "ci_strings": [tuple(np.array(every_string(N, count)) for count in (3, 2))],
+        "one_body_tensor": INTEGRALS.one, "two_body_tensor": dense_two(INTEGRALS), "norb": N, "nelec": (3, 2),
+    }  # fmt: skip
+    refusal.raised_by(lambda: sci_solver(**{**usual, **TIGHT, **refusal.given}))
 
 
 def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,14 +147,3 @@ def test_energies_are_those_of_the_addon(square: float | None) -> None:
     ours = sci_solver(*arguments, spin_sq=square, **TIGHT)[0]
     np.testing.assert_allclose(ours.energy, theirs.energy, atol=1e-7)
     np.testing.assert_allclose(ours.sci_state.spin_square(), theirs.sci_state.spin_square(), atol=1e-5)
-
-
-@pytest.mark.usefixtures("addon")
-def test_what_a_result_cannot_hold_is_refused() -> None:
-    given = [(np.array([3, 5]), np.array([3, 5]))]
-    for options, message in (
-        ({"roots": 2}, "sci_solver: roots: are 2, and a result of qiskit-addon-sqd has one state"),
-        ({"spin_sq": -1.0}, "sci_solver: spin_sq: is -1.0"),
-    ):
-        with pytest.raises(InputError, match=message):
-            sci_solver(given, FOUR.one, dense_two(FOUR), 4, (2, 2), **options)

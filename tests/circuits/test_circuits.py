@@ -14,15 +14,12 @@ from tnplan.circuits.gates import KINDS, X, fsim, gate
 from tnplan.circuits.load import load_circuit
 from tnplan.circuits.program import (
     Channel,
-    CircuitProgram,
     Conditional,
-    Measurement,
     Reset,
     WhileLoop,
     largest_operator,
 )
 from tnplan.circuits.qsim import parse_qsim, save_qsim
-from tnplan.common.errors import InputError
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
 
@@ -90,53 +87,6 @@ def test_idle_qubits_may_be_open_or_closed() -> None:
     assert contract(*circuit_network(circuit, amplitude="01")) == 0
 
 
-@pytest.mark.parametrize(
-    ("ends", "message"),
-    [
-        ({"amplitude": "01"}, "amplitude: has 2 characters; give one for each of 3 qubits"),
-        ({"amplitude": "01x"}, "amplitude: has the character 'x'"),
-        ({"open_qubits": [3]}, "open_qubits: names qubit 3; use qubits 0 to 2"),
-        ({"open_qubits": [1, 1]}, "open_qubits: names qubit 1 twice"),
-        ({"open_qubits": [1], "amplitude": "000"}, "amplitude: stands beside open_qubits"),
-    ],
-)
-def test_wrong_ends_are_named(ends: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        circuit_network(GateSequence(3, ()), **ends)
-
-
-def test_wrong_gates_are_named() -> None:
-    with pytest.raises(InputError, match="acts on qubit 2"):
-        GateSequence(2, (gate("x", (2,)),))
-    with pytest.raises(InputError, match=r"acts on qubits \(0, 0\)"):
-        gate("cz", (0, 0))
-    with pytest.raises(InputError, match=r"matrix of shape \(2, 2\)"):
-        Gate("u", (0, 1), np.eye(2, dtype=np.complex128))
-    with pytest.raises(InputError, match="<U1 matrix"):
-        Gate("u", (0,), np.array([["a", "b"], ["c", "d"]]))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: GateSequence(2, gate("x", (0,))), "circuit: has Gate as gates; give a tuple of gates"),
-        (lambda: GateSequence(2, (3,)), "gate 0: is int; give a tnplan.Gate"),
-        (lambda: GateSequence(1.5, ()), r"circuit: has \[1.5\] as a number of qubits; give whole numbers"),
-        (lambda: Gate("x", "0", X), "gate x: has '0' as qubits; give whole numbers"),
-        (lambda: Gate("x", (0.0,), X), r"gate x: has \(0.0,\) as qubits"),
-        (lambda: Gate("x", (0,), X * np.nan), "gate x: has elements that are infinite or NaN"),
-        (lambda: Measurement(None, 0), r"measurement: has \[None\] as a qubit"),
-        (lambda: Reset("0"), r"reset: has \['0'\] as a qubit"),
-        (lambda: Channel(0, (X,)), "channel: has 0 as qubits"),
-        (lambda: CircuitProgram(2, 0, (3,)), "operation 0: is int; give a gate or another operation"),
-        (lambda: CircuitProgram(2, 0.5, ()), r"program: has \[0.5\] as a number of bits"),
-    ],
-)
-def test_wrong_types_are_named(make: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make()
-
-
 def test_what_changes_later_changes_no_circuit() -> None:
     matrix, qubits, gates = np.eye(2, dtype=np.complex128), [0], []
     gates.append(Gate("u", qubits, matrix))  # type: ignore[arg-type]
@@ -179,39 +129,6 @@ def test_qsim_dialects() -> None:
     circuit = parse_qsim(text, "c.qsim")
     assert [item.name for item in circuit.gates] == ["hz_1_2", "x_1_2", "fs", "sw", "id1"]
     assert circuit.gates[2].params == (0.5, 0.25)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "line 1: '' is no number of qubits"),
-        ("0\n", "line 1: '0' is no number of qubits"),
-        ("2 3\n", "line 1: '2 3' is no number of qubits"),
-        ("2\nh 0\n", "line 2: 'h 0' is no gate"),
-        ("2\n0 hh 0\n", "line 2: gate hh: is unknown"),
-        ("2\n0 c 0 x 1\n", "line 2: gate c: is unknown"),
-        ("2\n0 h 2\n", "line 2: gate h: '2' is no qubit; use qubits 0 to 1"),
-        ("2\n0 h -1\n", "line 2: gate h: '-1' is no qubit"),
-        ("2\n0 cz 0 0\n", "line 2: gate cz: names qubit 0 twice"),
-        ("2\n0 fs 0 1 0.5\n", "line 2: gate fs: has 3 numbers; give 2 qubits and 2 parameters"),
-        ("2\n0 rz 0 x\n", "line 2: gate rz: the parameter 'x' is no number"),
-        ("2\n0 rz 0 nan\n", "line 2: gate rz: the parameter 'nan' is no number"),
-        ("2\n1 h 0\n1 h 1\n1 cz 0 1\n", "line 4: gate cz: time 1 on qubit 0, which was used at time 1"),
-        ("2\n0 m 0\n1 h 0\n", "line 3: gate h: acts on qubit 0 after its measurement"),
-    ],
-)
-def test_wrong_qsim_is_named(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        parse_qsim(text, "c.qsim")
-    assert str(caught.value).startswith("c.qsim: line ")
-
-
-def test_unreadable_files(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        load_circuit(tmp_path / "none.qsim")
-    (tmp_path / "b.qsim").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="is not UTF-8"):
-        load_circuit(tmp_path / "b.qsim")
 
 
 @pytest.mark.parametrize(
@@ -277,39 +194,6 @@ def test_qasm(tmp_path: Path) -> None:
         expected = Statevector(read).data.reshape((2,) * n_qubits).transpose(*reversed(range(n_qubits)))
         assert np.allclose(state_vector(circuit), expected, atol=1e-14)
         assert np.allclose(contract(*circuit_network(circuit, "." * n_qubits)), expected, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("OPENQASM 2.0;\nqreg q[1];\nU(1,0,0) q[0]; reset q[0];\n", r"line 3 \(reset\): is no gate"),
-        (
-            'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[1];\ncreg c[1];\nmeasure q -> c;\n'
-            "if (c == 1) x q[0];\n",
-            r"line 6 \(if\): is no gate; .* tnplan statevector",
-        ),
-        (
-            'include "stdgates.inc";\nqubit[2] q;\nbit c = measure q[0];\nif (c) x q[1];\n',
-            r"line 4 \(if\): is no gate; .* tnplan statevector",
-        ),
-        (
-            'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float a;\nqubit[1] q;\nrx(a) q[0];\n',
-            r"line 3 \(input\): has no value for 'a'; give one: parameters a=VALUE",
-        ),
-        ("OPENQASM 2.0;\nqreg q[1];\nnope q[0];\n", r"line 3 \(nope\): uses gate 'nope', which is not"),
-        (
-            'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[1];\ncreg c[1];\nmeasure q -> c;\nx q[0];\n',
-            r"line 6 \(x\): acts on qubit 0 after its measurement",
-        ),
-    ],
-)
-def test_wrong_qasm_is_named(tmp_path: Path, text: str, message: str) -> None:
-    pytest.importorskip("qiskit", reason="needs the extra qasm")
-    pytest.importorskip("qiskit_qasm3_import", reason="needs the extra qasm")
-    (tmp_path / "c.qasm").write_text(text)
-    with pytest.raises(InputError, match=message) as caught:
-        load_circuit(tmp_path / "c.qasm")
-    assert str(caught.value).startswith(str(tmp_path))
 
 
 def test_the_largest_operator_may_be_inside_of_a_condition() -> None:

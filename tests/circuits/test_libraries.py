@@ -186,13 +186,3 @@ def test_openqasm_is_bound_without_reading_it_again(tmp_path: Path) -> None:
     assert len(circuit.program({"t": 0.1}).operations) == 2
     with pytest.raises(InputError, match=r"c\.qasm: line 1 \(input\): has no value for 't'"):
         circuit.program()
-
-
-def test_what_is_no_circuit_is_refused() -> None:
-    for ask in (tnplan.load_circuit, tnplan.Circuit, tnplan.simulate, tnplan.network):
-        with pytest.raises(InputError, match=r"^circuit: is of type int; give a file, a GateSequence, or"):
-            ask(5)
-    with pytest.raises(InputError, match=r"^circuit: is of type TensorNetwork2D; give a file"):
-        tnplan.network(pytest.importorskip("quimb.tensor").TN2D_rand(2, 2, 2))
-    with pytest.raises(InputError, match=r"^parameter t: is none of circuit, which has no parameters"):
-        tnplan.load_circuit(tnplan.GateSequence(1, ()), {"t": 1})

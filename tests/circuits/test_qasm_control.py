@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.qasm_programs import HEAD, Machine, NoCoinError, Writer, executed, parse_qasm
+from tests.support.qasm_programs import HEAD, Machine, NoCoinError, Writer, executed
 from tests.support.slow import slow_after
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.program import (
@@ -169,66 +169,3 @@ def test_inputs_are_set(tmp_path: Path) -> None:
     (tmp_path / "c.qsim").write_text("1\n0 h 0\n")
     with pytest.raises(InputError, match=r"c\.qsim, which has no parameters"):
         tnplan.load_circuit(tmp_path / "c.qsim", {"t": 1})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("int n; c[0] = measure q[0];\nwhile (c[0]) { n += 1; c[0] = measure q[0]; }",
-         r"line 5 \(while\): changes a variable of type int in a loop whose rounds measured bits decide"),
-        ("c[0] = measure q[0];\nwhile (c[0]) { x q[0]; if (c[1]) break; break; }",
-         r"line 5 \(while\): has a break that measured bits decide"),
-        ("c[0] = measure q[0];\nif (c[0]) { end; }", r"line 5 \(if\): has a end that measured bits decide"),
-        ("def f(bit b) -> int { if (b) { return 1; } return 2; }\nc[0] = measure q[0];\nint k = f(c[0]);",
-         r"line 4 \(if\): has a return that measured bits decide"),
-        ("qubit[13] r; bit[13] d = measure r;\nint n; for int k in [0:12] { n += d[k]; }",
-         "line 5: depends on 13 measured bits; let values depend on 12"),
-        ("qubit[13] r; bit[13] d = measure r; int n;\nif (d == 5) { n = 1; }",
-         r"line 5 \(if\): changes variables where 13 measured bits have a value"),
-        ("while (true) { int k = 1; }", r"line 4 \(while\): runs more than 500 rounds; let it end, or write"),
-        ("for int i in [1:999] { for int j in [1:999] { int k; } }", r"more than \d+ statements of loops"),
-        ("def f() { f(); }\nf();", r"^c\.qasm: nests subroutines, definitions or blocks too deeply"),
-        ("extern f(int) -> int;\nint k = f(2);", "line 5: calls 'f', which is extern; define it with def"),
-        ("duration d = 10ns;\nint k = d;", "line 5: uses 'd', which is a duration, for a value"),
-        ("int k = 3;\nint k = 4;", "line 5: declares 'k', which is there already"),
-        ("const int k = 3;\nk = 4;", "line 5: gives a value to a constant"),
-        ("int k = 3;\ndef f() { k = 4; }\nf();", "line 5: uses 'k' of the whole file in a subroutine"),
-        ("bit[3] d = \"01\";", r"line 4: makes bit\[3\] of bit\[2\]; use one width"),
-        ("qubit[3] r;\nc = measure r;", r"line 5 \(measure\): measures 3 qubits into 2 bits"),
-        ("x c[0];", r"line 4 \(x\): uses an index for 'c'; name a register of qubits"),
-        ("for int k in [0:0:2] { x q[0]; }", r"line 4 \(for\): has a range of step 0"),
-        ("#pragma braket noise bit_flip(0.1) q[0]\nx q[0];", "line 4: is a pragma; leave it out"),
-        ("defcalgrammar \"openpulse\";", "line 4: is about pulses; leave it out"),
-        ("gate g a { measure a; }", "line 4: is no OpenQASM"),
-        ("gate g a { g a; }\ng q[0];", r"line 4 \(g\): uses gate 'g' inside its own definition"),
-        ("gate g a { x q[0]; }\ng q[1];", r"line 4 \(x\): uses 'q' in the definition of a gate"),
-        ("int k = 2; gate g a { for int i in [1:k] x a; }\ng q[1];",
-         r"line 4 \(for\): uses 'k' in the definition of a gate; use its own qubits and angles"),
-        ("gate g a, a { x a; }", "line 4: defines gate 'g' with one name for two things"),
-        ("uint k = -3;", "line 4: makes uint of -3; give no negative number"),
-        ("int k = 2 ** 200000;", "line 4: has an integer that is too large"),
-        ("int k = sqrt(-1);", "line 4: takes a function of -1"),
-        ("break;", "line 4: is no OpenQASM"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_run_is_refused_with_its_line(
-    monkeypatch: pytest.MonkeyPatch, text: str, message: str
-) -> None:
-    monkeypatch.setattr("tnplan.circuits.qasm.gate_calls.LARGEST_EXPANSION", 3000)
-    monkeypatch.setattr("tnplan.circuits.qasm.interpreter.LARGEST_ROUNDS", 500)
-    with pytest.raises(InputError, match=message) as caught:
-        parse_qasm_program(HEAD3 + "qubit[2] q; bit[2] c;\n" + text, "c.qasm")
-    assert str(caught.value).startswith("c.qasm: ")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("h q[0]; c[0] = measure q[0];\nif (c[0]) x q[1];", "if"), ("h q[0];\nreset q[0];", "reset"),
-        ("c[0] = measure q[0];\nwhile (c[0]) { h q[0]; c[0] = measure q[0]; }", "while"),
-    ],
-)  # fmt: skip
-def test_a_circuit_has_no_control_by_measured_bits(text: str, word: str) -> None:
-    with pytest.raises(InputError, match=rf"line 5 \({word}\): is no gate; .*: tnplan statevector"):
-        parse_qasm(HEAD3 + "qubit[2] q; bit[2] c;\n" + text, "c.qasm")

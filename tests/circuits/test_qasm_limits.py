@@ -144,16 +144,6 @@ def test_the_version_is_looked_for_outside_comments(head: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement",
-    ["x q[0:3];", "x q[3:];", "x q[:5];", "x q[-4:2];", "let a = q[1:7];", "reset q[1:3];",
-     "c = measure q[0:9];", "if (c[0:4] == 1) { x q; }", "x q[5:-1:0];"],
-)  # fmt: skip
-def test_ranges_beyond_a_register_are_refused(statement: str) -> None:
-    with pytest.raises(InputError, match=r"(?m)^c\.qasm: line 4( \(\w+\))?: has index -?\d+ of 3; use 0 to"):
-        parse_qasm_program(HEAD3 + f"qubit[3] q; bit[3] c;\n{statement}", "c.qasm")
-
-
-@pytest.mark.parametrize(
     ("part", "qubits"),
     [
         ("0:1", [0, 1]), ("1:", [1, 2, 3]), (":", [0, 1, 2, 3]), ("0:2:3", [0, 2]), ("3:-1:1", [3, 2, 1]),

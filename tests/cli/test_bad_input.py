@@ -387,7 +387,7 @@ def test_rights_are_respected(folder: Path, capsys: pytest.CaptureFixture[str], 
     (folder / "secret").chmod(0o200)
     line = line.replace("BAD", "secret")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bad_input_case.snapshot", lambda _: {})
+        patch.setattr("tests.support.bad_input.snapshot", lambda _: {})
         refused(capsys, line, "secret" if "secret" in line else "closed")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from tests.support.contraction.fused import fused_rates
 from tests.support.kernels.gpus import count_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import agrees, random_arrays, random_path
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.calibrate import calibrate
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
@@ -40,7 +42,6 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.planner.hardware.profile import Profile, load_profile, profile_text
 from tnplan.planner.passes.pipeline import plan
 
-SIZE = 4 << 20
 OPTIONS = ("--base", "cpu", "--device", "cpu", "--size", "4MiB")
 
 
@@ -178,26 +179,26 @@ def test_hosts_with_different_numbers_of_ranks_are_refused(monkeypatch: pytest.M
         calibrate("cpu", device="cpu", ranks=3, size=1 << 20, dtypes=("complex64",))
 
 
-REFUSALS = [
-    (("--dtype", "int8"), "--dtype: 'int8' is unknown; choose from float32,"),
-    (("--size", "1000"), "--size: is 1000; give an integer from 1048576 up"),
-    (("--size", "some"), "'some' is no size"),
-    (("--name", ""), "--name: is empty; name the profile, or leave it out for the base's name"),
-    (("--base", "nowhere"), "--base: 'nowhere' is no profile"),
-    (("--device", "tpu"), "'tpu'"),
-    (("-o", "nowhere/own.toml"), "nowhere/own.toml: its folder does not exist"),
-    (("-o", "."), ".: is a folder"),
+# fmt: off
+REFUSED: list[Row] = [
+    ("--dtype int8", "--dtype", "'int8' is unknown", "choose from float32,"),
+    ("--size 1000", "--size", "is 1000", "give an integer from 1048576 up"),
+    ("--size some", "Invalid value for '--size'", "'some' is no size", "write bytes, or a"),
+    ("--name ''", "--name", "is empty", "name the profile, or leave it out for the base's name"),
+    ("--base nowhere", "--base", "'nowhere' is no profile", "choose from cpu"),
+    ("--device tpu", "Invalid value for '--device'", "'tpu'", "see 'tnplan calibrate"),
+    ("-o nowhere/own.toml", "nowhere/own.toml", "its folder does not exist", "choose a folder that"),
+    ("-o .", ".", "is a folder", "give the name of a file"),
 ]
+# fmt: on
 
 
-@pytest.mark.parametrize(("options", "problem"), REFUSALS)
-def test_refusals_are_one_line(
-    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], problem: str
+@table(REFUSED)
+def test_an_option_is_refused(
+    refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["calibrate", *OPTIONS, *options]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("tnplan: error: ")
-    assert problem in line
+    monkeypatch.chdir(tmp_path)
+    refusal.ends(f"calibrate {shlex.join(OPTIONS)} {refusal.given}", capsys)
 
 
 @pytest.mark.skipif(count_gpus() > 0, reason="needs a machine without GPUs")
@@ -211,12 +212,12 @@ def test_a_gpu_is_not_taken_from_a_cpu(capsys: pytest.CaptureFixture[str], tmp_p
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize(("options", "problem"), [REFUSALS[0], REFUSALS[3], REFUSALS[5]])
-def test_ranks_refuse_in_one_line(options: tuple[str, ...], problem: str) -> None:
-    done = mpirun(2, "-m", "tnplan", "calibrate", *OPTIONS, *options)
+@table([REFUSED[0], REFUSED[3], REFUSED[5]])
+def test_ranks_refuse_in_one_line(refusal: Refusal) -> None:
+    done = mpirun(2, "-m", "tnplan", "calibrate", *OPTIONS, *shlex.split(refusal.given))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert problem in line
+    refusal.is_said_by(line)
 
 
 Ended = tuple[subprocess.CompletedProcess[str], float, Path]

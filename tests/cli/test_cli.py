@@ -16,6 +16,7 @@ import pytest
 
 import tnplan
 from tests.conftest import SharedData
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.cli import main
 from tnplan.cli.main import run
 from tnplan.cli.option_types import DEVICES
@@ -93,25 +94,29 @@ def test_debug_shows_the_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nonsense"], "No such command 'nonsense'; see 'tnplan --help'"),
-        (["plan"], "Missing argument 'PATH'; see 'tnplan plan --help'"),
-        (["plan", "x.json", "--devices", "0"], "0 is not in the range x>=1"),
-        (["plan", "x.json", "--policy", "theirs"], "'theirs' is not one of"),
-        (["plan", "x.json", "--memory", "lots"], "lots"),
-        (["show", "x.json", "--colour"], "No such option"),
-        (["report", "x.json", "--hardware", "cpu"], "Missing option '--devices'"),
-        (
-            ["report", "x.json", "--hardware", "cpu", "--devices", "1,2,x"],
-            "'x' in '1,2,x' is no number of devices",
-        ),
-    ],
-)
-def test_wrong_usage_is_one_line(capsys: Capture, arguments: list[str], message: str) -> None:
-    assert run(arguments) == 2
-    assert message in only_line(capsys)
+# fmt: off
+WRONG_USAGE: list[Row] = [
+    ("nonsense", "No such command 'nonsense'", "", "see 'tnplan --help'"),
+    ("plan", "Missing argument 'PATH'", "", "see 'tnplan plan --help'"),
+    ("plan x.json --devices 0", "Invalid value for '--devices'",
+     "0 is not in the range x>=1", "see 'tnplan plan --help'"),
+    ("plan x.json --policy theirs", "Invalid value for '--policy'",
+     "'theirs' is not one of", "see 'tnplan plan --help'"),
+    ("plan x.json --memory lots", "Invalid value for '--memory'", "'lots", "write bytes, or a"),
+    ("show x.json --colour", "No such option '--colour'", "", "see 'tnplan show --help'"),
+    ("report x.json --hardware cpu", "Missing option '--devices'", "", "see 'tnplan report"),
+    ("report x.json --hardware cpu --devices 1,2,x", "Invalid value for '--devices'",
+     "'x' in '1,2,x' is no number of devices", "write 1,2,4 or"),
+]
+# fmt: on
+
+
+@table(WRONG_USAGE)
+def test_wrong_usage_is_one_line(
+    refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refusal.ends(refusal.given, capsys)
 
 
 def commands(

@@ -68,39 +68,6 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return captured.err
 
 
-def test_bad_input_is_refused_in_one_line(
-    tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = tmp_path / "whole.npy"
-    np.save(whole, np.arange(5))
-    spoilt = tmp_path / "spoilt.npy"
-    np.save(spoilt, np.array([1.0, np.nan]))
-    text = tmp_path / "text.npy"
-    text.write_text("no array")
-    objects = tmp_path / "objects.npy"
-    np.save(objects, np.array([None]), allow_pickle=True)
-    cut = tmp_path / "cut.npy"
-    cut.write_bytes(saved.read_bytes()[:-8])
-    for arguments, wanted in (
-        ([str(saved), "--bound", "-1"], "t.npy: bound: is -1.0"),
-        ([str(saved), "--bound", "nan"], "t.npy: bound: is nan"),
-        ([str(saved), "--bound", "x"], "Invalid value for '--bound'"),
-        ([str(whole)], "whole.npy: holds integers (int64); give the bound 0"),
-        ([str(spoilt), "--refuse-nonfinite"], "spoilt.npy: holds NaN or infinities"),
-        ([str(text)], "text.npy: cannot be read (it is no .npy file)"),
-        ([str(objects)], "objects.npy: cannot be read"),
-        ([str(cut)], "cut.npy: cannot be read"),
-        ([str(tmp_path / "absent.npy")], "absent.npy: cannot be read (No such file"),
-        ([str(saved), "-o", str(saved)], "is an input and would be replaced"),
-        ([str(saved), "-o", str(tmp_path / "no" / "x")], "its folder does not exist"),
-        ([str(saved), "-o", ""], "the path is empty"),
-        ([str(saved), "-o", "x" * 300], "xxx: cannot be written (File name too long); give another name"),
-    ):
-        assert wanted in refused(["compress", *arguments], capsys)
-    assert not list(tmp_path.glob("*.tnz"))
-    assert not list(tmp_path.glob(".*"))
-
-
 def test_what_is_no_plain_file_is_not_replaced(
     tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,22 +96,3 @@ def test_a_short_write_says_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x: cannot be written \(40 requested and 8 written\); free space"):
         write_file(tmp_path / "x", short)
     assert not list(tmp_path.iterdir())
-
-
-def test_bad_streams_are_refused_in_one_line(
-    tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    packed = Path(tnplan.compress_file(saved)["output"])
-    damaged = tmp_path / "damaged.npy.tnz"
-    damaged.write_bytes(packed.read_bytes()[:-1] + bytes([packed.read_bytes()[-1] ^ 1]))
-    newer = tmp_path / "newer.npy.tnz"
-    newer.write_bytes(packed.read_bytes().replace(b"CZ\x01\0", b"CZ\x09\0", 1))
-    for arguments, wanted in (
-        ([str(saved)], "does not end in .tnz; name the output with -o"),
-        ([str(saved), "-o", str(tmp_path / "x.npy")], "t.npy: is no compressed array of tnplan"),
-        ([str(damaged)], "damaged.npy.tnz: stream: frame 0: is damaged"),
-        ([str(newer)], "newer.npy.tnz: is version 9 of tnplan.compressed; this tnplan reads 1 to 2"),
-        ([str(tmp_path / "absent.tnz")], "absent.tnz: cannot be read"),
-    ):
-        assert wanted in refused(["decompress", *arguments], capsys)
-    assert not list(tmp_path.glob("damaged.npy")) + list(tmp_path.glob("newer.npy"))

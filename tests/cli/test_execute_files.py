@@ -12,9 +12,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from tests.support.bad_input import Spoil, make_folder, refused, snapshot
+from tests.support.bad_input import Spoil, make_folder, snapshot
 from tests.support.contraction.executor import make_case
 from tests.support.contraction.shards import load_shards
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.common.errors import WriteError
@@ -45,28 +46,33 @@ def moved(name: str, target: str, linked: bool = False) -> Spoil:
     return spoil
 
 
-@pytest.mark.parametrize(
-    ("line", "says", "spoil"),
-    [
-        ("one.json --tensors r.npy -o r.npy", "r.npy: is an input", moved("t.npz", "r.npy")),
-        ("one.json -o r.npy", "r.npy: is an input", moved("t.npz", "r.npy", True)),
-        (
-            f"one.json -o r.npy {SHARDED} --tensors t.npz",
-            "r.rank0.npy: is an input",
-            moved("t.npz", "r.rank0.npy", True),
-        ),
-        (f"{SPREAD} {SHARDED}", "r.rank3.npy: is an input", moved("tensors.npz", "r.rank3.npy", True)),
-        (f"r.rank0.npy -o r.npy {SHARDED}", "r.rank0.npy: is an input", moved("one.json", "r.rank0.npy")),
-        ("r.npy -o r.npy", "r.npy: is an input", moved("one.json", "r.npy")),
-        (f"four.json -o r.npy {SHARDED}", "r.rank0.npy: is a folder", moved("folder", "r.rank0.npy")),
-        (f"{SPREAD} {SHARDED}", "r.rank2.npy: is a folder", moved("folder", "r.rank2.npy")),
-    ],
-)
+# fmt: off
+REFUSED: list[Row] = [
+    (("one.json --tensors r.npy -o r.npy", moved("t.npz", "r.npy")), "r.npy",
+     "is an input", "give the output another"),
+    (("one.json -o r.npy", moved("t.npz", "r.npy", True)), "r.npy", "is an input", "give the output another"),
+    ((f"one.json -o r.npy {SHARDED} --tensors t.npz", moved("t.npz", "r.rank0.npy", True)), "r.rank0.npy",
+     "is an input", "give the output another"),
+    ((f"{SPREAD} {SHARDED}", moved("tensors.npz", "r.rank3.npy", True)), "r.rank3.npy",
+     "is an input", "give the output another"),
+    ((f"r.rank0.npy -o r.npy {SHARDED}", moved("one.json", "r.rank0.npy")), "r.rank0.npy",
+     "is an input", "give the output another"),
+    (("r.npy -o r.npy", moved("one.json", "r.npy")), "r.npy", "is an input", "give the output another"),
+    ((f"four.json -o r.npy {SHARDED}", moved("folder", "r.rank0.npy")), "r.rank0.npy",
+     "is a folder", "give the name of a file"),
+    ((f"{SPREAD} {SHARDED}", moved("folder", "r.rank2.npy")), "r.rank2.npy",
+     "is a folder", "give the name of a file"),
+]
+# fmt: on
+
+
+@table(REFUSED)
 def test_an_output_that_is_an_input_or_a_folder_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], line: str, says: str, spoil: Spoil
+    folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
 ) -> None:
+    line, spoil = refusal.given
     spoil(folder)
-    refused(capsys, f"execute {line} --device cpu", says)
+    refusal.ends(f"execute {line} --device cpu", capsys)
 
 
 def test_a_link_to_itself_is_replaced(folder: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 import tnplan
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.robustness.checkpoint_files import document_of
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
@@ -221,32 +222,35 @@ def test_values_of_each_term_and_of_lists(circuit: Path, capsys: pytest.CaptureF
     assert (cut.report["error_bound"], cut.report["error_estimate"]["kind"]) == (None, "none")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--repetitions", "4"], "--repetitions: need a limit of terms"),
-        (["--repetitions", "4", "--max-terms", "9", "--branch-cut", "1"], "cut none"),
-        (["--repetitions", "4", "--max-terms", "9", "--gradient"], "go with none of"),
-        (["--repetitions", "4", "--max-terms", "9", "--resample-by", "square"], "its own observable"),
-        (
-            ["--repetitions", "4", "--max-terms", "9", "--resample-by", "letters", "--overlap", "Z0"],
-            "is for states of 0 and 1",
-        ),
-        (["--seed", "4"], "are of repetitions"), (["--resume", "-o", "r.json"], "is for repetitions"),
-        (["--state", "00", "--stabilizers", "X0"], "given with --state"),
-        (["--state", "00", "--overlap", "Z0"], "together with a state"),
-        (["--overlap", "Z0", "--picture", "schroedinger"], "has no overlaps"),
-        (["--observable", "Z1"], "is a list"),
-        (["--each-term", "--picture", "schroedinger"], "is of the Heisenberg"),
-        (["--repetitions", "4", "--max-terms", "1000000000", "--memory", "1MB"], "smaller --max-terms"),
-    ],
-)  # fmt: skip
+# fmt: off
+REFUSED: list[Row] = [
+    ("--repetitions 4", "--repetitions", "need a limit of terms", "give --max-terms"),
+    ("--repetitions 4 --max-terms 9 --branch-cut 1", "--repetitions",
+     "resample terms and cut none", "leave the cuts out"),
+    ("--repetitions 4 --max-terms 9 --gradient", "--repetitions", "go with none of", "leave them out"),
+    ("--repetitions 4 --max-terms 9 --resample-by square", "--resample-by square",
+     "is for the overlap of an echo with its own observable", "give --overlap the"),
+    ("--repetitions 4 --max-terms 9 --resample-by letters --overlap Z0", "--resample-by letters",
+     "is for states of 0 and 1", "resample by magnitude"),
+    ("--seed 4", "--seed and --resample-by", "are of repetitions", "give --repetitions"),
+    ("--resume -o r.json", "--resume", "is for repetitions", "leave it out"),
+    ("--state 00 --stabilizers X0", "--stabilizers", "are given with --state", "leave one of them out"),
+    ("--state 00 --overlap Z0", "--overlap", "is asked together with a state", "leave one of them out"),
+    ("--overlap Z0 --picture schroedinger", "--picture", "schroedinger has no overlaps", "use heisenberg"),
+    ("--observable Z1", "--observable", "is a list", "ask for the value of"),
+    ("--each-term --picture schroedinger", "each_term", "is of the Heisenberg", "leave out the picture"),
+    ("--repetitions 4 --max-terms 1000000000 --memory 1MB", "--memory",
+     "allows a rank 977 KiB, and", "smaller --max-terms"),
+]
+# fmt: on
+
+
+@table(REFUSED)
 def test_what_cannot_go_together_is_refused(
-    options: list[str], message: str, circuit: Path, capsys: pytest.CaptureFixture[str]
+    refusal: Refusal, circuit: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(["pauli", str(circuit), "--observable", "Z0", *options]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert message in line
+    monkeypatch.chdir(circuit.parent)
+    refusal.ends(f"pauli {circuit.name} --observable Z0 {refusal.given}", capsys)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`tnplan sbd --grow` from an FCIDUMP to files, under mpirun, and every option that it refuses."""
+"""`tnplan sbd --grow` from an FCIDUMP to files, and under mpirun."""
 
 from __future__ import annotations
 
@@ -95,33 +95,6 @@ def test_ranks_of_mpirun_grow_the_same_list() -> None:
     for mine, theirs in zip(two["growth"]["points"], one["growth"]["points"], strict=True):
         for name in ("energies_hartree", "corrections_hartree", "outside_determinants"):
             assert mine[name] == pytest.approx(theirs[name], abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("h.fcidump --epsilon 1e-2", "--epsilon: is given without --grow; add --grow, or leave it out"),
-        ("h.fcidump --epsilon-pt2 1e-2", "--epsilon-pt2: is given without --grow"),
-        ("h.fcidump --no-pt2 --alpha a.txt", "--no-pt2: is given without --grow"),
-        ("h.fcidump --grow --no-pt2 --epsilon-pt2 1e-6", "--epsilon-pt2: does not go with --no-pt2"),
-        ("h.fcidump --grow --epsilon 1e-3,1e-2", "--epsilon: is 0.01 after 0.001"),
-        ("h.fcidump --grow --epsilon 1e-3;1e-4", "'1e-3;1e-4' holds no numbers; write them with commas"),
-        ("h.fcidump --grow --epsilon=-1", "--epsilon: is -1.0; give Hartrees of 0 or more"),
-        ("h.fcidump --grow-to 0", "is no count"),
-        ("h.fcidump --grow --alpha a.txt", "--alpha: does not go with --grow; start from --determinants"),
-        ("h.fcidump --grow --start start.npz", "--start: does not go with --grow"),
-        ("h.fcidump --grow --precision mixed", "--precision: does not go with --grow"),
-        ("h.fcidump --grow --symmetry 9", "9 is not in the range"),
-        ("labelled.fcidump --grow --symmetry 3", "--grow: finds no determinant of symmetry 3 to start from"),
-        ("h.fcidump --grow --memory 5000", "memory: holds 1.22 KiB of the"),
-        ("h.fcidump --grow --roots 401 --epsilon 0.1", "roots: are 401 in a space of"),
-        ("h.fcidump --grow -o h.npz --determinants h.determinants.txt", "h.determinants.txt"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(
-    line: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in refused(capsys, line)
 
 
 def test_a_start_is_not_overwritten(capsys: pytest.CaptureFixture[str]) -> None:

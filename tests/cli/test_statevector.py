@@ -1,4 +1,4 @@
-"""`tnplan statevector` from a file to its answers, saved states, OpenQASM programs, and what is refused."""
+"""`tnplan statevector` from a file to its answers, saved states and OpenQASM programs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from tests.support.engines.statevector import qft
 from tests.support.robustness.mutated_files import signed
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.pauli_sum import PauliSum, pack, parse
 from tnplan.circuits.program import (
-    Channel,
     CircuitProgram,
     Conditional,
     Measurement,
@@ -277,13 +275,6 @@ def test_inputs_are_set(tmp_path: Path, capsys: pytest.CaptureFixture[str], give
             assert error.count("\n") == 1
 
 
-INFINITE = PauliSum(2, pack(0, 1, 2)[None], np.array([math.inf]))
-NOT_UNITARY = CircuitProgram(
-    1, 1,
-    (Measurement(0, 0), Conditional((0,), 1, (Gate("n", (0,), np.ones((2, 2), np.complex128)),))),
-)  # fmt: skip
-
-
 def test_measurements_at_the_end_take_one_run() -> None:
     program = CircuitProgram(3, 2, (gate("x", (2,)), Measurement(2, 0), gate("h", (0,)), Measurement(0, 1)))
     assert final_measurements(program) == {0: 2, 1: 0}
@@ -327,84 +318,6 @@ def test_a_state_of_ranks_that_have_ended_is_refused() -> None:
 def test_the_transform_of_a_basis_state_from_the_api() -> None:
     done = tnplan.simulate(qft(10), amplitudes=["0" * 10], precision="fp64", mode="stages")
     assert done.answer.amplitudes[0] == pytest.approx(2**-5, abs=1e-14)  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("extern f(int) -> int; int k = f(1);", "line 4: calls 'f', which is extern"),
-        ("nope q[0];", r"line 4 \(nope\): uses gate 'nope', which is not defined"),
-        ("input float a; rx(a) q[0];", r"line 4 \(input\): has no value for 'a'; give one: param"),
-    ],
-)
-def test_unsupported_openqasm_is_named_with_its_line(text: str, message: str) -> None:
-    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
-    head = 'OPENQASM 3.0;\ninclude "stdgates.inc";\nqubit[2] q; bit[2] c;\n'
-    with pytest.raises(InputError, match=message) as caught:
-        parse_qasm_program(head + text, "c.qasm")
-    assert str(caught.value).startswith("c.qasm")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--shots", "0"], "--shots: is 0"), (["--shots", "-5"], "--shots: is -5"),
-        (["--observable", "1e100*Z0 + 1e100*Z1"], "magnitudes sum to 2e+100; give a sum of 1e+100 at most"),
-        (["--observable", "1e200*Z0", "--shots", "3", "--depolarizing", "0.5"], "magnitudes sum to 1e+200"),
-        (["--observable", "Z2"], "names qubit 2"), (["--marginal", "0,0"], "names qubit 0 twice"),
-        (["--amplitudes", "001"], "'001' is no bit string"), (["--amplitudes", ""], "'' is no bit string"),
-        (["--depolarizing", "2", "--shots", "5"], "probability is 2"),
-        (["--depolarizing", "0.1"], "--shots: is missing"),
-        (["--depolarizing", "0.1", "--shots", "2", "--marginal", "0"], "ends in another state in each run"),
-        (["--save", "state.npy"], "is no .json"), (["--start", "nowhere.json"], "cannot be read"),
-        (["-o", "no/where/result.json"], "its folder does not exist"),
-    ],
-)  # fmt: skip
-def test_bad_options_are_one_line(
-    circuit: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
-    before = sorted(circuit.parent.iterdir())
-    assert run(["statevector", str(circuit), *options]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("tnplan: error:")
-    assert error.count("\n") == 1
-    assert message in error
-    assert sorted(circuit.parent.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Channel((0,), (0.5 * np.eye(2, dtype=np.complex128),)), "does not keep the trace"),
-        (lambda: Channel((0,), ()), "has no operators"),
-        (lambda: CircuitProgram(1, 0, (Measurement(0, 0),)), "operation 0: names classical bit 0"),
-        (
-            lambda: CircuitProgram(1, 1, (Conditional((0,), 1, (Reset(3),)),)),
-            "inner operation 0: names qubit 3",
-        ),
-        (lambda: tnplan.simulate(GateSequence(2, ()), precision="fp16"), "precision: 'fp16' is unknown"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), mode="fast"), "mode: 'fast' is unknown"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), threads=0), "threads: is 0"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), observable=parse("Z4", 5)), "is a sum on 5 qubits"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), observable=5), "observable: is 5"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(2, ()), memory=math.nan), "memory: is nan"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), depolarize="x"), "depolarizing: is 'x'"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(2, ()), amplitudes=[0]), "'0' is no bit string"),  # type: ignore[list-item]
-        (lambda: tnplan.simulate(GateSequence(2, ()), amplitudes=5), "amplitudes: is 5; give a list"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(1, ()), amplitudes="01"), "amplitudes: is '01'; give a list"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), marginal=5), "marginal: is 5; give a list"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(2, ()), observable=INFINITE), "magnitudes sum to inf"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), marginal=(0.0,)), "marginal: is 0.0"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(27, ()), marginal=range(27)), "marginal: has 27 qubits"),
-        (lambda: tnplan.simulate(5), "circuit: is of type int; give a file"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(2, ()), save=5), "file 5: is no name"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(NOT_UNITARY, shots=1), r"operation 1, inner gate 0 \(n\): is not unitary"),
-    ],
-)
-def test_bad_calls_are_one_line(call: object, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        call()  # type: ignore[operator]
-    assert "\n" not in str(caught.value)
 
 
 def test_a_start_state_may_be_an_array(circuit: Path) -> None:

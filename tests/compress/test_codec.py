@@ -25,6 +25,7 @@ from tests.support.kernels.compress_arrays import (
     overflows,
     product_tensor,
 )
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.slow import slow_after
 from tnplan.compress import (
     CodecError,
@@ -177,25 +178,27 @@ def test_refusing_what_is_not_finite() -> None:
     compress(np.ones(3), 1e-3, nonfinite="refuse")
 
 
-@pytest.mark.parametrize(
-    ("bound", "options", "text"),
-    [
-        (-1e-3, {}, "bound: is -0.001"),
-        (np.nan, {}, "bound: is nan"),
-        (np.inf, {}, "bound: is inf"),
-        ("much", {}, "bound: is 'much'"),
-        (10**400, {}, "bound: is inf"),
-        (1e-3, {"mode": "psnr"}, "mode: is 'psnr'"),
-        (1e-3, {"setting": "best"}, "setting: is 'best'"),
-        (1e-3, {"nonfinite": "drop"}, "nonfinite: is 'drop'"),
-        (1e-3, {"frame_log2": 11}, "frame_log2: is 11"),
-        (1e-3, {"frame_log2": 12.5}, r"frame_log2: is 12\.5"),
-        (1e-3, {"frame_log2": "22"}, "frame_log2: is '22'"),
-    ],
-)
-def test_bad_options_are_refused(bound: float, options: dict[str, object], text: str) -> None:
-    with pytest.raises(CodecError, match=text):
-        compress(np.ones(4), bound, **options)  # type: ignore[arg-type]
+# fmt: off
+BAD_OPTIONS: list[Row] = [
+    ((-1e-3, {}), "bound", "is -0.001", "give a finite number of"),
+    ((np.nan, {}), "bound", "is nan", "give a finite number of"),
+    ((np.inf, {}), "bound", "is inf", "give a finite number of"),
+    (("much", {}), "bound", "is 'much'", "give a number of 0 or"),
+    ((10**400, {}), "bound", "is inf", "give a finite number of"),
+    ((1e-3, {"mode": "psnr"}), "mode", "is 'psnr'", "give one of range"),
+    ((1e-3, {"setting": "best"}), "setting", "is 'best'", "give one of auto, fast"),
+    ((1e-3, {"nonfinite": "drop"}), "nonfinite", "is 'drop'", "give one of keep, refuse"),
+    ((1e-3, {"frame_log2": 11}), "frame_log2", "is 11", "give a whole number"),
+    ((1e-3, {"frame_log2": 12.5}), "frame_log2", "is 12.5", "give a whole number"),
+    ((1e-3, {"frame_log2": "22"}), "frame_log2", "is '22'", "give a whole number"),
+]
+# fmt: on
+
+
+@table(BAD_OPTIONS)
+def test_bad_options_are_refused(refusal: Refusal) -> None:
+    bound, options = refusal.given
+    refusal.raised_by(lambda: compress(np.ones(4), bound, **options), CodecError)
 
 
 @pytest.mark.parametrize("dtype", ["U3", "bool", "longdouble", "object"])

@@ -218,7 +218,7 @@ def of_state_program() -> Iterator[Defines]:
         item = plan_of(circuit, tile).passes[0]
         made = make_program(item, 16, tile.register_bits, np.dtype(dtype).itemsize)
         assert made is not None
-        defines = program_defines(dtype, made, item.held, tile.register_bits, 16)
+        defines = program_defines(dtype, made, item.held_bits, tile.register_bits, 16)
         yield defines
     yield {**defines, "NEIGHBOURS": 2}
     for dtype, tile in tiles[::2]:
@@ -228,7 +228,7 @@ def of_state_program() -> Iterator[Defines]:
         made = make_program(item, 16, tile.register_bits, np.dtype(dtype).itemsize)
         assert made is not None
         assert made.sums
-        yield program_defines(dtype, made, item.held, tile.register_bits, 16)
+        yield program_defines(dtype, made, item.held_bits, tile.register_bits, 16)
 
 
 def of_state_words() -> Iterator[Defines]:

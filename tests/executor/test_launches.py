@@ -35,7 +35,7 @@ from tnplan.executor.device.protocols.device import AdjointShape
 from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
+from tnplan.planner.schedule.schedule import FusedAdjoint
 
 pytestmark = [
     pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler"),
@@ -109,7 +109,7 @@ def chains(dtype: str) -> None:
         way = AdjointShape(chain, modes, chain.operand if goes_back else None)
         device.prepare_adjoints([way], dtype, capacity_bytes)
         into = back if goes_back else None
-        device.bind_adjoint(way, operand, branches, out, made, into, capacity_bytes)()
+        device.bind_adjoint(way, operand, branches, out, [*made, into], capacity_bytes)()
 
 
 def pauli_words(dtype: str) -> None:
@@ -132,9 +132,9 @@ def pauli_words(dtype: str) -> None:
         propagate(steps, start, limits, use, keep_cliffords=True)
         terms, word = GpuTerms(start), start.keys[0]
         table = terms.table
-        for lists in (table.split(word, 0.8, 0.6, 0.0, 1), table.empty(2)):
+        for lists in (table.split(word, 0.8, 0.6, 0.0, 1), table.row_lists(2)):
             table.merge_rows(lists, 2)
-        table.join(3, table.empty(2), table.leave(3, start.keys[:1], 0, 2)[1][0])
+        table.join(3, table.row_lists(2), table.leave(3, start.keys[:1], 0, 2)[1][0])
         table.choose_form(table_module.BY_PASSES_BELOW + 1)
         terms.rotate(word, 0.8, 0.6, 0.0)
         table.close_gaps(3)
@@ -177,7 +177,7 @@ def lists_of_bases(dtype: str) -> None:
     from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
 
     integrals, determinants = random_list(6, (3, 2), (20, 6), 70)
-    listed = ListHamiltonian(integrals, as_list(determinants, 6), room_bytes=0)
+    listed = ListHamiltonian(integrals, as_list(determinants, 6), memory_bytes=0)
     for rows in (BatchedList(listed, CupyList(6)), BatchedList(listed, CupyList(40))):
         x, y = (rows.put(np.zeros(70)) for _ in range(2))
         rows.add_rows(None, x, x, y, False)
@@ -186,8 +186,8 @@ def lists_of_bases(dtype: str) -> None:
     words = random_terms(8, 60, "real" if dtype == "float64" else "complex")
     terms = pauli_terms(parse(as_text(words), 8), "hamiltonian")
     strings = words_of(bits_of(walk(words, 133, 150), 8))
-    for room_bytes in (0.0, 1e9):
-        made = GpuQubits(QubitHamiltonian(terms, strings, threads=1, room_bytes=0), room_bytes)
+    for memory_bytes in (0.0, 1e9):
+        made = GpuQubits(QubitHamiltonian(terms, strings, threads=1, memory_bytes=0), memory_bytes)
         x, y = (made.put(np.zeros(made.shape)) for _ in range(2))
         made.add_rows(None, x, x, y, False)
 

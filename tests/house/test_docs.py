@@ -21,6 +21,7 @@ from tests.support.engines.sbd import every_string, fcidump_text, random_integra
 from tests.support.engines.sbd_growth import chain
 from tests.support.root import ROOT
 from tnplan import diagonalize
+from tnplan.circuits import pauli_sum_file
 from tnplan.executor.contraction.run import result
 from tnplan.executor.contraction.run import run_report as record
 from tnplan.executor.sbd.basis.integrals import dense_two
@@ -56,7 +57,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_formats_have_the_versions_that_are_written() -> None:
     stated = re.findall(r"\(`(tnplan\.\w+)`, version (\d+)\)", page_of("formats.md").read_text())
-    written = {module.FORMAT: module.VERSION for module in (path_file, schedule, record, result)}
+    modules = (path_file, schedule, record, result, pauli_sum_file)
+    written = {module.FORMAT: module.VERSION for module in modules}
     assert {name: int(version) for name, version in stated} == written
 
 
@@ -191,7 +193,22 @@ def test_primitives_of_qiskit() -> None:
     pytest.importorskip("qiskit")
     names = run_example("questions.md", 8)
     assert names["values"] == pytest.approx([1, 1])
-    assert set(names["outcomes"]) == {"00", "11"}
+    assert set(names["outcomes"]) == set(names["counts"]) == {"00", "11"}
+
+
+def test_the_simulator_of_cirq() -> None:
+    pytest.importorskip("cirq")
+    names = run_example("questions.md", -1)
+    assert names["amplitudes"] == pytest.approx([2**-0.5, 2**-0.5])
+    assert names["values"] == pytest.approx([1, 1])
+    assert set(names["counts"]) == {0, 3}
+
+
+def test_sums_of_pauli_words() -> None:
+    names = run_example("circuits.md", 2)
+    assert names["rate"].to_dict() == {"Y1": -1}
+    assert len(names["ising"].commutator(names["parity"])) == 0
+    assert names["ising"].norm() == pytest.approx(2)
 
 
 def test_a_list_of_determinants_grows() -> None:

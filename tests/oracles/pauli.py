@@ -19,7 +19,7 @@ from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss, loss_of
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.selection import TermCap
-from tnplan.executor.pauli.terms.tape import branch_signs, local_words
+from tnplan.executor.pauli.terms.tape import branch_signs, local_word_numbers
 from tnplan.executor.pauli.terms.truncation import TermLimits
 
 Array = NDArray[Any]
@@ -75,14 +75,14 @@ class SortedTerms(Terms):
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another."""
         for gate in gates:
-            words = local_words(self.keys, gate.qubits)
+            words = local_word_numbers(self.keys, gate.qubits)
             self.keys = self._with_local(self.keys, gate.qubits, gate.images[words])
             self.coefficients = self.coefficients * gate.signs[words].astype(self._kind)
         self._add(0, [], [], [])
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
-        words = local_words(self.keys, step.qubits)
+        words = local_word_numbers(self.keys, step.qubits)
         keys, coefficients, frequencies, gone = [], [], [], []
         for b in range(len(step.matrix)):
             parts = (step.matrix[b, words] * self.coefficients).astype(self._kind)

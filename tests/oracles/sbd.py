@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables
-from tnplan.executor.sbd.sigma.packed_entry import NONE, SIGN
-from tnplan.executor.sbd.sigma.pair_tiling import LANES, PADDING, PART, PARTS
+from tnplan.executor.sbd.sigma.pair_tiling import LANES, NONE, PADDING, PART, PARTS, SIGN
 
 Array = NDArray[Any]
 
@@ -42,7 +41,7 @@ class NumpyBatch:
     ) -> None:
         """y[row, j] += the sum of +-(pair | a) x[other, j'] over excitations of the row and of j."""
         table, split, bounds = block.tasks
-        first, columns, more, places = tables.tiles
+        first, columns, more, slots = tables.tiles
         rank, active, own, spare = tables.rank, tables.active, tables.number_weights, tables.spare
         (start, other, pairs, sign), shift = block.singles, block.shift
         spare[:] = 0
@@ -56,7 +55,7 @@ class NumpyBatch:
                 weights = np.concatenate([own[row][None], weights])
                 sources = np.append(row + shift, sources)
             target = y[row] if place < 0 else spare[place]
-            _add_tiles(weights, x[sources], range(begin, end), first, columns, more, places, target)
+            _add_tiles(weights, x[sources], range(begin, end), first, columns, more, slots, target)
         for row, (begin, end) in zip(split, itertools.pairwise(bounds), strict=True):
             y[row] += spare[begin:end].sum(0)
 
@@ -101,10 +100,10 @@ class NumpyBatch:
 
 
 def _add_tiles(
-    weights: Array, values: Array, rows: range, first: Array, columns: Array, more: Array, places: Array,
+    weights: Array, values: Array, rows: range, first: Array, columns: Array, more: Array, slots: Array,
     y: Array,
 ) -> None:  # fmt: skip
-    """y[j] += the elements of weights^T values that its places in rows of tiles want; see `PairTiles`."""
+    """y[j] += the elements of weights^T values that its slots in rows of tiles want; see `PairTiles`."""
     warps = columns.shape[1]
     for m in rows:
         for part in range(PARTS * first[m], PARTS * first[m + 1]):
@@ -113,7 +112,7 @@ def _add_tiles(
             products = np.zeros((PART, LANES * warps + PADDING))
             kept = weights[:, a : a + PART]
             products[: kept.shape[1], : len(strings)] = kept.T.astype(float) @ values[:, strings]
-            wanted = np.append(places[part].ravel(), places[more[part] : more[part + 1]].ravel())
+            wanted = np.append(slots[part].ravel(), slots[more[part] : more[part + 1]].ravel())
             wanted = wanted[wanted != NONE]
             elements = np.where(wanted & SIGN, -1, 1) * products.ravel()[wanted % SIGN]
             np.add.at(y, wanted // (2 * SIGN), elements.astype(y.dtype))

@@ -16,6 +16,7 @@ from tests.support.circuits import random_circuit, state_vector
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.program import CircuitProgram, Measurement
+from tnplan.cli.main import run
 
 CPU: Any = {"device": "cpu", "threads": 1}
 ANSATZ = 'include "stdgates.inc"; input float a; input float b; qubit[2] q; rx(a) q[0]; rx(b) q[1];'
@@ -213,3 +214,18 @@ def test_gates_on_many_qubits_of_a_file(tmp_path: Path) -> None:
 def test_a_flip_is_a_flip() -> None:
     flip = GateSequence(1, (gate("x", (0,)),))
     assert tnplan.Circuit(flip).probabilities(**CPU).value.tolist() == [0, 1]
+
+
+def test_commands_write_what_they_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.qsim").write_text("2\n0 h 0\n1 cz 0 1\n")
+    assert run(["expectation", "c.qsim", "--observable", "X0", "--file", "none"]) == 2
+    line = "expectation c.qsim --observable Z0 --json --device cpu -o out.json"
+    assert run(line.split()) == 0
+    captured = capsys.readouterr()
+    printed = json.loads(captured.out)
+    assert printed == json.loads(Path("out.json").read_text())
+    assert (printed["format"], printed["version"]) == ("tnplan.answer", 2)
+    assert printed["value"] == [pytest.approx(0)]

@@ -154,65 +154,6 @@ def test_gradients_in_a_state(kind: str, tmp_path: Path) -> None:
         assert found.gradient == pytest.approx(slopes, abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("ask", "line"),
-    [
-        (
-            lambda c, **o: c.amplitudes("000", **o),
-            "'statevector' answers amplitudes in pure states, and the input state is mixed; ask for sample,",
-        ),
-        (lambda c, **o: c.overlap(c, **o), "answers overlap in pure states, and the input state is mixed"),
-        (
-            lambda c, **o: c.trace("Z0", "Z0", method="statevector", **o),
-            "answers trace in pure states, and the input state is mixed; use pauli",
-        ),
-        (
-            lambda c, **o: c.expectation("Z0", method="statevector", **o),
-            "trajectories: is missing, and the input state is mixed; give a number of runs, or use pauli "
-            "or contraction",
-        ),
-        (
-            lambda c, **o: c.sample(5, sampling="rejection", **o),
-            "sampling: is 'rejection', and 'statevector' draws from the whole distribution; leave it out",
-        ),
-        (
-            lambda c, **o: c.sample(5, sampling="rejection", method="contraction", **o),
-            "sampling: is 'rejection', which is for pure states; leave it out",
-        ),
-    ],
-)
-def test_what_needs_a_pure_state_is_refused(ask: Any, line: str) -> None:
-    with pytest.raises(tnplan.InputError) as caught:
-        ask(tnplan.Circuit(dense.circuit_of(3, 30, 2)), state=["Z0 Z1"])
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("state", "line"),
-    [
-        ("0a0", "state: '0a0' is no state; give one of 0 1 + - r l for 3 qubits"),
-        ("++", "state: '++' is no state; give one of 0 1 + - r l for 3 qubits"),
-        ("", "state: '' is no state"),
-        (5, "state: is 5; give letters, Bloch vectors [qubit, 3], or a list of stabilizers"),
-        (np.zeros((2, 3)), "product state: has no Bloch vector for each qubit"),
-        (np.ones((3, 3)), "product state: has no Bloch vector for each qubit"),
-        (np.full((3, 3), np.nan), "product state: has no Bloch vector for each qubit"),
-        (["X0", "Z0"], "state: 'Z0' anticommutes with another; remove it"),
-        (["X0", "-X0"], "state: have -I as a product; change a sign"),
-        (["X5"], "names qubit 5; use qubits 0 to 2"),
-        (["0.5*X0"], "state: '0.5*X0' is no word with a sign; write -X0 Z1"),
-    ],
-)
-def test_what_is_no_state_is_refused(state: Any, line: str) -> None:
-    asked = tnplan.Circuit(dense.circuit_of(3, 30, 2))
-    for ask in (asked.expectation, lambda word, **o: asked.estimate(expectation=word, **o)):
-        with pytest.raises(tnplan.InputError) as caught:
-            ask("Z0", state=state)
-        assert line in str(caught.value)
-        assert "\n" not in str(caught.value)
-
-
 def test_auto_and_estimates_know_the_state() -> None:
     asked = tnplan.Circuit(dense.circuit_of(3, 30, 2))
     assert asked.expectation("Z0", state="r+l", **CPU).method == "statevector"

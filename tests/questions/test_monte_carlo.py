@@ -155,46 +155,6 @@ def test_an_estimate_knows_the_repetitions() -> None:
     assert row(400, 200).memory_bytes < row(400, 400).memory_bytes
 
 
-@pytest.mark.parametrize(
-    ("ask", "line"),
-    [
-        (lambda c, **o: c.expectation("Z0", **o), "repetitions: need a limit of terms; give max_terms"),
-        (
-            lambda c, **o: c.expectation("Z0", truncation=FEW, method="statevector", **o),
-            "repetitions: are given, and 'statevector' resamples nothing; use pauli",
-        ),
-        (
-            lambda c, **o: c.probabilities([0], truncation=FEW, **o),
-            "repetitions: are of expectation values and of traces over all inputs, not of probabilities",
-        ),
-        (
-            lambda c, **o: c.trace("Z0", "Z0", state="000", truncation=FEW, **o),
-            "not of traces in an input state; leave them out",
-        ),
-        (
-            lambda c, **o: c.trace(tnplan.PauliSum(3, np.ones((1, 2), np.uint64), np.full(1, 1j)), "Z0",
-                                   truncation=FEW, **o),
-            "repetitions: take real coefficients",
-        ),
-        (lambda c, **o: c.sample(5, truncation=FEW, **o), "repetitions: are given, and"),
-        (
-            lambda c, **o: c.expectation("Z0", truncation=FEW, seed=1, **o),
-            "seed: stands beside monte_carlo, which has one; leave one of them out",
-        ),
-        (lambda c, **o: c.estimate(expectation="Z0", **o), "repetitions: need a limit of terms"),
-        (
-            lambda c, **o: c.expectation("Z0", truncation=tnplan.Truncation(max_terms=4, max_weight=2), **o),
-            "repetitions: resample terms and cut none; leave the cuts out",
-        ),
-    ],
-)  # fmt: skip
-def test_what_has_no_repetitions_is_refused(ask: Any, line: str) -> None:
-    with pytest.raises(tnplan.InputError) as caught:
-        ask(tnplan.Circuit(turns(3, 1, 1)), monte_carlo=tnplan.MonteCarlo(4))
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_the_command_has_the_words_of_pauli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

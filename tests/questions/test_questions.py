@@ -112,7 +112,7 @@ def test_trace(n: int, method: str) -> None:
     close(asked.trace(a, b, state=state, method=method, **CPU), product[one, one], scale=10)
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", TRACES)
 def test_echoes_and_correlators_are_traces_of_composed_circuits(method: str) -> None:
     v, w = (dense.circuit_of(3, 30, seed) for seed in (1, 2))
     o, p = tnplan.PauliSum(3, *one_word("XIZ")), tnplan.PauliSum(3, *one_word("IYI"))

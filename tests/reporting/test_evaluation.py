@@ -26,9 +26,8 @@ from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, load_profile
-from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.network import Network, structure_key
 from tnplan.planner.networks.path_file import load_path, save_path
 from tnplan.planner.passes.pipeline import Planner, plan
 from tnplan.planner.projection import projection
@@ -36,8 +35,7 @@ from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.reporting.evaluation import evaluation_notes, slice_table
-from tnplan.reporting.memory_only import memory_points
+from tnplan.reporting.evaluation import evaluation_notes, memory_points, slice_table
 from tnplan.reporting.page import report_page
 
 PROFILES = ("dgx-h100", "h200-nvlink", "gb200-nvl72")

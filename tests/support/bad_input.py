@@ -55,20 +55,27 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def refused(capsys: pytest.CaptureFixture[str], line: str, *says: str) -> None:
-    """Run a command line in the current folder: status 2, one line that says it, every file as it was."""
+def refused(capsys: pytest.CaptureFixture[str], line: str, *says: str, after_progress: bool = False) -> str:
+    """Run a command line in the current folder: status 2, one line that says it, every file as it was.
+
+    Returns that line, which nothing but progress stands before, and only where `after_progress` says so.
+    """
     before = snapshot(Path())
     status = run(shlex.split(line))
     out, err = capsys.readouterr()
     assert "Traceback" not in out + err
     lines = [text for text in err.splitlines() if text.strip()]
+    if after_progress:
+        lines = [text for text in lines if text.startswith("tnplan: ")]
     assert len(lines) == 1, err
     assert lines[0].startswith("tnplan: error: "), lines
+    assert "; " in lines[0], "without a remedy"
     for text in says:
         assert text in lines[0], lines
     assert status == 2, lines
     assert out == ""
     assert snapshot(Path()) == before
+    return lines[0]
 
 
 def text(name: str, content: str | bytes) -> Spoil:

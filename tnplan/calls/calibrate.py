@@ -132,11 +132,11 @@ class _Calibration:
         self.base, self.dtypes, self.device = base, dtypes, rank.device
         self.say: Callable[[str], None] = lambda line: rank.say(0, 0, line)
         self.ranks = rank.chosen.ranks.split(0, rank.world.rank)
-        given = size_bytes or (GPU_BYTES if self.device.name == "gpu" else CPU_BYTES)
+        most_bytes = size_bytes or (GPU_BYTES if self.device.name == "gpu" else CPU_BYTES)
         self.size_bytes, workspace, self.exchange_bytes = (
             size // ALIGNMENT_BYTES * ALIGNMENT_BYTES
-            for size in (given, min(base.tile_bytes, given // WORKSPACE_SHARE),
-                         min(base.exchange_bytes, given // 2))
+            for size in (most_bytes, min(base.tile_bytes, most_bytes // WORKSPACE_SHARE),
+                         min(base.exchange_bytes, most_bytes // 2))
         )  # fmt: skip
         self.bench = LocalBench(self.device, self.size_bytes, max(workspace, self.exchange_bytes), workspace)
 

@@ -112,7 +112,7 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
             headers: list[Header] = []
 
             def fill(written: BinaryIO) -> None:
-                # The header of the .npy comes before the values, as soon as the stream has told
+                # The header of the .npy comes before the values, as soon as the stream has given
                 # shape and dtype: the array is never whole in memory.
                 def begin(header: Header) -> None:
                     fields = {"descr": np.dtype(header.dtype).str, "fortran_order": False}

@@ -84,8 +84,8 @@ def contract(
     # Imports stand behind `_expect_gpu`: the GPU begins in the meantime.
     from tnplan.jobs.arrays.contracted import contract_arrays
 
-    given = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-    return contract_arrays(network, arrays, given)
+    options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
+    return contract_arrays(network, arrays, options)
 
 
 def compile(
@@ -170,11 +170,11 @@ def compile(
     return compile_network(network, shapes, options, CallOptions(dtype, fixed, batch, batched, keep, calls))
 
 
-def _expect_gpu(device: str, given: Iterable[Any]) -> None:
+def _expect_gpu(device: str, arrays: Iterable[Any]) -> None:
     """Let a GPU begin that is asked for by name.
 
     With "auto" a small contraction stays on the CPU. Arrays of other libraries than NumPy may be on another
     GPU than the first, which is used then.
     """
-    if device == "gpu" and all(type(one).__module__ in ("builtins", "numpy") for one in given):
+    if device == "gpu" and all(type(array).__module__ in ("builtins", "numpy") for array in arrays):
         expect_gpu(device)

@@ -29,7 +29,7 @@ from tnplan.executor.sbd.basis.space import Space, Strings, choose_space
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
 from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
 from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint
-from tnplan.executor.sbd.selected_ci.parts import Workers
+from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
@@ -79,7 +79,7 @@ class _Request:
 
 
 @dataclass(frozen=True)
-class _Solve:
+class _Problem:
     """The arguments of `diagonalize` besides the job's options; rank 0 reads the inputs."""
 
     integrals: Integrals | str | Path
@@ -212,7 +212,7 @@ def diagonalize(
     check_kind("penalty", penalty, SpinPenalty)
     check_kind("carry", options.carry, CarryOver)
     check_kind("grow", grow, Growth)
-    asked = _Solve(
+    problem = _Problem(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, options.rdm,
         options.carry, options.precision == "mixed", symmetry, spin_orbitals, rotation,
         None if options.natural is None else file_path(options.natural),
@@ -220,42 +220,46 @@ def diagonalize(
     )  # fmt: skip
     # docs/explanation/architecture.md#jobs
     solving = Job(
-        prepare=lambda: _prepare(asked, options),
-        work=lambda rank, request: _work(rank, request, asked, options),
+        prepare=lambda: _prepare(problem, options),
+        work=lambda rank, request: _work(rank, request, problem, options),
         needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request.integrals)),
     )
     with options.heeding_signals():
         return run_job(solving, options)
 
 
-def _prepare(asked: _Solve, options: JobOptions) -> _Request:
+def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     """Read and check all inputs, on rank 0."""
-    _check_outputs(asked, options.output)
+    _check_outputs(problem, options.output)
     room_bytes = min(options.memory or inf, host_memory()[1])
-    given = asked.integrals
-    known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes, asked.spin_orbitals)
+    integrals = problem.integrals
+    known = (
+        integrals
+        if isinstance(integrals, Integrals)
+        else read_fcidump(integrals, room_bytes, problem.spin_orbitals)
+    )
     # Before the space is chosen: determinants and labels are over the rotated orbitals.
-    if asked.rotation is not None:
-        known = rotate_orbitals(known, read_rotation(asked.rotation))
+    if problem.rotation is not None:
+        known = rotate_orbitals(known, read_rotation(problem.rotation))
     # A list that grows: the size of the space is not known yet, so that roots are not compared with
     # it.
-    if asked.grow is not None:
+    if problem.grow is not None:
         space = None
-        _check_growth(asked)
-        check_count("roots", asked.roots)
-        wanted_irrep(known, asked.symmetry)
-        if asked.penalty is not None:
-            check_spin(asked.penalty, known)
-        if asked.determinants is not None:
-            space = choose_space(known, None, None, asked.determinants, asked.symmetry)
+        _check_growth(problem)
+        check_count("roots", problem.roots)
+        wanted_irrep(known, problem.symmetry)
+        if problem.penalty is not None:
+            check_spin(problem.penalty, known)
+        if problem.determinants is not None:
+            space = choose_space(known, None, None, problem.determinants, problem.symmetry)
         return _Request(known, space, [])
-    space = choose_space(known, asked.alpha, asked.beta, asked.determinants, asked.symmetry)
-    check_roots(asked.roots, space.size)
-    if asked.penalty is not None:
-        check_spin(asked.penalty, known)
-    request = _Request(known, space, given_states(asked.start, space.shape, known.is_complex))
-    kind = _fp64_only(known, space, asked)
-    if asked.is_mixed and kind:
+    space = choose_space(known, problem.alpha, problem.beta, problem.determinants, problem.symmetry)
+    check_roots(problem.roots, space.size)
+    if problem.penalty is not None:
+        check_spin(problem.penalty, known)
+    request = _Request(known, space, given_states(problem.start, space.shape, known.is_complex))
+    kind = _fp64_only(known, space, problem)
+    if problem.is_mixed and kind:
         raise InputError("--precision", f"mixed is not there for {kind}", "leave it out", topic="precision")
     return request
 
@@ -265,77 +269,75 @@ def _cpu_only(integrals: Integrals) -> str:
     return "complex integrals" if integrals.is_complex else ""
 
 
-def _fp64_only(integrals: Integrals, space: Space, asked: _Solve) -> str:
+def _fp64_only(integrals: Integrals, space: Space, problem: _Problem) -> str:
     """What of a solve is in fp64 alone; empty where there is nothing."""
     if isinstance(space.basis, DeterminantList):
         return "lists of determinants"
-    return _cpu_only(integrals) if asked.penalty is None else "solves with a spin penalty"
+    return _cpu_only(integrals) if problem.penalty is None else "solves with a spin penalty"
 
 
-def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> Diagonalization:
+def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions) -> Diagonalization:
     """What one rank does, from the checked input to the written result."""
     chosen = solver_device(rank, rank.connected() or rank.world)
-    growth = None
     with rank.on_stream():
-        if asked.grow is not None:
-            grown = _grow(rank, request, asked, options, chosen)
-            setup, solution, space, growth = grown.setup, grown.solution, grown.space, grown.report
-            setup_s = 0.0
+        if problem.grow is not None:
+            solved, setup_s = _grow(rank, request, problem, options, chosen), 0.0
         else:
             assert request.space is not None
-            space = request.space
-            setup = _set_up(rank, request.integrals, space, asked, chosen)
-            setup_s = perf_counter() - asked.begin_s
-            solution = _solved(rank, request, asked, options, setup)
-        peak_bytes = setup.peak_bytes()
-    solve_s = perf_counter() - asked.begin_s - setup_s
+            setup = _set_up(rank, request.integrals, request.space, problem, chosen)
+            setup_s = perf_counter() - problem.begin_s
+            solved = Grown(setup, _solved(rank, request, problem, options, setup), request.space, {})
+        peak_bytes = solved.setup.peak_bytes()
+    solve_s = perf_counter() - problem.begin_s - setup_s
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
-    # Invariant: `agree` is collective. Rank 0 measures and writes; the others wait to hear whether
-    # that could be done.
+    # Invariant: `agree` is collective. Rank 0 measures and writes; the others wait for the message
+    # whether that could be done.
     if not rank.is_first:
         agree(rank.world, lambda: None)
-        return Diagonalization(solution, None, (), {})
-    return agree(rank.world, lambda: _hand_over(
-        request.integrals, space, asked, options, setup, solution, measured, growth
-    ))  # fmt: skip
+        return Diagonalization(solved.solution, None, (), {})
+    return agree(rank.world, lambda: _hand_over(request.integrals, solved, problem, options, measured))
 
 
 def _set_up(
-    rank: Rank, integrals: Integrals, space: Space, asked: _Solve, chosen: ChosenDevice
+    rank: Rank, integrals: Integrals, space: Space, problem: _Problem, chosen: ChosenDevice
 ) -> SolveSetup[FermionHamiltonian]:
     """The tables of a solve; a line says how large it is."""
-    problem = SolveProblem(integrals, asked.penalty, asked.criteria)
-    setup = set_up(rank, problem, space, chosen, rank.world, asked.roots)
+    solve_problem = SolveProblem(integrals, problem.penalty, problem.criteria)
+    setup = set_up(rank, solve_problem, space, chosen, rank.world, problem.roots)
     rank.say(0, 0, _described(setup, space))
     return setup
 
 
 def _solved(
-    rank: Rank, request: _Request, asked: _Solve, options: JobOptions, setup: SolveSetup[FermionHamiltonian]
-) -> Solution:
+    rank: Rank, request: _Request, problem: _Problem, options: JobOptions,
+    setup: SolveSetup[FermionHamiltonian],
+) -> Solution:  # fmt: skip
     """The states of a space."""
 
     def heard(step: DavidsonStep) -> None:
-        rank.say(step.number, asked.criteria.steps, step_text(step, " Ha"), step)
+        rank.say(step.number, problem.criteria.steps, step_text(step, " Ha"), step)
 
     return solve(
-        setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
-        penalty=asked.penalty, start=request.start if rank.is_first else [],
+        setup.hamiltonian, request.integrals, problem.roots, criteria=setup.criteria,
+        penalty=problem.penalty, start=request.start if rank.is_first else [],
         checkpoint=options.checkpoint_file, resume=options.resume, progress=heard, backend=setup.backend,
-        mixed_precision=asked.is_mixed,
+        mixed_precision=problem.is_mixed,
     )  # fmt: skip
 
 
-def _grow(rank: Rank, request: _Request, asked: _Solve, options: JobOptions, chosen: ChosenDevice) -> Grown:
+def _grow(
+    rank: Rank, request: _Request, problem: _Problem, options: JobOptions, chosen: ChosenDevice
+) -> Grown:
     """A list that grows, and its states. Solves and selections get half of the memory each."""
-    assert asked.grow is not None
+    assert problem.grow is not None
     start = None
     if request.space is not None:
         assert isinstance(request.space.basis, DeterminantList)
         start = request.space.basis
-    problem = GrowthProblem(
-        request.integrals, asked.grow, asked.criteria, asked.roots, asked.symmetry, start, asked.penalty
-    )
+    growth = GrowthProblem(
+        request.integrals, problem.grow, problem.criteria, problem.roots, problem.symmetry, start,
+        problem.penalty,
+    )  # fmt: skip
     # The tables of a solve are still there while the next determinants are selected.
     solve_bytes = select_bytes = rank.memory_bytes / 2
     # On a GPU the solve has the GPU's memory and the selection the host's: neither takes from the
@@ -344,64 +346,63 @@ def _grow(rank: Rank, request: _Request, asked: _Solve, options: JobOptions, cho
         solve_bytes = rank.memory_bytes
         select_bytes = min(options.memory or inf, host_memory()[1] / ranks_here(rank.world))
     growing = GrowingList(
-        problem, chosen, solve_bytes, Workers(rank.world, rank.threads, select_bytes), rank.say
+        growth, chosen, solve_bytes, Workers(rank.world, rank.threads, select_bytes), rank.say
     )
     path = options.checkpoint_file
-    store = None if path is None else GrowthCheckpoint(path, problem.identity)
+    store = None if path is None else GrowthCheckpoint(path, growth.identity)
     return growing.grow(store, options.resume)
 
 
 def _hand_over(
-    integrals: Integrals, space: Space, asked: _Solve, options: JobOptions,
-    setup: SolveSetup[FermionHamiltonian], solution: Solution, measured: dict[str, Any],
-    growth: dict[str, Any] | None,
-) -> Diagonalization:  # fmt: skip
+    integrals: Integrals, solved: Grown, problem: _Problem, options: JobOptions, measured: dict[str, Any]
+) -> Diagonalization:
     """Measure the states, write files and give the result, on rank 0."""
-    hamiltonian, states = setup.hamiltonian, solution.states
-    matrices = consistent_densities(hamiltonian, integrals, states, solution) if asked.rdm else ()
-    report = solve_report(setup, solution, space, integrals, measured)
-    if growth is not None:
-        report["growth"] = growth
-    basis = space.basis
+    solution, hamiltonian = solved.solution, solved.setup.hamiltonian
+    states, basis = solution.states, solved.space.basis
+    matrices = consistent_densities(hamiltonian, integrals, states, solution) if problem.rdm else ()
+    report = solve_report(solved.setup, solution, solved.space, integrals, measured)
+    if problem.grow is not None:
+        report["growth"] = solved.report
     listed = basis if isinstance(basis, DeterminantList) else None
     order = None if listed is None else listed.given
-    result = Diagonalization(solution, order, matrices, report, None if growth is None else listed)
-    if asked.natural is not None:
-        write_natural(asked.natural, integrals, matrices or tuple(densities(hamiltonian, x) for x in states))
-    if asked.carry is not None:
-        write_carry_over(asked.carry, hamiltonian, states)
+    result = Diagonalization(solution, order, matrices, report, None if problem.grow is None else listed)
+    if problem.natural is not None:
+        matrices = matrices or tuple(densities(hamiltonian, x) for x in states)
+        write_natural(problem.natural, integrals, matrices)
+    if problem.carry is not None:
+        write_carry_over(problem.carry, hamiltonian, states)
     if options.output is not None:
         write_result(options, options.output, result)
     return result
 
 
-def _check_growth(asked: _Solve) -> None:
+def _check_growth(problem: _Problem) -> None:
     """Refuse what does not go with a list that grows."""
     refused = (
-        ("--alpha", asked.alpha is not None or asked.beta is not None, "start from --determinants"),
-        ("--start", len(str(asked.start) if isinstance(asked.start, Path) else asked.start) > 0,
+        ("--alpha", problem.alpha is not None or problem.beta is not None, "start from --determinants"),
+        ("--start", len(str(problem.start) if isinstance(problem.start, Path) else problem.start) > 0,
          "start from --determinants"),
-        ("--precision", asked.is_mixed, "leave it out, since lists have fp64 alone"),
+        ("--precision", problem.is_mixed, "leave it out, since lists have fp64 alone"),
     )  # fmt: skip
     for name, is_there, remedy in refused:
         if is_there:
             raise InputError(name, "does not go with --grow", remedy)
 
 
-def _check_outputs(asked: _Solve, target: Path | None) -> None:
+def _check_outputs(problem: _Problem, target: Path | None) -> None:
     """Refuse outputs that cannot be written, or would replace an input or each other."""
-    outputs = [] if asked.carry is None else [*asked.carry.files]
-    inputs = asked.integrals, asked.alpha, asked.beta, asked.determinants, asked.rotation
-    if asked.natural is not None:
-        outputs += natural_files(asked.natural)
+    outputs = [] if problem.carry is None else [*problem.carry.files]
+    inputs = problem.integrals, problem.alpha, problem.beta, problem.determinants, problem.rotation
+    if problem.natural is not None:
+        outputs += natural_files(problem.natural)
         # Both writings would go through, and the second would replace the first.
-        if target is not None and {target, target.with_suffix(".json")} & {*natural_files(asked.natural)}:
-            raise InputError("--natural", f"is {asked.natural}, which -o writes too", "give another name")
+        if target is not None and {target, target.with_suffix(".json")} & {*natural_files(problem.natural)}:
+            raise InputError("--natural", f"is {problem.natural}, which -o writes too", "give another name")
     if target is not None:
         if target.suffix != ".npz":
             raise InputError(str(target), "is no .npz", "give the output a name that ends in .npz")
         outputs += [target, target.with_suffix(".json")]
-        outputs += [] if asked.grow is None else [determinants_file(target)]
+        outputs += [] if problem.grow is None else [determinants_file(target)]
     for output in outputs:
         check_writable(output, *inputs)
 

@@ -29,7 +29,7 @@ from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms, pauli_terms
 from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
-from tnplan.executor.sbd.solver.setup import SolveSetup, set_up_qubits
+from tnplan.executor.sbd.solver.setup import SolveRequest, SolveSetup, set_up_qubits
 from tnplan.executor.sbd.solver.solve import check_roots, solve
 from tnplan.jobs.diagonalization_result import (
     Solved,
@@ -87,7 +87,7 @@ class QubitDiagonalization(Solved):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Problem:
     """The arguments of `diagonalize_qubits` besides the job's options."""
 
     hamiltonian: Any
@@ -174,74 +174,73 @@ def diagonalize_qubits(
     options = JobOptions.given(diagonalize_qubits, job)
     check_choice("--first-qubit", first_qubit, SIDES)
     check_kind("criteria", criteria, Criteria)
-    asked = _Asked(
+    problem = _Problem(
         hamiltonian, strings, first_qubit, observables, start, roots, criteria or Criteria(), begin_s
     )
     # docs/explanation/architecture.md#jobs
     solving = Job(
-        prepare=lambda: _prepare(asked, options),
-        work=lambda rank, request: _work(rank, request, asked, options),
+        prepare=lambda: _prepare(problem, options),
+        work=lambda rank, request: _work(rank, request, problem, options),
     )
     with options.heeding_signals():
         return run_job(solving, options)
 
 
-def _prepare(asked: _Asked, options: JobOptions) -> _Request:
+def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     """Read and check all inputs, on rank 0."""
     target = options.output
     if target is not None:
         check_suffix(target, ".npz")
         for path in (target, target.with_suffix(".json")):
-            check_writable(path, asked.hamiltonian, asked.strings, asked.start)
-    strings = _read_strings(asked)
+            check_writable(path, problem.hamiltonian, problem.strings, problem.start)
+    strings = _read_strings(problem)
     n_strings, n_qubits = strings.bits.shape
     if n_strings > MOST_STRINGS:
         raise InputError("strings", f"are {n_strings}", f"give {MOST_STRINGS} at most")
-    place = str(asked.hamiltonian) if isinstance(asked.hamiltonian, Path) else "hamiltonian"
-    terms = pauli_terms(given_operator(asked.hamiltonian, n_qubits, "hamiltonian"), place)
+    place = str(problem.hamiltonian) if isinstance(problem.hamiltonian, Path) else "hamiltonian"
+    terms = pauli_terms(given_operator(problem.hamiltonian, n_qubits, "hamiltonian"), place)
     sums: Sequence[PauliSum] = ()
-    if not isinstance(asked.observables, Sequence) or len(asked.observables):
-        sums, _ = given_observables(asked.observables, n_qubits)
-    check_roots(asked.roots, n_strings, "strings")
+    if not isinstance(problem.observables, Sequence) or len(problem.observables):
+        sums, _ = given_observables(problem.observables, n_qubits)
+    check_roots(problem.roots, n_strings, "strings")
     return _Request(
-        terms, words_of(strings.bits), [pauli_terms(one, "--observable") for one in sums],
-        given_states(asked.start, (n_strings,), terms.is_complex),
+        terms, words_of(strings.bits), [pauli_terms(total, "--observable") for total in sums],
+        given_states(problem.start, (n_strings,), terms.is_complex),
     )  # fmt: skip
 
 
-def _read_strings(asked: _Asked) -> Bitstrings:
+def _read_strings(problem: _Problem) -> Bitstrings:
     """The distinct strings, of as many bits as the Hamiltonian has qubits, where it says how many."""
-    given = asked.hamiltonian
-    n_qubits = given.n_qubits if isinstance(given, PauliSum) else getattr(given, "num_qubits", None)
+    hamiltonian = problem.hamiltonian
+    is_ours = isinstance(hamiltonian, PauliSum)
+    n_qubits = hamiltonian.n_qubits if is_ours else getattr(hamiltonian, "num_qubits", None)
     return read_bitstrings(
-        asked.strings, "strings", None if n_qubits is None else (int(n_qubits),),
-        "give a bit for each qubit of the Hamiltonian", asked.first_qubit == "left",
+        problem.strings, "strings", None if n_qubits is None else (int(n_qubits),),
+        "give a bit for each qubit of the Hamiltonian", problem.first_qubit == "left",
     )  # fmt: skip
 
 
-def _work(rank: Rank, request: _Request, asked: _Asked, options: JobOptions) -> QubitDiagonalization:
+def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions) -> QubitDiagonalization:
     """What one rank does, from the checked input to the written result."""
     chosen = solver_device(rank, rank.connected() or rank.world)
 
     def heard(step: DavidsonStep) -> None:
-        rank.say(step.number, asked.criteria.steps, step_text(step, ""), step)
+        rank.say(step.number, problem.criteria.steps, step_text(step, ""), step)
 
     with rank.on_stream():
-        setup = set_up_qubits(
-            request.terms, request.strings, chosen, rank.world, asked.roots, asked.criteria,
-            rank.memory_bytes, rank.threads,
-        )  # fmt: skip
+        solve_request = SolveRequest(problem.roots, problem.criteria, rank.memory_bytes, rank.threads)
+        setup = set_up_qubits(request.terms, request.strings, chosen, rank.world, solve_request)
         rank.say(0, 0, _described(setup, request))
-        setup_s = perf_counter() - asked.begin_s
+        setup_s = perf_counter() - problem.begin_s
         solution = solve(
-            setup.hamiltonian, request.terms, asked.roots, criteria=setup.criteria,
+            setup.hamiltonian, request.terms, problem.roots, criteria=setup.criteria,
             start=request.start if rank.is_first else [], checkpoint=options.checkpoint_file,
             resume=options.resume, progress=heard, backend=setup.backend,
         )  # fmt: skip
         peak_bytes = setup.peak_bytes()
-    solve_s = perf_counter() - asked.begin_s - setup_s
+    solve_s = perf_counter() - problem.begin_s - setup_s
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
-    # Invariant: `agree` is collective: the others wait to hear whether rank 0 could write.
+    # Invariant: `agree` is collective: the others wait for the message whether rank 0 could write.
     if not rank.is_first:
         agree(rank.world, lambda: None)
         return QubitDiagonalization(solution, np.zeros((0, 0), bool), np.zeros((0, 0)), {})
@@ -254,8 +253,8 @@ def _hand_over(
 ) -> QubitDiagonalization:  # fmt: skip
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, terms = setup.hamiltonian, request.terms
-    measured_in = [[hamiltonian.expectation(one, x) for x in solution.states] for one in request.observables]
-    expectations = np.array(measured_in).reshape(len(request.observables), len(solution.states))
+    values = [hamiltonian.expectation(sum_, x) for sum_ in request.observables for x in solution.states]
+    expectations = np.array(values).reshape(len(request.observables), len(solution.states))
     report = {
         "format": FORMAT, "version": VERSION, "converged": solution.converged,
         "energies": solution.energies.tolist(), "residuals": solution.residuals.tolist(),

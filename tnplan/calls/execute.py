@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import tnplan
-from tnplan.common.later import LaterModule
+from tnplan.common.signatures import LaterModule
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from tnplan.circuits.load import load_circuit
 from tnplan.common.checks import check_choice
-from tnplan.planner.networks.network_file import check_store
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify as simplified
-from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensor_network import TensorNetwork, check_store
 
 TOPIC = "files of networks and schedules"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -80,10 +79,10 @@ def network(
         f"open qubits {', '.join(map(str, open_qubits))}" if open_qubits else amplitude or "0" * read.n_qubits
     )
     name = "circuit" if source is None else source.name
-    what = f"{name}, amplitude of {closed}{', rank-simplified' if simplify else ''}"
+    description = f"{name}, amplitude of {closed}{', rank-simplified' if simplify else ''}"
     stem = name if source is None else source.stem
     counts = f"{read.n_qubits} qubits, {len(read.gates)} gates"
-    result = TensorNetwork(structure, arrays, dtype, stem, {"what": what}, (counts,))
+    result = TensorNetwork(structure, arrays, dtype, stem, {"what": description}, (counts,))
     if output is not None:
         result.save(output)
     return result

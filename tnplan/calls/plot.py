@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tnplan.calls.show import UseChain
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError
-from tnplan.common.later import LaterModule
+from tnplan.common.signatures import LaterModule
 from tnplan.jobs.pauli import Expectation
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.projection.projection import Projection
@@ -78,10 +78,10 @@ def plot(shown: Any, kind: str | None = None) -> figure.Figure:
 
         return plots.styled(tree, shown, 4.6)
     if isinstance(shown, Expectation) and shown.propagation is not None:
-        from tnplan.reporting.run_plots import record_plot
+        from tnplan.reporting.plots import record_plot
 
         return record_plot(shown.propagation.record)
-    if isinstance(shown, Sequence) and shown and all(isinstance(one, Projection) for one in shown):
+    if isinstance(shown, Sequence) and shown and all(isinstance(item, Projection) for item in shown):
         return plots.styled(plots.comparison, list(shown), 4.6)
     raise InputError(
         "plot", f"cannot draw {type(shown).__name__}",
@@ -89,8 +89,8 @@ def plot(shown: Any, kind: str | None = None) -> figure.Figure:
     )  # fmt: skip
 
 
-def _kind(given: str | None, kinds: Sequence[str]) -> str:
-    if given is None:
+def _kind(kind: str | None, kinds: Sequence[str]) -> str:
+    if kind is None:
         return kinds[0]
-    check_choice("kind", given, kinds)
-    return given
+    check_choice("kind", kind, kinds)
+    return kind

@@ -139,8 +139,8 @@ def propagate(
     from tnplan.jobs.pauli_problem import PauliRequest
 
     limits = Truncation() if truncation is None else truncation
-    asked = PauliRequest(
+    request = PauliRequest(
         limits, parameters, state, overlap, depolarize, picture, gradient, each_term, monte_carlo,
         options.keep, options.stop_above, options.precision, options.when_full, options.record,
     )  # fmt: skip
-    return run_propagation(circuit, observable, asked, options)
+    return run_propagation(circuit, observable, request, options)

@@ -18,11 +18,10 @@ from tnplan.jobs.progress import Listener, Progress, as_listener
 from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name
 from tnplan.planner.networks.importers import read_any, read_network
-from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
+from tnplan.planner.networks.importers.libraries import from_quimb, is_quimb_network
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.network_file import tensors_beside
 from tnplan.planner.networks.path_file import save_path
-from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensor_network import TensorNetwork, tensors_beside
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import Report, search_path
@@ -123,7 +122,7 @@ def search(
     ((0, 1),)
     """
     # docs/explanation/architecture.md#from-path-to-schedule
-    given, values = _read(network)
+    structure, values = _read(network)
     dtype = None if dtype is None else dtype_name(dtype, "dtype")
     start = (start,) if isinstance(start, ContractionPath | str | Path) else start
     target = None if output is None else Path(output)
@@ -137,7 +136,7 @@ def search(
     if target is not None:
         check_writable(target, values, *inputs)
         check_json_name(target)
-        if given.tensors:
+        if structure.tensors:
             values = tensors_beside(target)
             check_writable(values)
     named = _named(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
@@ -165,27 +164,27 @@ def search(
         profile=profile,
         precision=precision,
         methods=named,
-        from_paths=[one if isinstance(one, ContractionPath) else read_any(one)[0] for one in start],
+        from_paths=[item if isinstance(item, ContractionPath) else read_any(item)[0] for item in start],
         n_workers=workers,
         devices=devices,
         checkpoint=checkpoint,
         resume=resume,
     )
     # All refusals come before the search begins, which may take hours.
-    options.check(given.network, dtype or given.dtype)
+    options.check(structure.network, dtype or structure.dtype)
     _check_time(time)
     listener = as_listener(progress)
     if listener is not None:
         listener(Progress(0, 0, "first trees"))
     early = _reporter(listener, 0.0) if listener is not None and unlimited else None
-    time_s = _seconds(time, given, dtype, profile, devices, early)
+    time_s = _seconds(time, structure, dtype, profile, devices, early)
     options = replace(options, effort=Effort(time_s=time_s))
     report = None if listener is None else _reporter(listener, time_s)
-    path = search_path(given.network, dtype or given.dtype, options, report)
-    path = replace(path, name=given.name, tensors=None if values is None else os.path.abspath(values))
+    path = search_path(structure.network, dtype or structure.dtype, options, report)
+    path = replace(path, name=structure.name, tensors=None if values is None else os.path.abspath(values))
     if target is not None:
-        if given.tensors and values is not None:
-            save_tensors(given.tensors, values)
+        if structure.tensors and values is not None:
+            save_tensors(structure.tensors, values)
         named_from = None if values is None else os.path.relpath(values, target.parent)
         save_path(replace(path, tensors=named_from), target)
         if checkpoint is not None:
@@ -200,14 +199,14 @@ def _check_time(time: float | str) -> None:
 
 
 def _seconds(
-    time: float | str, given: TensorNetwork, dtype: str | None, profile: Profile | None, devices: int | None,
-    report: Report | None,
+    time: float | str, tensors: TensorNetwork, dtype: str | None, profile: Profile | None,
+    devices: int | None, report: Report | None,
 ) -> float:  # fmt: skip
     """The seconds of a search that were stated, or those that it is worth."""
     if not isinstance(time, str):
         return time
     machine = load_profile("cpu") if profile is None else profile
-    return worthwhile_s(given.network, dtype or given.dtype, machine, devices or 1, report)
+    return worthwhile_s(tensors.network, dtype or tensors.dtype, machine, devices or 1, report)
 
 
 def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
@@ -225,8 +224,8 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
     if not isinstance(source, str | os.PathLike):
         raise InputError("network", f"is {type(source).__name__}", "give a network, a path, or a file of one")
     file = Path(source)
-    structure, dtype, place, values = read_network(file)
-    return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), place
+    structure, dtype, tensors_file, values = read_network(file)
+    return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), tensors_file
 
 
 def _named(methods: Any) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import tnplan
-from tnplan.common.later import LaterModule
+from tnplan.common.signatures import LaterModule
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.jobs.job_options import JobKeywords, JobOptions, takes_job
 
@@ -124,8 +124,8 @@ def simulate(
     expect_gpu(options.device)
     from tnplan.jobs.statevector import SimulationRequest, run_simulation
 
-    asked = SimulationRequest(
+    request = SimulationRequest(
         shots, observable, amplitudes, marginal, gradient, parameters, depolarize, mode, seed, start, save,
         options.precision,
     )  # fmt: skip
-    return run_simulation(circuit, asked, options)
+    return run_simulation(circuit, request, options)

@@ -96,7 +96,7 @@ class SqdResult:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Settings:
     """The arguments of `run` besides the job's options."""
 
     counts: Samples
@@ -219,13 +219,13 @@ def run(
         job_options.max_iterations, symmetrize_spin, max_dim, carryover_threshold, spin_sq, seed,
     )  # fmt: skip
     check_kind("criteria", criteria, Criteria)
-    asked = _Asked(
+    settings = _Settings(
         counts, integrals, options, criteria or Criteria(), None if plot is None else file_path(plot)
     )
     # docs/explanation/architecture.md#jobs
     loop = Job(
-        prepare=lambda: _prepare(asked, job_options),
-        work=lambda rank, request: _work(rank, request, asked, job_options),
+        prepare=lambda: _prepare(settings, job_options),
+        work=lambda rank, request: _work(rank, request, settings, job_options),
         needs=lambda request, n, threads: Needs(
             cpu_only="complex integrals" if request.integrals.is_complex else ""
         ),
@@ -234,34 +234,34 @@ def run(
         return run_job(loop, job_options)
 
 
-def _prepare(asked: _Asked, job_options: JobOptions) -> _Request:
+def _prepare(settings: _Settings, job_options: JobOptions) -> _Request:
     """Read and check all inputs, on rank 0."""
     target = job_options.output
     if target is not None:
         check_suffix(target, ".npz")
-    if asked.plot is not None:
-        check_suffix(asked.plot, ".svg")
+    if settings.plot is not None:
+        check_suffix(settings.plot, ".svg")
     outputs = [] if target is None else [target, target.with_suffix(".json")]
-    for path in [*outputs, *([] if asked.plot is None else [asked.plot])]:
-        check_writable(path, asked.counts, asked.integrals)
-    given = asked.integrals
+    for path in [*outputs, *([] if settings.plot is None else [settings.plot])]:
+        check_writable(path, settings.counts, settings.integrals)
+    source = settings.integrals
     room_bytes = min(job_options.memory or inf, host_memory()[1])
-    integrals = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
-    check_problem(integrals, asked.options)
+    integrals = source if isinstance(source, Integrals) else read_fcidump(source, room_bytes)
+    check_problem(integrals, settings.options)
     penalty = None
-    if asked.options.spin_sq is not None:
-        penalty = spin_penalty(asked.options.spin_sq, (integrals.n_alpha, integrals.n_beta))
+    if settings.options.spin_sq is not None:
+        penalty = spin_penalty(settings.options.spin_sq, (integrals.n_alpha, integrals.n_beta))
         check_spin(penalty, integrals)
-    return _Request(integrals, penalty, read_samples(asked.counts, integrals.n_orbitals))
+    return _Request(integrals, penalty, read_samples(settings.counts, integrals.n_orbitals))
 
 
-def _work(rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions) -> SqdResult:
+def _work(rank: Rank, request: _Request, settings: _Settings, job_options: JobOptions) -> SqdResult:
     """What one rank does, from the checked input to the written result."""
     begin_s = perf_counter()
-    groups = RankGroups(rank, asked.options.num_batches)
-    problem = SolveProblem(request.integrals, request.penalty, asked.criteria)
-    loop = _RankLoop(rank, request, asked, job_options)
-    # Invariant: every rank makes the same iterations: rank 0 decides, and tells subspaces or the
+    groups = RankGroups(rank, settings.options.num_batches)
+    problem = SolveProblem(request.integrals, request.penalty, settings.criteria)
+    loop = _RankLoop(rank, request, settings, job_options)
+    # Invariant: every rank makes the same iterations: rank 0 decides, and sends subspaces or the
     # end.
     while (subspaces := loop.next_subspaces()) is not None:
         loop.learn(subspaces, *groups.lowest(subspaces, problem))
@@ -278,10 +278,10 @@ def _work(rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions)
 
 
 class _RankLoop:
-    """The loop as one rank sees it: rank 0 recovers, learns and writes, the others hear of subspaces."""
+    """The loop as one rank sees it: rank 0 recovers, learns and writes, the others receive subspaces."""
 
-    def __init__(self, rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions) -> None:
-        self._rank, self._request, self._asked, self._options = rank, request, asked, job_options
+    def __init__(self, rank: Rank, request: _Request, settings: _Settings, job_options: JobOptions) -> None:
+        self._rank, self._request, self._settings, self._options = rank, request, settings, job_options
         self._kept: LoopCheckpoint | None = None
         self._begin_s = perf_counter()
         self._recovery = agree(rank.world, self._begin)
@@ -290,10 +290,10 @@ class _RankLoop:
         """What rank 0 begins with: the checkpoint, or nothing."""
         if not self._rank.is_first:
             return None
-        request, options = self._request, self._asked.options
+        request, options = self._request, self._settings.options
         path = self._options.checkpoint_file
         if path is not None:
-            self._kept = LoopCheckpoint(path, _identity(request, self._asked))
+            self._kept = LoopCheckpoint(path, _identity(request, self._settings))
         loop = None if self._kept is None else self._kept.read(self._options.resume)
         loop = loop or Loop(np.random.default_rng(options.seed))
         return Recovery(request.samples, request.integrals, options, loop)
@@ -315,31 +315,31 @@ class _RankLoop:
         stop = max(world.gather_objects(stop_signal.asked())) if is_kept else ""
         if stop:
             raise stop_signal.StoppedRunError(stop)
-        made = agree(world, lambda: None if recovery is None else recovery.subspaces())
-        subspaces: list[Subspace] = world.broadcast_object(made, 0)
+        recovered = agree(world, lambda: None if recovery is None else recovery.subspaces())
+        subspaces: list[Subspace] = world.broadcast_object(recovered, 0)
         self._recovered_s = perf_counter() - self._begin_s
         return subspaces
 
-    def learn(self, subspaces: list[Subspace], found: SubspaceState | None, energies: list[float]) -> None:
+    def learn(self, subspaces: list[Subspace], state: SubspaceState | None, energies: list[float]) -> None:
         """Take in what an iteration found, and keep a checkpoint."""
-        agree(self._rank.world, lambda: self._learn(subspaces, found, energies))
+        agree(self._rank.world, lambda: self._learn(subspaces, state, energies))
 
-    def _learn(self, subspaces: list[Subspace], found: SubspaceState | None, energies: list[float]) -> None:
+    def _learn(self, subspaces: list[Subspace], state: SubspaceState | None, energies: list[float]) -> None:
         recovery = self._recovery
-        if recovery is None or found is None:
+        if recovery is None or state is None:
             return
         report = {
             "batch_energies_hartree": energies,
             "dimensions": [[len(alpha), len(beta)] for alpha, beta in subspaces],
             "recovery_s": self._recovered_s, "time_s": perf_counter() - self._begin_s,
         }  # fmt: skip
-        recovery.learn(found, report)
+        recovery.learn(state, report)
         # A converged loop is over and needs no checkpoint.
         if self._kept is not None and not recovery.loop.converged:
             self._kept.write(recovery.loop)
         iterations = recovery.loop.iterations
         text = _iteration_text(len(iterations), iterations[-1])
-        self._rank.say(len(iterations), self._asked.options.max_iterations, text, iterations[-1])
+        self._rank.say(len(iterations), self._settings.options.max_iterations, text, iterations[-1])
 
     def hand_over(self, measured: dict[str, Any]) -> SqdResult | None:
         """Write the result, on rank 0, and give it there."""
@@ -352,7 +352,7 @@ class _RankLoop:
             "format": FORMAT, "version": VERSION, "converged": loop.converged,
             "energy_hartree": best.energy, "occupancies": best.occupancies.tolist(),
             "dimensions": list(best.amplitudes.shape), "orbitals": integrals.n_orbitals,
-            "electrons": [integrals.n_alpha, integrals.n_beta], "options": asdict(self._asked.options),
+            "electrons": [integrals.n_alpha, integrals.n_beta], "options": asdict(self._settings.options),
             "iterations": loop.iterations, "measured": measured,
             "environment": environment(),
         }  # fmt: skip
@@ -361,19 +361,18 @@ class _RankLoop:
         )
         if self._options.output is not None:
             write_arrays(self._options, _arrays(result), report)
-        if self._asked.plot is not None:
-            from tnplan.reporting.plots import svg_of
-            from tnplan.reporting.run_plots import iterations_plot
+        if self._settings.plot is not None:
+            from tnplan.reporting.plots import iterations_plot, svg_of
 
-            write_text(self._asked.plot, svg_of(iterations_plot(loop.iterations)))
+            write_text(self._settings.plot, svg_of(iterations_plot(loop.iterations)))
         return result
 
 
-def _identity(request: _Request, asked: _Asked) -> str:
+def _identity(request: _Request, settings: _Settings) -> str:
     """What a checkpoint belongs to: all but the iterations at most."""
     samples = hashlib.sha256(np.packbits(request.samples.bits, axis=1).tobytes())
     samples.update(request.samples.weights.tobytes())
-    options = {**asdict(asked.options), **asdict(asked.criteria)}
+    options = {**asdict(settings.options), **asdict(settings.criteria)}
     del options["max_iterations"]
     return identity_of([request.integrals.identity, samples.hexdigest(), options])
 

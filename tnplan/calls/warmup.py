@@ -32,7 +32,7 @@ from tnplan.jobs.progress import Listener, Progress
 
 PRECISIONS = {"fp32": ("float32", "complex64"), "fp64": ("float64", "complex128")}
 STATE, TERMS = "tnplan.executor.statevector.cpu.kernel_samples", "tnplan.executor.pauli.terms.kernel_samples"
-MOVES, ORDERS = "tnplan.planner.search.annealer.kernel_samples", "tnplan.planner.search.orders.kernel_samples"
+SEARCH = "tnplan.planner.search.kernel_samples"
 QUBITS = 18
 """Those of the states that are simulated."""
 
@@ -106,10 +106,10 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     with ThreadPoolExecutor(cores()) as pool:
         running = {pool.submit(_in_process, name, over): name for name in parts}
         try:
-            for done, part in enumerate(as_completed(running), 1):
-                part.result()
+            for done, future in enumerate(as_completed(running), 1):
+                future.result()
                 if progress is not None:
-                    progress(Progress(done, len(parts), f"{done} of {len(parts)}: {running[part]}"))
+                    progress(Progress(done, len(parts), f"{done} of {len(parts)}: {running[future]}"))
         except BaseException:
             # Invariant: no process of a part outlives an interrupted call. Parts that have not
             # begun see `over`.
@@ -136,9 +136,9 @@ def _in_process(name: str, over: Event) -> None:
 def _files() -> set[Path]:
     """All files of compiled kernels: objects, those of numba, those of GPUs."""
     folders = [cache_folder(name) for name in ("cpu-kernels", "numba", "kernels")]
-    given = [os.environ.get(name) for name in ("NUMBA_CACHE_DIR", "TNPLAN_KERNEL_CACHE")]
-    places = [folder for folder in (*folders, *(Path(name) for name in given if name)) if folder is not None]
-    return {path for place in places for path in place.rglob("*") if path.is_file()}
+    named = [os.environ.get(name) for name in ("NUMBA_CACHE_DIR", "TNPLAN_KERNEL_CACHE")]
+    kept_in = [folder for folder in (*folders, *(Path(name) for name in named if name)) if folder is not None]
+    return {path for folder in kept_in for path in folder.rglob("*") if path.is_file()}
 
 
 def _compile(samples: Samples) -> None:
@@ -187,12 +187,12 @@ def _diagonalize(precision: str, device: str, listed: bool = False) -> None:
     from tnplan.executor.sbd.solver.davidson import Criteria
 
     random, n = np.random.default_rng(0), 6
-    one, two = random.normal(size=(n, n)), random.normal(size=(n * n, n * n)).reshape((n,) * 4)
+    one_body, two_body = random.normal(size=(n, n)), random.normal(size=(n * n, n * n)).reshape((n,) * 4)
     # Random integrals with the 8 symmetries of real orbitals: (pq|rs) under p with q, r with s, and
     # pq with rs.
     for axes in ((1, 0, 2, 3), (0, 1, 3, 2), (2, 3, 0, 1)):
-        two = two + two.transpose(axes)
-    integrals = from_arrays(one + one.T, two / 8, n // 2, n // 2)
+        two_body = two_body + two_body.transpose(axes)
+    integrals = from_arrays(one_body + one_body.T, two_body / 8, n // 2, n // 2)
     every = [sum(1 << p for p in filled) for filled in combinations(range(n), n // 2)]
     criteria = Criteria(vectors=4, steps=12)
     if listed:
@@ -209,10 +209,10 @@ def _grow() -> None:
     from tnplan.executor.sbd.selected_ci.growth import Growth
 
     random = np.random.default_rng(0)
-    one, two = random.normal(size=(4, 4)), np.zeros((4, 4, 4, 4))
+    one_body, two_body = random.normal(size=(4, 4)), np.zeros((4, 4, 4, 4))
     for phase in (1, 1j):
-        half = phase * np.triu(one, 1)
-        integrals = from_arrays(half + half.conj().T, two, 2, 2)
+        half = phase * np.triu(one_body, 1)
+        integrals = from_arrays(half + half.conj().T, two_body, 2, 2)
         diagonalize(integrals, grow=Growth((1e-3,)), device="cpu")
 
 
@@ -272,9 +272,9 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         parts[f"contraction, {number}"] = partial(_contract, number, "cpu")
     parts |= {**_solves("cpu", ""), "selection of determinants": _grow}
     for label, module, function in (
-        ("annealing of paths", MOVES, "of_moves"),
-        ("dissection of networks", ORDERS, "of_divisions"),
-        ("orders of networks", ORDERS, "of_plain_orders"),
+        ("annealing of paths", SEARCH, "of_moves"),
+        ("dissection of networks", SEARCH, "of_divisions"),
+        ("orders of networks", SEARCH, "of_plain_orders"),
     ):
         parts[label] = partial(_compile, Samples(module, function))
     return {**parts, "sorting of gates": partial(_compile, COVERS), "codecs": _compress, "compiled circuits": _gate_list}

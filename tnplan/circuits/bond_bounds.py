@@ -6,6 +6,7 @@ about a word, 4 for any other gate on two qubits. A bond with k qubits on its sm
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from math import log2
 
@@ -39,14 +40,28 @@ def chain_order(gates: GateSequence) -> list[int]:
     largest = max(_summed(blocks, gates.n_qubits, order), default=0.0)
     if largest <= FEW:
         return order
-    import networkx as nx
-
-    graph = nx.Graph()
-    graph.add_nodes_from(order)
-    for qubits, _ in blocks:
-        graph.add_edges_from((qubits[0], other) for other in qubits[1:])
-    other = [*nx.utils.reverse_cuthill_mckee_ordering(graph)]
+    other = _cuthill_mckee(blocks, gates.n_qubits)
     return other if max(_summed(blocks, gates.n_qubits, other)) < largest else order
+
+
+def _cuthill_mckee(blocks: Sequence[tuple[tuple[int, ...], float]], n_qubits: int) -> list[int]:
+    """The qubits breadth first from one with few neighbours (Cuthill and McKee, Proc. ACM 24, 157 (1969))."""
+    near: list[set[int]] = [set() for _ in range(n_qubits)]
+    for qubits, _ in blocks:
+        for qubit in qubits:
+            near[qubit] |= {*qubits} - {qubit}
+    order: list[int] = []
+    left = dict.fromkeys(sorted(range(n_qubits), key=lambda qubit: len(near[qubit])))
+    while left:
+        queue = deque([next(iter(left))])
+        del left[queue[0]]
+        while queue:
+            order.append(queue.popleft())
+            found = sorted((qubit for qubit in near[order[-1]] if qubit in left), key=lambda q: len(near[q]))
+            queue += found
+            for qubit in found:
+                del left[qubit]
+    return order
 
 
 def _blocks(gates: GateSequence) -> list[tuple[tuple[int, ...], float]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Complex, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tnplan.circuits.circuit import check_qubits
-from tnplan.circuits.pauli_sum import PauliSum, given_sum, parse, pauli_sum
+from tnplan.circuits.libraries.pauli_operators import of_library
+from tnplan.circuits.pauli_sum import PauliSum, given_sum, n_qubits_of, parse, pauli_sum, word_masks
+from tnplan.circuits.pauli_sum_file import load_words
 from tnplan.common.array_file import read_array
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count, is_finite
@@ -74,11 +77,12 @@ def given_pattern(
 def given_observables(observables: Any, n_qubits: int) -> tuple[tuple[PauliSum, ...], bool]:
     """Observables as sums of Pauli words, and whether one alone was given.
 
-    One is a text, a `PauliSum`, a `SparsePauliOp` or a `QubitOperator`. A list has several. A file (`Path`)
-    has one a line, or is a JSON list of texts and of objects {word: coefficient}.
+    One is a text, a `PauliSum` or an operator of another library. A list has several. A file (`Path`) has one
+    a line, or is a JSON list of texts and of objects {word: coefficient}, or is of `PauliSum.to_file`.
     """
     if isinstance(observables, Path):
-        return tuple(_observables_of_file(observables, n_qubits)), False
+        entries = _entries_of_file(observables, is_sum=False)
+        return tuple(_of_entry(place, entry, n_qubits) for place, entry in entries), False
     if isinstance(observables, list | tuple):
         if not observables:
             raise InputError("--observable", "is an empty list", "give one observable or more")
@@ -86,25 +90,37 @@ def given_observables(observables: Any, n_qubits: int) -> tuple[tuple[PauliSum, 
     return (given_sum(observables, n_qubits),), True
 
 
-def given_operator(operator: Any, n_qubits: int, name: str) -> PauliSum:
+def given_operator(
+    operator: Any, n_qubits: int | None, name: str, labels: Sequence[Any] | None = None
+) -> PauliSum:
     """An operator as one sum of Pauli words; `name` is what errors call it.
 
-    A text, a `PauliSum`, a `SparsePauliOp`, a `QubitOperator` or an object {word: coefficient}. A file
-    (`Path`) has a term or a sum a line, or is a JSON object of words; what it has is added up.
+    A text, a `PauliSum`, an operator of another library, or an object {word: coefficient}. A file (`Path`)
+    has a term or a sum a line, is a JSON object of words, or is of `PauliSum.to_file`; its sums are added up.
+    `n_qubits` None: as many as the operator says or needs. `labels` are another library's qubits in order.
     """
-    if isinstance(operator, Path) and operator.suffix == ".json":
-        document = load_json(operator)
-        if isinstance(document, Mapping):
-            operator, name = document, str(operator)
-    if not isinstance(operator, Path):
-        try:
-            is_object = isinstance(operator, Mapping)
-            return _of_words(operator, n_qubits) if is_object else given_sum(operator, n_qubits)
-        # The place is the caller's: the same text may be an observable, or operator a of a trace.
-        except InputError as error:
-            raise InputError(name, error.problem, error.remedy, error.page) from None
-    parts = list(_observables_of_file(operator, n_qubits))
-    return pauli_sum([term for part in parts for term in part.masks()], n_qubits)
+    if isinstance(operator, Path):
+        entries = _entries_of_file(operator, is_sum=True)
+        if n_qubits is None:
+            n_qubits = max(_n_qubits(entry) for _, entry in entries)
+        parts = [_of_entry(place, entry, n_qubits) for place, entry in entries]
+        return pauli_sum([term for part in parts for term in part.masks()], n_qubits)
+    try:
+        read = of_library(operator, n_qubits, labels)
+        operator = operator if read is None else read
+        n_qubits = n_qubits or _n_qubits(operator)
+        is_object = isinstance(operator, Mapping)
+        return _of_object(operator, n_qubits) if is_object else given_sum(operator, n_qubits)
+    # The place is the caller's: the same text may be an observable, or operator a of a trace.
+    except InputError as error:
+        raise InputError(name, error.problem, error.remedy, error.page) from None
+
+
+def _n_qubits(operator: Any) -> int:
+    """The qubits that a sum, or else a text or an object {word: coefficient}, has or needs."""
+    if isinstance(operator, PauliSum):
+        return operator.n_qubits
+    return n_qubits_of(operator if isinstance(operator, Mapping) else [operator])
 
 
 def _bits_of_file(path: Path, n_qubits: int) -> Array:
@@ -136,40 +152,58 @@ def _bits_of_array(array: Array, n_qubits: int, place: str) -> Array:
     return array.astype(np.uint8)
 
 
-def _observables_of_file(path: Path, n_qubits: int) -> Iterator[PauliSum]:
+def _entries_of_file(path: Path, is_sum: bool) -> list[tuple[str, Any]]:
+    """The observables of a file, or with `is_sum` what is added up, each with its place."""
     if path.suffix == ".json":
-        entries = load_json(path)
-        if not isinstance(entries, list) or not entries:
+        document = load_json(path)
+        if isinstance(document, Mapping) and "format" in document:
+            n_qubits, words = load_words(path)
+            try:
+                return [(str(path), _of_words(words, n_qubits))]
+            except InputError as error:
+                raise InputError(f"{path}: terms", error.problem, error.remedy, error.page) from None
+        if isinstance(document, Mapping) and is_sum:
+            return [(str(path), document)]
+        if not isinstance(document, list) or not document:
             raise InputError(str(path), "is no list", "give a list of observables")
-        placed: Iterable[tuple[str, Any]] = ((f"{path}: entry {k}", one) for k, one in enumerate(entries))
-    else:
-        lines = read_text(path, "a file with an observable a line").splitlines()
-        stripped = [(k, line.partition("#")[0].strip()) for k, line in enumerate(lines, 1)]
-        placed = [(f"{path}: line {k}", line) for k, line in stripped if line]
-        if not placed:
-            raise InputError(str(path), "has no observables", "write one a line")
-    for place, entry in placed:
-        try:
-            if isinstance(entry, Mapping):
-                yield _of_words(entry, n_qubits)
-            else:
-                yield parse(entry, n_qubits)
-        except InputError as error:
-            raise InputError(place, error.problem, error.remedy, error.page) from None
+        return [(f"{path}: entry {k}", entry) for k, entry in enumerate(document)]
+    lines = read_text(path, "a file with an observable a line").splitlines()
+    stripped = [(k, line.partition("#")[0].strip()) for k, line in enumerate(lines, 1)]
+    entries = [(f"{path}: line {k}", line) for k, line in stripped if line]
+    if not entries:
+        raise InputError(str(path), "has no observables", "write one a line")
+    return entries
 
 
-def _of_words(entry: Mapping[str, Any], n_qubits: int) -> PauliSum:
+def _of_entry(place: str, entry: Any, n_qubits: int) -> PauliSum:
+    """An observable of a file."""
+    try:
+        if isinstance(entry, PauliSum):
+            return given_sum(entry, n_qubits)
+        return _of_object(entry, n_qubits) if isinstance(entry, Mapping) else parse(entry, n_qubits)
+    except InputError as error:
+        raise InputError(place, error.problem, error.remedy, error.page) from None
+
+
+def _of_object(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
+    if not words:
+        raise InputError("", "is empty", "give words with their coefficients")
+    return _of_words(words, n_qubits)
+
+
+def _of_words(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
     """The sum of an object {word: coefficient}; a coefficient is a number, or a pair for a complex one."""
     terms: list[tuple[int, int, complex]] = []
-    for word, given in entry.items():
+    for word, given in words.items():
+        if isinstance(given, Complex) and not isinstance(given, Real):
+            given = [float(given.real), float(given.imag)]
         parts = given if isinstance(given, list) else [given]
         if len(parts) not in (1, 2) or not all(map(is_finite, parts)):
             raise InputError("", f"has the coefficient {_shown(given)}", "give a number or [real, imaginary]")
-        ((x, z, one),) = parse(word, n_qubits).masks()
+        if not isinstance(word, str) or not word.strip():
+            raise InputError("", f"{_shown(word)} is no Pauli word", "write one such as X0 Z3")
         value = complex(*parts) if len(parts) == 2 else float(parts[0])
-        terms.append((x, z, one * value))
-    if not terms:
-        raise InputError("", "is empty", "give words with their coefficients")
+        terms.append((*word_masks(word.strip(), n_qubits), value))
     return pauli_sum(terms, n_qubits)
 
 

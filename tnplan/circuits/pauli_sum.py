@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Complex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 
 TOPIC = "Pauli propagation"
@@ -25,13 +29,27 @@ FACTOR = re.compile(r"([IXYZ])\s*(\d{1,9})")
 """A letter and its qubit."""
 DENSE = re.compile(r"[IXYZ]+")
 """A word with a letter for every qubit."""
+DENSE_IN_TEXT = re.compile(r"[IXYZ]+(?![IXYZ\d])")
+"""Such a word in a text."""
 TERM = re.compile(r"\s*([+-]?)\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)?\s*\*?\s*([IXYZ][IXYZ0-9\s]*)?")
 """Sign, coefficient and word of a term."""
+PHASES = np.array([1, 1j, -1, -1j])
+"""i^p by p."""
+PAIRS_AT_ONCE = 1 << 21
+"""Products of words, of up to 64 qubits, that are made before equal ones are merged: about 300 MiB."""
+LARGEST_DENSE = 12
+"""Qubits of an operator that is returned as a matrix: 256 MiB."""
 
 
 @dataclass(frozen=True, eq=False)
 class PauliSum:
-    """A sum of distinct Pauli words with their coefficients, such as an observable.
+    """A sum of distinct Pauli words with their coefficients, such as an observable or a Hamiltonian.
+
+    `PauliSum.of` makes one from text, a dictionary, a file, or an operator of Qiskit, PennyLane, OpenFermion
+    or Cirq. Sums add, subtract, scale by numbers (`*`, `/`) and multiply as operators (`@`, exact phases). A
+    number that is added is a multiple of the identity. Results have no words of coefficient 0, and are
+    complex only where a coefficient is. `==` compares operators exactly, whatever the order of words.
+    Iteration gives (word, coefficient).
 
     Parameters
     ----------
@@ -51,14 +69,208 @@ class PauliSum:
     PauliSum(2 terms on 3 qubits)
     >>> observable.lines()
     ['0.5 X0 Y1', '-1.0 Z2']
+    >>> x, y = tnplan.PauliSum.of("XX"), tnplan.PauliSum.of("YI")
+    >>> x.commutator(2 * y).to_dict()
+    {'Z0 X1': 4j}
+    >>> (x @ x - 1).norm()
+    0.0
     """
 
     n_qubits: int
     keys: Array
     coefficients: Array
 
+    __array_ufunc__ = None
+    """NumPy's numbers leave their products with sums to this class."""
+
+    @classmethod
+    def of(
+        cls, operator: Any, n_qubits: int | None = None, *, qubits: Sequence[Any] | None = None
+    ) -> PauliSum:  # fmt: skip
+        """The sum that an operator of any kind is.
+
+        Parameters
+        ----------
+        operator : str, PauliSum, mapping, Path or object
+            A text such as "0.5*X0 X1 - Z3" or "ZZIX" (letter k is qubit k); a dictionary such as
+            {"X0 X1": 0.5}; a file (`Path`) of `to_file`, or with a sum a line; Qiskit's `SparsePauliOp` or
+            `Pauli`; what PennyLane can write as Pauli words; Cirq's `PauliSum` or `PauliString`;
+            OpenFermion's `QubitOperator`, `FermionOperator` or `MajoranaOperator`. Fermions become qubits by
+            the transform of Jordan and Wigner: mode p is qubit p, with Z on qubits 0 to p - 1.
+        n_qubits : int, optional
+            Default: what the operator says, or else as many as it needs.
+        qubits : sequence, optional
+            PennyLane's wires or Cirq's qubits in the order of ours. Default: wire k or LineQubit(k) is
+            qubit k.
+
+        Raises
+        ------
+        InputError
+            For what is no sum of Pauli words on so many qubits, and for coefficients that are no numbers.
+
+        Examples
+        --------
+        >>> tnplan.PauliSum.of({"X0 X1": 0.5, "Z3": -1}).lines()
+        ['-1.0 Z3', '0.5 X0 X1']
+        """
+        from tnplan.circuits.inputs import given_operator
+
+        if qubits is not None:
+            n_qubits = len(qubits) if n_qubits is None else n_qubits
+        if n_qubits is not None:
+            n_qubits = check_count("n_qubits", n_qubits, 1, LARGEST_CIRCUIT)
+        return given_operator(operator, n_qubits, "operator", qubits)
+
     def __repr__(self) -> str:
         return f"PauliSum({self.n_terms} terms on {self.n_qubits} qubits)"
+
+    def __len__(self) -> int:
+        return self.n_terms
+
+    def __iter__(self) -> Iterator[tuple[str, complex]]:
+        return ((text(x, z), coefficient) for x, z, coefficient in self.masks())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PauliSum):
+            return NotImplemented
+        first, second = self.simplify(), other.simplify()
+        is_equal = np.array_equal(first.keys, second.keys)
+        is_equal = is_equal and np.array_equal(first.coefficients, second.coefficients)
+        return is_equal and self.n_qubits == other.n_qubits
+
+    def __add__(self, other: Any) -> PauliSum:
+        second = self._operand(other)
+        if second is None:
+            return NotImplemented
+        coefficients = np.concatenate([self.coefficients, second.coefficients])
+        return _simplified(self.n_qubits, np.concatenate([self.keys, second.keys]), coefficients)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> PauliSum:
+        return PauliSum(self.n_qubits, self.keys, -self.coefficients)
+
+    def __sub__(self, other: Any) -> PauliSum:
+        second = self._operand(other)
+        return NotImplemented if second is None else self + -second
+
+    def __rsub__(self, other: Any) -> PauliSum:
+        return -self + other if isinstance(other, Complex) else NotImplemented
+
+    def __mul__(self, factor: Any) -> PauliSum:
+        if not isinstance(factor, Complex):
+            return NotImplemented
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _simplified(self.n_qubits, self.keys, self.coefficients * _number(factor))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> PauliSum:
+        if not isinstance(divisor, Complex):
+            return NotImplemented
+        if divisor == 0:
+            raise InputError("divisor", "is 0", "divide by another number")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _simplified(self.n_qubits, self.keys, self.coefficients / _number(divisor))
+
+    def __matmul__(self, other: Any) -> PauliSum:
+        return _product(self, self._checked(other)) if isinstance(other, PauliSum) else NotImplemented
+
+    def _operand(self, other: Any) -> PauliSum | None:
+        """What is added: a sum on the same qubits, or a number as a multiple of the identity."""
+        if isinstance(other, Complex):
+            return PauliSum(self.n_qubits, pack_all([(0, 0)], self.n_qubits), np.array([_number(other)]))
+        return self._checked(other) if isinstance(other, PauliSum) else None
+
+    def _checked(self, other: Any) -> PauliSum:
+        if not isinstance(other, PauliSum):
+            raise InputError("operand", f"is of type {type(other).__name__}", "give a PauliSum")
+        if other.n_qubits != self.n_qubits:
+            raise InputError(
+                "operand", f"is a sum on {other.n_qubits} qubits", f"give one on {self.n_qubits}"
+            )
+        return other
+
+    def commutator(self, other: PauliSum) -> PauliSum:
+        """A B - B A; only words that anticommute count, so that nothing cancels in rounding."""
+        return 2 * _product(self, self._checked(other), parity=1)
+
+    def anticommutator(self, other: PauliSum) -> PauliSum:
+        """A B + B A; only words that commute count."""
+        return 2 * _product(self, self._checked(other), parity=0)
+
+    def adjoint(self) -> PauliSum:
+        """The conjugated sum: words are Hermitian."""
+        return PauliSum(self.n_qubits, self.keys, self.coefficients.conj())
+
+    @property
+    def is_hermitian(self) -> bool:
+        """Whether every coefficient is exactly real; `simplify` takes away what rounding left."""
+        return not np.any(self.coefficients.imag)
+
+    def norm(self) -> float:
+        """The Frobenius norm divided by sqrt(2^n): the root of the sum of |coefficient|^2."""
+        return float(np.linalg.norm(self.coefficients))
+
+    def one_norm(self) -> float:
+        """The sum of |coefficient|: a bound on the largest magnitude of an eigenvalue."""
+        return float(np.abs(self.coefficients).sum())
+
+    def simplify(self, tolerance: float = 0.0) -> PauliSum:
+        """The sum in rising order, without real and imaginary parts of coefficients up to `tolerance`.
+
+        Words whose coefficient is 0 are left out. Where no imaginary part is left, the sum is real.
+        """
+        if not is_number(tolerance) or not tolerance >= 0:
+            raise InputError("tolerance", f"is {tolerance!r}", "give 0 or more")
+        return _simplified(self.n_qubits, self.keys, self.coefficients, float(tolerance))
+
+    def to_matrix(self) -> Array:
+        """The matrix, complex128 [2^n, 2^n], of up to 12 qubits; qubit 0 is the most significant bit."""
+        if self.n_qubits > LARGEST_DENSE:
+            raise InputError("matrix", f"is of {self.n_qubits} qubits", f"use {LARGEST_DENSE} at most")
+        states = np.arange(2**self.n_qubits)
+        matrix = np.zeros((len(states), len(states)), np.complex128)
+        for x, z, coefficient in self.masks():
+            x_bits, z_bits = (int(f"{mask:0{self.n_qubits}b}"[::-1], 2) for mask in (x, z))
+            # A word is i^|x & z| X^x Z^z.
+            signs = 1 - 2 * (np.bitwise_count(states & z_bits) & 1).astype(np.int64)
+            matrix[states ^ x_bits, states] += coefficient * PHASES[(x & z).bit_count() & 3] * signs
+        return matrix
+
+    def to_dict(self) -> dict[str, complex]:
+        """Coefficients by words, such as {"X0 Z3": 0.5}; `of` takes it back."""
+        return dict(iter(self.simplify()))
+
+    def to_file(self, path: str | Path) -> None:
+        """Write a JSON file with a checksum (docs/reference/formats.md); `of(Path(path))` reads it."""
+        from tnplan.circuits.pauli_sum_file import save_sum
+
+        save_sum(self, path)
+
+    def to_qiskit(self) -> Any:
+        """Qiskit's `SparsePauliOp`; qubit k stays qubit k."""
+        from tnplan.circuits.libraries.pauli_operators import to_qiskit
+
+        return to_qiskit(self)
+
+    def to_pennylane(self, wires: Sequence[Any] | None = None) -> Any:
+        """An operator of PennyLane; qubit k is `wires[k]`, or wire k."""
+        from tnplan.circuits.libraries.pauli_operators import to_pennylane
+
+        return to_pennylane(self, wires)
+
+    def to_openfermion(self) -> Any:
+        """OpenFermion's `QubitOperator`, which its `reverse_jordan_wigner` makes an operator of fermions."""
+        from tnplan.circuits.libraries.pauli_operators import to_openfermion
+
+        return to_openfermion(self)
+
+    def to_cirq(self, qubits: Sequence[Any] | None = None) -> Any:
+        """Cirq's `PauliSum`; qubit k is `qubits[k]`, or LineQubit(k)."""
+        from tnplan.circuits.libraries.pauli_operators import to_cirq
+
+        return to_cirq(self, qubits)
 
     @property
     def n_terms(self) -> int:
@@ -105,12 +317,72 @@ def bit_counts(words: Array) -> Array:
 
 
 def product_powers(key: Array, keys: Array) -> Array:
-    """p in: a packed word times each of several is i^p times the word with the masks of both, xor'ed."""
+    """p in: a packed word times another is i^p times the word with the masks of both, xor'ed.
+
+    Words are in the last axis; the other axes of both broadcast.
+    """
     # A word is i^|x & z| X^x Z^z, and Z^z X^x is (-1)^|z & x| X^x Z^z.
-    half = len(key) // 2
+    half = key.shape[-1] // 2
     new = keys ^ key
-    powers = bit_counts(key[:half] & key[half:]) + bit_counts(keys[:, :half] & keys[:, half:])
-    return powers + 2 * bit_counts(keys[:, :half] & key[half:]) - bit_counts(new[:, :half] & new[:, half:])
+    powers = bit_counts(key[..., :half] & key[..., half:]) + bit_counts(keys[..., :half] & keys[..., half:])
+    swaps = bit_counts(keys[..., :half] & key[..., half:])
+    return powers + 2 * swaps - bit_counts(new[..., :half] & new[..., half:])
+
+
+def multiplied(
+    keys: Array, coefficients: Array, factors: Array, values: Array
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The product of terms [..., 2 W] and [...] with factors, all axes but the last broadcast.
+
+    Returns words, complex coefficients, and p in the factor i^p of each.
+    """
+    powers = product_powers(keys, factors)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return keys ^ factors, coefficients * values * PHASES[powers & 3], powers
+
+
+def _product(first: PauliSum, second: PauliSum, parity: int | None = None) -> PauliSum:
+    """The operator product; with a parity, of pairs of words that commute (0) or anticommute (1) alone."""
+    n_pairs, blocks = PAIRS_AT_ONCE // n_words(first.n_qubits), []
+    rows = max(1, n_pairs // max(1, len(second)))
+    for start in range(0, len(first), rows):
+        block = slice(start, start + rows)
+        keys, values, powers = multiplied(
+            first.keys[block, None], first.coefficients[block, None], second.keys, second.coefficients
+        )
+        # i^p P is the product of Hermitian words: it is Hermitian, p even, exactly if they commute.
+        chosen = np.full(powers.shape, True) if parity is None else powers & 1 == parity
+        terms = keys[chosen], values[chosen]
+        blocks.append(terms if rows >= len(first) else merge(*terms))  # one block is merged below
+    if not blocks:
+        return first.none()
+    keys, values = map(np.concatenate, zip(*blocks, strict=True))
+    return _simplified(first.n_qubits, keys, values)
+
+
+def _simplified(n_qubits: int, keys: Array, coefficients: Array, tolerance: float = 0.0) -> PauliSum:
+    """`PauliSum.simplify` of words that may be repeated."""
+    keys, merged = merge(keys, coefficients)
+    check_range(merged, float(np.finfo(merged.dtype).max))
+    is_large = np.abs(merged.real) > tolerance
+    real = np.where(is_large, merged.real, 0)
+    if np.iscomplexobj(merged):
+        is_complex = np.abs(merged.imag) > tolerance
+        if is_complex.any():
+            real = real + 1j * np.where(is_complex, merged.imag, 0)
+            is_large |= is_complex
+    return PauliSum(n_qubits, keys[is_large], real[is_large])
+
+
+def _number(value: Any) -> complex:
+    """A finite number of Python's, real where it is."""
+    try:
+        number = complex(value)
+    except OverflowError:
+        number = complex(math.inf)
+    if not (math.isfinite(number.real) and math.isfinite(number.imag)):
+        raise InputError("number", f"is {value!r}"[:40], "give a finite number")
+    return number if number.imag else number.real
 
 
 def n_words(n_qubits: int) -> int:
@@ -215,13 +487,16 @@ def pauli_sum(terms: Sequence[tuple[int, int, complex]], n_qubits: int) -> Pauli
     return PauliSum(n_qubits, keys, merged)
 
 
+def letters(x: int, z: int) -> list[tuple[str, int]]:
+    """The letters other than I of a word, each with its qubit."""
+    both = x | z
+    qubits = [q for q in range(both.bit_length()) if both >> q & 1]
+    return [("IXZY"[(x >> q & 1) + 2 * (z >> q & 1)], q) for q in qubits]
+
+
 def text(x: int, z: int) -> str:
     """A word as text, such as `X0 Z3`; the identity is `I`."""
-    both = x | z
-    names = [
-        f"{'IXZY'[(x >> q & 1) + 2 * (z >> q & 1)]}{q}" for q in range(both.bit_length()) if both >> q & 1
-    ]
-    return " ".join(names) or "I"
+    return " ".join(f"{letter}{qubit}" for letter, qubit in letters(x, z)) or "I"
 
 
 def parse(observable: str, n_qubits: int) -> PauliSum:
@@ -247,14 +522,14 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
         value = float(number or 1) * (-1 if sign == "-" else 1)
         if not math.isfinite(value):
             raise InputError("--observable", f"has the coefficient {number}", "give finite numbers")
-        terms.append((*_word((word or "I").strip(), n_qubits), value))
+        terms.append((*word_masks((word or "I").strip(), n_qubits), value))
         position = match.end()
     if not terms:
         raise InputError("--observable", "is empty", "write a sum such as 0.5*X0 X1 - Z3")
     return pauli_sum(terms, n_qubits)
 
 
-def _word(word: str, n_qubits: int) -> tuple[int, int]:
+def word_masks(word: str, n_qubits: int) -> tuple[int, int]:
     if word == "I":
         return 0, 0
     if DENSE.fullmatch(word):
@@ -290,59 +565,26 @@ def masks(factors: Sequence[tuple[str, int]], n_qubits: int | None, place: str) 
     return x, z
 
 
-# An observable in any form that people have: text, a `PauliSum`, or an operator of Qiskit or OpenFermion.
-
-
-PHASES = {"": 1, "-": -1, "i": 1j, "-i": -1j}
-"""What Qiskit writes before the letters of a `Pauli`."""
+def n_qubits_of(texts: Iterable[Any]) -> int:
+    """As many qubits as sums in text need: up to the last that is named, or one for each letter of a word."""
+    least = 1
+    for entry in texts:
+        if isinstance(entry, str):  # `parse` refuses anything else
+            least = max([least, *(int(qubit) + 1 for _, qubit in FACTOR.findall(entry))])
+            least = max([least, *map(len, DENSE_IN_TEXT.findall(entry))])
+    return check_count("--observable: qubits", least, 1, LARGEST_CIRCUIT)
 
 
 def given_sum(observable: Any, n_qubits: int) -> PauliSum:
-    """The sum of Pauli words that an observable is. Qubit k of Qiskit's `SparsePauliOp` is qubit k.
+    """The sum of Pauli words that an observable is: text, a `PauliSum`, or an operator of another library.
 
     Raises InputError for what is none, and for one on other qubits.
     """
-    if isinstance(observable, PauliSum):
-        found = observable
-    else:
-        found = _of_library(observable, n_qubits) or parse(observable, n_qubits)
-    if found.n_qubits != n_qubits:
-        raise InputError("--observable", f"is a sum on {found.n_qubits} qubits", f"give one on {n_qubits}")
-    return found
+    from tnplan.circuits.libraries.pauli_operators import of_library
 
-
-def _of_library(observable: Any, n_qubits: int) -> PauliSum | None:
-    """The sum that an operator of Qiskit or OpenFermion is; None for anything else.
-
-    Taken are `SparsePauliOp`, `Pauli` and `QubitOperator`.
-    """
-    if hasattr(observable, "to_sparse_list"):
-        listed = [
-            (list(zip(letters, map(int, qubits), strict=True)), value)
-            for letters, qubits, value in observable.to_sparse_list()
-        ]
-        return _sum(listed, int(observable.num_qubits))
-    if type(observable).__name__ == "Pauli" and hasattr(observable, "to_label"):
-        label, size = observable.to_label(), int(observable.num_qubits)
-        # Qiskit's labels have qubit 0 on the right, after an optional phase.
-        letters = enumerate(reversed(label[len(label) - size :]))
-        word = [(letter, qubit) for qubit, letter in letters if letter != "I"]
-        return _sum([(word, PHASES[label[: len(label) - size]])], size)
-    if type(observable).__name__ == "QubitOperator" and isinstance(observable.terms, dict):
-        listed = [
-            ([(letter, int(qubit)) for qubit, letter in word], value)
-            for word, value in observable.terms.items()
-        ]
-        return _sum(listed, n_qubits)
-    return None
-
-
-def _sum(terms: Sequence[tuple[list[tuple[str, int]], Any]], n_qubits: int) -> PauliSum:
-    """The sum of letters on qubits with their coefficients, real where all of these are."""
-    values = np.asarray([value for _, value in terms])
-    if values.dtype == object or not np.isfinite(values).all():
-        raise InputError("--observable", "has coefficients that are no finite numbers", "bind its parameters")
-    is_real = not np.any(np.imag(values))
-    numbers = [float(np.real(value)) if is_real else complex(value) for value in values.tolist()]
-    words = [masks(word, n_qubits, "--observable") for word, _ in terms]
-    return pauli_sum([(x, z, value) for (x, z), value in zip(words, numbers, strict=True)], n_qubits)
+    terms = observable if isinstance(observable, PauliSum) else of_library(observable, n_qubits)
+    if terms is None:
+        terms = parse(observable, n_qubits)
+    if terms.n_qubits != n_qubits:
+        raise InputError("--observable", f"is a sum on {terms.n_qubits} qubits", f"give one on {n_qubits}")
+    return terms

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from tnplan.cli.option_types import FILE, PROFILE, added, set_parameters
-from tnplan.common.docstrings import ParameterText, texts_of
+from tnplan.common.signatures import ParameterText, texts_of
 
 Other = Mapping[str, Any] | Callable[[Any], Any] | None
 """What differs from the call: attributes of `click.option`, with `flags` for other names; an option in place

@@ -32,7 +32,7 @@ def command(circuit: Path, output: Path | None, **options: Any) -> None:
     CIRCUIT is a qsim or OpenQASM file. The network is that of one amplitude <BITS| circuit |0...0>, or of all
     amplitudes of the open qubits, rank-simplified: tensors that cost nothing to contract are contracted.
     """
-    from tnplan.planner.networks.network_file import tensors_beside
+    from tnplan.planner.networks.tensor_network import tensors_beside
 
     target = output or Path(f"{circuit.stem}.json")
     result = network(circuit, output=target, **options)

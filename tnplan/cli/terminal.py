@@ -22,7 +22,7 @@ SHOWN = 16
 
 def say(text: str, err: bool = False) -> None:
     """Print a line to standard output or error; what is not printed is escaped."""
-    click.echo(escaped(text, kept="\n\t"), err=err)
+    click.echo(escaped(text, allowed="\n\t"), err=err)
 
 
 def say_once(text: str) -> None:

@@ -40,17 +40,17 @@ def cache_folder(name: str, environment: Mapping[str, str] = os.environ) -> Path
     """
     if environment.get(CACHE_VARIABLE) in ("", "0"):
         return None
-    for place in _places(environment):
-        if own_folder(place) is not None and (folder := own_folder(place / name)) is not None:
+    for candidate in _places(environment):
+        if own_folder(candidate) is not None and (folder := own_folder(candidate / name)) is not None:
             return folder
     return None
 
 
 def _places(environment: Mapping[str, str]) -> Iterator[Path]:
     """Where caches may be, the best first."""
-    given, base = environment.get(CACHE_VARIABLE), environment.get("XDG_CACHE_HOME")
-    if given:
-        yield Path(given)
+    named, base = environment.get(CACHE_VARIABLE), environment.get("XDG_CACHE_HOME")
+    if named:
+        yield Path(named)
     with suppress(RuntimeError):  # there is no home
         yield (Path(base) if base else Path.home() / ".cache") / "tnplan"
     private = private_folder()
@@ -69,7 +69,7 @@ def own_folder(folder: Path) -> Path | None:
     if not hasattr(os, "geteuid"):
         return None
     try:
-        for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
         real = folder.resolve(strict=True)
         if not real.is_dir() or not os.access(real, os.W_OK | os.X_OK):
@@ -96,7 +96,7 @@ def fault_of(facts: os.stat_result) -> str:
 
 
 def _fault_above(parents: Iterable[Path]) -> str:
-    """Where anyone may put another folder in the place of one below these; empty where nobody can."""
+    """Where anyone may put another folder in place of one below these; empty where none can."""
     for parent in parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -126,21 +126,21 @@ def private_folder(parent: Path | None = None) -> Path | None:
     try:
         folder = (parent or Path(tempfile.gettempdir())) / f"tnplan-{os.geteuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError:
         return None
-    is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
     return folder if is_private else None
 
 
 def read_entry(folder: Path, name: str) -> bytes | None:
     """The content of a file; None where it is not there, is damaged, or may be someone else's."""
-    with _opened(folder) as place:
-        if place is None:
+    with _opened(folder) as descriptor:
+        if descriptor is None:
             return None
         content = None
         with suppress(OSError):  # such as for a link, or a disk that cannot be read
-            handle = os.open(name, os.O_RDONLY | NO_LINK, dir_fd=place)
+            handle = os.open(name, os.O_RDONLY | NO_LINK, dir_fd=descriptor)
             try:
                 # Checked after it is opened, by the descriptor: a check by name could be of another
                 # file than the one that is read.
@@ -155,12 +155,12 @@ def read_entry(folder: Path, name: str) -> bytes | None:
                 os.close(handle)
         # A damaged entry is deleted, so that it is compiled again once and not refused for ever.
         if content is None:
-            _remove(name, place)
+            _remove(name, descriptor)
         return content
 
 
 def has_entry(folder: Path, name: str) -> bool:
-    """Whether there is such a file; whether it is whole, reading tells."""
+    """Whether there is such a file; only reading shows whether it is whole."""
     with suppress(OSError):
         return stat.S_ISREG(os.lstat(folder / name).st_mode)
     return False
@@ -168,26 +168,26 @@ def has_entry(folder: Path, name: str) -> bool:
 
 def write_entry(folder: Path, name: str, content: bytes) -> bool:
     """Write a file whole or not at all; whether that was done."""
-    with _opened(folder) as place:
-        if place is None:
+    with _opened(folder) as descriptor:
+        if descriptor is None:
             return False
         temporary = f".{name}.{uuid4().hex[:8]}"
         head = MAGIC + _digest(name, content) + b"\n"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK
-            handle = os.open(temporary, flags, 0o600, dir_fd=place)
+            handle = os.open(temporary, flags, 0o600, dir_fd=descriptor)
             try:
                 with os.fdopen(handle, "wb") as stream:
                     stream.write(head + content)
                 with suppress(FileNotFoundError):
-                    if stat.S_ISDIR(os.lstat(name, dir_fd=place).st_mode):
-                        _remove(name, place)
+                    if stat.S_ISDIR(os.lstat(name, dir_fd=descriptor).st_mode):
+                        _remove(name, descriptor)
                 # Invariant: an entry appears whole. The head has a digest of name and content, so
                 # that an entry that was cut off by a full disk, or renamed, is not used.
-                os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=place)
+                os.replace(temporary, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
             except BaseException:
                 with suppress(OSError):
-                    os.unlink(temporary, dir_fd=place)
+                    os.unlink(temporary, dir_fd=descriptor)
                 raise
         except OSError:
             return False
@@ -198,10 +198,10 @@ def write_entry(folder: Path, name: str, content: bytes) -> bool:
 def locked_entry(folder: Path, name: str) -> Iterator[None]:
     """Alone with what has this name, as far as the folder has locks: other processes wait."""
     handle = None
-    with _opened(folder) as place:
-        if place is not None:
+    with _opened(folder) as descriptor:
+        if descriptor is not None:
             with suppress(OSError):
-                handle = os.open(name, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600, dir_fd=place)
+                handle = os.open(name, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600, dir_fd=descriptor)
         try:
             if handle is not None and not fault_of(os.fstat(handle)):
                 with suppress(ImportError, OSError):  # a folder of a network may have no locks
@@ -214,7 +214,7 @@ def locked_entry(folder: Path, name: str) -> Iterator[None]:
         finally:
             if handle is not None:
                 with suppress(OSError):
-                    os.unlink(name, dir_fd=place)
+                    os.unlink(name, dir_fd=descriptor)
                 os.close(handle)
 
 
@@ -222,17 +222,17 @@ def locked_entry(folder: Path, name: str) -> Iterator[None]:
 def _opened(folder: Path) -> Iterator[int | None]:
     """The folder, open, if it is this user's own."""
     try:
-        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_LINK)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_LINK)
     except (OSError, AttributeError):
         yield None
         return
     try:
-        fault = fault_of(os.fstat(place))
+        fault = fault_of(os.fstat(descriptor))
         if fault:
             refuse(folder, fault)
-        yield None if fault else place
+        yield None if fault else descriptor
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def _content(name: str, whole: bytes) -> bytes | None:
@@ -247,13 +247,13 @@ def _digest(name: str, content: bytes) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _remove(name: str, place: int) -> None:
+def _remove(name: str, descriptor: int) -> None:
     """Remove what stands in the place of a file, if it is this user's own."""
     with suppress(OSError):
-        facts = os.lstat(name, dir_fd=place)
+        facts = os.lstat(name, dir_fd=descriptor)
         if facts.st_uid != os.geteuid():
             return
         if stat.S_ISDIR(facts.st_mode):
-            rmtree(name, ignore_errors=True, dir_fd=place)
+            rmtree(name, ignore_errors=True, dir_fd=descriptor)
         else:
-            os.unlink(name, dir_fd=place)
+            os.unlink(name, dir_fd=descriptor)

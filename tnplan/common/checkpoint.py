@@ -44,7 +44,7 @@ class CheckpointFile:
     path : Path
         The file.
     identity : str or dict
-        What tells the job from others: a hash, or values by their names.
+        What distinguishes the job from others: a hash, or values by their names.
     place : dict, optional
         What of the job the file has, where a job has several files.
     """
@@ -103,8 +103,8 @@ class CheckpointFile:
         """The header, and the bytes before it; InputError where the checksum is another."""
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - LAST_LINE_BYTES))
-        found = LAST_LINE.fullmatch(stream.read())
-        if found is None:
+        match = LAST_LINE.fullmatch(stream.read())
+        if match is None:
             raise self.refusal("is damaged, or of another version of tnplan")
         # The hash is over the file as it is on disk, in pieces, and never over what was parsed from
         # it.
@@ -113,8 +113,8 @@ class CheckpointFile:
         while left and (piece := stream.read(min(left, PIECE_BYTES))):
             digest.update(piece)
             left -= len(piece)
-        header_bytes = int(found[1])
-        if digest.hexdigest().encode() != found[2] or header_bytes > size - LAST_LINE_BYTES:
+        header_bytes = int(match[1])
+        if digest.hexdigest().encode() != match[2] or header_bytes > size - LAST_LINE_BYTES:
             raise self.refusal("is damaged (its checksum is not that of its contents)")
         start = stream.seek(size - LAST_LINE_BYTES - header_bytes)
         header: dict[str, Any] = json.loads(stream.read(header_bytes))
@@ -137,7 +137,7 @@ class CheckpointFile:
             raise self.refusal(f"belongs to another {self.JOB}", remedy)
         if header["place"] != self._place:
             is_, wanted = (
-                ", ".join(f"{k} {v}" for k, v in place.items()) for place in (header["place"], self._place)
+                ", ".join(f"{k} {v}" for k, v in key.items()) for key in (header["place"], self._place)
             )
             raise self.refusal(f"was written as {is_}, and stands for {wanted}")
 
@@ -159,7 +159,7 @@ class CheckpointFile:
             self._write_values(hashing, arrays)
             hashing.write(text)
             # Invariant: the hash is written last, over all before it. A file that ends earlier is
-            # whole for nobody.
+            # whole for no reader.
             hashing.write(b"tnplan-checkpoint %016d " % len(text))
             stream.write(hashing.digest.hexdigest().encode() + b"\n")
             if self.DURABLE:
@@ -222,7 +222,7 @@ def _add(digest: Any, value: Any) -> None:
     elif isinstance(value, list | tuple):
         # Lengths and shapes are hashed too, so that ([a], [b]) and ([a, b],) differ.
         digest.update(f"({len(value)}".encode())
-        for one in value:
-            _add(digest, one)
+        for entry in value:
+            _add(digest, entry)
     else:
         digest.update(f"{value!r};".encode())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable
-from numbers import Real
+from math import isfinite
+from numbers import Rational, Real
 from typing import Any
 
 from tnplan.common.errors import InputError
@@ -43,5 +44,8 @@ def is_number(value: Any) -> bool:
 
 def is_finite(value: Any) -> bool:
     """Whether a value is a real number, no boolean, within the range of floating point."""
+    if not is_number(value):
+        return False
     # Integers of any size compare exactly; math.isfinite and NumPy's fail with those that are too large.
-    return is_number(value) and bool(abs(value) <= sys.float_info.max)
+    size: Any = abs(value)
+    return bool(size <= sys.float_info.max) if isinstance(value, Rational) else isfinite(float(size))

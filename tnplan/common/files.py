@@ -21,12 +21,8 @@ from uuid import uuid4
 
 from tnplan.common.errors import InputError
 
-# Documents converted to objects by msgspec, one thread at a time.
-#
 # msgspec describes a class when it first converts one, and shows the description to other threads before it
-# is whole: two that begin at once crash the interpreter. Ranks may be threads, so nothing else calls it.
-
-
+# is whole: two that begin at once crash the interpreter. Ranks may be threads, so only `converted` calls it.
 _ONE_AT_A_TIME = Lock()
 
 
@@ -49,9 +45,6 @@ def converted_file(document: dict[str, Any], kind: Any, place: str, remedy: str)
         problem, _, where = str(error).partition(" - at ")
         where = where.strip("`").removeprefix("$").removeprefix(".")
         raise InputError(f"{place}: {where}" if where else place, problem, remedy) from None
-
-
-# Reading and writing files: JSON with a format and a version, canonical identities, atomic writes.
 
 
 GZIP = b"\x1f\x8b"
@@ -145,11 +138,11 @@ class _RepeatedKeyError(ValueError):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         keys = [key for key, _ in pairs]
         raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
-    return made
+    return table
 
 
 def _is_deeper(document: Any, levels: int) -> bool:
@@ -157,19 +150,19 @@ def _is_deeper(document: Any, levels: int) -> bool:
     level = [document]
     for _ in range(levels):
         inner: list[Any] = []
-        for one in level:
-            if type(one) is list:
+        for value in level:
+            if type(value) is list:
                 # Lists of names and numbers are most of a file.
-                if one and type(one[0]) in (list, dict):
-                    inner += one
+                if value and type(value[0]) in (list, dict):
+                    inner += value
                 else:
-                    inner += [entry for entry in one if type(entry) in (list, dict)]
-            elif type(one) is dict:
-                inner += [entry for entry in one.values() if type(entry) in (list, dict)]
+                    inner += [entry for entry in value if type(entry) in (list, dict)]
+            elif type(value) is dict:
+                inner += [entry for entry in value.values() if type(entry) in (list, dict)]
         if not inner:
             return False
         level = inner
-    return any(type(one) in (list, dict) for one in level)
+    return any(type(value) in (list, dict) for value in level)
 
 
 def file_path(name: Any) -> Path:

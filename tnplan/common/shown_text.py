@@ -32,12 +32,12 @@ def shown_text(text: str, longest: int = LONGEST) -> str:
     return escaped(text)
 
 
-def escaped(text: str, kept: str = "") -> str:
-    """Text with every character escaped that is neither printed nor one of `kept`."""
+def escaped(text: str, allowed: str = "") -> str:
+    """Text with every character escaped that is neither printed nor one of `allowed`."""
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode() for one in text
+        c if c.isprintable() or c in allowed else c.encode("unicode_escape").decode() for c in text
     )
 
 
@@ -45,7 +45,7 @@ def _in_place(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
-    return "".join(ASCII.get(one, one.encode("unicode_escape").decode()) for one in text), error.end
+    return "".join(ASCII.get(char, char.encode("unicode_escape").decode()) for char in text), error.end
 
 
 codecs.register_error(IN_PLACE, _in_place)

@@ -78,14 +78,14 @@ def figure_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else _three_digits(value)
 
 
-def count_text(count: int, one: str, many: str) -> str:
+def count_text(count: int, singular: str, plural_form: str) -> str:
     """How many of something there are: '1 slice', '12 slices'."""
-    return f"{figure_text(count)} {one if count == 1 else many}"
+    return f"{figure_text(count)} {singular if count == 1 else plural_form}"
 
 
-def plural(count: int, one: str, many: str) -> str:
+def plural(count: int, singular: str, plural_form: str) -> str:
     """How many of something there are, every digit: '1 term', '12345 terms'."""
-    return f"{count} {one if count == 1 else many}"
+    return f"{count} {singular if count == 1 else plural_form}"
 
 
 def scientific(value: float) -> str:

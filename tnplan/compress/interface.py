@@ -56,11 +56,11 @@ def compress(
     """
     if device is not None or not isinstance(array, np.ndarray):
         if device is None:
-            there = arrays.device_of(array, "array", "a NumPy array")
+            kernel_device = arrays.device_of(array, "array", "a NumPy array")
         else:
-            there = arrays.check_device(device)
+            kernel_device = arrays.check_device(device)
         options = CodingOptions(bound, mode, setting, nonfinite, frame_log2, predict=True)
-        return arrays.compress_array(array, options, there)
+        return arrays.compress_array(array, options, kernel_device)
     header, pieces = encode(
         array, bound, mode=mode, setting=setting, nonfinite=nonfinite, frame_log2=frame_log2
     )
@@ -107,8 +107,8 @@ def decompress(data: Buffer | Compressed, *, device: Any = None) -> Array:
         stream.check_given(header)
     if device is not None or not isinstance(data, bytes | bytearray | memoryview | np.ndarray):
         if device is None:
-            there = arrays.device_of(data, "data", "the bytes of a stream (`Compressed.data`)")
+            kernel_device = arrays.device_of(data, "data", "the bytes of a stream (`Compressed.data`)")
         else:
-            there = arrays.check_device(device)
-        return arrays.decompress_array(data, there, header)
+            kernel_device = arrays.check_device(device)
+        return arrays.decompress_array(data, kernel_device, header)
     return decode_bytes(data, allocate, header)

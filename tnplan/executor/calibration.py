@@ -324,7 +324,7 @@ def redistribution_time(
         tuple(Digit(radix, 0) for radix in radices), communicator.rank,
     )  # fmt: skip
     call = bind_redistribution(
-        change, device, communicator, source, out, workspace, communicator.open_memory(arena),
+        change, device, communicator, (source, out), workspace, communicator.open_memory(arena),
     )  # fmt: skip
     communicator.connect()
     communicator.barrier()

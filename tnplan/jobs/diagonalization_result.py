@@ -41,7 +41,13 @@ from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, keep_symmetry, set_up_solve
+from tnplan.executor.sbd.solver.setup import (
+    ChosenDevice,
+    SolveRequest,
+    SolveSetup,
+    keep_symmetry,
+    set_up_solve,
+)
 from tnplan.executor.sbd.solver.solve import SpinPenalty
 from tnplan.jobs.job import Rank
 from tnplan.jobs.job_options import JobOptions
@@ -209,10 +215,9 @@ def set_up(
     # own.
     share = -(-prod(space.shape) // group.size) * numbers_of(problem.integrals)
     taken_bytes = 0 if problem.penalty is None else penalty_bytes(share)
-    setup = set_up_solve(
-        problem.integrals, space.basis, chosen, group, roots, problem.criteria,
-        max(rank.memory_bytes - taken_bytes, 1), rank.threads,
-    )  # fmt: skip
+    memory_bytes = max(rank.memory_bytes - taken_bytes, 1)
+    request = SolveRequest(roots, problem.criteria, memory_bytes, rank.threads)
+    setup = set_up_solve(problem.integrals, space.basis, chosen, group, request)
     keep_symmetry(setup, space)
     return replace(setup, predicted_bytes=setup.predicted_bytes + taken_bytes)
 

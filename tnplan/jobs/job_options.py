@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar
 
 from tnplan.common.checks import check_count, is_number
-from tnplan.common.docstrings import parameter_texts, texts_of, with_entries
 from tnplan.common.errors import InputError
 from tnplan.common.files import file_path
+from tnplan.common.signatures import parameter_texts, texts_of, with_entries
 from tnplan.common.units import size_in_bytes
 from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.executor.device.selection.expected_gpu import check_device

@@ -169,8 +169,7 @@ def number(value: complex) -> Any:
 def write_record(record: Record, path: str | Path) -> None:
     """Write what happened at every step: as JSON, or as a plot where the name ends in .svg."""
     if Path(path).suffix.lower() == ".svg":
-        from tnplan.reporting.plots import svg_of
-        from tnplan.reporting.run_plots import record_plot
+        from tnplan.reporting.plots import record_plot, svg_of
 
         write_text(path, svg_of(record_plot(record)))
     else:

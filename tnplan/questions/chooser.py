@@ -40,11 +40,11 @@ LONGEST_LOOK_S = 1.0
 """The same where no method is known to fit so far."""
 ON_ONE_RANK = ("mps", "stabilizer")
 """The methods that answer on one rank alone."""
+LOOKED_AT: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
+"""The methods in the order in which they are looked at."""
 CHOICES_KEPT = 512
-GPU_QUBITS = 12
+GPU_QUBITS = 15
 """The fewest qubits of a state that a GPU takes where neither is named (H200 and 16 cores beside it)."""
-SMALL_STATE_BYTES = 128
-"""Bytes an amplitude of a small state, with what is beside it."""
 CLIFFORD_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0)
 """|element|^2 of the matrices of Clifford gates on up to three qubits."""
 
@@ -66,8 +66,8 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
                 topic="ranks",
             )  # fmt: skip
         return options.method
-    is_small_here = is_alone and _is_small_state(asked, options.memory or inf)
-    if is_small_here and why_not("statevector", asked, options) is None:
+    may_be_small = is_alone and options.memory is None and is_small(asked)
+    if may_be_small and why_not("statevector", asked, options) is None:
         return "statevector"
     check_answerable(asked, options)
     has_contraction = is_alone or _is_shared(asked)
@@ -87,8 +87,10 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
             "mpirun", "started more than one rank, and only 'contraction' answers", "start one",
             topic="ranks",
         )
+    if "stabilizer" in possible and not is_small(asked):
+        return "stabilizer"
     profile = this_machine(options)
-    known = _known(asked, possible, profile)
+    known = _known(asked, options, possible, profile, n_ranks)
     if known is not None:
         return known
     key = (structure(asked), *_machine_key(options, profile), tuple(possible))
@@ -111,20 +113,22 @@ def unlisted_choice(
     asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
 ) -> str | None:
     """The method of one question on some hardware; None where none fits. It is not kept."""
-    return _known(asked, possible, profile) or _fastest(asked, options, possible, profile, devices)
+    known = _known(asked, options, possible, profile, devices)
+    return known or _fastest(asked, options, possible, profile, devices)
 
 
-def _is_small_state(asked: AskedCircuit, memory_bytes: float) -> bool:
-    """Whether the state has few qubits and fits."""
-    return is_small(asked) and SMALL_STATE_BYTES << asked.n_qubits <= memory_bytes
-
-
-def _known(asked: AskedCircuit, possible: list[str], profile: Profile) -> str | None:
+def _known(
+    asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
+) -> str | None:
     """The method that is known without a prediction."""
+    from tnplan.questions.estimates.state_cost import can_share, least_devices
+
     if len(possible) == 1:
         return possible[0]
-    if possible[0] == "statevector" and _is_small_state(asked, profile.memory_bytes):
-        return "statevector"
+    if possible[0] == "statevector" and is_small(asked):
+        least = least_devices(asked, profile, options.precision, options.threads or 1)
+        if least is not None and least <= devices and can_share(asked.n_qubits, devices):
+            return "statevector"
     return "stabilizer" if "stabilizer" in possible else None
 
 
@@ -158,7 +162,7 @@ def _fastest(
     best, best_s = None, inf
     # Invariant: what is looked at later may cost no more than a share of the best time so far; the first two
     # methods need no search.
-    candidates = [method for method in ("statevector", "mps", "contraction", "pauli") if method in possible]
+    candidates = [method for method in LOOKED_AT if method in possible]
     if "mps" in candidates:
         candidates.append(PILOT)
     for method in candidates:
@@ -167,7 +171,7 @@ def _fastest(
         if best is None and method == candidates[-1]:  # the engine itself says why it does not fit
             return "mps" if method == PILOT else method
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (perf_counter() - begin)
-        if best is not None and allowed_s <= 0:
+        if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
             break
         cost = quick_cost(method, asked, options, profile, devices, best_s, min(allowed_s, LONGEST_LOOK_S))
         if cost is not None and cost.time_s < best_s:

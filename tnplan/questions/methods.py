@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.program import (
     BitAssignment,
     Channel,
@@ -119,8 +119,9 @@ def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
     """Refuse what no method can answer."""
     if not possible_methods(asked, options):
         methods = ANSWERS[asked.question.name]
-        if options.monte_carlo is not None:  # what pauli lacks says more than that others have no repetitions
-            methods = methods[::-1]
+        # What pauli lacks says more than that others have no repetitions.
+        if options.monte_carlo is not None and "pauli" in methods:
+            methods = ("pauli", *methods)
         reasons = [why_not(method, asked, options) for method in methods]
         first = next(reason for reason in reasons if reason is not None)
         raise InputError(*first, _way_out(first[0], asked, options))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tnplan.common.memory import ITEM_BYTES
-from tnplan.planner.schedule.annotation import StepAnnotation
-from tnplan.planner.schedule.schedule import STATES, Schedule
+from tnplan.planner.schedule.schedule import STATES, Schedule, StepAnnotation
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,6 @@ def mode_names(
     for mode in modes:
         index = schedule.modes[mode].index
         parts = schedule.indices[index]
-        place = f".{parts.index(mode)}" if len(parts) > 1 else ""
-        names.append(f"{index}{place}{'*' if mode in distributed else ''}")
+        position = f".{parts.index(mode)}" if len(parts) > 1 else ""
+        names.append(f"{index}{position}{'*' if mode in distributed else ''}")
     return names

@@ -32,7 +32,7 @@ def tree(axes: Axes, path: ContractionPath) -> None:
     sliced = frozenset(path.sliced_inds)
     sizes = path.network.size_dict
     # Widths go by the logarithm of the size, with sliced indices whole.
-    logs = [sum(log2(sizes[index]) for index in kept) for kept, _ in tensors]
+    logs = [sum(log2(sizes[index]) for index in indices) for indices, _ in tensors]
     largest = max([*logs, 1.0])
     lines, widths, colours = [], [], []
     n_inputs = len(path.network.inputs)
@@ -41,8 +41,8 @@ def tree(axes: Axes, path: ContractionPath) -> None:
         for tensor in step:
             lines.append([places[tensor], above])
             widths.append(0.5 + WIDEST_LINE * logs[tensor] / largest)
-            kept, below = tensors[tensor]
-            colours.append(VERMILION if sliced & kept else BLUE if sliced & below else GREY)
+            indices, below = tensors[tensor]
+            colours.append(VERMILION if sliced & indices else BLUE if sliced & below else GREY)
     axes.add_collection(LineCollection(lines, linewidths=widths, colors=colours, capstyle="round"))
     axes.plot(*zip(*places[:n_inputs], strict=True), "o", color=TEXT, markersize=2.5, clip_on=False)
     axes.autoscale_view()
@@ -114,8 +114,8 @@ def redistribution(axes: Axes, schedule: Schedule) -> None:
 
 def _largest_redistribution(schedule: Schedule) -> Redistribute | Gather:
     """The largest one; those in which ranks must exchange come first."""
-    found = [item for item in schedule.instructions if isinstance(item, Redistribute | Gather)]
-    if not found:
+    redistributions = [item for item in schedule.instructions if isinstance(item, Redistribute | Gather)]
+    if not redistributions:
         raise InputError(
             "plot",
             "no tensor of the schedule is redistributed",
@@ -133,7 +133,7 @@ def _largest_redistribution(schedule: Schedule) -> Redistribute | Gather:
             elements,
         )
 
-    return max(found, key=rank)
+    return max(redistributions, key=rank)
 
 
 def _holders(
@@ -147,9 +147,9 @@ def _holders(
         bounds = box(
             [*modes[0], *modes[1]], layout, schedule.extents, rank_digits(rank, schedule.grid), schedule.grid
         )
-        part = tuple(slice(start, stop) for start, stop in bounds)
-        lowest[part] = rank
-        counts[part] += 1
+        region = tuple(slice(start, stop) for start, stop in bounds)
+        lowest[region] = rank
+        counts[region] += 1
     shape = tuple(prod(schedule.extents[mode] for mode in side) for side in modes)
     return lowest.reshape(shape), counts.reshape(shape)
 
@@ -167,6 +167,6 @@ def _draw_holders(
     if max(n_rows, n_columns) > MOST_LABELLED:
         return
     for row, column in np.ndindex(n_rows, n_columns):
-        held, rank = counts[row, column], lowest[row, column]
-        text = "all" if held == n_ranks > 1 else f"{rank}" if held == 1 else f"{rank}, ... ({held})"
+        holders, rank = counts[row, column], lowest[row, column]
+        text = "all" if holders == n_ranks > 1 else f"{rank}" if holders == 1 else f"{rank}, ... ({holders})"
         axes.text(offset + column + 0.5, row + 0.5, text, ha="center", va="center", color=TEXT)

@@ -1,4 +1,4 @@
-"""The tables of the evaluation, for a terminal and for the page: slices, memory.
+"""The evaluation: complexity and slices by the memory of a number of devices, and their tables.
 
 Makes cells of text and notes from projections; draws nothing.
 """
@@ -6,12 +6,14 @@ Makes cells of text and notes from projections; draws nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
+from math import log10
+from statistics import mean, stdev
 
 from tnplan.common.shown_text import shown_text
 from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection
-from tnplan.reporting.memory_only import memory_points
 from tnplan.reporting.tables import Listing, figures
 
 SLICES_LEGEND = (
@@ -29,11 +31,74 @@ COMPARED = ("t_P", "sliced", "S_P", "E_P", "R_P", "TFLOP/s a device", "T_P")
 """The columns of a comparison."""
 
 
+@dataclass(frozen=True)
+class MemoryPoint:
+    """What fits the memory of `devices` devices.
+
+    `log10_flops` and `sliced` are those of the path of fewest real operations. The means and spreads
+    (standard deviations; None for one search) are over `searches` paths: those that fit and were searched
+    under the largest limit among these.
+    """
+
+    devices: int
+    path: int
+    log10_flops: float
+    sliced: int
+    searches: int
+    mean_log10_flops: float
+    spread_log10_flops: float | None
+    mean_sliced: float
+    spread_sliced: float | None
+
+
+def memory_points(projection: Projection) -> list[MemoryPoint]:
+    """A point for every row of the projection, as in the paper's Fig. 1: what memory alone buys.
+
+    Operations are those of paths for which the planner makes a schedule; its time plays no part.
+    """
+    demands, paths = projection.demands, projection.paths
+    logs = [log10(max(demand.complexity, 1.0)) for demand in demands]
+    points = []
+    for row in projection.rows:
+        fitting = [
+            number
+            for number, demand in enumerate(demands)
+            if demand.least_devices is not None and demand.least_devices <= row.devices
+        ]
+        best = min(fitting, key=logs.__getitem__)
+        limits = {number: _limit(paths[number].meta) for number in fitting}
+        # Searches that were repeated under the largest limit which fits give the mean and the
+        # deviation; paths from elsewhere have no limit, and then the best one stands alone.
+        largest = max((limit for limit in limits.values() if limit is not None), default=None)
+        repeated = [n for n in fitting if limits[n] == largest] if largest is not None else [best]
+        cost, sliced = [logs[n] for n in repeated], [float(len(paths[n].sliced_inds)) for n in repeated]
+        points.append(
+            MemoryPoint(
+                devices=row.devices,
+                path=best,
+                log10_flops=logs[best],
+                sliced=len(paths[best].sliced_inds),
+                searches=len(repeated),
+                mean_log10_flops=mean(cost),
+                spread_log10_flops=stdev(cost) if len(cost) > 1 else None,
+                mean_sliced=mean(sliced),
+                spread_sliced=stdev(sliced) if len(sliced) > 1 else None,
+            )
+        )
+    return points
+
+
+def _limit(meta: object) -> float | None:
+    """The limit of the search, log2 of a tensor's elements, as the path's meta has it."""
+    value = meta.get("log2_limit") if isinstance(meta, dict) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def workload_name(projection: Projection) -> str:
     """What the paths of a projection are called, shortest first."""
-    given = {shown_text(path.name) or "unnamed network" for path in projection.paths}
-    names = sorted(given, key=lambda name: (len(name), name))
-    return names[0]
+    names = {shown_text(path.name) or "unnamed network" for path in projection.paths}
+    ordered = sorted(names, key=lambda name: (len(name), name))
+    return ordered[0]
 
 
 def workload_title(projection: Projection) -> str:

@@ -10,8 +10,7 @@ from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting import chain
-from tnplan.reporting.evaluation import workload_name
-from tnplan.reporting.memory_only import memory_points
+from tnplan.reporting.evaluation import memory_points, workload_name
 
 ROW_FIELDS = {
     "T_P_s": "time_s", "t_P_s": "slice_time_s", "S_P": "speedup", "E_P": "extra_speedup",

@@ -1,4 +1,4 @@
-"""The HTML page of one projection or several: one file that asks nothing of the network."""
+"""The HTML page of one projection or several: one file that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def report_page(projections: Sequence[Projection], left_out: Sequence[str] = ())
     else:
         title = f"{len(projections)} projections"
         folded = "\n".join(
-            f"<details><summary>{escape(evaluation.workload_title(one))} on "
-            f"{escape(shown_text(one.profile.name))}</summary>\n"
-            f"{_projection(one)}</details>"
-            for one in projections
+            f"<details><summary>{escape(evaluation.workload_title(projection))} on "
+            f"{escape(shown_text(projection.profile.name))}</summary>\n"
+            f"{_projection(projection)}</details>"
+            for projection in projections
         )
         body = f"<h1>{title}</h1>\n{_comparison(projections)}\n{folded}"
     body += "".join(f"\n<p>{escape(line)}</p>" for line in left_out)
-    # One file, style included: a page that was sent on asks for nothing else.
+    # One file, style included: a page that was sent on needs nothing else.
     css = (resources.files("tnplan.reporting") / "page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import log10
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -16,14 +17,15 @@ from typing import Any, TypeVar
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tnplan.common.shown_text import shown_text
 from tnplan.common.units import count_text, figure_text, power_text, size_text, time_text
+from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting.chain import use_chain
-from tnplan.reporting.evaluation import workload_name
-from tnplan.reporting.memory_only import memory_points
+from tnplan.reporting.evaluation import memory_points, workload_name
 
 Drawn = TypeVar("Drawn")
 COLOURS = {
@@ -125,9 +127,9 @@ def chain(axes: Axes, schedule: Schedule) -> None:
     axes.set_yscale("log", base=2)
     floor = min([*sizes, schedule.threshold_bytes]) / 2
     # Areas are drawn for runs of neighbouring steps: no area spans steps that are not of the chain.
-    for part in _stretches(steps):
-        axes.fill_between(steps[part], sizes[part], floor, color=BLUE, alpha=0.13, linewidth=0)
-        axes.plot(steps[part], sizes[part], color=BLUE, alpha=0.55, linewidth=1)
+    for stretch in _stretches(steps):
+        axes.fill_between(steps[stretch], sizes[stretch], floor, color=BLUE, alpha=0.13, linewidth=0)
+        axes.plot(steps[stretch], sizes[stretch], color=BLUE, alpha=0.55, linewidth=1)
     for state, (mark, colour) in MARKS.items():
         here = [(link.number, link.c_bytes) for link in links if link.step.state == state]
         if here:
@@ -151,7 +153,7 @@ def chain(axes: Axes, schedule: Schedule) -> None:
 def _stretches(steps: list[int]) -> list[slice]:
     """Where the chain goes on without a long gap of small steps."""
     longest = max(16, (steps[-1] - steps[0]) // 20)
-    cuts = [place for place in range(1, len(steps)) if steps[place] - steps[place - 1] > longest]
+    cuts = [number for number in range(1, len(steps)) if steps[number] - steps[number - 1] > longest]
     return [slice(start, stop) for start, stop in zip([0, *cuts], [*cuts, len(steps)], strict=True)]
 
 
@@ -265,8 +267,8 @@ def split(axes: Axes, projection: Projection) -> None:
         shares = [100 * s / row.time_s if row.time_s else 0 for s, row in zip(seconds, rows, strict=True)]
         axes.bar(places, shares, 0.66, bottom, color=colour, label=label)
         bottom = [low + share for low, share in zip(bottom, shares, strict=True)]
-    for place, row in zip(places, rows, strict=True):
-        axes.annotate(time_text(row.time_s).replace("years", "y"), (place, 101), ha="center", fontsize=7.5)
+    for position, row in zip(places, rows, strict=True):
+        axes.annotate(time_text(row.time_s).replace("years", "y"), (position, 101), ha="center", fontsize=7.5)
     axes.grid(visible=False, axis="x")
     axes.set_xticks(list(places), [str(row.devices) for row in rows])
     axes.set_xlim(-0.6, max(len(rows), FEWEST_BARS) - 0.4)
@@ -326,3 +328,37 @@ def _size_label(size_bytes: float) -> str:
 def _figure_label(value: float) -> str:
     exponent = round(log10(value))
     return power_text(exponent) if abs(exponent) > 2 else f"{value:g}"
+
+
+def record_plot(record: Record) -> Plot:
+    """Terms after each step, the terms that it split, and the branches that met a term, against the step."""
+
+    def fill(axes: Axes) -> None:
+        for name, colour in (("terms", BLUE), ("branched", VERMILION), ("merged", GREY)):
+            values = getattr(record, name)
+            axes.plot(range(1, len(values) + 1), values, color=colour, label=name, linewidth=1)
+        axes.set(xlabel="step, from the end of the circuit", ylabel="terms", yscale="symlog")
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.3)
+
+    return plain(fill, 4.6)
+
+
+def iterations_plot(iterations: Sequence[dict[str, Any]]) -> Plot:
+    """Energies of all batches, and the lowest so far, against the iteration of `tnplan.sqd.run`."""
+
+    def fill(axes: Axes) -> None:
+        numbers = range(1, len(iterations) + 1)
+        for number, iteration in zip(numbers, iterations, strict=True):
+            energies = iteration["batch_energies_hartree"]
+            label = "a batch" if number == 1 else None
+            axes.plot([number] * len(energies), energies, "o", color=GREY, markersize=4, label=label)
+        lowest = accumulate((iteration["energy_hartree"] for iteration in iterations), min)
+        axes.plot(numbers, list(lowest), color=BLUE, linewidth=1.2, label="lowest so far")
+        axes.set(xlabel="iteration", ylabel="energy (Ha)")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.ticklabel_format(axis="y", useOffset=False)
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.3)
+
+    return plain(fill, 4.6)

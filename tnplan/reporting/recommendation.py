@@ -33,7 +33,7 @@ def recommendation(projection: Projection) -> list[str]:
     """
     row = recommended(projection)
     text = f"{count_text(row.devices, 'device', 'devices')}: {time_text(row.time_s)}"
-    more = [one for one in projection.rows if one.devices > row.devices]
+    more = [other for other in projection.rows if other.devices > row.devices]
     first = projection.rows[0]
     if more:
         text += (
@@ -48,7 +48,7 @@ def recommendation(projection: Projection) -> list[str]:
     if not projection.has_searched_baseline:
         return [*sentences, projection.baseline_text]
     # Device time P T_P is what clusters bill.
-    cheapest = min(projection.rows, key=lambda one: one.devices * one.time_s)
+    cheapest = min(projection.rows, key=lambda other: other.devices * other.time_s)
     cost_s, least_s = row.devices * row.time_s, cheapest.devices * cheapest.time_s
     if cost_s > (1 + EQUAL_COST) * least_s:
         saved = figure_text(cost_s / least_s)

@@ -17,8 +17,7 @@ from rich.text import Text
 from tnplan.common.shown_text import escaped, shown_text
 from tnplan.common.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection
-from tnplan.planner.schedule.annotation import StepAnnotation
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
 
 TIMES = "\u00d7"
@@ -28,6 +27,14 @@ GAP, EDGES = 3, 2
 LONGEST_MODE = 40
 TEXT_WIDTH = 32
 """Columns of text are folded to no less."""
+LEGEND = (
+    "A and B: operands. m, n, k: rows, columns and summed extent of the product. A star marks a mode that is "
+    "distributed over ranks. local: on each rank by itself; activate: distributed from here on; keep: no "
+    "communication; redistribute: other modes are distributed; gather: whole again on every rank; reduce: "
+    "summed over ranks."
+)
+"""What the columns and states of a table of steps mean."""
+NOTHING = "\u2013"
 
 
 class NamesConsole(Console):
@@ -37,7 +44,7 @@ class NamesConsole(Console):
         """The pieces of text, with what is not printed escaped."""
         for segment in super().render(renderable, options):
             if segment.control is None and not segment.text.isprintable():
-                yield Segment(escaped(segment.text, kept="\n"), segment.style)
+                yield Segment(escaped(segment.text, allowed="\n"), segment.style)
             else:
                 yield segment
 
@@ -66,16 +73,16 @@ class Listing:
         """One table, or several below each other, in the width that there is."""
         yield Text(self.title, style="bold")
         for numbers in self._parts(options.max_width):
-            made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
             for number in numbers:
                 name = self.columns[number]
                 is_text = name in self.left
-                made.add_column(
+                table.add_column(
                     name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
                 )
             for row in self.rows:
-                made.add_row(*(row[number] for number in numbers))
-            yield made
+                table.add_row(*(row[number] for number in numbers))
+            yield table
 
     def _parts(self, width: int) -> list[list[int]]:
         """The numbers of the columns that stand side by side."""
@@ -155,8 +162,8 @@ def _shared_text(schedule: Schedule) -> str:
     """How many slices in a row share the results of each outer part, the first part first, and how many
     values are summed within a slice."""
     served = [
-        figure_text(schedule.serves(part.depth))
-        for part in schedule.outer if not part.inner and schedule.serves(part.depth) > 1
+        figure_text(schedule.serves(level.depth))
+        for level in schedule.outer if not level.inner and schedule.serves(level.depth) > 1
     ]  # fmt: skip
     text = f"; parts that serve {', '.join(dict.fromkeys(served))} of them in a row" if served else ""
     if schedule.summed:
@@ -186,7 +193,7 @@ def _compressed_text(schedule: Schedule) -> str:
 
 def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
     """Names and values in two columns."""
-    made = Table(
+    table = Table(
         title=shown_text(title),
         title_justify="left",
         title_style="bold",
@@ -194,20 +201,11 @@ def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
         show_header=False,
         pad_edge=False,
     )
-    made.add_column(style="dim")
-    made.add_column(overflow="fold")
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
     for name, value in facts:
-        made.add_row(name, value)
-    return made
-
-
-LEGEND = (
-    "A and B: operands. m, n, k: rows, columns and summed extent of the product. A star marks a mode that is "
-    "distributed over ranks. local: on each rank by itself; activate: distributed from here on; keep: no "
-    "communication; redistribute: other modes are distributed; gather: whole again on every rank; reduce: "
-    "summed over ranks."
-)
-"""What the columns and states of a table of steps mean."""
+        table.add_row(name, value)
+    return table
 
 
 def steps_legend(chain: Sequence[Link]) -> str:
@@ -289,7 +287,6 @@ def rate_text(flop_per_s: float) -> str:
     return figure_text(rate) if rate >= 1 else f"{rate:.3g}"
 
 
-NOTHING = "\u2013"
 FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "t_P": ("slice_time_s", time_text),
     "sliced": ("sliced", str),

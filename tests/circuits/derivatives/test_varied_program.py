@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.derivatives.varied_program import varied_program
 from tnplan.circuits.parametric import ParametricCircuit
 from tnplan.circuits.program import CircuitProgram
@@ -115,26 +114,37 @@ def test_equal_angles_of_other_parameters_are_told_apart(tmp_path: Path) -> None
     assert found == [["a"], ["b"], [], ["a"], ["b"], []]
 
 
-@pytest.mark.parametrize(
-    ("text", "values", "message"),
-    [
-        ("input int n;\nqubit q;\nrx(n * 0.1) q;", {"n": 2}, "no derivatives by 'n', of type int"),
-        ("input angle[16] n;\nqubit q;\nrx(n) q;", {"n": 0.3}, r"is differentiated to angle\[16\]"),
-        ("input float[32] n;\nqubit q;\nrx(n) q;", {"n": 0.3}, r"is differentiated to float\[32\]"),
-        ("input float n;\nqubit q;\nangle[8] x = n;\nrx(x) q;", {"n": 0.3}, r"differentiated to angle\[8\]"),
-        ("input float n;\nqubit q;\nrx(mod(n, 1)) q;", {"n": 1.3}, "whose derivative is not known"),
-        ("input float n;\nqubit q;\npow(n) @ rx(1.0) q;", {"n": 1.3}, "whose derivative is not known"),
-        ("input float n;\nqubit q;\nif (n > 1) rx(0.1) q;", {"n": 1.0}, "changes which gates there are"),
-        ("input float n;\nqubit[2] q;\nctrl @ u2(n, 0.1) q[0], q[1];", {"n": 1.3}, "are not known"),
-    ],
-)
+# fmt: off
+REFUSED: list[Row] = [
+    (("input int n;\nqubit q;\nrx(n * 0.1) q;", {"n": 2}), "circuit.qasm: line 3 (input)",
+     "no derivatives by 'n', of type int", "declare it as float"),
+    (("input angle[16] n;\nqubit q;\nrx(n) q;", {"n": 0.3}), "circuit.qasm: line 3 (input)",
+     "is differentiated to angle[16]", "use float, or angle"),
+    (("input float[32] n;\nqubit q;\nrx(n) q;", {"n": 0.3}), "circuit.qasm: line 3 (input)",
+     "is differentiated to float[32]", "use float, or angle"),
+    (("input float n;\nqubit q;\nangle[8] x = n;\nrx(x) q;", {"n": 0.3}), "circuit.qasm: line 5",
+     "differentiated to angle[8]", "use float, or angle"),
+    (("input float n;\nqubit q;\nrx(mod(n, 1)) q;", {"n": 1.3}), "operation 0 (rx)",
+     "whose derivative is not known", "ask for other"),
+    (("input float n;\nqubit q;\npow(n) @ rx(1.0) q;", {"n": 1.3}), "operation 0 (rx)",
+     "whose derivative is not known", "ask for other"),
+    (("input float n;\nqubit q;\nif (n > 1) rx(0.1) q;", {"n": 1.0}), "gradient",
+     "changes which gates there are", "ask for other"),
+    (("input float n;\nqubit[2] q;\nctrl @ u2(n, 0.1) q[0], q[1];", {"n": 1.3}), "gate 0 (cu2)",
+     "are not known", "use gates of the"),
+]
+# fmt: on
+
+
+@table(REFUSED)
 def test_what_has_no_derivative_is_refused(
-    text: str, values: Mapping[str, Any], message: str, tmp_path: Path
+    refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    circuit = circuit_of(HEAD + text + "\n", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    text, values = refusal.given
+    circuit = circuit_of(HEAD + text + "\n", Path())
     circuit.program(values)
-    with pytest.raises(InputError, match=message):
-        varied_program(circuit.program, values, ("n",))
+    refusal.raised_by(lambda: varied_program(circuit.program, values, ("n",)))
 
 
 def test_cirq_is_refused() -> None:

@@ -73,7 +73,7 @@ def test_exact_values_of_several_launches(
             values = restored(device, packed.data, array, header)
             assert np.array_equal(bits(values), bits(decompress(packed)))
             putting = ["put_exact_values"] * 3 if numbers else []
-            assert entries == [*["tell_header"] * (header is None), *decoding * 3, *putting]
+            assert entries == [*["send_header"] * (header is None), *decoding * 3, *putting]
 
 
 def test_exact_values_of_a_mirrored_array_are_mirrored(device: Any) -> None:

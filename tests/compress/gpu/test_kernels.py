@@ -38,8 +38,8 @@ from tnplan.compress.format.stream import (
 from tnplan.compress.gpu import encode as gpu_encode
 from tnplan.compress.gpu import frames, launches
 from tnplan.compress.gpu.decode import decode
-from tnplan.compress.gpu.look import Look
 from tnplan.compress.gpu.survey import OVERLAP_SUMS, Survey, add_overlaps, overlap_sums, squares
+from tnplan.compress.gpu.survey_kernels import SurveyKernels
 
 ARCHITECTURES = ("sm_80", "sm_90")
 FILES = (
@@ -278,8 +278,9 @@ def test_surveys_find_what_the_twins_find(device: Any, dtype: str) -> None:
         if kind == "mirrored":
             array[(size + 1) // 2 :] *= -1
         values, n = flat_values(array), len(parts(array))
-        look = Look(device, device.upload(values), dtype, size, launches.bound(0.0, "range", dtype), 0)
-        found, reflection, _ = look.found_out()
+        bound = launches.bound(0.0, "range", dtype)
+        kernels = SurveyKernels(device, device.upload(values), dtype, size, bound, 0)
+        found, reflection, _ = kernels.results()
         assert found == [extent(part, True) for part in parts(array)]
         assert reflection == reflection_of(values, n)
         for negated, name in enumerate(("equal", "negated")):

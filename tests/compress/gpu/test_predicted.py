@@ -21,8 +21,8 @@ from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, Predictor, box_
 from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
-from tnplan.compress.gpu.look import Sampler
 from tnplan.compress.gpu.survey import Survey
+from tnplan.compress.gpu.survey_kernels import Sampler
 
 
 def header_of(

@@ -138,7 +138,7 @@ def exchanged(
         device.allocate(room_bytes)
         how = MessageCompression(NumpyCodec(), Lossy(bound), "fast", tiers, 0)
         workspace = MessageWorkspace(room_bytes, device.view, "float32")
-        call = bind_compressed(change, held, result, workspace, how, device, communicator)
+        call = bind_compressed(change, device, communicator, (held, result), workspace, how)
         call()
         call()
         ordered = dict(zip(source.modes, out_bounds, strict=True))

@@ -25,8 +25,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.passes.verify.verify import verify
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
+from tnplan.planner.schedule.schedule import FusedAdjoint, GradientSchedule
 
 Arrays = list[NDArray[np.generic]]
 FUSED_BYTES = 1 << 15

@@ -268,6 +268,10 @@ def test_branches_that_are_0_are_not_dropped() -> None:
     assert gradient(steps, parse("Z0", 3), Truncation(0.1)).dropped == Dropped(0.0, 0.0, 0)
 
 
-def test_coefficients_that_single_precision_makes_0_are_refused() -> None:
-    with pytest.raises(InputError, match="has the coefficient 1e-60, which is 0 in fp32"):
-        propagate([], parse("Z0 + 1e-60*X0", 1), None, Resources(precision="fp32"))
+@pytest.mark.parametrize(
+    ("precision", "coefficient"), [("fp32", "1e-60"), ("fp32", "1e-40"), ("fp64", "1e-310")]
+)
+def test_coefficients_below_the_normal_range_are_refused(precision: str, coefficient: str) -> None:
+    problem = f"has the coefficient {coefficient}, below the range of {precision}"
+    with pytest.raises(InputError, match=problem):
+        propagate([], parse(f"Z0 + {coefficient}*X0", 1), None, Resources(precision=precision))

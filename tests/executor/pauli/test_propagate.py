@@ -22,10 +22,10 @@ from tests.support.engines.pauli import (
     kicked_ising,
     pauli_channel,
 )
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
-from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
 from tnplan.executor.pauli.algebra.expectation import overlap, value_in
 from tnplan.executor.pauli.algebra.gates import (
@@ -331,42 +331,56 @@ def test_complex_coefficients_and_many_qubits() -> None:
     assert values[1 << 200, 1 << 200 | 1 << 70] == pytest.approx(-1j * math.sin(0.3))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: parse("Q3", 4), "is no Pauli word"), (lambda: parse("Z4", 4), "names qubit 4"),
-        (lambda: parse("Z0 X0", 4), "names qubit 0 twice"),
-        (lambda: parse("ZZ", 4), "has a word of 2 letters"),
-        (lambda: parse(" ", 4), "is empty"), (lambda: parse("Z0 +", 4), "is no Pauli word"),
-        (lambda: rotation("X", (0,), math.nan), "has the angle nan"),
-        (lambda: propagate([Rotation(1, 0, math.inf)], parse("Z0", 1)), "has the angle inf"),
-        (lambda: propagate([rotation("X", (5,), 0.1)], parse("Z0", 2)), "acts on qubit 5"),
-        (lambda: depolarizing([0], -0.1), "probability is -0.1"),
-        (lambda: depolarizing([0], 1.5), "probability is 1.5"),
-        (lambda: kraus_channel((0,), [np.eye(2) * 0.5]), "does not keep the trace"),
-        (lambda: kraus_channel((0,), ["x"]), "has no operators for 1 qubits"),
-        (lambda: kraus_channel((0, 0), [np.eye(4)]), r"acts on qubits \(0, 0\); name each qubit once"),
-        (lambda: kraus_channel(0, [np.eye(2)]), "acts on 0; give a list of qubits"),
-        (lambda: depolarizing([0, 0], 0.1), r"acts on qubits \(0, 0\)"),
-        (lambda: depolarizing([-1], 0.1), "qubit: is -1"),
-        (lambda: depolarizing([0.0], 0.1), "qubit: is 0.0"),
-        (lambda: depolarizing([0], "x"), "probability is 'x'"),
-        (lambda: rotation("X", (0,), "x"), "has the angle 'x'"),
-        (lambda: rotation("X", (0.0,), 1), "qubit: is 0.0"), (lambda: parse(5, 1), "is 5"),
-        (lambda: pauli_sum([(1, 0, 1e308), (1, 0, 1e308)], 1), "magnitudes add up to inf"),
-        (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "the observable has 2 terms"),
-        (lambda: propagate([rotation("X", (0,), 1)], parse("Z0", 1), stop_above=1), "leaves 2 terms"),
-        (lambda: gate_steps(Gate("odd", (0,), 2 * np.eye(2, dtype=np.complex128))), "is not unitary"),
-        (lambda: Truncation(merged_cut=-1), "is -1"), (lambda: Truncation(branch_cut=math.inf), "is inf"),
-        (lambda: Truncation(max_weight="2"), "is '2'"), (lambda: Truncation(max_weight=2.5), "is 2.5"),
-        (lambda: Truncation(every=1.5), "is 1.5"), (lambda: Truncation(branch_cut="x"), "is 'x'"),
-        (lambda: Truncation(max_terms=0), "is 0"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line(call: object, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        call()  # type: ignore[operator]
-    assert "\n" not in str(caught.value)
+# fmt: off
+BAD_INPUT: list[Row] = [
+    (lambda: parse("Q3", 4), "--observable", "is no Pauli word", "write a sum such as"),
+    (lambda: parse("Z4", 4), "--observable", "names qubit 4", "use qubits 0 to 3"),
+    (lambda: parse("Z0 X0", 4), "--observable", "names qubit 0 twice", "name each qubit once"),
+    (lambda: parse("ZZ", 4), "--observable", "has a word of 2 letters", "give one for each of 4"),
+    (lambda: parse(" ", 4), "--observable", "is empty", "write a sum such as"),
+    (lambda: parse("Z0 +", 4), "--observable", "is no Pauli word", "write a sum such as"),
+    (lambda: rotation("X", (0,), math.nan), "rotation", "has the angle nan", "give finite radians"),
+    (lambda: propagate([Rotation(1, 0, math.inf)], parse("Z0", 1)), "step 0",
+     "has the angle inf", "give finite radians"),
+    (lambda: propagate([rotation("X", (5,), 0.1)], parse("Z0", 2)), "step 0",
+     "acts on qubit 5", "use qubits 0 to 1"),
+    (lambda: depolarizing([0], -0.1), "channel", "probability is -0.1", "give 0 to 1"),
+    (lambda: depolarizing([0], 1.5), "channel", "probability is 1.5", "give 0 to 1"),
+    (lambda: kraus_channel((0,), [np.eye(2) * 0.5]), "channel",
+     "does not keep the trace", "give K with sum of"),
+    (lambda: kraus_channel((0,), ["x"]), "channel",
+     "has no operators for 1 qubits", "give 2 x 2 matrices for"),
+    (lambda: kraus_channel((0, 0), [np.eye(4)]), "channel", "acts on qubits (0, 0)", "name each qubit once"),
+    (lambda: kraus_channel(0, [np.eye(2)]), "channel", "acts on 0", "give a list of qubits"),
+    (lambda: depolarizing([0, 0], 0.1), "channel", "acts on qubits (0, 0)", "name each qubit once"),
+    (lambda: depolarizing([-1], 0.1), "channel: qubit", "is -1", "give an integer from 0"),
+    (lambda: depolarizing([0.0], 0.1), "channel: qubit", "is 0.0", "give an integer from 0"),
+    (lambda: depolarizing([0], "x"), "channel", "probability is 'x'", "give 0 to 1"),
+    (lambda: rotation("X", (0,), "x"), "rotation", "has the angle 'x'", "give finite radians"),
+    (lambda: rotation("X", (0.0,), 1), "rotation: qubit", "is 0.0", "give an integer from 0"),
+    (lambda: parse(5, 1), "--observable", "is 5", "give its text or a"),
+    (lambda: pauli_sum([(1, 0, 1e308), (1, 0, 1e308)], 1), "--observable",
+     "magnitudes add up to inf", "give 1.79769e+308 in"),
+    (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "max_terms",
+     "the observable has 2 terms", "allow that many or more"),
+    (lambda: propagate([rotation("X", (0,), 1)], parse("Z0", 1), stop_above=1), "step 1",
+     "leaves 2 terms", "allow more terms or"),
+    (lambda: gate_steps(Gate("odd", (0,), 2 * np.eye(2, dtype=np.complex128))), "gate",
+     "is not unitary", "give a unitary matrix"),
+    (lambda: Truncation(merged_cut=-1), "--min-coefficient (merged_cut)", "is -1", "give a finite number, 0"),
+    (lambda: Truncation(branch_cut=math.inf), "--branch-cut", "is inf", "give a finite number, 0"),
+    (lambda: Truncation(max_weight="2"), "max_weight", "is '2'", "give an integer from 0"),
+    (lambda: Truncation(max_weight=2.5), "max_weight", "is 2.5", "give an integer from 0"),
+    (lambda: Truncation(every=1.5), "every", "is 1.5", "give an integer from 1"),
+    (lambda: Truncation(branch_cut="x"), "--branch-cut", "is 'x'", "give a finite number, 0"),
+    (lambda: Truncation(max_terms=0), "max_terms", "is 0", "give an integer from 1"),
+]
+# fmt: on
+
+
+@table(BAD_INPUT)
+def test_bad_input_is_one_line(refusal: Refusal) -> None:
+    refusal.raised_by(refusal.given)
 
 
 def test_gates_are_recognized() -> None:

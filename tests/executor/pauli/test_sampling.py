@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.support.circuits import state_vector
 from tests.support.effort import repeats
 from tests.support.engines.pauli import chain_edges, kicked_ising
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.pauli_sum import PauliSum, pack, parse, pauli_sum
-from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import adjoint, overlap
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, rotation
 from tnplan.executor.pauli.algebra.states import ProductState
@@ -322,16 +322,21 @@ def test_an_interval_that_is_wider_than_what_is_possible_says_so() -> None:
     assert found.half_width > 1
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: MonteCarlo(1), "repetitions: is 1"), (lambda: MonteCarlo(seed=-1), "seed: is -1"),
-        (lambda: MonteCarlo(by="cube"), "'cube' is unknown"),
-        (lambda: check_sampling(parse("Z0", 1), Truncation()), "need a limit of terms"),
-        (lambda: check_sampling(parse("Z0", 1), Truncation(1e-3, max_terms=9)), "cut none"),
-        (lambda: check_sampling(pauli_sum([(1, 0, 1j)], 1), Truncation(max_terms=9)), "real coefficients"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_sampled_is_refused(call: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        call()  # type: ignore[operator]
+# fmt: off
+REFUSED: list[Row] = [
+    (lambda: MonteCarlo(1), "--repetitions", "is 1", "give an integer from 2"),
+    (lambda: MonteCarlo(seed=-1), "--seed", "is -1", "give an integer from 0"),
+    (lambda: MonteCarlo(by="cube"), "--resample-by", "'cube' is unknown", "choose from magnitude"),
+    (lambda: check_sampling(parse("Z0", 1), Truncation()), "--repetitions",
+     "need a limit of terms", "give --max-terms"),
+    (lambda: check_sampling(parse("Z0", 1), Truncation(1e-3, max_terms=9)), "--repetitions",
+     "cut none", "leave the cuts out"),
+    (lambda: check_sampling(pauli_sum([(1, 0, 1j)], 1), Truncation(max_terms=9)), "--repetitions",
+     "real coefficients", "give the two parts one"),
+]
+# fmt: on
+
+
+@table(REFUSED)
+def test_what_cannot_be_sampled_is_refused(refusal: Refusal) -> None:
+    refusal.raised_by(refusal.given)

@@ -18,6 +18,7 @@ from tests.support.engines.pauli import (
 )
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, commuting_groups, pack, pack_all, parse
@@ -346,17 +347,20 @@ def test_a_full_memory_truncates_or_stops(threads: int) -> None:
     assert abs(value_in(done.result) - value_in(propagate(steps, start).result)) <= done.dropped.l1
 
 
-@pytest.mark.parametrize(
-    ("resources", "message"),
-    [
-        ({"memory_bytes": 800.0}, "holds 5 terms"), ({"threads": 0}, "threads: is 0"),
-        ({"threads": 1.5}, "threads: is 1.5"), ({"memory_bytes": float("nan")}, "memory: is nan"),
-        ({"memory_bytes": "1GB"}, "memory: is '1GB'"), ({"memory_bytes": -1}, "memory: is -1"),
-        ({"precision": "fp16"}, "is 'fp16'"),
-        ({"when_full": "crash"}, "is 'crash'"),
-    ],
-)  # fmt: skip
-def test_bad_resources_are_one_line(resources: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        run("rotations", **resources)
-    assert "\n" not in str(caught.value)
+# fmt: off
+BAD_RESOURCES: list[Row] = [
+    ({"memory_bytes": 800.0}, "memory", "holds 5 terms", "give more: the"),
+    ({"threads": 0}, "threads", "is 0", "give an integer from 1"),
+    ({"threads": 1.5}, "threads", "is 1.5", "give an integer from 1"),
+    ({"memory_bytes": float("nan")}, "memory", "is nan", "give a positive number"),
+    ({"memory_bytes": "1GB"}, "memory", "is '1GB'", "give a positive number"),
+    ({"memory_bytes": -1}, "memory", "is -1", "give a positive number"),
+    ({"precision": "fp16"}, "precision", "is 'fp16'", "use fp64 or fp32"),
+    ({"when_full": "crash"}, "when_full", "is 'crash'", "use stop or truncate"),
+]
+# fmt: on
+
+
+@table(BAD_RESOURCES)
+def test_bad_resources_are_one_line(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: run("rotations", **refusal.given))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.support.circuits import random_circuit, unitary
 from tests.support.engines.pauli import chain_edges, dense, kicked_ising
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
-from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.algebra.states import given_overlap, given_state
@@ -98,17 +98,22 @@ def test_each_term_has_its_value(cliffords: bool) -> None:
     assert values @ terms.coefficients == pytest.approx(propagate(steps, terms, cut).value, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        ("0x", "'0x' is no state"), (["X0", "Z0"], "anticommutes"), (["X0", "-X0"], "-I as a product"),
-        (["X0 + Z0"], "no word with a sign"), ([3], "give letters, Bloch vectors"), (4, "is 4"),
-        (np.ones((2, 3)), "no Bloch vector"),
-    ],
-)  # fmt: skip
-def test_what_is_no_state_is_refused(state: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        given_state(state, 2)
+# fmt: off
+NO_STATES: list[Row] = [
+    ("0x", "--state", "'0x' is no state", "give one of 0 1 + - r l"),
+    (["X0", "Z0"], "--stabilizers", "anticommutes", "remove it"),
+    (["X0", "-X0"], "--stabilizers", "-I as a product", "change a sign"),
+    (["X0 + Z0"], "--stabilizers", "no word with a sign", "write -X0 Z1"),
+    ([3], "--state", "is [3]", "give letters, Bloch vectors"),
+    (4, "--state", "is 4", "give letters, Bloch"),
+    (np.ones((2, 3)), "product state", "no Bloch vector", "give [qubit, 3] with"),
+]
+# fmt: on
+
+
+@table(NO_STATES)
+def test_what_is_no_state_is_refused(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: given_state(refusal.given, 2))
 
 
 def test_an_overlap_gives_words_their_coefficients() -> None:

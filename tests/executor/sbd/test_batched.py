@@ -19,15 +19,16 @@ from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 from tnplan.executor.sbd.sigma.opposite_spin import beta_entries
-from tnplan.executor.sbd.sigma.packed_entry import NONE, SIGN
 from tnplan.executor.sbd.sigma.pair_tiling import (
     DEEP,
     LANES,
     MOST,
+    NONE,
     PADDING,
     PART,
     PARTS,
     ROWS,
+    SIGN,
     pair_tiles,
     tile_counts,
 )
@@ -224,13 +225,13 @@ def test_tiles_have_every_excitation_once_and_targets_of_one_thread_or_four(warp
     bounds, entries = beta_entries(beta.singles, beta.matching)
     tiles = pair_tiles(bounds, entries, len(beta.matching.pairs), warps)
     n_parts = len(tiles.more) - 1
-    assert (tiles.places[n_parts : n_parts + PARTS] == NONE).all()
-    part_of = np.full(len(tiles.places), -1)
+    assert (tiles.slots[n_parts : n_parts + PARTS] == NONE).all()
+    part_of = np.full(len(tiles.slots), -1)
     part_of[:n_parts] = np.arange(n_parts)
     for part, (first, last) in enumerate(itertools.pairwise(tiles.more)):
         part_of[first:last] = part
-    turn, thread, at = np.nonzero(tiles.places != NONE)
-    place = tiles.places[turn, thread, at].astype(np.int64)
+    turn, thread, at = np.nonzero(tiles.slots != NONE)
+    place = tiles.slots[turn, thread, at].astype(np.int64)
     part, target = part_of[turn], place // (2 * SIGN)
     order = np.lexsort((at, thread, turn, target, part))
     edges = np.flatnonzero(np.diff(part[order], prepend=-1) | np.diff(target[order], prepend=-1))
@@ -246,7 +247,7 @@ def test_tiles_have_every_excitation_once_and_targets_of_one_thread_or_four(warp
         if size > 4:
             assert threads[0] % 4 == 0
             np.testing.assert_array_equal(threads, threads[0] + np.arange(4))
-            of_warp = tiles.places[turn[entry[0]], threads[0] // LANES * LANES + np.arange(2), 3]
+            of_warp = tiles.slots[turn[entry[0]], threads[0] // LANES * LANES + np.arange(2), 3]
             assert len(set(of_warp // (2 * SIGN))) == 1
     assert (sizes > 4).any() or count == 300
     columns = tiles.columns.transpose(0, 1, 3, 2).reshape(-1, LANES * warps)

@@ -43,7 +43,7 @@ from tnplan.executor.sbd.solver.memory_estimate import (
     fit_product,
     tables_bytes,
 )
-from tnplan.executor.sbd.solver.setup import ChosenDevice, set_up_solve
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveRequest, set_up_solve
 from tnplan.executor.sbd.solver.solve import solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, HostVectors
 
@@ -267,7 +267,7 @@ def test_memory_decides_between_gathering_and_a_ring(monkeypatch: pytest.MonkeyP
     def site(memory_bytes: float) -> Any:
         def work(ranks: Communicator) -> Any:
             chosen = ChosenDevice("device: cpu", ranks, None, lambda: None, lambda: None)  # type: ignore[arg-type, return-value]
-            return set_up_solve(integrals, strings, chosen, ranks, 1, few, memory_bytes, 1)
+            return set_up_solve(integrals, strings, chosen, ranks, SolveRequest(1, few, memory_bytes, 1))
 
         return run_ranks(4, work)[0]
 
@@ -353,7 +353,8 @@ def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool) -> None:
         chosen = site_module.choose_device("gpu", ranks, 1)
         try:
             with chosen.on_stream():
-                site = set_up_solve(integrals, (strings, None), chosen, ranks, roots, criteria, np.inf, 1)
+                request = SolveRequest(roots, criteria, np.inf, 1)
+                site = set_up_solve(integrals, (strings, None), chosen, ranks, request)
                 solve(
                     site.hamiltonian,
                     integrals,

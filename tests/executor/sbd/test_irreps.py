@@ -12,8 +12,8 @@ import pytest
 
 from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import every_string, random_integrals, reference_matrix, string_set
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.diagonalize import diagonalize
-from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
@@ -98,24 +98,24 @@ def test_on_ranks(batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(run_ranks(3, work)[0].energies, expected, atol=1e-9)
 
 
-def test_symmetries_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    strings = every_string(N, 2)
-    right = symmetric_integrals((2, 2))
-    wrong = replace(random_integrals(N, 2, 2, 31), labels=OrbitalLabels(LABELS, 3))
-    for integrals, symmetry, message in (
-        (wrong, None, "ISYM: asks for a symmetry that integrals break by"),
-        (replace(right, labels=OrbitalLabels()), 2, "symmetry: is 2, and orbitals have no labels"),
-        (right, 9, "symmetry: is 9, and labels go from 1 to 8"),
-        (right, 8, "space: has no determinant of symmetry 8"),
-        (right, -1, "symmetry: is -1"),
-    ):
-        with pytest.raises(InputError, match=message):
-            diagonalize(integrals, strings, symmetry=symmetry, **TIGHT)
-    with pytest.raises(InputError, match="roots: are 99 in a space of"):
-        diagonalize(right, strings, symmetry=2, roots=99, **TIGHT)
+RIGHT = symmetric_integrals((2, 2))
+WRONG = replace(random_integrals(N, 2, 2, 31), labels=OrbitalLabels(LABELS, 3))
+# fmt: off
+REFUSED: list[Row] = [
+    ((WRONG, {}), "ISYM", "asks for a symmetry that integrals break by", "mend ORBSYM, or give"),
+    ((replace(RIGHT, labels=OrbitalLabels()), {"symmetry": 2}), "--symmetry",
+     "is 2, and orbitals have no labels", "give an FCIDUMP with"),
+    ((RIGHT, {"symmetry": 9}), "--symmetry", "is 9, and labels go from 1 to 8", "give an FCIDUMP with"),
+    ((RIGHT, {"symmetry": 8}), "space", "has no determinant of symmetry 8", "give other strings, or"),
+    ((RIGHT, {"symmetry": -1}), "--symmetry", "is -1", "give an integer from 0"),
+    ((RIGHT, {"symmetry": 2, "roots": 99}), "roots", "are 99 in a space of 24", "ask for 1 to 24"),
+    ((RIGHT, {"symmetry": 2, "roots": 9, "penalty": SpinPenalty(2.0)}), "roots",
+     "are 9, and 3 states have the spin and the symmetry", "ask for 3 at most"),
+]
+# fmt: on
 
 
-def test_too_many_roots_of_a_spin_and_a_symmetry_are_refused() -> None:
-    integrals = symmetric_integrals((2, 2))
-    with pytest.raises(InputError, match=r"roots: are 9, and . states have the spin and the symmetry"):
-        diagonalize(integrals, every_string(N, 2), symmetry=2, roots=9, penalty=SpinPenalty(2.0), **TIGHT)
+@table(REFUSED)
+def test_a_symmetry_that_is_not_there_is_refused(refusal: Refusal) -> None:
+    integrals, options = refusal.given
+    refusal.raised_by(lambda: diagonalize(integrals, every_string(N, 2), **options, **TIGHT))

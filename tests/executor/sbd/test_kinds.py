@@ -239,9 +239,9 @@ def test_ranks_find_the_states(kind: str, orbitals: str, gathers: bool, tmp_path
         np.testing.assert_allclose(np.vdot(state, alone.apply(state)).real + 0.5, energy, atol=1e-9)
 
 
-@pytest.mark.parametrize("room_bytes", [0, np.inf])
+@pytest.mark.parametrize("memory_bytes", [0, np.inf])
 @every_kind
-def test_ranks_find_the_states_of_a_list(kind: str, orbitals: str, room_bytes: float) -> None:
+def test_ranks_find_the_states_of_a_list(kind: str, orbitals: str, memory_bytes: float) -> None:
     """With elements kept, and made again for every product."""
     bodies = random_bodies(kind, orbitals, N, 19)
     integrals = integrals_of(bodies, kind, (2, 1))
@@ -252,7 +252,7 @@ def test_ranks_find_the_states_of_a_list(kind: str, orbitals: str, room_bytes: f
 
     def work(ranks: Communicator) -> Any:
         h = ListHamiltonian(
-            integrals, from_product(alpha, beta, chosen), threads=1, room_bytes=room_bytes,
+            integrals, from_product(alpha, beta, chosen), threads=1, memory_bytes=memory_bytes,
             rank_of=(ranks.rank, ranks.size),
         )  # fmt: skip
         return solve(

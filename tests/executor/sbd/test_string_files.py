@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.engines.sbd import every_string, random_integrals
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.space import choose_space
 from tnplan.executor.sbd.basis.string_files import read_spin_strings
@@ -77,32 +78,41 @@ def test_samples_of_both_spins(tmp_path: Path) -> None:
     assert choose_space(random_integrals(N, 2, 0, 1), every_string(N, 2), None, None).shape == (6, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.json", {"0011": -1}, "key '0011': has the weight -1"),
-        ("a.json", {"0011": "x"}, "key '0011': has the weight 'x'"),
-        ("a.json", {"0011": True}, "has the weight True"),
-        ("a.json", {"0111": 1}, "key '0111': fills 3 orbitals, not 2"),
-        ("a.json", {"011": 1}, "'011' is no string of"),
-        ("a.json", 3, "is no object of counts"),
-        ("a.json", {}, "holds no string"),
-        ("a.json", {"00000011": 2}, "holds no sample of 2 alpha and 2 beta electrons"),
-        ("a.npz", {"x": [1]}, "holds x; give an .npz with an array named bitstrings"),
-        ("a.npz", {"bitstrings": [[0, 2, 1, 1]]}, "bitstrings: holds other values than 0 and 1"),
-        ("a.npz", {"bitstrings": [[0, 1, 1]]}, r"bitstrings: has the shape \(1, 3\)"),
-        ("a.npz", {"bitstrings": [[0, 0, 1, 1]], "weights": [1, 2]}, "weights: has the shape"),
-        ("a.npz", {"bitstrings": [[0, 0, 1, 1]], "weights": [-1.0]}, "weights: holds a weight below 0"),
-        ("a.npz", {"ci_strs_a": [16]}, "has strings beyond 4 orbitals"),
-    ],
-)  # fmt: skip
-def test_bad_files(tmp_path: Path, name: str, content: Any, message: str) -> None:
+# fmt: off
+BAD_FILES: list[Row] = [
+    (("a.json", {"0011": -1}), "a.json: key '0011'", "has the weight -1", "give a number of 0 or"),
+    (("a.json", {"0011": "x"}), "a.json: key '0011'", "has the weight 'x'", "give a number of 0 or"),
+    (("a.json", {"0011": True}), "a.json: key '0011'", "has the weight True", "give a number of 0 or"),
+    (("a.json", {"0111": 1}), "a.json: key '0111'", "fills 3 orbitals, not 2", "give strings of the"),
+    (("a.json", {"011": 1}), "a.json: key '011'", "'011' is no string of", "write one bitstring a"),
+    (("a.json", 3), "a.json", "is no object of counts", 'write {"0011": 12}'),
+    (("a.json", {}), "a.json", "holds no string", "give at least one"),
+    (("a.json", {"00000011": 2}), "a.json",
+     "holds no sample of 2 alpha and 2 beta electrons", "give samples with"),
+    (("a.npz", {"x": [1]}), "a.npz", "holds x", "give an .npz with an array named bitstrings"),
+    (("a.npz", {"bitstrings": [[0, 2, 1, 1]]}), "a.npz: bitstrings",
+     "holds other values than 0 and 1", "give an .npz with an"),
+    (("a.npz", {"bitstrings": [[0, 1, 1]]}), "a.npz: bitstrings",
+     "has the shape (1, 3)", "give 4 or 8 columns"),
+    (("a.npz", {"bitstrings": [[0, 0, 1, 1]], "weights": [1, 2]}), "a.npz: weights",
+     "has the shape", "give a number for each"),
+    (("a.npz", {"bitstrings": [[0, 0, 1, 1]], "weights": [-1.0]}), "a.npz: weights",
+     "holds a weight below 0", "give numbers of 0 or"),
+    (("a.npz", {"ci_strs_a": [16]}), "a.npz: ci_strs_a",
+     "has strings beyond 4 orbitals", "give an .npz with an"),
+]
+# fmt: on
+
+
+@table(BAD_FILES)
+def test_bad_files(refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, content = refusal.given
     if name.endswith(".npz"):
-        np.savez(tmp_path / name, **content)
+        np.savez(name, **content)
     else:
-        (tmp_path / name).write_text(json.dumps(content))
-    with pytest.raises(InputError, match=message):
-        read_spin_strings(tmp_path / name, N, (2, 2), 0)
+        Path(name).write_text(json.dumps(content))
+    refusal.raised_by(lambda: read_spin_strings(name, N, (2, 2), 0))
 
 
 def test_missing_files_are_said(tmp_path: Path) -> None:

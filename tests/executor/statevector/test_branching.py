@@ -54,7 +54,7 @@ def counts_of(
 def test_runs_have_the_distribution_of_runs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for all rows, and for three at a time; mode `stages` runs every shot."""
     many, one_by_one = counts_of("compiled", 100_000, 1), counts_of("stages", 300, 2)
-    monkeypatch.setattr(branching, "ROOM_BYTES", 3 * 128)
+    monkeypatch.setattr(branching, "BATCH_BYTES", 3 * 128)
     for sample in (one_by_one, counts_of("compiled", 1000, 3)):
         shots = sum(sample.values())
         assert set(sample) <= set(many)

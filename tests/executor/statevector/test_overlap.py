@@ -78,7 +78,7 @@ def test_overlaps_take_the_steps_in_their_order() -> None:
     assert len(overlaps) > 1
     for step in overlaps:
         for items, bits in ((step.before, step.bits), (step.after, step.after_bits)):
-            held = {bit for item in items for bit in item.held}
+            held = {bit for item in items for bit in item.held_bits}
             assert not {*held, *(inside for inside, _ in step.exchange.pairs)} & set(bits)
             assert list(bits) == sorted(set(bits))
             assert SHORT_BITS <= bits[0] <= bits[-1] < 28

@@ -22,6 +22,7 @@ from tnplan.executor.statevector.cuda import kernel_defines
 from tnplan.executor.statevector.cuda.kernel_defines import neighbours
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of_diagonal
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 
 N_BITS = 12
@@ -30,7 +31,7 @@ Run = Callable[..., None]
 
 
 def emulated(state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()) -> None:
-    emulate(state, made, item.held, program_text(made, item, tile, state), 0, bits)
+    emulate(state, made, item.held_bits, program_text(made, item, tile, state), 0, bits)
 
 
 def on_gpu(state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()) -> None:
@@ -210,7 +211,7 @@ def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.M
     found = []
     for near, count in ((64, 1), (128, 2)):
         monkeypatch.setattr(kernel_defines, "NEAR_BYTES", near)
-        assert neighbours("complex64", item.held, n_bits) == count
+        assert neighbours("complex64", item.held_bits, n_bits) == count
         state = cupy_state.CupyState(n_bits, "complex64", tile=tile, programs_from=0)
         (prepared,) = state.prepare([item])
         state.load(values)
@@ -339,9 +340,11 @@ def test_swaps_in_mapped_memory_are_exchanges(dtype: str, inside: tuple[int, ...
     count = (parts[0].nbytes // (8 if defines["UNIT"] == "float2" else 16)) >> k
     for rank in range(1 << k):
         peers = [rank ^ turn for turn in range(1, 1 << k)]
-        addresses = [[parts[r].ctypes.data for r in ranks] for ranks in ([rank] * len(peers), peers)]
-        values, halves = [(peer, rank) for peer in peers], [rank < peer for peer in peers]
-        sides = swap.swap_sides(*addresses, values, halves, parts.itemsize, inside, 0, count)
+        own, theirs = (
+            [parts[r].ctypes.data + parts.itemsize * index_of(value, inside) for r, value in pairs]
+            for pairs in ([(rank, peer) for peer in peers], [(peer, rank) for peer in peers])
+        )
+        sides = swap.swap_sides(own, theirs, [rank < peer for peer in peers], count)
         emulate_swap(sides, defines)
     np.testing.assert_array_equal(parts, expected)
 

@@ -131,13 +131,13 @@ def test_wide_gates_give_dense_states(
 def check_with_bounds() -> None:
     """Called where numba checks every index: that it does, then tests of this file and what is measured."""
     from tnplan.executor.statevector.cpu.matrix_kernel import apply_matrix
-    from tnplan.executor.statevector.cpu.tile_room import TileRoom
+    from tnplan.executor.statevector.cpu.tile_scratch import TileScratch
 
     re, im = np.zeros((2, 2**6))
     matrix = np.eye(2**6).reshape(-1)
     reals, numbers = np.zeros(1), np.zeros(1, np.int64)
     lanes = np.zeros(1, np.uint64)
-    room = TileRoom(reals, np.zeros((4, 1)), reals, numbers, lanes, numbers, *6 * (reals,))
+    room = TileScratch(reals, np.zeros((4, 1)), reals, numbers, lanes, numbers, *6 * (reals,))
     with pytest.raises(IndexError):
         apply_matrix(re, im, 6, np.arange(6), 6, 0, matrix, matrix, room)
     for dtype in DTYPES:

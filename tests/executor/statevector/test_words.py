@@ -37,9 +37,9 @@ def test_words_of_a_group_stay_in_its_tiles(tile_bits: int, run_bits: int, most:
     groups = word_groups(words, 9, tile_bits, run_bits, most)
     assert sorted(number for group in groups for number in group.words) == list(range(len(words)))
     for group in groups:
-        inside = index_of((1 << tile_bits) - 1, group.held)
-        assert len(group.held) == tile_bits
-        assert group.held[:run_bits] == tuple(range(run_bits))
+        inside = index_of((1 << tile_bits) - 1, group.held_bits)
+        assert len(group.held_bits) == tile_bits
+        assert group.held_bits[:run_bits] == tuple(range(run_bits))
         assert 0 < len(group.words) <= most
         assert {words[number][0] & ~inside for number in group.words} == {group.far_x}
     assert word_groups([], 9, tile_bits, run_bits, most) == []
@@ -59,12 +59,12 @@ def test_the_masks_of_tiles_are_those_of_the_kernel() -> None:
     n_bits, tile_bits = 8, 5
     words, a, b = random_words(n_bits, 20, 1), random_state(n_bits, 2), random_state(n_bits, 3)
     for group in word_groups(words, n_bits, tile_bits, 2, 64):
-        far = [bit for bit in range(n_bits) if bit not in group.held]
+        far = [bit for bit in range(n_bits) if bit not in group.held_bits]
         local = np.arange(1 << tile_bits)
         found = np.zeros(len(group.words), np.complex128)
-        structs = word_structs([words[number] for number in group.words], group.held)
+        structs = word_structs([words[number] for number in group.words], group.held_bits)
         for base in index_of(np.arange(1 << len(far)), far):
-            places = base + index_of(local, group.held)
+            places = base + index_of(local, group.held_bits)
             own, other = a[places], b[places ^ group.far_x]
             for k, (x, z, far_z) in enumerate(structs.tolist()):
                 signs = (-1.0) ** (np.bitwise_count(local & z) + np.bitwise_count(np.int64(base & far_z)))

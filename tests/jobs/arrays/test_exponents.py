@@ -13,7 +13,6 @@ from tests.support.networks import TOLERANCE, random_path
 from tnplan import plan
 from tnplan.calls.contract import compile as compile_contraction
 from tnplan.calls.contract import contract
-from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -100,8 +99,3 @@ def test_updates_keep_exponents() -> None:
 def test_values_that_are_not_finite_stay_so() -> None:
     matrices = [np.array([[np.inf, 1.0], [1.0, 1.0]]), np.ones((2, 2))]
     assert np.isinf(contract("ab,ba->", *matrices, strip_exponent=True)[0])
-
-
-def test_batches_have_no_exponents() -> None:
-    with pytest.raises(InputError, match="strip_exponent: is not for batches"):
-        compile_contraction("ab,ba->", np.ones((2, 2)), np.ones((2, 2)), batch=2, strip_exponent=True)

@@ -1,4 +1,4 @@
-"""Gradients of compiled contractions: values, refusals, memory, ranks and torch."""
+"""Gradients of compiled contractions: values, memory, ranks and torch."""
 
 from __future__ import annotations
 
@@ -122,40 +122,6 @@ def test_the_memory_that_is_stated_holds_both() -> None:
         with pytest.raises(tnplan.InputError, match="memory"):
             contraction.vjp(arrays, cotangent)
         assert contraction(*arrays).shape == shape
-
-
-def test_refusals() -> None:
-    a, b, c = matrices()
-    with tnplan.compile(PRODUCT, a, b, c, device="cpu") as product:
-        with pytest.raises(tnplan.InputError, match="use vjp"):
-            product.value_and_grad(a, b, c)
-        with pytest.raises(tnplan.InputError, match=r"cotangent.*\(4, 3\)"):
-            product.vjp((a, b, c), np.ones((4, 3)))
-        with pytest.raises(tnplan.InputError, match="twice"):
-            product.vjp((a, b, c), a, wrt=[0, 0])
-        with pytest.raises(tnplan.InputError, match="wrt: is 1; give a list of numbers of tensors"):
-            product.vjp((a, b, c), a, wrt=1)  # type: ignore[arg-type]
-        with pytest.raises(tnplan.InputError, match="wrt"):
-            product.vjp((a, b, c), a, wrt=[3])
-        with pytest.raises(tnplan.InputError, match="wrt"):
-            product.vjp((a, b, c), a, wrt=[])
-        with pytest.raises(tnplan.InputError, match="2 arrays"):
-            product.vjp((a, b), a)
-    with pytest.raises(tnplan.InputError, match="closed"):
-        product.vjp((a, b, c), a)
-    for refused in (
-        tnplan.compile(PRODUCT, a, b, c, device="cpu", batch=2),
-        tnplan.compile(TRACE, a, b, c, device="cpu", strip_exponent=True),
-        tnplan.compile(tnplan.plan(random_path(3)), device="cpu"),
-    ):
-        with refused, pytest.raises(tnplan.InputError, match="gradients"):
-            refused._gradient_calls((0,))
-    parts = (a.real, b.real, c.real)
-    with (
-        tnplan.compile(TRACE, *parts, device="cpu") as real,
-        pytest.raises(tnplan.InputError, match="rounded"),
-    ):
-        real.vjp(parts, np.asarray(1j))
 
 
 @needs_torch

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.network_file import store_network
 from tnplan.planner.networks.path_file import (
     FORMAT,
     VERSION,
@@ -22,6 +22,7 @@ from tnplan.planner.networks.path_file import (
     save_path,
     tensors_file,
 )
+from tnplan.planner.networks.tensor_network import store_network
 from tnplan.planner.networks.tensors import load_tensors, random_tensors, save_tensors
 
 NETWORK = Network(
@@ -80,40 +81,48 @@ def test_tensors_start_at_the_folder_of_the_file() -> None:
     assert tensors_file("some/where/p.json", None) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"format": "other"}, r"format: is 'other'"),
-        ({"format": None}, r"format: is missing"),
-        ({"version": 2}, r"version: is 2"),
-        ({"inputs": None}, r"missing required field `inputs`"),
-        ({"inputs": [["a", 1]]}, r"inputs\[0\]\[1\]: Expected `str`, got `int`"),
-        ({"size_dict": {"a": 2.5, "b": 3, "c": 4}}, r"size_dict: index 'a' has size 2\.5"),
-        ({"sliced": ["b"]}, r"unknown field `sliced`"),
-        ({"dtype": "int8"}, r"dtype: 'int8' is unknown"),
-        ({"size_dict": {"a": 2, "b": 3}}, r"size_dict: index 'c' has no size"),
-        ({"size_dict": {"a": 2, "b": 3, "c": 0}}, r"size_dict: index 'c' has size 0"),
-        ({"output": ["z"]}, r"output: index 'z' is on no tensor"),
-        ({"output": ["a", "a"]}, r"output: index 'a' stands 2 times"),
-        ({"inputs": []}, r"inputs: there is no tensor"),
-        ({"ssa_path": None}, r"ssa_path: is missing"),
-        ({"path": [[0, 1], [0, 1]]}, r"path: stands beside ssa_path"),
-        ({"ssa_path": [[0, 1], [0, 2]]}, r"ssa_path\[1\]: tensor 0 is used a second time"),
-        ({"ssa_path": [[0, 4], [2, 3]]}, r"ssa_path\[0\]: tensor 4 does not exist yet"),
-        ({"ssa_path": [[0, 1]]}, r"ssa_path: 2 tensors are left at its end"),
-        ({"ssa_path": None, "path": [[0, 3]]}, r"path\[0\]: position 3 is outside the 3 tensors"),
-        ({"ssa_path": None, "path": [[0, 0]]}, r"path\[0\]: a position stands twice"),
-        ({"sliced_inds": ["a"]}, r"sliced_inds: index 'a' is open"),
-        ({"sliced_inds": ["z"]}, r"sliced_inds: index 'z' is on no tensor"),
-        ({"sliced_inds": ["b", "b"]}, r"sliced_inds: index 'b' stands twice"),
-    ],
-)
-def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
-    path = write(tmp_path, **changes)
-    with pytest.raises(InputError, match=message) as caught:
-        load_path(path)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
+# fmt: off
+WRONG_PATHS: list[Row] = [
+    ({"format": "other"}, "path.json: format", "is 'other'", "give a file whose"),
+    ({"format": None}, "path.json: format", "is missing", "give a file whose"),
+    ({"version": 2}, "path.json: version", "is 2", "this tnplan reads"),
+    ({"inputs": None}, "path.json", "missing required field `inputs`", "formats.md"),
+    ({"inputs": [["a", 1]]}, "path.json: inputs[0][1]", "Expected `str`, got `int`", "formats.md"),
+    ({"size_dict": {"a": 2.5, "b": 3, "c": 4}}, "path.json: network size_dict",
+     "index 'a' has size 2.5", "sizes are integers from"),
+    ({"sliced": ["b"]}, "path.json", "unknown field `sliced`", "formats.md"),
+    ({"dtype": "int8"}, "path.json: path dtype", "'int8' is unknown", "use one of float32"),
+    ({"size_dict": {"a": 2, "b": 3}}, "path.json: network size_dict",
+     "index 'c' has no size", "give every index of"),
+    ({"size_dict": {"a": 2, "b": 3, "c": 0}}, "path.json: network size_dict",
+     "index 'c' has size 0", "sizes are integers from"),
+    ({"output": ["z"]}, "path.json: network output", "index 'z' is on no tensor", "open indices must be on"),
+    ({"output": ["a", "a"]}, "path.json: network output", "index 'a' stands 2 times", "list each open index"),
+    ({"inputs": []}, "path.json: network inputs", "there is no tensor", "give at least one tensor"),
+    ({"ssa_path": None}, "path.json: ssa_path", "is missing", "find a path with"),
+    ({"path": [[0, 1], [0, 1]]}, "path.json: path", "stands beside ssa_path", "give one of the two"),
+    ({"ssa_path": [[0, 1], [0, 2]]}, "path.json: ssa_path[1]",
+     "tensor 0 is used a second time", "each tensor is"),
+    ({"ssa_path": [[0, 4], [2, 3]]}, "path.json: ssa_path[0]",
+     "tensor 4 does not exist yet", "each tensor is"),
+    ({"ssa_path": [[0, 1]]}, "path.json: ssa_path", "2 tensors are left at its end", "contract all of them"),
+    ({"ssa_path": None, "path": [[0, 3]]}, "path.json: path[0]",
+     "position 3 is outside the 3 tensors", "give an opt_einsum"),
+    ({"ssa_path": None, "path": [[0, 0]]}, "path.json: path[0]",
+     "a position stands twice", "name each tensor once"),
+    ({"sliced_inds": ["a"]}, "path.json: sliced_inds", "index 'a' is open", "slice summed indices of"),
+    ({"sliced_inds": ["z"]}, "path.json: sliced_inds",
+     "index 'z' is on no tensor", "slice summed indices of"),
+    ({"sliced_inds": ["b", "b"]}, "path.json: sliced_inds",
+     "index 'b' stands twice", "slice summed indices of"),
+]
+# fmt: on
+
+
+@table(WRONG_PATHS)
+def test_what_is_wrong_is_named(refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refusal.raised_by(lambda: load_path(write(Path(), **refusal.given)))
 
 
 def test_text_that_is_no_json(tmp_path: Path) -> None:
@@ -163,34 +172,32 @@ def test_tensors_round_trip_and_casts(tmp_path: Path) -> None:
     assert load_tensors(tmp_path / "i.npz", NETWORK, "float32")[0].dtype == "float32"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda arrays: arrays.pop("t2"), "t2: is missing"),
-        (lambda arrays: arrays.update(t5=np.ones(2)), "t5: is no tensor of the network, which has 5"),
-        (
-            lambda arrays: arrays.update(t1=np.ones((4, 3))),
-            r"t1: has shape \(4, 3\), the network says \(3, 4\)",
-        ),
-        (
-            lambda arrays: arrays.update(t1=np.ones((3, 4), complex)),
-            "t1: has dtype complex128, the path says",
-        ),
-        (lambda arrays: arrays.update(t1=np.full((3, 4), "x")), "t1: has dtype <U1"),
-        (
-            lambda arrays: arrays.update(t1=np.full((3, 4), 1e300)),
-            "t1: has values beyond the range of float32",
-        ),
-        (lambda arrays: arrays.update(t1=np.full((3, 4), None)), "t1: cannot be read"),
-    ],
-)
-def test_wrong_tensors_are_named(tmp_path: Path, change: object, message: str) -> None:
+# fmt: off
+WRONG_TENSORS: list[Row] = [
+    (lambda arrays: arrays.pop("t2"), "t.npz: t2", "is missing", "give the arrays t0, t1"),
+    (lambda arrays: arrays.update(t5=np.ones(2)), "t.npz: t5",
+     "is no tensor of the network, which has 5", "give the arrays t0, t1"),
+    (lambda arrays: arrays.update(t1=np.ones((4, 3))), "t.npz: t1",
+     "has shape (4, 3), the network says (3, 4)", "give the arrays t0, t1"),
+    (lambda arrays: arrays.update(t1=np.ones((3, 4), complex)), "t.npz: t1",
+     "has dtype complex128, the path says", "give real values, or a"),
+    (lambda arrays: arrays.update(t1=np.full((3, 4), "x")), "t.npz: t1",
+     "has dtype <U1", "give real or complex"),
+    (lambda arrays: arrays.update(t1=np.full((3, 4), 1e300)), "t.npz: t1",
+     "has values beyond the range of float32", "scale them, or use a"),
+    (lambda arrays: arrays.update(t1=np.full((3, 4), None)), "t.npz: t1",
+     "cannot be read", "give an array that"),
+]
+# fmt: on
+
+
+@table(WRONG_TENSORS)
+def test_wrong_tensors_are_named(refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     arrays = {f"t{i}": array for i, array in enumerate(random_tensors(NETWORK, "float64", 1))}
-    assert callable(change)
-    change(arrays)
-    np.savez(tmp_path / "t.npz", allow_pickle=True, **arrays)
-    with pytest.raises(InputError, match=message):
-        load_tensors(tmp_path / "t.npz", NETWORK, "float32")
+    refusal.given(arrays)
+    np.savez(Path("t.npz"), allow_pickle=True, **arrays)
+    refusal.raised_by(lambda: load_tensors(Path("t.npz"), NETWORK, "float32"))
 
 
 def test_files_that_are_no_npz(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.networks import eager_profile, random_path, window
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.slow import slow_but
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.cost import CostModel, make_grid
@@ -34,11 +35,10 @@ from tnplan.planner.passes import pipeline
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
 from tnplan.planner.passes.pipeline import Planner, plan
 from tnplan.planner.passes.sharding import policies
-from tnplan.planner.passes.sharding.assign_digits import assign_digits
 from tnplan.planner.passes.sharding.search import distribute, step_modes
+from tnplan.planner.passes.sharding.sharded_tree import assign_digits
 from tnplan.planner.passes.sharding.states import StateSpace
-from tnplan.planner.passes.tree.build import build
-from tnplan.planner.passes.tree.mode_order import mode_orders
+from tnplan.planner.passes.tree.build import build, mode_orders
 
 SEEDS = range(150)
 
@@ -199,7 +199,7 @@ def test_predicted_exchanges_are_what_the_boxes_say(seed: int) -> None:
 
 
 def _place_like(space, tree, state, keep, before):  # type: ignore[no-untyped-def]
-    from tnplan.planner.passes.sharding.assign_digits import state_layout
+    from tnplan.planner.passes.sharding.sharded_tree import state_layout
 
     return state_layout(tree, space, state, tree.legs[0], keep, before)
 
@@ -355,17 +355,18 @@ def test_binary_modes_use_four_of_six_devices() -> None:
     assert schedule.ranks_per_group == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "place"),
-    [
-        ({"devices": 0}, "devices"),
-        ({"policy": "best"}, "policy"),
-        ({"threshold_bytes": 0}, "threshold"),
-        ({"devices": 4, "ranks_per_group": 8}, "ranks_per_group"),
-        ({"memory_bytes": -1}, "memory"),
-        ({"precision": "fp8"}, "profile"),
-    ],
-)
-def test_bad_options_name_themselves(options: dict[str, object], place: str) -> None:
-    with pytest.raises(InputError, match=place):
-        plan(window(4, 4), load_profile("cpu"), **options)  # type: ignore[arg-type]
+# fmt: off
+BAD_OPTIONS: list[Row] = [
+    ({"devices": 0}, "--devices", "is 0", "give an integer from 1"),
+    ({"policy": "best"}, "--policy", "'best' is unknown", "choose one of ours"),
+    ({"threshold_bytes": 0}, "--threshold", "is 0", "give an integer from 1"),
+    ({"devices": 4, "ranks_per_group": 8}, "--ranks-per-group", "is 8", "give an integer from 1"),
+    ({"memory_bytes": -1}, "--memory", "is -1", "give a positive size"),
+    ({"precision": "fp8"}, "profile cpu: flop_per_s.complex64", "has no precision 'fp8'", "choose another"),
+]
+# fmt: on
+
+
+@table(BAD_OPTIONS)
+def test_bad_options_name_themselves(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: plan(window(4, 4), load_profile("cpu"), **refusal.given))

@@ -14,8 +14,13 @@ from tnplan.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.passes import pipeline
-from tnplan.planner.passes.lowering.emit_schedule import emit_schedule
-from tnplan.planner.passes.lowering.plan_context import BY_TIER, PERSISTENT, PlanContext, Variant
+from tnplan.planner.passes.lowering.plan_context import (
+    BY_TIER,
+    PERSISTENT,
+    PlanContext,
+    Variant,
+    emit_schedule,
+)
 from tnplan.planner.passes.pipeline import Planner, plan
 from tnplan.planner.passes.variants import TIGHTENINGS, UNLIMITED_SHARE, fastest
 

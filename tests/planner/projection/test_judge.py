@@ -28,7 +28,7 @@ from tnplan.planner.passes.tree.lower_bounds import step_without_room
 from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection, project
 from tnplan.planner.schedule.schedule import Schedule
-from tnplan.reporting.memory_only import memory_points
+from tnplan.reporting.evaluation import memory_points
 
 COUNTS = (1, 2, 3, 6)
 ON_ONE_DEVICE = ("surface", "sycamore_n53_m20", "zuchongzhi")

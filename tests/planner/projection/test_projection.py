@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.contraction.schedules import made_schedule
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -142,21 +143,24 @@ def test_where_nothing_fits_the_planner_says_why() -> None:
     assert f"chain: {planned.value.place}: {planned.value.problem}" in projected.value.problem
 
 
-@pytest.mark.parametrize(
-    ("devices", "options", "message"),
-    [
-        ([], {}, "devices: is empty"),
-        (4, {}, "devices: is 4; give a list of numbers of devices, such as"),
-        ([0], {}, "0 is no number of devices"),
-        ([2.5], {}, "2.5 is no number of devices"),
-        ([1], {"precision": "fp8"}, "has no precision 'fp8'"),
-        ([1], {"memory_bytes": -1}, "memory"),
-        ([1], {"policy": "theirs"}, "'theirs' is unknown"),
-    ],
-)
-def test_unusable_input_is_refused(devices: list[int], options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        project([chain_path()], PROFILE, devices, **options)  # type: ignore[arg-type]
+# fmt: off
+REFUSED: list[Row] = [
+    (([], {}), "--devices", "is empty", "give a list of numbers"),
+    ((4, {}), "--devices", "is 4", "give a list of numbers of devices, such as"),
+    (([0], {}), "--devices", "0 is no number of devices", "give integers from 1 to"),
+    (([2.5], {}), "--devices", "2.5 is no number of devices", "give integers from 1 to"),
+    (([1], {"precision": "fp8"}), "profile dgx-h100: flop_per_s.complex64",
+     "has no precision 'fp8'", "choose another"),
+    (([1], {"memory_bytes": -1}), "--memory", "is -1", "give a positive size"),
+    (([1], {"policy": "theirs"}), "--policy", "'theirs' is unknown", "choose one of ours"),
+]
+# fmt: on
+
+
+@table(REFUSED)
+def test_unusable_input_is_refused(refusal: Refusal) -> None:
+    devices, options = refusal.given
+    refusal.raised_by(lambda: project([chain_path()], PROFILE, devices, **options))
 
 
 def test_no_path_is_refused() -> None:

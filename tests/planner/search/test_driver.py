@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import random_path
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.search import chain_path, cost_of, odd_network, prepared, recount, search_path
 from tnplan.cli import search as search_command
-from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
@@ -51,7 +51,7 @@ def test_costs_after_random_moves_are_those_of_a_recount(seed: int, weight: floa
         for _ in range(40):
             kernel.rotate(problem, state, 5.0, 1.0, 50.0)
             kernel.change_slices(problem, state, 1.0, 50.0)
-        sliced = {name for name, bit in bits.items() if state.place[bit] >= 0}
+        sliced = {name for name, bit in bits.items() if state.position[bit] >= 0}
         assert state.counts[0] == len(sliced)
         assert not sliced & set(network.output)
         cost, largest = recount(network, state, sliced, weight)
@@ -66,10 +66,10 @@ def test_moves_taken_back_leave_nothing(seed: int) -> None:
     network = odd_network(seed)
     problem, state, _ = prepared(network, 24.0, 3.5, seed)
     state.totals[1] = max(state.totals[1], 0.0)
-    before = [array.copy() for array in (state.size, state.span, state.cost, state.kept, state.totals)]
+    before = [array.copy() for array in (state.size, state.span, state.cost, state.unsliced, state.totals)]
     for _ in range(200):
         kernel.change_slices(problem, state, 1.0, -1e9)
-    after = (state.size, state.span, state.cost, state.kept, state.totals)
+    after = (state.size, state.span, state.cost, state.unsliced, state.totals)
     for old, new in zip(before, after, strict=True):
         assert np.array_equal(old, new)
 
@@ -217,20 +217,20 @@ def test_time_is_kept_and_progress_told() -> None:
     assert told[-1] == cost_of(path, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"minimize": "size"}, "minimize: 'size' is unknown with method joint"),
-        ({"minimize": "time"}, "minimize: is time, without a machine"),
-        (
-            {"minimize": "fused", "methods": ("greedy",)},
-            "minimize: 'fused' is unknown without method joint",
-        ),
-    ],
-)
-def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        search_path(LATTICE, "complex64", **{"methods": ("joint",), "effort": ROUND, **options})
+# fmt: off
+WRONG_OPTIONS: list[Row] = [
+    ({"minimize": "size"}, "--minimize", "'size' is unknown with method joint", "use one of flops, time"),
+    ({"minimize": "time"}, "--minimize", "is time, without a machine", "name a profile with"),
+    ({"minimize": "fused", "methods": ("greedy",)}, "--minimize",
+     "'fused' is unknown without method joint", "use one of flops"),
+]
+# fmt: on
+
+
+@table(WRONG_OPTIONS)
+def test_wrong_options_are_named(refusal: Refusal) -> None:
+    options = {"methods": ("joint",), "effort": ROUND, **refusal.given}
+    refusal.raised_by(lambda: search_path(LATTICE, "complex64", **options))
 
 
 def test_command_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.tree.build import build
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.planner.search.repeated_calls import search_for_calls
+from tnplan.planner.search.search_in_proportion import search_for_calls
 
 N_PATHS = 30
 CPU = load_profile("cpu")

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import random_path
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.search import search_path
 from tnplan.cli import network as network_command
 from tnplan.cli import search as search_command
@@ -197,23 +198,25 @@ def test_searches_of_several_threads_draw_what_each_draws_alone() -> None:
     assert random.random() == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_tensor_elements": 0}, "max_tensor: is 0; give"),
-        ({"max_tensor_elements": 1}, "max_tensor: is 1, but the result alone has"),
-        ({"max_tensor_elements": 64, "memory_bytes": 64}, "max_tensor: stands beside a memory limit"),
-        ({"minimize": "luck"}, "minimize: 'luck' is unknown"),
-        ({"methods": ("best",)}, "method: 'best' is unknown"),
-        ({"methods": ()}, "method: is empty"),
-        ({"seed": -1}, "seed: is -1"),
-        ({"n_workers": 0}, "workers: is 0"),
-        ({"effort": Effort(math.nan)}, "time: is nan"),
-    ],
-)
-def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        search_path(LATTICE, "complex64", **options)
+# fmt: off
+WRONG_OPTIONS: list[Row] = [
+    ({"max_tensor_elements": 0}, "--max-tensor", "is 0", "give one element or more"),
+    ({"max_tensor_elements": 1}, "--max-tensor", "is 1, but the result alone", "allow larger tensors or"),
+    ({"max_tensor_elements": 64, "memory_bytes": 64}, "--max-tensor",
+     "stands beside a memory limit", "give one of the two"),
+    ({"minimize": "luck"}, "--minimize", "'luck' is unknown", "use one of flops"),
+    ({"methods": ("best",)}, "--method", "'best' is unknown", "use some of joint"),
+    ({"methods": ()}, "--method", "is empty", "use some of greedy"),
+    ({"seed": -1}, "--seed", "is -1", "give an integer from 0"),
+    ({"n_workers": 0}, "--workers", "is 0", "give an integer from 1"),
+    ({"effort": Effort(math.nan)}, "--time", "is nan", "give 0 or more"),
+]
+# fmt: on
+
+
+@table(WRONG_OPTIONS)
+def test_wrong_options_are_named(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: search_path(LATTICE, "complex64", **refusal.given))
 
 
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

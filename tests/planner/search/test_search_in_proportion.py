@@ -18,7 +18,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import FOLDER_VARIABLE
 from tnplan.planner.search import search_in_proportion as proportion
 from tnplan.planner.search.annealing import greedy_s
-from tnplan.planner.search.orders import first_trees
+from tnplan.planner.search.orders import starts
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import SearchOptions
 from tnplan.planner.workloads.kings import independent_set_network, kings_edges, kings_sites
@@ -28,7 +28,7 @@ from tnplan.planner.workloads.kings import independent_set_network, kings_edges,
 def unhurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of earlier searches, and the first orders are tried however slow the machine is."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(first_trees, "FIRST_ORDERS_S", 300.0)
+    monkeypatch.setattr(starts, "FIRST_ORDERS_S", 300.0)
     monkeypatch.setattr(proportion, "are_compiled", lambda: True)
 
 

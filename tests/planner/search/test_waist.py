@@ -30,7 +30,7 @@ from tnplan.planner.search.annealer.anneal_state import (
 from tnplan.planner.search.annealer.annealed import act
 from tnplan.planner.search.ranking import SearchedNetwork, Target
 
-FIELDS = ("left", "right", "parent", "legs", "size", "span", "cost", "kept", "side", "totals")
+FIELDS = ("left", "right", "parent", "legs", "size", "span", "cost", "unsliced", "side", "totals")
 
 
 def closed(network: Network) -> Network:
@@ -44,10 +44,11 @@ def shaken(network: Network, seed: int, waist_limit: float = math.inf) -> tuple[
         kernel.rotate(problem, state, 5.0, 1.0, 50.0)
         kernel.change_slices(problem, state, 1.0, 50.0)
     for bit in bits_of(network.size_dict).values():
-        if state.counts[0] < 3 and state.place[bit] < 0 and _may_be_sliced(problem, bit):
+        if state.counts[0] < 3 and state.position[bit] < 0 and _may_be_sliced(problem, bit):
             kernel.toggle(problem, state, bit)
     waist.add_up(problem, state)
-    return problem, state, {name for name, bit in bits_of(network.size_dict).items() if state.place[bit] >= 0}
+    bits = bits_of(network.size_dict)
+    return problem, state, {name for name, bit in bits.items() if state.position[bit] >= 0}
 
 
 def _may_be_sliced(problem: Any, bit: int) -> bool:
@@ -62,7 +63,7 @@ def fresh(problem: Any, state: AnnealState, n: int) -> AnnealState:
 
 
 def as_best(state: AnnealState) -> Best:
-    return Best(state.left, state.right, state.parent, state.kept, np.full(1, math.inf))
+    return Best(state.left, state.right, state.parent, state.unsliced, np.full(1, math.inf))
 
 
 def held_at_waist(network: Network, tree: Any, sliced: set[str]) -> int:
@@ -104,7 +105,7 @@ def everywhere(network: Network, state: AnnealState, sliced: set[str]) -> list[t
         made: list[tuple[int, int]] = []
         made.append((pairs(v, u, made), pairs(u, v, made)))
         left, right, parent = tree_of(made, n)
-        tree = Best(left, right, parent, state.kept, np.zeros(1))
+        tree = Best(left, right, parent, state.unsliced, np.zeros(1))
         costs.append((recount(network, tree, sliced, 3.5)[0], held_at_waist(network, tree, sliced)))
     return costs
 
@@ -149,7 +150,7 @@ def test_the_best_holds_little_at_the_waist(seed: int) -> None:
     names = {bit: name for name, bit in bits_of(network.size_dict).items()}
     sliced = {names[bit] for bit in sliced_bits(best)}
     left, right, parent = tree_of(pairs_of(best), len(network.inputs))
-    tree = Best(left, right, parent, best.kept, best.score)
+    tree = Best(left, right, parent, best.unsliced, best.score)
     assert held_at_waist(network, tree, sliced) <= problem.waist_limit
     assert best.score[0] == pytest.approx(math.log2(recount(network, tree, sliced, 3.5)[0]))
 
@@ -214,6 +215,6 @@ def test_small_networks(seed: int, tensors: int) -> None:
     names = {bit: name for name, bit in bits_of(network.size_dict).items()}
     sliced = {names[bit] for bit in sliced_bits(best)}
     left, right, parent = tree_of(pairs_of(best), tensors)
-    cost, largest = recount(network, Best(left, right, parent, best.kept, best.score), sliced, 3.5)
+    cost, largest = recount(network, Best(left, right, parent, best.unsliced, best.score), sliced, 3.5)
     assert largest <= 40
     assert best.score[0] == pytest.approx(math.log2(cost))

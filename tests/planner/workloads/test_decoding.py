@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import eager_profile
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.workloads import greedy_ssa_path
 from tnplan.calls.execute import execute
 from tnplan.cli.main import cli
@@ -242,35 +243,37 @@ def test_what_nothing_flips_stays() -> None:
     assert np.allclose(decoded(model, "000"), [0.8, 0, 0, 0], rtol=0, atol=1e-16)
 
 
-@pytest.mark.parametrize(
-    ("errors", "said"),
-    [
-        ((), "error model: has no errors"),
-        ((Error(0, (0,), ()),), "error 0: has probability 0; leave out what never happens"),
-        ((Error(1, (0,), ()),), "error 0: has probability 1; leave it out, and flip"),
-        ((Error(1.5, (0,), ()),), "error 0: has probability 1.5; give a probability above 0 and below 1"),
-        ((Error(float("nan"), (0,), ()),), "error 0: has probability nan"),
-        ((Error(0.1, (0,), ()), Error(0.1, (2,), ())), "error 1: names detector 2"),
-        ((Error(0.1, (), (1,)),), "error 0: names observable 1"),
-        ((Error(0.1, (1, 1), ()),), "error 0: names detectors"),
-    ],
-)
-def test_bad_models_are_named(errors: tuple[Error, ...], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        ErrorModel(2, 1, errors)
+# fmt: off
+BAD_MODELS: list[Row] = [
+    ((), "error model", "has no errors", "give noise above 0"),
+    ((Error(0, (0,), ()),), "error 0", "has probability 0", "leave out what never happens"),
+    ((Error(1, (0,), ()),), "error 0", "has probability 1", "leave it out, and flip"),
+    ((Error(1.5, (0,), ()),), "error 0", "has probability 1.5", "give a probability above 0 and below 1"),
+    ((Error(float("nan"), (0,), ()),), "error 0", "has probability nan", "give a probability"),
+    ((Error(0.1, (0,), ()), Error(0.1, (2,), ())), "error 1", "names detector 2", "the model has 2, from 0"),
+    ((Error(0.1, (), (1,)),), "error 0", "names observable 1", "the model has 1, from 0"),
+    ((Error(0.1, (1, 1), ()),), "error 0", "names detectors", "name each once, in"),
+]
+# fmt: on
 
 
-@pytest.mark.parametrize(
-    ("syndrome", "said"),
-    [
-        ("01", "has 2 characters; give one for each of 3 detectors"),
-        ("01x", "has the character 'x'"),
-        ("001", "has a 1 for detector 2; no error flips it"),
-    ],
-)
-def test_bad_syndromes_are_named(syndrome: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        check_syndrome(ErrorModel(3, 1, (Error(0.1, (0, 1), ()),)), syndrome)
+@table(BAD_MODELS)
+def test_bad_models_are_named(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: ErrorModel(2, 1, refusal.given))
+
+
+# fmt: off
+BAD_SYNDROMES: list[Row] = [
+    ("01", "--syndrome", "has 2 characters", "give one for each of 3 detectors"),
+    ("01x", "--syndrome", "has the character 'x'", "write 0 or 1 for each"),
+    ("001", "--syndrome", "has a 1 for detector 2", "no error flips it"),
+]
+# fmt: on
+
+
+@table(BAD_SYNDROMES)
+def test_bad_syndromes_are_named(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: check_syndrome(ErrorModel(3, 1, (Error(0.1, (0, 1), ()),)), refusal.given))
 
 
 def test_large_errors_and_results_are_refused() -> None:

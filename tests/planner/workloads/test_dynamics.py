@@ -11,8 +11,8 @@ import pytest
 import tnplan
 from tests.support.circuits import state_vector, unitary
 from tests.support.engines.pauli import eagle_edges
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.root import ROOT
-from tnplan.common.errors import InputError
 from tnplan.planner.workloads.dynamics import (
     coupling_map,
     edge_layers,
@@ -97,15 +97,21 @@ def test_ansatz_circuits() -> None:
     assert [one.params for one in circuit.gates] == [one.params for one in again.gates]
 
 
-def test_bad_values_are_refused() -> None:
-    for call, message in (
-        (lambda: tnplan.workload.ising(1, qubits=100), "is 100, of heavy-hex; give 127 or 156"),
-        (lambda: tnplan.workload.ising(0), "steps: is 0"),
-        (lambda: tnplan.workload.ising(1, field=math.nan), "field: is nan"),
-        (lambda: tnplan.workload.ising(1, lattice="ring"), "'ring' is unknown"),
-        (lambda: tnplan.workload.loschmidt(1, qubits=1), "qubits: is 1"),
-        (lambda: tnplan.workload.ansatz(1, kind="uccsd"), "'uccsd' is unknown"),
-        (lambda: tnplan.workload.ansatz(0), "layers: is 0"),
-    ):
-        with pytest.raises(InputError, match=message):
-            call()
+# fmt: off
+BAD_VALUES: list[Row] = [
+    (lambda: tnplan.workload.ising(1, qubits=100), "--qubits", "is 100, of heavy-hex", "give 127 or 156"),
+    (lambda: tnplan.workload.ising(0), "--steps", "is 0", "give an integer from 1"),
+    (lambda: tnplan.workload.ising(1, field=math.nan), "--field", "is nan", "give finite radians"),
+    (lambda: tnplan.workload.ising(1, lattice="ring"), "--lattice",
+     "'ring' is unknown", "choose from heavy-hex"),
+    (lambda: tnplan.workload.loschmidt(1, qubits=1), "--qubits", "is 1", "give an integer from 2"),
+    (lambda: tnplan.workload.ansatz(1, kind="uccsd"), "--kind",
+     "'uccsd' is unknown", "choose from vqe, qaoa"),
+    (lambda: tnplan.workload.ansatz(0), "--layers", "is 0", "give an integer from 1"),
+]
+# fmt: on
+
+
+@table(BAD_VALUES)
+def test_bad_values_are_refused(refusal: Refusal) -> None:
+    refusal.raised_by(refusal.given)

@@ -13,13 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import eager_profile
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.root import ROOT
 from tests.support.workloads import closed_value, greedy_ssa_path
 from tnplan.calls.execute import execute
 from tnplan.cli.main import cli
 from tnplan.common.errors import InputError
-from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import structure_key
 from tnplan.planner.networks.path_file import load_network, load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors
@@ -169,39 +170,40 @@ def test_sums_beyond_float64_are_refused() -> None:
             check_range(log2_bound(kings_sites(side, side, 1, 0), weight), weight)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((0, 4, 0.8, 0), "rows: is 0"),
-        ((4, 0, 0.8, 0), "columns: is 0"),
-        ((4, 4, 0.0, 0), "density: is 0"),
-        ((4, 4, 1.1, 0), "density: is 1.1"),
-        ((4, 4, float("nan"), 0), "density: is nan"),
-        ((2, 2, 0.1, 0), "density: 0.1 keeps no site of 2 x 2"),
-        ((4, 4, 0.8, -1), "seed: is -1"),
-    ],
-)
-def test_bad_sites_are_named(arguments: tuple[int, int, float, int], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        kings_sites(*arguments)
+# fmt: off
+BAD_SITES: list[Row] = [
+    ((0, 4, 0.8, 0), "--rows", "is 0", "give an integer from 1"),
+    ((4, 0, 0.8, 0), "--columns", "is 0", "give an integer from 1"),
+    ((4, 4, 0.0, 0), "--density", "is 0", "give a share above 0"),
+    ((4, 4, 1.1, 0), "--density", "is 1.1", "give a share above 0"),
+    ((4, 4, float("nan"), 0), "--density", "is nan", "give a share above 0"),
+    ((2, 2, 0.1, 0), "--density", "0.1 keeps no site of 2 x 2", "raise it"),
+    ((4, 4, 0.8, -1), "--seed", "is -1", "give an integer from 0"),
+]
+# fmt: on
 
 
-@pytest.mark.parametrize(
-    ("n_vertices", "cliques", "weight", "said"),
-    [
-        (0, [], 1, "graph: has 0 vertices"),
-        (2, [(1, 1)], 1, "has a self-loop"),
-        (2, [(0, 2)], 1, "names vertex 2"),
-        (20, [tuple(range(17))], 1, "has 17 vertices"),
-        (2, [(0, 1)], 0, "weight: is 0"),
-        (2, [(0, 1)], float("inf"), "weight: is inf"),
-    ],
-)
-def test_bad_graphs_are_named(
-    n_vertices: int, cliques: list[tuple[int, ...]], weight: float, said: str
-) -> None:
-    with pytest.raises(InputError, match=said):
-        independent_set_network(n_vertices, cliques, weight)
+@table(BAD_SITES)
+def test_bad_sites_are_named(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: kings_sites(*refusal.given))
+
+
+# fmt: off
+BAD_GRAPHS: list[Row] = [
+    ((0, [], 1), "graph", "has 0 vertices", "give 1 or more"),
+    ((2, [(1, 1)], 1), "clique (1, 1)", "has a self-loop", "name each vertex once"),
+    ((2, [(0, 2)], 1), "clique (0, 2)", "names vertex 2", "use 0 to 1"),
+    ((20, [tuple(range(17))], 1), "clique of vertex 0", "has 17 vertices", "give its edges in parts"),
+    ((2, [(0, 1)], 0), "--weight", "is 0", "give a finite number"),
+    ((2, [(0, 1)], float("inf")), "--weight", "is inf", "give a finite number"),
+]
+# fmt: on
+
+
+@table(BAD_GRAPHS)
+def test_bad_graphs_are_named(refusal: Refusal) -> None:
+    n_vertices, cliques, weight = refusal.given
+    refusal.raised_by(lambda: independent_set_network(n_vertices, cliques, weight))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.contraction.executor import contract_pairwise
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.workloads import closed_value
 from tnplan.circuits.circuit import GateSequence
 from tnplan.cli.main import cli
-from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.path_file import load_network, load_path
@@ -240,31 +240,33 @@ def test_command_writes_network_and_tensors(tmp_path: Path) -> None:
     assert all(np.allclose(x, y, rtol=0, atol=1e-12) for x, y in zip(stored, arrays, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("square", 3, 3, 1, 0), "geometry: 'square' is unknown"),
-        (("rectangular", 1, 3, 1, 0), "rows: is 1"),
-        (("rectangular", 3, 0, 1, 0), "columns: is 0"),
-        (("rectangular", 3, 3, 0, 0), "layers: is 0"),
-        (("rectangular", 3, 3, 1, -1), "seed: is -1"),
-    ],
-)
-def test_bad_input_is_named(arguments: tuple[str, int, int, int, int], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        lattice_circuit(*arguments)
+# fmt: off
+BAD_LATTICES: list[Row] = [
+    (("square", 3, 3, 1, 0), "--geometry", "'square' is unknown", "use one of rectangular"),
+    (("rectangular", 1, 3, 1, 0), "--rows", "is 1", "give an integer from 2"),
+    (("rectangular", 3, 0, 1, 0), "--columns", "is 0", "give an integer from 2"),
+    (("rectangular", 3, 3, 0, 0), "--layers", "is 0", "give an integer from 1"),
+    (("rectangular", 3, 3, 1, -1), "--seed", "is -1", "give an integer from 0"),
+]
+# fmt: on
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("rectangular", 0, 0, 1, 0, 0.1), "rows: is 0"),
-        (("hexagonal", 3, 3, 0, 0, 0.1), "layers: is 0"),
-        (("hexagonal", 3, 3, 1, 0, 0.0), "time_step: is 0.0"),
-        (("hexagonal", 3, 3, 1, 0, float("nan")), "time_step: is nan"),
-        (("hexagonal", 3, 3, 1, 0, float("inf")), "time_step: is inf"),
-    ],
-)
-def test_bad_trotter_input_is_named(arguments: tuple[str, int, int, int, int, float], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        trotter_circuit(*arguments)
+@table(BAD_LATTICES)
+def test_bad_input_is_named(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: lattice_circuit(*refusal.given))
+
+
+# fmt: off
+BAD_TROTTER: list[Row] = [
+    (("rectangular", 0, 0, 1, 0, 0.1), "--rows", "is 0", "give an integer from 2"),
+    (("hexagonal", 3, 3, 0, 0, 0.1), "--layers", "is 0", "give an integer from 1"),
+    (("hexagonal", 3, 3, 1, 0, 0.0), "--time-step", "is 0.0", "give a finite number"),
+    (("hexagonal", 3, 3, 1, 0, float("nan")), "--time-step", "is nan", "give a finite number"),
+    (("hexagonal", 3, 3, 1, 0, float("inf")), "--time-step", "is inf", "give a finite number"),
+]
+# fmt: on
+
+
+@table(BAD_TROTTER)
+def test_bad_trotter_input_is_named(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: trotter_circuit(*refusal.given))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.workloads import closed_value, dense_terms
 from tnplan.cli.main import cli
-from tnplan.common.errors import InputError
 from tnplan.planner.networks.path_file import load_network
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors
@@ -99,31 +99,37 @@ def test_angles_come_from_the_seed() -> None:
     assert min(gammas + betas) >= 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((5, 3, 0), "degree: 3 on 5 vertices makes no graph"),
-        ((3, 3, 0), "degree: 3 on 3 vertices makes no graph"),
-        ((8, 0, 0), "degree: is 0"),
-        ((20, 7, 0), "degree: is 7"),
-        ((8, 3, -1), "seed: is -1"),
-    ],
-)
-def test_bad_graphs_are_named(arguments: tuple[int, int, int], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        maxcut_graph(*arguments)
+# fmt: off
+BAD_GRAPHS: list[Row] = [
+    ((5, 3, 0), "--degree", "3 on 5 vertices makes no graph", "make degree times"),
+    ((3, 3, 0), "--degree", "3 on 3 vertices makes no graph", "make degree times"),
+    ((8, 0, 0), "--degree", "is 0", "give an integer from 1"),
+    ((20, 7, 0), "--degree", "is 7", "give an integer from 1"),
+    ((8, 3, -1), "--seed", "is -1", "give an integer from 0"),
+]
+# fmt: on
 
 
-def test_bad_calls_are_named() -> None:
-    edges = maxcut_graph(4, 3, 0)
-    with pytest.raises(InputError, match="edge: is 6; give 0 to 5"):
-        edge_network(edges, 6, [0.1], [0.1])
-    with pytest.raises(InputError, match="gammas: is nan"):
-        edge_network(edges, 0, [float("nan")], [0.1])
-    with pytest.raises(InputError, match="are 1 and 2"):
-        cut_network(edges, [0.1], [0.1, 0.2])
-    with pytest.raises(InputError, match="layers: is 0"):
-        random_angles(0, 0)
+@table(BAD_GRAPHS)
+def test_bad_graphs_are_named(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: maxcut_graph(*refusal.given))
+
+
+EDGES = maxcut_graph(4, 3, 0)
+# fmt: off
+BAD_CALLS: list[Row] = [
+    (lambda: edge_network(EDGES, 6, [0.1], [0.1]), "--edge", "is 6", "give 0 to 5"),
+    (lambda: edge_network(EDGES, 0, [float("nan")], [0.1]), "--gamma", "is nan", "give a finite angle in"),
+    (lambda: cut_network(EDGES, [0.1], [0.1, 0.2]), "--gamma and --beta",
+     "are 1 and 2", "give one of each for"),
+    (lambda: random_angles(0, 0), "--layers", "is 0", "give an integer from 1"),
+]
+# fmt: on
+
+
+@table(BAD_CALLS)
+def test_bad_calls_are_named(refusal: Refusal) -> None:
+    refusal.raised_by(refusal.given)
 
 
 def run_command(arguments: str) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from tnplan.planner.networks.of_circuits.amplitude_network import circuit_networ
 from tnplan.planner.networks.path_file import load_network, load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors
-from tnplan.planner.workloads.roots import ROOTS
+from tnplan.planner.workloads.sycamore import ROOTS
 from tnplan.planner.workloads.zuchongzhi import CHIPS, ORDER, couplers, zuchongzhi_circuit
 
 PUBLISHED = {"zuchongzhi_n60_m24": (60, 24), "zuchongzhi_n56_m20": (56, 20)}

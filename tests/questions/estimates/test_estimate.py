@@ -1,4 +1,4 @@
-"""Estimates: what they name, what they hold against the engines' own counts, and what they refuse."""
+"""Estimates: what they name, and what they hold against the engines' own counts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tnplan.cli.main import run
 from tnplan.questions.estimates import contraction_cost, pauli_pilot, state_cost
 from tnplan.questions.estimates import cost as cost_module
 from tnplan.questions.estimates import cost as costs_of
+from tnplan.questions.estimates.pauli_pilot import PILOT_FACTOR
 
 
 def kicked_chain(n_qubits: int, theta: float, layers: int) -> GateSequence:
@@ -216,7 +217,7 @@ def test_a_pilot_that_reaches_the_end_knows_the_terms() -> None:
     found = circuit.estimate(expectation="Z15", method="pauli")
     cost = row(found, "pauli").cost
     assert cost is not None
-    assert cost.factor == 1.5
+    assert cost.factor == PILOT_FACTOR
     done = circuit.expectation("Z15", method="pauli", device="cpu", threads=1)
     term_bytes = cost.memory_bytes / (2 * done.details["largest_terms"])
     assert term_bytes == pytest.approx(round(term_bytes))
@@ -237,18 +238,18 @@ def test_the_choice_of_large_circuits_answers() -> None:
     """80 qubits: no state vector; a shallow chain, whose light cone is small."""
     circuit = tnplan.Circuit(kicked_chain(80, 0.3, 3))
     found = circuit.estimate(expectation="Z40")
-    assert found.method in ("pauli", "contraction")
+    assert found.method in ("pauli", "contraction", "mps")
     assert "not possible" in row(found, "statevector").reason
     given = circuit.expectation("Z40", device="cpu", threads=1)
-    assert given.method in ("pauli", "contraction")
-    other = {"pauli": "contraction", "contraction": "pauli"}[given.method]
+    assert given.method in ("pauli", "contraction", "mps")
+    other = "pauli" if given.method == "contraction" else "contraction"
     again = circuit.expectation("Z40", method=other, device="cpu", threads=1)
     assert given.value == pytest.approx(again.value, abs=1e-10)
 
 
 def test_samples_of_more_qubits_than_a_state_holds_are_contracted() -> None:
     found = tnplan.Circuit(kicked_chain(40, 0.3, 1)).sample(20, seed=1, device="cpu", threads=1)
-    assert found.method == "contraction"
+    assert found.method in ("contraction", "mps")
     assert sum(found.value.values()) == 20
 
 
@@ -270,27 +271,6 @@ def test_what_fits_nowhere_is_refused() -> None:
     circuit = tnplan.Circuit(GateSequence(40, tuple(gates)))
     with pytest.raises(tnplan.InputError, match=r"^method: none fits the memory; allow more memory"):
         circuit.expectation("Z0 X20", memory="1KiB", device="cpu", threads=1)
-
-
-@pytest.mark.parametrize(
-    ("asked", "line"),
-    [
-        ({}, "question: is missing; give one of amplitudes,"),
-        ({"sample": 5, "expectation": "Z0"}, "question: is asked 2 times"),
-        ({"guess": 5}, "question: 'guess' is unknown; choose from amplitudes"),
-        ({"trace": "Z0"}, "give a pair of operators"),
-        ({"sample": 0}, "shots: is 0"),
-        ({"sample": 5, "devices": []}, "devices: is an empty list"),
-        ({"sample": 5, "devices": [0]}, "devices: is 0"),
-        ({"sample": 5, "hardware": "abacus"}, "abacus"),
-        ({"sample": 5, "search_time": -1}, "search_time: is -1"),
-        ({"sample": 5, "method": "pauli"}, "method: 'pauli' does not answer sample"),
-    ],
-)
-def test_bad_estimates_are_refused(asked: dict[str, Any], line: str) -> None:
-    with pytest.raises(tnplan.InputError) as caught:
-        tnplan.Circuit(random_circuit(2, 30, 1)).estimate(**asked)
-    assert line in str(caught.value)
 
 
 def test_the_command(

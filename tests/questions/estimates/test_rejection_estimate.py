@@ -17,6 +17,7 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.estimates import rejection_cost
+from tnplan.questions.estimates.cost import SAMPLES_FACTOR
 from tnplan.questions.estimates.rejection_cost import ROW_S, batch_s
 from tnplan.questions.tensor_networks.sample import expected_rounds
 from tnplan.questions.tensor_networks.sparse_state import SparseState
@@ -55,7 +56,7 @@ def test_shots_are_predicted_by_their_rounds(monkeypatch: pytest.MonkeyPatch) ->
     assert shared.cost is not None
     assert few.cost.time_s < many.cost.time_s
     assert shared.cost.time_s < many.cost.time_s / 4
-    assert (few.error_kind, few.cost.factor) == ("statistical", 8)
+    assert (few.error_kind, few.cost.factor) == ("statistical", SAMPLES_FACTOR)
 
 
 def test_a_round_that_does_not_fit_is_no_estimate(tmp_path: Path) -> None:

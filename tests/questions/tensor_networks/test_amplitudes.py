@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit, state_vector
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
-from tnplan.common.errors import InputError
 from tnplan.executor.contraction.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.sparse_state.rows import distinct_strings
-from tnplan.planner.sparse_state.search import SHORTEST_SEARCH_S, BatchSearch, search_batch
+from tnplan.planner.sparse_state import SHORTEST_SEARCH_S, BatchSearch, distinct_strings, search_batch
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.tensor_networks import amplitudes as module
 from tnplan.questions.tensor_networks import sparse_state
@@ -74,7 +73,7 @@ def test_what_one_string_takes_is_searched_shortly(monkeypatch: pytest.MonkeyPat
         asked.append(given.time_s)
         return search_batch(network, n_strings, replace(given, time_s=0.1), *start)
 
-    monkeypatch.setattr("tnplan.planner.sparse_state.search.search_batch", search)
+    monkeypatch.setattr("tnplan.planner.sparse_state.search_batch", search)
     state.products_per_s = 1e-3  # as if a string took years
     assert 0 < state.alone() < state.plan.products
     assert asked == [SHORTEST_SEARCH_S]
@@ -150,24 +149,31 @@ def test_a_stated_time_of_search_and_seed_answer_the_same() -> None:
         np.testing.assert_allclose(found, state[(0,) * 9].transpose(0, 2, 1), rtol=0, atol=1e-10)
 
 
-def test_bad_strings_and_qubits_are_refused() -> None:
-    circuit = random_circuit(3, 20, 0)
-    with pytest.raises(InputError, match=r"bit strings: have shape \(2, 4\)"):
-        amplitudes(circuit, np.zeros((2, 4), np.uint8))
-    with pytest.raises(InputError, match="bit string 1: has 2 for qubit 0"):
-        amplitudes(circuit, np.array([[0, 1, 0], [2, 0, 0]]))
-    with pytest.raises(InputError, match="do not say what qubit 1 is"):
-        open_amplitudes(circuit, {0: 1}, [2])
-    with pytest.raises(InputError, match="names qubit 2 twice"):
-        open_amplitudes(circuit, {0: 1, 1: 0, 2: 0}, [2])
-    with pytest.raises(InputError, match="fix qubit 1 on 3"):
-        open_amplitudes(circuit, {0: 1, 1: 3}, [2])
-    for refused in (ContractionOptions(devices=2), ContractionOptions(device="gpu")):
-        with pytest.raises(InputError, match=r"devices?: "):
-            SparseState(circuit, strings(3, 2, 0), refused)
-    with pytest.raises(InputError, match="search time: is -1"):
-        ContractionOptions(search_s=-1.0)
-    with pytest.raises(InputError, match="precision: 'tf32' is not for a CPU"):
-        amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(precision="tf32"))
-    with pytest.raises(InputError, match="memory"):
-        amplitudes(circuit, strings(3, 8, 0), ContractionOptions(memory=64.0))
+SMALL = random_circuit(3, 20, 0)
+# fmt: off
+REFUSED: list[Row] = [
+    (lambda: amplitudes(SMALL, np.zeros((2, 4), np.uint8)), "bit strings",
+     "have shape (2, 4)", "give k rows of 3 values"),
+    (lambda: amplitudes(SMALL, np.array([[0, 1, 0], [2, 0, 0]])), "bit string 1",
+     "has 2 for qubit 0", "give 0 or 1"),
+    (lambda: open_amplitudes(SMALL, {0: 1}, [2]), "amplitudes",
+     "do not say what qubit 1 is", "give its value, or open"),
+    (lambda: open_amplitudes(SMALL, {0: 1, 1: 0, 2: 0}, [2]), "amplitudes",
+     "names qubit 2 twice", "name each qubit once"),
+    (lambda: open_amplitudes(SMALL, {0: 1, 1: 3}, [2]), "amplitudes", "fix qubit 1 on 3", "give 0 or 1"),
+    (lambda: SparseState(SMALL, strings(3, 2, 0), ContractionOptions(devices=2)), "devices",
+     "are 2", "give one, or ask for"),
+    (lambda: SparseState(SMALL, strings(3, 2, 0), ContractionOptions(device="gpu")), "device",
+     "is a GPU", 'use device="cpu", or'),
+    (lambda: ContractionOptions(search_s=-1.0), "search time", "is -1", "give 0 or more"),
+    (lambda: amplitudes(SMALL, np.zeros((2, 3)), ContractionOptions(precision="tf32")), "precision",
+     "'tf32' is not for a CPU", "choose fp32 or fp64"),
+    (lambda: amplitudes(SMALL, strings(3, 8, 0), ContractionOptions(memory=64.0)), "memory",
+     "of 64 bytes does not hold the", "allow more, or ask for"),
+]
+# fmt: on
+
+
+@table(REFUSED)
+def test_bad_strings_and_qubits_are_refused(refusal: Refusal) -> None:
+    refusal.raised_by(refusal.given)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.circuits import random_circuit, state_vector, unitary
 from tests.support.contraction.light_cones import expectations
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import I2, X, Y, Z, gate
 from tnplan.circuits.noise import depolarizing
@@ -24,7 +25,7 @@ from tnplan.circuits.program import (
     Reset,
 )
 from tnplan.common.errors import InputError
-from tnplan.executor.device.cpu.host_memory import UNTOLD_BYTES
+from tnplan.executor.device.cpu.host_memory import UNKNOWN_BYTES
 from tnplan.jobs.arrays import planning
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.passes import pipeline
@@ -194,7 +195,7 @@ def test_values_are_the_same_however_many_cones_are_planned_ahead(n_ahead: int, 
     assert (threading.get_ident() in planned_by) == (n_ahead < 1)
 
 
-@pytest.mark.parametrize("free", [(30.1e9, 29.9e9), (UNTOLD_BYTES, UNTOLD_BYTES)])
+@pytest.mark.parametrize("free", [(30.1e9, 29.9e9), (UNKNOWN_BYTES, UNKNOWN_BYTES)])
 def test_a_second_run_plans_nothing_though_free_memory_has_changed(
     free: tuple[float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,19 +228,26 @@ def test_an_error_of_a_plan_ends_the_job_where_its_cone_is_due() -> None:
             planned.values(2)
 
 
-def test_other_sizes_and_bits_that_decide_are_refused() -> None:
-    circuit = gates_for(3, 0)
-    with pytest.raises(InputError, match="observable 1: is on 2 qubits"):
-        expectations(circuit, [parse("Z0", 3), parse("Z0", 2)], options("fp64"))
-    with pytest.raises(InputError, match="names qubit 3"):
-        probabilities(circuit, [0, 3])
-    with pytest.raises(InputError, match="names qubit 1 twice"):
-        reduced_density_matrix(circuit, [1, 1])
-    with pytest.raises(InputError, match="has 2 qubits"):
-        overlap(circuit, gates_for(2, 0))
-    with pytest.raises(InputError, match="is on 2 qubits"):
-        trace(circuit, parse("Z0", 3), parse("Z0", 2))
-    flip = Conditional((0,), 1, (gate("x", (1,)),))
-    program = CircuitProgram(2, 1, (gate("h", (0,)), Measurement(0, 0), flip))
-    with pytest.raises(InputError, match="circuit, operation 2: depends on measured bits"):
-        expectations(program, [parse("Z1", 2)], options("fp64"))
+THREE = gates_for(3, 0)
+FLIPPED = CircuitProgram(
+    2, 1, (gate("h", (0,)), Measurement(0, 0), Conditional((0,), 1, (gate("x", (1,)),)))
+)
+# fmt: off
+REFUSED: list[Row] = [
+    (lambda: expectations(THREE, [parse("Z0", 3), parse("Z0", 2)], options("fp64")), "observable 1",
+     "is on 2 qubits", "give one on the 3"),
+    (lambda: probabilities(THREE, [0, 3]), "probabilities", "names qubit 3", "use qubits 0 to 2"),
+    (lambda: reduced_density_matrix(THREE, [1, 1]), "density matrix",
+     "names qubit 1 twice", "name each qubit once"),
+    (lambda: overlap(THREE, gates_for(2, 0)), "other circuit", "has 2 qubits", "give one on 3 qubits"),
+    (lambda: trace(THREE, parse("Z0", 3), parse("Z0", 2)), "operator b",
+     "is on 2 qubits", "give one on the 3"),
+    (lambda: expectations(FLIPPED, [parse("Z1", 2)], options("fp64")), "circuit, operation 2",
+     "depends on measured bits", "use the state-vector"),
+]
+# fmt: on
+
+
+@table(REFUSED)
+def test_other_sizes_and_bits_that_decide_are_refused(refusal: Refusal) -> None:
+    refusal.raised_by(refusal.given)

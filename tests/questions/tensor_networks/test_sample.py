@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit, state_vector
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.noise import depolarizing
@@ -138,19 +139,20 @@ def test_samples_of_16_qubits_follow_the_distribution(how: SampleOptions) -> Non
     )
 
 
-def test_what_does_not_go_together_is_refused() -> None:
-    circuit = random_circuit(3, 20, 0)
-    with pytest.raises(InputError, match="shots: is 0"):
-        sample(circuit, 0, 0)
-    with pytest.raises(InputError, match="sampling method: 'guess' is unknown"):
-        SampleOptions("guess")
-    with pytest.raises(InputError, match="fidelity: is for samples by rejection"):
-        SampleOptions(fidelity=0.5)
-    with pytest.raises(InputError, match="fidelity: is 0"):
-        SampleOptions("rejection", fidelity=0)
-    noisy = CircuitProgram(1, 0, (depolarizing((0,), 0.1),))
-    with pytest.raises(InputError, match="noisy"):
-        sample(noisy, 1, 0, CPU, SampleOptions("rejection"))
-    peaked = GateSequence(20, ())
-    with pytest.raises(InputError, match="rejection took 0 of"):
-        sample(peaked, 1, 0, CPU, SampleOptions("rejection"))
+NOISY = CircuitProgram(1, 0, (depolarizing((0,), 0.1),))
+# fmt: off
+REFUSED: list[Row] = [
+    (lambda: sample(random_circuit(3, 20, 0), 0, 0), "shots", "is 0", "give an integer from 1"),
+    (lambda: SampleOptions("guess"), "sampling method", "'guess' is unknown", "choose from chain"),
+    (lambda: SampleOptions(fidelity=0.5), "fidelity", "is for samples by rejection", "leave it out, or use"),
+    (lambda: SampleOptions("rejection", fidelity=0), "fidelity", "is 0", "give more than 0 and at"),
+    (lambda: sample(NOISY, 1, 0, CPU, SampleOptions("rejection")), "circuit", "noisy", "use gates alone and"),
+    (lambda: sample(GateSequence(20, ()), 1, 0, CPU, SampleOptions("rejection")), "sampling method",
+     "rejection took 0 of", 'use "chain", or the'),
+]
+# fmt: on
+
+
+@table(REFUSED)
+def test_what_does_not_go_together_is_refused(refusal: Refusal) -> None:
+    refusal.raised_by(refusal.given)

@@ -16,7 +16,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.tree import hoist_invariants as loops
+from tnplan.planner.passes.tree import loop_nest as loops
 from tnplan.planner.schedule.file import save_schedule
 from tnplan.planner.schedule.schedule import Schedule
 

@@ -74,7 +74,7 @@ def run_case(grid, extents, source, out, capacity, dtype=np.float64, seed=0):
         result = np.full(prod(box_shape(out_bounds)), np.nan, dtype)
         call = bind_redistribution(
             Redistribution(source, out, extents, grid, communicator.rank), NumpyDevice(), communicator,
-            held.ravel(), result, np.full(capacity, np.nan, dtype),
+            (held.ravel(), result), np.full(capacity, np.nan, dtype),
         )  # fmt: skip
         call()
         wanted = local(expected(digits), source.modes, out.modes, out_bounds).ravel()

@@ -14,8 +14,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.tree.build import build
-from tnplan.planner.schedule.annotation import Prediction, StepAnnotation
-from tnplan.planner.schedule.schedule import Fused, Schedule
+from tnplan.planner.schedule.schedule import Fused, Prediction, Schedule, StepAnnotation
 
 
 def meeting_path(seed: int, dtype: str = "complex64", n_sliced: int = 0) -> ContractionPath:

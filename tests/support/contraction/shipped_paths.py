@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cache
 
 from tests.support.root import ROOT
-from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import structure_key
 from tnplan.planner.networks.path_file import load_path
 
 

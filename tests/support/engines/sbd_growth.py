@@ -14,7 +14,7 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.selected_ci.parts import Workers
+from tnplan.executor.sbd.selected_ci.shards import Workers
 
 Array = NDArray[Any]
 PLENTY = 1e9

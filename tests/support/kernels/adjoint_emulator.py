@@ -35,7 +35,7 @@ def _library(defines: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
     return library
 
 
-def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BYTES) -> None:
+def emulate_adjoints(patch: pytest.MonkeyPatch, most_bytes: int = MOST_SHARED_BYTES) -> None:
     """Run the way back of GPUs on the CPU, by a few blocks with so much shared memory."""
     from cupy.cuda import runtime
 
@@ -45,7 +45,7 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
         _: Any, entry: str, defines: Any, _threads: int, shared_bytes: int, _r: str
     ) -> tuple[Any, int]:
         assert entry == "adjoint"
-        assert shared_bytes <= room_bytes
+        assert shared_bytes <= most_bytes
         return _library(defines).emulated_adjoint, BLOCKS
 
     def hold(_: Any, defines: Any) -> tuple[Any, int]:
@@ -55,7 +55,7 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
     patch.setattr(runtime, "memsetAsync", lambda at, value, size, _: ctypes.memset(at, value, size))
     patch.setattr(adjoint, "find_kernel", kernel)
     patch.setattr(adjoint, "find_hold", hold)
-    patch.setattr(adjoint, "room_bytes", lambda: room_bytes)
+    patch.setattr(adjoint, "block_shared_bytes", lambda: most_bytes)
     patch.setattr(
         adjoint, "load_kernel",
         lambda _, entry, defines: getattr(_library(tuple(defines.items())), f"emulated_{entry}"),
@@ -78,10 +78,10 @@ def emulate_on_cpus(patch: pytest.MonkeyPatch) -> None:
         return Arrays(size_bytes, dtype=np.uint8)
 
     def bind(
-        _: NumpyDevice, shape: Any, operand: Any, branches: Any, cotangent: Any, gradients: Any, out: Any,
+        _: NumpyDevice, shape: Any, operand: Any, branches: Any, cotangent: Any, outputs: Any,
         capacity_bytes: int,
     ) -> Any:  # fmt: skip
-        read, made = list(map(mine, branches)), [*map(mine, gradients), mine(out)]
+        read, made = list(map(mine, branches)), list(map(mine, outputs))
         stream = SimpleNamespace(ptr=0)
         with alone:
             call = adjoint.bind_adjoint(

@@ -42,13 +42,14 @@ def contract_on(runner, shape, a, b, capacity, precision):
         return c
     import cupy
 
+    from tnplan.executor.device.cuda.contract import Product
     from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
 
     stream = cupy.cuda.Stream(non_blocking=True)
     on_device = cupy.asarray(a.ravel()), cupy.asarray(b.ravel()), cupy.asarray(c)
     workspace = cupy.full(capacity, np.nan, a.dtype) if capacity else None
     scratch = cupy.empty(scratch_bytes(shape, a.dtype.name, precision), np.uint8)
-    call = bind_contract(shape, *on_device, workspace, precision, stream, scratch)
+    call = bind_contract(Product(shape, *on_device, stream), workspace, precision, scratch)
     results = []
     for _ in range(2):
         on_device[2].fill(np.nan)

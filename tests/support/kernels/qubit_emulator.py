@@ -14,10 +14,10 @@ from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 class EmulatedQubits(GpuQubits):
     """See `GpuQubits`; arrays are NumPy's."""
 
-    def __init__(self, hamiltonian: QubitHamiltonian, room_bytes: float) -> None:
+    def __init__(self, hamiltonian: QubitHamiltonian, memory_bytes: float) -> None:
         defines = qubit_defines(hamiltonian.strings.words.shape[1], hamiltonian.is_complex)
         self._emulated = EmulatedFile(FILE.name, defines)
-        super().__init__(hamiltonian, room_bytes)
+        super().__init__(hamiltonian, memory_bytes)
 
     def get(self, array: np.ndarray) -> np.ndarray:
         """The array itself."""

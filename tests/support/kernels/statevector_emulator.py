@@ -69,9 +69,10 @@ def emulate(
 def program_text(made: PassProgram, item: Pass, tile: Tile, state: np.ndarray) -> dict[str, Any]:
     """The definitions of program.cu for a pass of a small tile."""
     return {
-        "REAL": {"complex64": "float", "complex128": "double"}[state.dtype.name], "TILE_BITS": len(item.held),
-        "REGISTER_BITS": tile.register_bits, "BLOCKS": 1, "HELD": ",".join(map(str, item.held)),
-        "NUMBER_BITS": len(state).bit_length() - 1 - len(item.held), "NEIGHBOURS": 1,
+        "REAL": {"complex64": "float", "complex128": "double"}[state.dtype.name],
+        "TILE_BITS": len(item.held_bits), "HELD": ",".join(map(str, item.held_bits)),
+        "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
+        "NUMBER_BITS": len(state).bit_length() - 1 - len(item.held_bits), "NEIGHBOURS": 1,
         "N_VALUES": len(made.values), "N_TWISTS": len(made.tile_phases),
         "HAS_FAR_PAIRS": int(made.has_far_pairs), "N_SUMS": len(made.sums), "STEPS": made.steps,
     }  # fmt: skip

@@ -45,7 +45,7 @@ def exchanged(seed: int, host: Communicator, device: CupyDevice) -> bool:
     device.from_host(held, local(whole, source.modes, source.modes, bounds).ravel())
     moves = source.layout != out.layout
     placed = replace(change, target=replace(out, offset_bytes=offset))
-    call = bind_redistribution(placed, device, host, held, result, workspace, memory)
+    call = bind_redistribution(placed, device, host, (held, result), workspace, memory)
     for _ in range(2):
         device.zero(result)
         device.synchronize()

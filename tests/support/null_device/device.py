@@ -122,7 +122,7 @@ class NullDevice(HostDevice):
 
     def bind_adjoint(
         self, shape: AdjointShape, operand: NullView, branches: Sequence[NullView], cotangent: NullView,
-        gradients: Sequence[NullView | None], out: NullView | None, capacity_bytes: int,
+        outputs: Sequence[NullView | None], capacity_bytes: int,
     ) -> Call:  # fmt: skip
         """Count the operations of every step, twice; values that are made again are not counted."""
         count = self.bind_fused(shape.chain, operand, branches, cotangent, capacity_bytes)

@@ -160,8 +160,8 @@ def qaoa(
     full = cut_network(edges, *chosen) if edge is None else edge_network(edges, edge, *chosen)
     value = "expected cut" if edge is None else f"<Z Z> of edge {edges[edge]}"
     graph = f"{degree}-regular graph of {n_vertices} vertices, seed {seed}"
-    what = f"MaxCut-QAOA, {value}, {layers} layers, {graph}, rank-simplified"
-    return target.store(*simplify(*full), what=what, gammas=chosen[0], betas=chosen[1])
+    description = f"MaxCut-QAOA, {value}, {layers} layers, {graph}, rank-simplified"
+    return target.store(*simplify(*full), what=description, gammas=chosen[0], betas=chosen[1])
 
 
 @workload(*CIRCUIT)
@@ -195,8 +195,8 @@ def ising(
     check_choice("--lattice", lattice, LATTICES)
     target = target_of(f"ising_{lattice}_n{qubits}_s{steps}", **options)
     circuit = kicked_ising(lattice, qubits, steps, field, coupling)
-    what = f"kicked Ising on {lattice} of {qubits}, {steps} steps, field {field:g}, coupling {coupling:g}"
-    return target.store_circuit(circuit, what)
+    summary = f"kicked Ising on {lattice} of {qubits}, {steps} steps, field {field:g}, coupling {coupling:g}"
+    return target.store_circuit(circuit, summary)
 
 
 @workload(*CIRCUIT)
@@ -229,8 +229,8 @@ def loschmidt(
     check_choice("--lattice", lattice, LATTICES)
     target = target_of(f"loschmidt_{lattice}_n{qubits}_s{steps}", **options)
     circuit = loschmidt_circuit(lattice, qubits, steps, angle, perturbation)
-    what = f"Loschmidt echo on {lattice} of {qubits}, {steps} steps, perturbation {perturbation:g}"
-    return target.store_circuit(circuit, what)
+    description = f"Loschmidt echo on {lattice} of {qubits}, {steps} steps, perturbation {perturbation:g}"
+    return target.store_circuit(circuit, description)
 
 
 @workload(*CIRCUIT)

@@ -56,7 +56,7 @@ def kings(
     bound = log2_bound(sites, weight)
     check_range(bound, weight)
     graph = f"{len(sites)} vertices, {len(kings_edges(sites))} edges, density {density:g}, seed {seed}"
-    what = f"independent sets of weight {weight:g} a vertex, King's subgraph, {graph}, rank-simplified"
+    description = f"independent sets of weight {weight:g} a vertex, King's subgraph, {graph}, rank-simplified"
     if weight != 1:
         note = f"the sum is at most 2^{bound:.1f}, rounded as float64 is"
     # Counts up to 2^53 are whole numbers that float64 has exactly, and so are all partial sums.
@@ -64,7 +64,7 @@ def kings(
         note = f"the count is at most 2^{bound:.1f}: exact in float64"
     else:
         note = f"the count is at most 2^{bound:.1f}: float64 rounds it where it passes 2^53"
-    return target.store(*simplify(*full), note, what=what)
+    return target.store(*simplify(*full), note, what=description)
 
 
 @workload(
@@ -105,20 +105,20 @@ def decoding(
     """
     code = {"--distance": distance, "--kind": kind, "--rounds": rounds, "--noise": noise}
     if model is not None:
-        given = [option for option, value in code.items() if value is not None]
-        if given:
-            raise InputError(given[0], "stands beside --model", "give one of the two")
+        named = [option for option, value in code.items() if value is not None]
+        if named:
+            raise InputError(named[0], "stands beside --model", "give one of the two")
         file = Path(model)
-        what = f"error model {file.name}"
+        description = f"error model {file.name}"
         target = target_of(f"decoding_{file.stem}", file, dtype="float64", **options)
         errors = load_model(file)
     else:
         d, p, kind = 7 if distance is None else distance, 0.001 if noise is None else noise, kind or "circuit"
         r = (1 if kind == "capacity" else d) if rounds is None else rounds
-        what = f"rotated surface code of distance {d}, {r} rounds, memory in Z, {kind} noise {p:g}"
+        description = f"rotated surface code of distance {d}, {r} rounds, memory in Z, {kind} noise {p:g}"
         target = target_of(f"decoding_d{d}_r{r}_{kind}_p{p:g}", dtype="float64", **options)
         errors = surface_code_model(kind, d, r, p)
-    meta: dict[str, Any] = {"what": f"decoding, {what}, rank-simplified", "syndrome": syndrome}
+    meta: dict[str, Any] = {"what": f"decoding, {description}, rank-simplified", "syndrome": syndrome}
     if syndrome is None:
         # Errors are drawn from the model, so that the syndrome is one that it makes; the logical
         # flips are for checks.

@@ -1,4 +1,4 @@
-"""What every workload is asked for besides its geometry: the name of its network, its dtype, its files."""
+"""The options of every workload besides its geometry: the name of its network, its dtype, its files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from tnplan.calls.network import COMPLEX
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.qsim import save_qsim
 from tnplan.common.checks import check_choice
-from tnplan.common.docstrings import parameter_texts, texts_of
 from tnplan.common.files import check_writable
+from tnplan.common.signatures import parameter_texts, texts_of
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.network_file import check_store
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
-from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensor_network import TensorNetwork, check_store
 
 Make = TypeVar("Make", bound=Callable[..., TensorNetwork])
 
@@ -77,18 +76,18 @@ class Target:
     def store(
         self, network: Network, tensors: Sequence[np.ndarray], *notes: str, **meta: Any
     ) -> TensorNetwork:
-        """The network with its tensors, written where that is asked for."""
+        """The network with its tensors, written where there is an output."""
         result = TensorNetwork(network, list(tensors), self.dtype, self.name, meta, notes)
         if self.output is not None:
             result.save(self.output)
         return result
 
-    def store_circuit(self, circuit: GateSequence, what: str) -> TensorNetwork:
+    def store_circuit(self, circuit: GateSequence, description: str) -> TensorNetwork:
         """The simplified network of an amplitude of a circuit."""
         check_choice("--dtype", self.dtype, COMPLEX)
         network, arrays = simplify(*circuit_network(circuit, self.amplitude))
         bits = self.amplitude or "0" * circuit.n_qubits
-        result = self.store(network, arrays, what=f"{what}, amplitude {bits}, rank-simplified")
+        result = self.store(network, arrays, what=f"{description}, amplitude {bits}, rank-simplified")
         if self.qsim is not None:
             save_qsim(circuit, self.qsim)
         return result
@@ -126,14 +125,14 @@ def workload(
         whole = own.replace(parameters=[*before, *added])
 
         @wraps(make)
-        def call(*args: Any, **given: Any) -> TensorNetwork:
+        def call(*args: Any, **options: Any) -> TensorNetwork:
             try:
                 # Arguments are checked against the whole signature, since `make` itself takes any
                 # keyword.
-                whole.bind(*args, **given)
+                whole.bind(*args, **options)
             except TypeError as error:
                 raise TypeError(f"{make.__name__}() {error}") from None
-            return make(*args, **given)
+            return make(*args, **options)
 
         head, title, examples = (getdoc(make) or "").partition("\n\nExamples\n")
         own_texts, texts = parameter_texts(make.__doc__), texts_of(Target)

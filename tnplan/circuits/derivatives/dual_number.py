@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate
+
+_DERIVATIVES: dict[Callable[[float], float], Callable[[float], float]] = {
+    math.sin: math.cos, math.cos: lambda x: -math.sin(x), math.tan: lambda x: 1 / math.cos(x) ** 2,
+    math.exp: math.exp, math.log: lambda x: 1 / x, math.sqrt: lambda x: 0.5 / math.sqrt(x),
+    math.asin: lambda x: 1 / math.sqrt(1 - x * x), math.acos: lambda x: -1 / math.sqrt(1 - x * x),
+    math.atan: lambda x: 1 / (1 + x * x),
+}  # fmt: skip
+"""Of functions that files may use; where one has no derivative, it divides by 0."""
 
 
 @dataclass(frozen=True)
 class Varied:
-    """The value of a parameter by which derivatives are asked for: a number or its text, plus a shift."""
+    """The value of a parameter by which derivatives are wanted: a number or its text, plus a shift."""
 
     value: Any
     shift: float = 0.0
@@ -39,9 +51,9 @@ class DualNumber(float):
 
     def __new__(cls, value: float, slopes: Mapping[str, float]) -> DualNumber:
         """A number with its slopes."""
-        found = super().__new__(cls, value)
-        found.slopes = dict(slopes)
-        return found
+        number = super().__new__(cls, value)
+        number.slopes = dict(slopes)
+        return number
 
     def __getnewargs__(self) -> tuple[float, Mapping[str, float]]:  # type: ignore[override]
         """What a copy is made of."""
@@ -108,19 +120,10 @@ def with_slopes(value: float, source: Any, factor: float = 1.0) -> float:
 
 def lifted(function: Callable[[float], float], value: float) -> float:
     """A function of a number, with its slopes where the derivative of the function is known."""
-    found = function(float(value))
+    result = function(float(value))
     if not isinstance(value, DualNumber) or function not in _DERIVATIVES:
-        return found
-    return with_slopes(found, value, _DERIVATIVES[function](float(value)))
-
-
-_DERIVATIVES: dict[Callable[[float], float], Callable[[float], float]] = {
-    math.sin: math.cos, math.cos: lambda x: -math.sin(x), math.tan: lambda x: 1 / math.cos(x) ** 2,
-    math.exp: math.exp, math.log: lambda x: 1 / x, math.sqrt: lambda x: 0.5 / math.sqrt(x),
-    math.asin: lambda x: 1 / math.sqrt(1 - x * x), math.acos: lambda x: -1 / math.sqrt(1 - x * x),
-    math.atan: lambda x: 1 / (1 + x * x),
-}  # fmt: skip
-"""Of functions that files may use; where one has no derivative, it divides by 0."""
+        return result
+    return with_slopes(result, value, _DERIVATIVES[function](float(value)))
 
 
 def _combined(value: Any, *parts: tuple[Any, Any]) -> Any:
@@ -141,3 +144,19 @@ def _power(value: Any, base: Any, exponent: Any) -> Any:
     by_base = y * x ** (y - 1) if y else 0.0
     by_exponent = float(value) * math.log(x) if isinstance(exponent, DualNumber) else 0.0
     return _combined(value, (base, by_base), (exponent, by_exponent))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VariedGate(Gate):
+    """A gate that parameters change. Its `params` are angles, of which some carry slopes (`DualNumber`).
+
+    Parameters
+    ----------
+    generators : tuple of array
+        For each angle the matrix G with dU/dangle = G U, up to a phase of the whole gate.
+    tangents : mapping of str to array
+        By each parameter that the gate depends on: the derivative of its matrix, up to such a phase.
+    """
+
+    generators: tuple[np.ndarray, ...] = ()
+    tangents: Mapping[str, np.ndarray] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from math import cos, pi, sin
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.gates import I2, KINDS, Kind, X, Y, Z, kronecker, turn
 from tnplan.circuits.qasm.standard_gates import BUILT_IN, INCLUDED
 from tnplan.common.errors import InputError
@@ -43,16 +43,16 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     # A name alone does not say the convention: candidates by name, number of qubits and of angles
     # are compared with the gate's own matrix, up to a phase.
     kinds = _kinds(gate.name.lower(), len(gate.qubits), len(gate.params), of_qsim)
-    found = [_generators(kind, gate.params) for kind in kinds if _is_of(kind, gate)]
+    known = [_generators(kind, gate.params) for kind in kinds if _is_of(kind, gate)]
     # Names of qsim and of OpenQASM may turn opposite ways, and at some angles, such as pi, both
     # matrices fit.
-    if any(not _is_close(one, found[0]) for one in found[1:]):
+    if any(not _is_close(other, known[0]) for other in known[1:]):
         raise InputError(
             place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
             "use another angle, or gates that both have, such as rz and cz",
         )  # fmt: skip
-    if found:
-        return found[0]
+    if known:
+        return known[0]
     axis = _axis(gate)
     if axis is None:
         raise InputError(
@@ -73,11 +73,11 @@ def kind_of(gate: Gate) -> Kind | None:
 def _kinds(name: str, n_qubits: int, n_params: int, of_qsim: bool) -> tuple[Kind, ...]:
     """What the name of a gate may stand for."""
     tables = (KINDS, INCLUDED, {key.lower(): kind for key, kind in BUILT_IN.items()})
-    found = [table[name] for table in tables[0 if of_qsim else 1 :] if name in table]
+    kinds = [table[name] for table in tables[0 if of_qsim else 1 :] if name in table]
     letters = name[1:]
     if name[:1] == "r" and len(letters) == n_qubits and set(letters) <= LETTERS.keys():
-        found.append(_turn_about(letters))
-    fitting = [kind for kind in found if (kind.n_qubits, kind.n_params) == (n_qubits, n_params)]
+        kinds.append(_turn_about(letters))
+    fitting = [kind for kind in kinds if (kind.n_qubits, kind.n_params) == (n_qubits, n_params)]
     distinct: list[Kind] = []
     for kind in fitting:
         if not any(_are_same(kind, other) for other in distinct):
@@ -88,7 +88,7 @@ def _kinds(name: str, n_qubits: int, n_params: int, of_qsim: bool) -> tuple[Kind
 def _are_same(kind: Kind, other: Kind) -> bool:
     """Whether two kinds with as many angles have the same matrices, by some that are equal to no others."""
     angles = [(0.3, -1.1, 2.0, 0.7)[: kind.n_params], (-2.3, 0.9, 0.2, 1.7)[: kind.n_params]]
-    return _is_close(*([one.matrix(*each) for each in angles] for one in (kind, other)))
+    return _is_close(*([side.matrix(*each) for each in angles] for side in (kind, other)))
 
 
 @cache
@@ -106,7 +106,7 @@ def _is_of(kind: Kind, gate: Gate) -> bool:
 
 
 def _is_close(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
-    return all(np.abs(one - other).max() <= SAME for one, other in zip(some, others, strict=True))
+    return all(np.abs(matrix - other).max() <= SAME for matrix, other in zip(some, others, strict=True))
 
 
 def _generators(kind: Kind, params: tuple[float, ...]) -> tuple[np.ndarray, ...]:
@@ -119,15 +119,15 @@ def _generators(kind: Kind, params: tuple[float, ...]) -> tuple[np.ndarray, ...]
 @cache
 def _constant(kind: Kind) -> tuple[np.ndarray, ...] | None:
     """Those of a kind with one angle, where they are the same at all angles: found at three of them."""
-    found = [_at(kind, (angle,)) for angle in (0.0, 0.7, -2.3)]
-    return found[0] if all(_is_close(one, found[0]) for one in found[1:]) else None
+    samples = [_at(kind, (angle,)) for angle in (0.0, 0.7, -2.3)]
+    return samples[0] if all(_is_close(sample, samples[0]) for sample in samples[1:]) else None
 
 
 def _at(kind: Kind, params: tuple[float, ...]) -> tuple[np.ndarray, ...]:
     """Those at some angles, from the derivatives of the matrix."""
     inverse = np.asarray(kind.matrix(*params)).conj().T
-    found = [_derivative(kind, params, number) @ inverse for number in range(kind.n_params)]
-    return tuple(one - np.trace(one) / len(one) * np.eye(len(one)) for one in found)
+    matrices = [_derivative(kind, params, number) @ inverse for number in range(kind.n_params)]
+    return tuple(matrix - np.trace(matrix) / len(matrix) * np.eye(len(matrix)) for matrix in matrices)
 
 
 def _derivative(kind: Kind, params: tuple[float, ...], number: int) -> np.ndarray:
@@ -136,7 +136,7 @@ def _derivative(kind: Kind, params: tuple[float, ...], number: int) -> np.ndarra
     for node in range(1, 2 * ORDER + 1):
         shift = (2 * node - 1) * pi / (2 * ORDER)
         weight = (-1) ** (node - 1) / (4 * ORDER * sin(shift / 2) ** 2)
-        moved = [angle + 2 * shift * (place == number) for place, angle in enumerate(params)]
+        moved = [angle + 2 * shift * (position == number) for position, angle in enumerate(params)]
         total += weight / 2 * kind.matrix(*moved)
     return total
 
@@ -177,13 +177,13 @@ def pauli_words(matrix: np.ndarray) -> list[tuple[int, int, complex]]:
 def _pauli_words(content: bytes, side: int) -> tuple[tuple[int, int, complex], ...]:
     """Those of the matrix of a side whose elements are in `content`."""
     matrix, q = np.frombuffer(content, np.complex128).reshape(side, side), side.bit_length() - 1
-    found = []
+    words = []
     for x in range(side):
         for z in range(side):
             coefficient = complex(np.vdot(word_matrix(x, z, q), matrix)) / side
             if abs(coefficient) > SAME:
-                found.append((x, z, coefficient))
-    return tuple(found)
+                words.append((x, z, coefficient))
+    return tuple(words)
 
 
 @cache

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, GlobalPhase
-from tnplan.circuits.derivatives.dual_number import Varied, has_slopes, slopes_of
+from tnplan.circuits.derivatives.dual_number import Varied, VariedGate, has_slopes, slopes_of
 from tnplan.circuits.derivatives.generators import generators
-from tnplan.circuits.derivatives.varied_gate import VariedGate
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,
@@ -37,7 +36,7 @@ Read = Callable[[Mapping[str, Any]], CircuitProgram]
 def varied_program(read: Read, values: Mapping[str, Any], names: Sequence[str]) -> CircuitProgram:
     """The program that `read` gives for values of all parameters, with derivatives by those named.
 
-    Gates that depend on them are `VariedGate`s; the others have no `params`, so that nobody differentiates by
+    Gates that depend on them are `VariedGate`s; the others have no `params`, so that none differentiates by
     theirs.
 
     Raises
@@ -46,8 +45,8 @@ def varied_program(read: Read, values: Mapping[str, Any], names: Sequence[str]) 
         For a gate whose derivative by an angle is not known, or an operation that depends on a parameter in
         another way than by angles of gates.
     """
-    given = {name: Varied(value) if name in names else value for name, value in values.items()}
-    program = read(given)
+    parameters = {name: Varied(value) if name in names else value for name, value in values.items()}
+    program = read(parameters)
     known: dict[Any, tuple[np.ndarray, ...]] = {}
     operations = tuple(
         _varied(operation, number, known) for number, operation in enumerate(program.operations)
@@ -62,7 +61,7 @@ def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray
     if not isinstance(operation, Gate) or isinstance(operation, GlobalPhase):
         return operation
     gate = operation
-    # Gates without slopes lose their angles, so that nobody differentiates by them.
+    # Gates without slopes lose their angles, so that no caller differentiates by them.
     if not has_slopes(gate.params):
         return replace(gate, params=()) if gate.params else gate
     key = gate.name, gate.params, gate.matrix.tobytes()
@@ -90,37 +89,37 @@ def _check(varied: CircuitProgram, read: Read, values: Mapping[str, Any], names:
     remedy = "ask for other parameters alone, or use these in angles of standard gates alone"
     if not len(varied.operations) == len(up.operations) == len(down.operations):
         raise InputError("gradient", "is by a parameter that changes which gates there are", remedy)
-    for number, (one, high, low) in enumerate(
+    for number, (operation, high, low) in enumerate(
         zip(varied.operations, up.operations, down.operations, strict=True)
     ):
-        if not _agrees(one, high, low, direction):
+        if not _agrees(operation, high, low, direction):
             raise InputError(
-                f"operation {number} ({getattr(one, 'name', type(one).__name__)})",
+                f"operation {number} ({getattr(operation, 'name', type(operation).__name__)})",
                 "depends on a parameter in a way whose derivative is not known", remedy,
             )  # fmt: skip
 
 
-def _agrees(one: Operation, high: Operation, low: Operation, direction: Mapping[str, float]) -> bool:
+def _agrees(operation: Operation, high: Operation, low: Operation, direction: Mapping[str, float]) -> bool:
     """Whether an operation changes as its derivatives say, phases of a whole gate apart."""
-    if not isinstance(one, Gate):
-        return all(_is_same(one, other) for other in (high, low))
-    if not (isinstance(high, Gate) and isinstance(low, Gate)) or one.qubits != high.qubits:
+    if not isinstance(operation, Gate):
+        return all(_is_same(operation, other) for other in (high, low))
+    if not (isinstance(high, Gate) and isinstance(low, Gate)) or operation.qubits != high.qubits:
         return False
-    tangents = one.tangents if isinstance(one, VariedGate) else {}
-    change = sum((direction[n] * tangent for n, tangent in tangents.items()), np.zeros_like(one.matrix))
-    inverse = one.matrix.conj().T
-    found = _traceless((high.matrix - low.matrix) / (2 * STEP) @ inverse)
+    tangents = operation.tangents if isinstance(operation, VariedGate) else {}
+    change = sum((direction[n] * tangent for n, tangent in tangents.items()), np.zeros_like(operation.matrix))
+    inverse = operation.matrix.conj().T
+    difference = _traceless((high.matrix - low.matrix) / (2 * STEP) @ inverse)
     wanted = _traceless(change @ inverse)
-    return bool(np.allclose(found, wanted, rtol=CLOSE, atol=CLOSE))
+    return bool(np.allclose(difference, wanted, rtol=CLOSE, atol=CLOSE))
 
 
 def _traceless(matrix: np.ndarray) -> np.ndarray:
     return matrix - np.trace(matrix) / len(matrix) * np.eye(len(matrix))
 
 
-def _is_same(one: Operation, other: Operation) -> bool:
+def _is_same(first: Operation, other: Operation) -> bool:
     """Whether two operations that are no gates are equal. What depends on bits is not looked into: nothing
     differentiates it."""
-    if isinstance(one, Channel) and isinstance(other, Channel):
-        return one.qubits == other.qubits and np.array_equal(one.kraus, other.kraus)
-    return type(one) is type(other) and (one == other or not isinstance(one, Measurement | Reset))
+    if isinstance(first, Channel) and isinstance(other, Channel):
+        return first.qubits == other.qubits and np.array_equal(first.kraus, other.kraus)
+    return type(first) is type(other) and (first == other or not isinstance(first, Measurement | Reset))

@@ -42,8 +42,8 @@ def parameter_values(source: object) -> dict[str, Any]:
     """The values that a circuit of another library has for its parameters itself."""
     if library_of(source) != "pennylane":
         return {}
-    found: dict[str, Any] = _adapter(source, "parameter_values")(source)
-    return found
+    values: dict[str, Any] = _adapter(source, "parameter_values")(source)
+    return values
 
 
 def place_of(source: object) -> str:

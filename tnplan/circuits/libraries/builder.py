@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, global_phase
-from tnplan.circuits.derivatives.dual_number import DualNumber
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import DualNumber, VariedGate
 from tnplan.circuits.program import Channel, CircuitProgram, Measurement, Operation, Reset
 from tnplan.common.errors import InputError
 
 LARGEST_MATRIX = 3
-"""Qubits of a gate that is taken as a matrix; larger ones are taken apart where the library can."""
+"""Qubits of a gate that is taken as a matrix; larger ones are decomposed where the library can."""
 
 
 class Builder:
@@ -42,8 +41,8 @@ class Builder:
         # Parameters that are no numbers, such as those of Pauli words, are none by which
         # derivatives are taken.
         numbers = tuple(
-            one if isinstance(one, DualNumber) else float(one)
-            for one in params if isinstance(one, int | float | np.number)
+            param if isinstance(param, DualNumber) else float(param)
+            for param in params if isinstance(param, int | float | np.number)
         )  # fmt: skip
         gate = Gate(name, tuple(qubits), values, numbers)
         if generators:
@@ -70,9 +69,9 @@ class Builder:
         if qubit in self._touched:
             self.operations.append(Reset(qubit))
 
-    def refuse(self, what: str, remedy: str) -> InputError:
+    def refuse(self, problem: str, remedy: str) -> InputError:
         """The error for an operation that has no place in a program."""
-        return InputError(f"{self.place}: operation {len(self.operations)}", what, remedy)
+        return InputError(f"{self.place}: operation {len(self.operations)}", problem, remedy)
 
     def program(self, n_qubits: int, n_bits: int) -> CircuitProgram:
         """The program of all operations."""

@@ -5,7 +5,7 @@ Conditions on measurements are read by their values for all values of the bits, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,23 +30,28 @@ def parameter_names(circuit: Any) -> list[str]:
     return sorted(cirq.parameter_names(circuit))
 
 
-def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
-    """The program of a circuit, with values for its symbols."""
+def read(
+    circuit: Any, parameters: Mapping[str, Any], order: Sequence[Any] | None = None
+) -> CircuitProgram:  # fmt: skip
+    """The program of a circuit, with values for its symbols.
+
+    `order` has all qubits, idle ones too, in the order of ours. Default: Cirq's own order, which its state
+    vectors have too.
+    """
     import cirq
 
     check_parameters(tuple(parameter_names(circuit)), parameters, PLACE)
     check_not_varied(parameters, PLACE)
     if parameters:
         circuit = cirq.resolve_parameters(circuit, dict(parameters))
-    # Cirq's own order of qubits, which its state vectors have too.
-    lines = sorted(circuit.all_qubits())
+    lines = sorted(circuit.all_qubits()) if order is None else order
     if any(line.dimension != 2 for line in lines):
         raise InputError(PLACE, "has qudits", "use qubits alone")
-    reader = _Reader(_flat(circuit.all_operations()), {line: number for number, line in enumerate(lines)})
+    reader = _Reader(flat(circuit.all_operations()), {line: number for number, line in enumerate(lines)})
     return reader.program()
 
 
-def _flat(operations: Iterable[Any]) -> Iterator[Any]:
+def flat(operations: Iterable[Any]) -> Iterator[Any]:
     """Operations without subcircuits and measurements of Pauli words, which become what is in them."""
     import cirq
 
@@ -67,7 +72,7 @@ def _flat(operations: Iterable[Any]) -> Iterator[Any]:
         if inner is None:
             yield operation
         else:
-            yield from _flat(one.with_classical_controls(*controls) if controls else one for one in inner)
+            yield from flat(one.with_classical_controls(*controls) if controls else one for one in inner)
 
 
 class _Reader:
@@ -180,15 +185,15 @@ class _Reader:
 
 
 def _add(builder: Builder, operation: Any, qubits: Mapping[Any, int]) -> None:
-    """Add a gate or a channel, taken apart where it is large."""
+    """Add a gate or a channel, decomposed where it is large."""
     import cirq
 
     on = [qubits[qubit] for qubit in operation.qubits]
     # One level at a time: a gate that is defined by smaller ones with matrices keeps these.
     parts = cirq.decompose_once(operation, default=None) if len(on) > LARGEST_MATRIX else None
     if parts is not None:
-        for part in parts:
-            _add(builder, part, qubits)
+        for smaller in parts:
+            _add(builder, smaller, qubits)
         return
     # A matrix before Kraus operators: `has_kraus` is true of unitary gates as well.
     matrix = cirq.unitary(operation, default=None) if len(on) <= LARGEST_GATE else None

@@ -47,16 +47,16 @@ def read(tape: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
         where = {label: label for label in labels}
     else:
         where = {label: number for number, label in enumerate(labels)}
-    given: dict[int, dict[int, Any]] = {}
+    changed: dict[int, dict[int, Any]] = {}
     for name, value in parameters.items():
         number, at = places[name]
         angle = value.number(name, float(value.value)) if isinstance(value, Varied) else float(value)
         if angle != known[name] or has_slopes([angle]):
-            given.setdefault(number, {})[at] = angle
+            changed.setdefault(number, {})[at] = angle
     builder = Builder(PLACE)
     for number, operation in enumerate(tape.operations):
-        if number in given:
-            data = [given[number].get(at, one) for at, one in enumerate(operation.data)]
+        if number in changed:
+            data = [changed[number].get(at, known_value) for at, known_value in enumerate(operation.data)]
             _add_changed(builder, operation, data, where)
         else:
             _add(builder, operation, where)
@@ -66,11 +66,11 @@ def read(tape: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
 def _places(tape: Any) -> dict[str, tuple[int, int]]:
     """The operation of each parameter, and its place there."""
     return {
-        f"p{number}": (one["op_idx"], one["p_idx"])
-        for number, one in enumerate(tape.par_info)
-        if number in tape.trainable_params and one["op_idx"] < len(tape.operations)
-        and np.ndim(one["op"].data[one["p_idx"]]) == 0
-        and not np.iscomplexobj(one["op"].data[one["p_idx"]])
+        f"p{number}": (entry["op_idx"], entry["p_idx"])
+        for number, entry in enumerate(tape.par_info)
+        if number in tape.trainable_params and entry["op_idx"] < len(tape.operations)
+        and np.ndim(entry["op"].data[entry["p_idx"]]) == 0
+        and not np.iscomplexobj(entry["op"].data[entry["p_idx"]])
     }  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _add_changed(builder: Builder, operation: Any, data: Sequence[Any], where: M
     """Add an operation with other numbers, of which some may carry derivatives."""
     import pennylane
 
-    changed = pennylane.ops.functions.bind_new_parameters(operation, [_plain(one) for one in data])
+    changed = pennylane.ops.functions.bind_new_parameters(operation, [_plain(value) for value in data])
     on = [where[wire] for wire in operation.wires]
     if not has_slopes(data) or not on:
         _add(builder, changed, where)
@@ -104,7 +104,7 @@ def _name(operation: Any) -> str:
 
 
 def _add(builder: Builder, operation: Any, where: Mapping[Any, int]) -> None:
-    """Add an operation, taken apart where it is large."""
+    """Add an operation, decomposed where it is large."""
     import pennylane
 
     name = operation.name
@@ -119,11 +119,11 @@ def _add(builder: Builder, operation: Any, where: Mapping[Any, int]) -> None:
     if isinstance(operation, pennylane.operation.Channel):
         builder.channel(on, operation.kraus_matrices())
     elif operation.has_decomposition and (len(on) > LARGEST_MATRIX or not operation.has_matrix):
-        for part in operation.decomposition():
-            _add(builder, part, where)
+        for smaller in operation.decomposition():
+            _add(builder, smaller, where)
     elif operation.has_matrix:
         matrix = pennylane.matrix(operation, wire_order=operation.wires)
-        builder.gate(_name(operation), on, matrix, [np.asarray(one).item() for one in operation.parameters
-                                                    if np.ndim(one) == 0])  # fmt: skip
+        params = [np.asarray(value).item() for value in operation.parameters if np.ndim(value) == 0]
+        builder.gate(_name(operation), on, matrix, params)
     else:
         raise builder.refuse(f"({name}) has no matrix", "define it by gates with matrices")

@@ -59,27 +59,28 @@ def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
 
 @dataclass(frozen=True)
 class _Angles:
-    """The values of all parameters, and the names of those by which derivatives are asked for."""
+    """The values of all parameters, and the names of those by which derivatives are wanted."""
 
     values: Mapping[str, float]
     varied: Set[str]
 
     def of(self, bound: Sequence[Any], free: Sequence[Any]) -> list[Any]:
         """The parameters of an operation, with their slopes: `free` has those without values."""
-        return [self._angle(one, other) for one, other in zip(bound, free, strict=True)]
+        return [self._angle(value, other) for value, other in zip(bound, free, strict=True)]
 
     def _angle(self, bound: Any, free: Any) -> Any:
-        names = {one.name for one in getattr(free, "parameters", ())} & self.varied
+        names = {parameter.name for parameter in getattr(free, "parameters", ())} & self.varied
         if not names:
             return bound
-        slopes = {one.name: self._value(free.gradient(one)) for one in free.parameters if one.name in names}
+        varied = [parameter for parameter in free.parameters if parameter.name in names]
+        slopes = {parameter.name: self._value(free.gradient(parameter)) for parameter in varied}
         return DualNumber(float(bound), slopes)
 
     def _value(self, slope: Any) -> float:
         """The value of a derivative, which is an expression or a number."""
         if not hasattr(slope, "parameters"):
             return float(slope)
-        return float(slope.bind({one: self.values[one.name] for one in slope.parameters}))
+        return float(slope.bind({parameter: self.values[parameter.name] for parameter in slope.parameters}))
 
 
 def _number(value: Any) -> Any:

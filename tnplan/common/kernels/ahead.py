@@ -32,8 +32,8 @@ class Samples:
 
     def all(self) -> list[Sample]:
         """The kernels with their arguments."""
-        found: list[Sample] = getattr(import_module(self.module), self.function)(*self.arguments)
-        return found
+        samples: list[Sample] = getattr(import_module(self.module), self.function)(*self.arguments)
+        return samples
 
 
 @dataclass
@@ -54,17 +54,17 @@ def compile_soon(several: Iterable[Samples]) -> None:
     """Start a process for each of these of which something is not in the cache."""
     if objects_folder() is None:
         return
-    for one in several:
-        if one in _workers or one in _ready:
+    for samples in several:
+        if samples in _workers or samples in _ready:
             continue
-        samples = one.all()
-        if all(is_compiled(*sample) for sample in samples):
-            _ready.add(one)
+        pairs = samples.all()
+        if all(is_compiled(*pair) for pair in pairs):
+            _ready.add(samples)
             continue
         with _lock:
-            # Looked at again under the lock, which is not held while samples are made.
-            if one not in _workers:
-                _workers[one] = _Worker(_started(one), [kernel for kernel, _ in samples])
+            # Checked again under the lock, which is free while samples are made.
+            if samples not in _workers:
+                _workers[samples] = _Worker(_started(samples), [kernel for kernel, _ in pairs])
 
 
 def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
@@ -76,7 +76,7 @@ def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
 
 def still_compiling(several: Iterable[Samples]) -> bool:
     """Whether a process that was started for one of these is at work."""
-    return any(one in _workers and _workers[one].process.poll() is None for one in several)
+    return any(samples in _workers and _workers[samples].process.poll() is None for samples in several)
 
 
 def compiled_elsewhere(
@@ -89,17 +89,17 @@ def compiled_elsewhere(
         # Before `find`: what a process wrote before it ended is found in this round, or nobody
         # makes it any more.
         running = [process for process in makers if process.poll() is None]
-        found = find()
-        if found is not None:
-            return found
+        compiled = find()
+        if compiled is not None:
+            return compiled
         makers = running
         time.sleep(LOOK_AGAIN_S)
     return None
 
 
-def _started(one: Samples) -> subprocess.Popen[bytes]:
+def _started(samples: Samples) -> subprocess.Popen[bytes]:
     """A process that compiles; what it cannot do is done, and said, where the kernel is called."""
-    return python(f"{__package__}.worker", one.module, one.function, *one.arguments)
+    return python(f"{__package__}.worker", samples.module, samples.function, *samples.arguments)
 
 
 def python(module: str, *arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:

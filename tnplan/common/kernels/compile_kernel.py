@@ -31,11 +31,11 @@ def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
     """Compile a kernel for these types, and write it to the cache, unless another process has done it."""
     with alone(kernel, kinds):
         # Looked up again once alone: another process may have written it while this one waited.
-        made = find_object(kernel, kinds)
-        if made is None and not _unknown:
+        compiled = find_object(kernel, kinds)
+        if compiled is None and not _unknown:
             try:
-                made = compile_kernel(kernel, kinds)
-                keep_object(kernel, kinds, made)
+                compiled = compile_kernel(kernel, kinds)
+                keep_object(kernel, kinds, compiled)
             except (AttributeError, ImportError, KeyError, TypeError) as error:
                 _unknown.append(error)
                 warnings.warn(
@@ -43,7 +43,7 @@ def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
                     "Kernels are called through numba, which takes longer: install a supported version",
                     stacklevel=2,
                 )
-    return made or BY_NUMBA
+    return compiled or BY_NUMBA
 
 
 def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
@@ -54,10 +54,10 @@ def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
     from tnplan.common.kernels.object_code_kernel import object_code
 
     try:
-        made = object_code(lambda: _dispatcher(kernel, bare=True), numba_types(kinds), kinds)
+        compiled = object_code(lambda: _dispatcher(kernel, bare=True), numba_types(kinds), kinds)
     except numba.errors.NumbaError:
         return BY_NUMBA  # which says what is wrong, if it cannot do it either
-    return made or BY_NUMBA
+    return compiled or BY_NUMBA
 
 
 def dispatcher_of(kernel: Kernel) -> Any:
@@ -77,31 +77,31 @@ def _module_globals(kernel: Kernel, bare: bool) -> dict[str, Any]:
     if bare:
         from tnplan.common.kernels.object_code_kernel import bare_njit
     # Kept before it is filled, so that modules whose kernels call each other end.
-    made = globals_of_modules[name, bare] = dict(kernel.function.__globals__)
-    for key, value in list(made.items()):
+    names = globals_of_modules[name, bare] = dict(kernel.function.__globals__)
+    for key, value in list(names.items()):
         if isinstance(value, Late):
-            made[key] = value.value
+            names[key] = value.value
         elif isinstance(value, Kernel) and value.function.__module__ == name:
             function = value.function
             # A copy of the function over the new globals: numba reads names from the function's own
             # globals, in which kernels are objects that it does not know.
             copy = FunctionType(
-                function.__code__, made, function.__name__, function.__defaults__, function.__closure__
+                function.__code__, names, function.__name__, function.__defaults__, function.__closure__
             )
             copy.__module__ = name
-            made[key] = (bare_njit if bare else cached_njit)(**value.options)(copy)
-    for key, value in list(made.items()):
+            names[key] = (bare_njit if bare else cached_njit)(**value.options)(copy)
+    for key, value in list(names.items()):
         if isinstance(value, Kernel):
-            made[key] = _module_globals(value, bare)[value.function.__name__]
-    return made
+            names[key] = _module_globals(value, bare)[value.function.__name__]
+    return names
 
 
 def numba_types(kinds: Types) -> tuple[Any, ...]:
     """Numba's types of arguments."""
-    entries, found = iter(kinds), []
+    entries, converted = iter(kinds), []
     while (entry := next(entries, None)) is not None:
-        found.append(_numba_type(entry, entries))
-    return tuple(found)
+        converted.append(_numba_type(entry, entries))
+    return tuple(converted)
 
 
 def _numba_type(entry: Any, entries: Iterator[Any]) -> Any:

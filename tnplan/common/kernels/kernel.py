@@ -4,6 +4,9 @@ A kernel is called with arrays, numbers and named tuples of these; it allocates 
 a number, or a tuple of numbers of 64 bits. Its object code comes from the cache (`object_cache`), else from
 numba (`compile_kernel`), and is called by `ctypes` without Python's lock. A kernel that does not keep to
 this is compiled and called by numba itself. Code is entered with one pointer, to a word for each number.
+
+While object code runs, its thread takes subnormal numbers as 0 (`vector_operations.flush_subnormals`). What
+numba calls itself computes with them, and so do NumPy, BLAS and the codecs, whose bounds hold for them too.
 """
 
 from __future__ import annotations
@@ -103,7 +106,7 @@ class Kernel:
             _take_apart(0 if argument is ... else argument, types, words)
         native = self._loaded(tuple(types))
         if native is None:
-            return lambda *given: self.dispatcher(*(given[0] if x is ... else x for x in arguments))
+            return lambda *values: self.dispatcher(*(values[0] if x is ... else x for x in arguments))
         return native.bound(words, hole, arguments)
 
     @functools.cached_property
@@ -121,20 +124,20 @@ class Kernel:
         with _compiling:
             if types in self.loaded:
                 return self.loaded[types]
-            made = None
+            compiled = None
             if not any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES):
-                made = find_object(self, types)
-                if made is None:
+                compiled = find_object(self, types)
+                if compiled is None:
                     # In this order: the cache, processes that compile it now, this process.
-                    made = compiled_elsewhere(self, lambda: find_object(self, types))
-                if made is None:
+                    compiled = compiled_elsewhere(self, lambda: find_object(self, types))
+                if compiled is None:
                     from tnplan.common.kernels.compile_kernel import compile_and_keep
 
-                    made = compile_and_keep(self, types)
-            address = None if made is None else load_object(made)
+                    compiled = compile_and_keep(self, types)
+            address = None if compiled is None else load_object(compiled)
             native = None
-            if made is not None and address is not None:
-                native = Native(self.function.__name__, address, made, types)
+            if compiled is not None and address is not None:
+                native = Native(self.function.__name__, address, compiled, types)
             self.loaded[types] = native
             return native
 
@@ -187,27 +190,27 @@ def _address(array: Array) -> int:
 
 def c_types(types: Types) -> list[Any]:
     """The types of the numbers of a call in C."""
-    found: list[Any] = []
+    ctypes_of: list[Any] = []
     entries = iter(types)
     for entry in entries:
         if isinstance(entry, type):
             next(entries)  # the number of its fields
         elif isinstance(entry, tuple):
-            found += [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
-            found += [ctypes.c_int64] * (2 * entry[1])
+            ctypes_of += [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+            ctypes_of += [ctypes.c_int64] * (2 * entry[1])
         else:
-            found.append(C_TYPES[entry])
-    return found
+            ctypes_of.append(C_TYPES[entry])
+    return ctypes_of
 
 
 class Native:
     """Loaded code, entered with where the result goes, where an error goes, and the numbers of arguments."""
 
-    def __init__(self, name: str, address: int, made: CompiledObject, types: Types) -> None:
-        self._name, self._returns, self._is_tuple = name, made.returns, made.is_tuple
+    def __init__(self, name: str, address: int, compiled: CompiledObject, types: Types) -> None:
+        self._name, self._returns, self._is_tuple = name, compiled.returns, compiled.is_tuple
         self._enter = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
         self._pack = struct.Struct("=QQ" + "".join(WORDS[kind] for kind in c_types(types))).pack
-        self._room = ctypes.c_int64 * max(1, len(made.returns))
+        self._room = ctypes.c_int64 * max(1, len(compiled.returns))
 
     def __call__(self, words: list[Any]) -> Any:
         """The result for the numbers of a call."""
@@ -221,20 +224,20 @@ class Native:
     def bound(self, words: list[Any], hole: int | None, arrays: object) -> Callable[..., None]:
         """A call with these numbers but that of the `hole`; it keeps the `arrays` of the addresses."""
         result, error, enter, check = self._room(), ctypes.c_void_p(), self._enter, self._check
-        # Arguments are packed into bytes once. Invariant: `kept` holds the arrays, since the bytes
+        # Arguments are packed into bytes once. Invariant: `references` holds the arrays, since the bytes
         # have their addresses alone.
         packed = self._pack(ctypes.addressof(result), ctypes.addressof(error), *words)
-        kept = arrays, result, error
+        references = arrays, result, error
         if hole is None:
 
-            def call(kept: Any = kept) -> None:
+            def call(references: Any = references) -> None:
                 check(enter(packed))
 
             return call
         first = (2 + hole) * WORD_BYTES
         before, behind, word = packed[:first], packed[first + WORD_BYTES :], struct.Struct("=q").pack
 
-        def call_with(number: int, kept: Any = kept) -> None:
+        def call_with(number: int, references: Any = references) -> None:
             check(enter(before + word(number) + behind))
 
         return call_with

@@ -2,6 +2,8 @@
 
 Numba's own cache unpickles whatever lies in its folder, and a damaged file in it ends every later call. Here
 the same pickles are entries of tnplan's cache: read where they are the user's own and whole.
+
+Subnormal numbers stay what they are: codecs, which use this, keep bounds that may be smaller.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     import numba
 
     def compiled(function: Callable[..., Any]) -> Any:
-        made: Any = numba.njit(**options)(function)
-        if hasattr(made, "_cache"):  # not where numba is told to compile nothing
-            made._cache = FunctionCache(function, options)
-        return made
+        dispatcher: Any = numba.njit(**options)(function)
+        if hasattr(dispatcher, "_cache"):  # not where numba is set to compile nothing
+            dispatcher._cache = FunctionCache(function, options)
+        return dispatcher
 
     return compiled
 
@@ -63,7 +65,7 @@ class FunctionCache:
         except Exception:  # whatever a pickle of another state of the installation raises
             return None
 
-    def save_overload(self, signature: Any, made: Any) -> None:
+    def save_overload(self, signature: Any, overload: Any) -> None:
         """Keep code, as far as that can be done."""
         folder = self._folder()
         if folder is None:
@@ -71,25 +73,25 @@ class FunctionCache:
         try:
             from numba.core.serialize import dumps
 
-            if not made.lifted and not made.library.has_dynamic_globals:
-                write_entry(folder, self._name(signature), dumps(made._reduce()))
+            if not overload.lifted and not overload.library.has_dynamic_globals:
+                write_entry(folder, self._name(signature), dumps(overload._reduce()))
         except Exception:  # as above
             return
 
     @staticmethod
     def _folder() -> Path | None:
-        given = os.environ.get(NUMBA_FOLDER)
-        return (own_folder(Path(given)) if given else None) or cache_folder("numba")
+        named = os.environ.get(NUMBA_FOLDER)
+        return (own_folder(Path(named)) if named else None) or cache_folder("numba")
 
     def _name(self, signature: Any) -> str:
         types = signature if isinstance(signature, tuple) else signature.args
         parts = (repr(sorted(self._options.items())), *map(_described, types))
-        assert not any(" at 0x" in part for part in parts), "would have another name in every process"
+        assert not any(" at 0x" in text for text in parts), "would have another name in every process"
         return f"{object_key(self._function, parts)}.numba"
 
 
 def _described(kind: Any) -> str:
     """A type of numba; of tuples with names, their class and fields too."""
-    made = getattr(kind, "instance_class", None)
-    inner = [_described(one) for one in getattr(kind, "types", ())]
-    return f"{kind!r} {made and (made.__module__, made.__qualname__, made._fields)} {inner}"
+    instance = getattr(kind, "instance_class", None)
+    inner = [_described(inner_type) for inner_type in getattr(kind, "types", ())]
+    return f"{kind!r} {instance and (instance.__module__, instance.__qualname__, instance._fields)} {inner}"

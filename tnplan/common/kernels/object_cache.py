@@ -22,7 +22,7 @@ from tnplan.common.cache_folder import cache_folder, locked_entry, read_entry, w
 
 FOLDER = "cpu-kernels"
 """The folder of objects in tnplan's cache."""
-FORMAT = "tnplan.object 4"
+FORMAT = "tnplan.object 5"
 """That of an entry: a line of JSON, then the object code."""
 
 
@@ -60,12 +60,12 @@ def find_object(kernel: Any, types: tuple[Any, ...]) -> CompiledObject | None:
         return None
 
 
-def keep_object(kernel: Any, types: tuple[Any, ...], made: CompiledObject) -> None:
+def keep_object(kernel: Any, types: tuple[Any, ...], compiled: CompiledObject) -> None:
     """Write an object to the cache; where that cannot be done it is not kept."""
     folder = objects_folder()
     if folder is not None:
-        entry = {name: value for name, value in asdict(made).items() if name != "code"}
-        write_entry(folder, _name(kernel, types), json.dumps(entry).encode() + b"\n" + made.code)
+        entry = {name: value for name, value in asdict(compiled).items() if name != "code"}
+        write_entry(folder, _name(kernel, types), json.dumps(entry).encode() + b"\n" + compiled.code)
 
 
 def alone(kernel: Any, types: tuple[Any, ...]) -> AbstractContextManager[None]:
@@ -79,16 +79,16 @@ def objects_folder() -> Path | None:
     return cache_folder(FOLDER)
 
 
-def load_object(made: CompiledObject) -> int | None:
+def load_object(compiled: CompiledObject) -> int | None:
     """The address of a compiled function; None where it has no code or needs what this process lacks."""
-    if not made.is_native or not all(map(_is_here, made.symbols)):
+    if not compiled.is_native or not all(map(_is_here, compiled.symbols)):
         return None
     import llvmlite.binding as llvm
 
     engine = _engine()
-    engine.add_object_file(llvm.ObjectFileRef.from_data(made.code))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.code))
     engine.finalize_object()
-    return int(engine.get_function_address(made.name))
+    return int(engine.get_function_address(compiled.name))
 
 
 def _is_here(symbol: str) -> bool:
@@ -141,8 +141,8 @@ def _name(kernel: Any, types: tuple[Any, ...]) -> str:
 def object_key(kernel: Any, types: tuple[Any, ...]) -> str:
     """The SHA-256 of all that an object depends on: code, the values it uses, types, libraries, processor."""
     digest = hashlib.sha256()
-    for part in (_environment(), repr([_type_text(entry) for entry in types])):
-        digest.update(part.encode() + b"\0")
+    for facts in (_environment(), repr([_type_text(entry) for entry in types])):
+        digest.update(facts.encode() + b"\0")
     for text in _used(kernel, {}):
         digest.update(text + b"\0")
     return digest.hexdigest()
@@ -159,7 +159,7 @@ def _environment() -> str:
 
 
 def _version(package: str) -> str:
-    """What tells a version of a package from others: its own file of it, which takes less time to read than
+    """What distinguishes a version of a package: its own file of it, which takes less time to read than
     `importlib.metadata` takes to be imported."""
     spec = find_spec(package)
     file = Path(spec.origin).with_name("_version.py") if spec and spec.origin else None

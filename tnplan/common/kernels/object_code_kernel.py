@@ -17,6 +17,7 @@ from numba.core.dispatcher import Dispatcher
 
 from tnplan.common.kernels.kernel import Types, c_types
 from tnplan.common.kernels.object_cache import CompiledObject, target_machine
+from tnplan.common.kernels.vector_operations import flush_subnormals
 
 WIDTHS = {
     ctypes.c_void_p: "ptr", ctypes.c_int64: "i64", ctypes.c_uint64: "i64", ctypes.c_int32: "i32",
@@ -53,23 +54,23 @@ def object_code(make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Type
         module = _optimized(done.library, name)
     result: Any = done.signature.return_type
     is_tuple = isinstance(result, types.BaseTuple)
-    parts = tuple(result) if is_tuple else (result,)
-    returns = "" if result == types.none else "".join(NUMBERS.get(part, "?") for part in parts)
+    results = tuple(result) if is_tuple else (result,)
+    returns = "" if result == types.none else "".join(NUMBERS.get(kind, "?") for kind in results)
     if "?" in returns or not _is_as_called(module.get_function(name), kinds):
         return None
-    declared = [one.name for one in module.functions if one.is_declaration]
+    declared = [function.name for function in module.functions if function.is_declaration]
     # What the code calls and does not have itself, such as functions of libm: resolved when it is
     # loaded.
-    symbols = tuple(one for one in declared if not one.startswith("llvm."))
+    symbols = tuple(symbol for symbol in declared if not symbol.startswith("llvm."))
     entry = _add_entry(module, name)
     return CompiledObject(_object_code(module), entry, returns, is_tuple, symbols)
 
 
 def _is_as_called(function: Any, kinds: Types) -> bool:
     """Whether a function takes what `kernel` hands over, after the places of the result and of an error."""
-    given = [str(argument.type) for argument in function.arguments]
-    given = ["ptr" if one.endswith("*") else "i8" if one == "i1" else one for one in given]
-    return given == ["ptr", "ptr", *(WIDTHS[one] for one in c_types(kinds))]
+    declared = [str(argument.type) for argument in function.arguments]
+    declared = ["ptr" if kind.endswith("*") else "i8" if kind == "i1" else kind for kind in declared]
+    return declared == ["ptr", "ptr", *(WIDTHS[kind] for kind in c_types(kinds))]
 
 
 def _optimized(library: Any, name: str) -> Any:
@@ -78,7 +79,7 @@ def _optimized(library: Any, name: str) -> Any:
     for number, function in enumerate(module.functions):
         if function.is_declaration or function.name == name:
             continue
-        # As nobody else calls it, its caller may take it in, or call it with fewer arguments. What is loaded
+        # As nothing else calls it, its caller may take it in, or call it with fewer arguments. What is loaded
         # finds functions by name, those of other kernels too.
         function.linkage = "internal"
         function.name = f"{name}.{number}"
@@ -88,11 +89,16 @@ def _optimized(library: Any, name: str) -> Any:
 
 
 def _add_entry(module: Any, name: str) -> str:
-    """Add a function that reads the arguments of another one from words of 64 bits; its name."""
+    """Add a function that calls another one; its name.
+
+    It reads the arguments from words of 64 bits, and subnormal numbers are 0 while the other one runs.
+    """
     entry, values = f"{name}.entry", []
     kinds = ["ptr" if str(one.type).endswith("*") else str(one.type)
              for one in module.get_function(name).arguments]  # fmt: skip
-    lines = [f'declare i32 @"{name}"({", ".join(kinds)})', f'define i32 @"{entry}"(ptr %words) {{']
+    flush = flush_subnormals(llvm.get_process_triple())
+    lines = [*flush.declarations, f'declare i32 @"{name}"({", ".join(kinds)})']
+    lines += [f'define i32 @"{entry}"(ptr %words) {{', *flush.before]
     for k, kind in enumerate(kinds):
         lines.append(f"%place{k} = getelementptr i64, ptr %words, i64 {k}")
         # A value of less than 64 bits is at the beginning of its word (little endian); a bool has
@@ -101,7 +107,7 @@ def _add_entry(module: Any, name: str) -> str:
         if kind == "i1":
             lines.append(f"%bit{k} = trunc i8 %word{k} to i1")
         values.append(f"{kind} %{'bit' if kind == 'i1' else 'word'}{k}")
-    lines += [f'%status = call i32 @"{name}"({", ".join(values)})', "ret i32 %status", "}"]
+    lines += [f'%status = call i32 @"{name}"({", ".join(values)})', *flush.behind, "ret i32 %status", "}"]
     added = llvm.parse_assembly("\n".join(lines))
     added.triple, added.data_layout = module.triple, module.data_layout
     module.link_in(added)
@@ -129,7 +135,7 @@ def entry_alone() -> Iterator[None]:
         return
 
     def optimize_others(library: Any) -> None:
-        if not any(PREFIX in one.name for one in library._final_module.functions):
+        if not any(PREFIX in function.name for function in library._final_module.functions):
             optimize(library)  # numba's own, for code that it runs itself
 
     whole_name: Any = CPUContext.mangler
@@ -142,9 +148,9 @@ def entry_alone() -> Iterator[None]:
 
     template: Any = Dispatcher.get_call_template
 
-    def of_plain_numbers(dispatcher: Any, given: Any, named: Any) -> Any:
+    def of_plain_numbers(dispatcher: Any, arguments: Any, named: Any) -> Any:
         # A number that stands in the code is a type of its own for numba, which would compile all it reaches.
-        return template(dispatcher, tuple(map(types.unliteral, given)), named)
+        return template(dispatcher, tuple(map(types.unliteral, arguments)), named)
 
     with ExitStack() as stack:
         stack.enter_context(replaced(Dispatcher, "get_call_template", of_plain_numbers))

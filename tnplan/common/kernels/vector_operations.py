@@ -9,6 +9,8 @@ Why no loops: LLVM's vectorizer has to prove that arrays do not overlap and that
 vector. It can do neither here. Each operation has a plain loop with the same result in the tests
 (`tests/support/kernels/plain_operations.py`), which is also what it was measured against.
 
+`flush_subnormals` alone is done around kernels and not in them.
+
 Conventions
 -----------
 State vectors are kept as real parts `re` and imaginary parts `im`. A gate on bit k of the amplitude's index
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tnplan.common.kernels.kernel import Late
 
@@ -257,8 +259,8 @@ def _rotate_lane_bit(bit: int, v: Vectors, operands: Sequence[Any]) -> None:
     # Lane l becomes own[l] x[l] + other[l] x[l with the bit exchanged]: a and b where the bit is 0, d and c.
     own = v.select_by_bit(v.broadcast(a), v.broadcast(d), bit)
     other = v.select_by_bit(v.broadcast(b), v.broadcast(c), bit)
-    re_and_im = [v.sum_of_products((part, own), (v.exchange_by_bit(part, bit), other)) for part in x]
-    v.store_complex((re_and_im[0], re_and_im[1]), (re, im), offset)
+    rotated = [v.sum_of_products((y, own), (v.exchange_by_bit(y, bit), other)) for y in x]
+    v.store_complex((rotated[0], rotated[1]), (re, im), offset)
 
 
 def _exchange_lane_bit(bit: int, v: Vectors, operands: Sequence[Any]) -> None:
@@ -491,7 +493,7 @@ VECTOR_BYTES.
 """
 
 
-def _prefetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
+def _prefetch(typing_context: Any, array: Any, position: Any) -> tuple[Any, Generate]:
     from numba import types
     from numba.core import cgutils
 
@@ -510,7 +512,7 @@ def _prefetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generat
     return types.void(array, types.int64), generate
 
 
-def _load_acquire(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
+def _load_acquire(typing_context: Any, array: Any, position: Any) -> tuple[Any, Generate]:
     from numba import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -520,7 +522,7 @@ def _load_acquire(typing_context: Any, array: Any, place: Any) -> tuple[Any, Gen
     return types.int64(array, types.int64), generate
 
 
-def _store_release(typing_context: Any, array: Any, place: Any, value: Any) -> tuple[Any, Generate]:
+def _store_release(typing_context: Any, array: Any, position: Any, value: Any) -> tuple[Any, Generate]:
     from numba import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -634,3 +636,64 @@ def unowned_views() -> Any:
         return array(array), generate
 
     return unowned
+
+
+class AroundCall(NamedTuple):
+    """Lines of LLVM's code: declarations, and what is done before and behind a call."""
+
+    declarations: Sequence[str]
+    before: Sequence[str]
+    behind: Sequence[str]
+
+
+X86_FLUSH = 1 << 15 | 1 << 6
+"""Results that are subnormal become 0, and operands that are count as 0: FTZ and DAZ of MXCSR (Intel's
+Software Developer's Manual, volume 1, section 10.2.3)."""
+ARM_FLUSH = 1 << 24
+"""Both: FZ of FPCR (Arm Architecture Reference Manual)."""
+
+
+def flush_subnormals(triple: str) -> AroundCall:
+    """What makes subnormal numbers 0 during a call: processors take many times as long for them.
+
+    Copies keep subnormal numbers. Processors other than x86-64 and aarch64 compute with them.
+
+    Parameters
+    ----------
+    triple : str
+        LLVM's name of the processor and the system, such as "x86_64-unknown-linux-gnu".
+
+    Returns
+    -------
+    AroundCall
+        Lines for a function that makes one such call.
+
+    Examples
+    --------
+    >>> flush_subnormals("riscv64-unknown-linux-gnu")
+    AroundCall(declarations=[], before=[], behind=[])
+    """
+    # Invariant: the register is that of the calling thread alone, and has its old value after the call. A
+    # kernel ends with a status, never past its caller, so that this holds after an error too.
+    if triple.startswith("x86_64"):
+        load, store = "@llvm.x86.sse.ldmxcsr", "@llvm.x86.sse.stmxcsr"
+        return AroundCall(
+            [f"declare void {load}(ptr)", f"declare void {store}(ptr)"],
+            [
+                "%mxcsr = alloca i32", f"call void {store}(ptr %mxcsr)", "%control = load i32, ptr %mxcsr",
+                f"%flushing = or i32 %control, {X86_FLUSH}", "store i32 %flushing, ptr %mxcsr",
+                f"call void {load}(ptr %mxcsr)",
+            ],
+            ["store i32 %control, ptr %mxcsr", f"call void {load}(ptr %mxcsr)"],
+        )  # fmt: skip
+    if triple.startswith(("aarch64", "arm64")):
+        read, write = "@llvm.aarch64.get.fpcr", "@llvm.aarch64.set.fpcr"
+        return AroundCall(
+            [f"declare i64 {read}()", f"declare void {write}(i64)"],
+            [
+                f"%control = call i64 {read}()", f"%flushing = or i64 %control, {ARM_FLUSH}",
+                f"call void {write}(i64 %flushing)",
+            ],
+            [f"call void {write}(i64 %control)"],
+        )  # fmt: skip
+    return AroundCall([], [], [])

@@ -28,16 +28,13 @@ from tnplan.compress.format.box import (
     reflected,
     reflection_of,
 )
-from tnplan.compress.format.choice import CodingOptions, Limits, chosen_header, trial_pieces
+from tnplan.compress.format.choice import ArrayFacts, CodingOptions, Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.stream import FRAME_LOG2, Header
 
-# Pairs of classes along an array's binary axes, from a sample of its elements (`format.bit_tiling`).
-
-
 Values = NDArray[np.floating]
 WHOLE = 1 << 21
-"""Of arrays of so many elements or fewer all classes are found, of larger ones those that are asked for."""
+"""In arrays of so many elements or fewer all are classified, in larger ones those of a sample."""
 
 
 def count_classes(
@@ -80,9 +77,6 @@ def classes_of(values: Values, header: Header, limits: tuple[float, ...]) -> NDA
     classes = np.empty(sums.size, np.uint8)
     kernel.fill_classes(sums, classes)
     return classes
-
-
-# NumPy arrays to streams and back, into buffers, or piece by piece.
 
 
 MOST_FILLING_BYTES = 15
@@ -209,7 +203,7 @@ def encode(
     array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
     frame_log2: int = FRAME_LOG2, predict: bool = True,
 ) -> tuple[Header, Iterator[bytes]]:  # fmt: skip
-    """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
+    """As `interface.compress`, the stream in pieces: header first, then frame by frame."""
     options = CodingOptions(bound, mode, setting, nonfinite, frame_log2, predict)
     with enough_memory():
         return _encode(widened(array, bound), options)
@@ -227,14 +221,14 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
     def take(level: int) -> NDArray[np.floating]:
         boxes, points = sampled_boxes(array.shape)[level], values.reshape(*box_of_shape(array.shape), n)
         taken = np.empty((len(boxes.starts), *boxes.counts, n), values.dtype)
-        for one, starts in zip(taken, boxes.starts, strict=True):
+        for box, starts in zip(taken, boxes.starts, strict=True):
             ends = (first + boxes.stride * (m - 1) + 1 for first, m in zip(starts, boxes.counts, strict=True))
-            one[:] = points[tuple(map(slice, starts, ends, (boxes.stride,) * 3))]
+            box[:] = points[tuple(map(slice, starts, ends, (boxes.stride,) * 3))]
         return taken.reshape(len(boxes.starts), boxes.size, n)
 
-    found = reaches, reflection_of(values, n)
+    facts = ArrayFacts(dtype, array.shape, reaches, reflection_of(values, n))
     header, limits = chosen_header(
-        dtype, array.shape, options, found, trial_bytes,
+        options, facts, trial_bytes,
         lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
         lambda header: chosen_predictor(header, lambda steps: HostTrials(array.shape, take, steps)),
     )  # fmt: skip
@@ -265,14 +259,14 @@ def flat_bytes(data: Buffer) -> NDArray[np.uint8]:
         raise CodecError("data", "is not one piece of memory", "give bytes or a C array of them") from None
 
 
-def decode_bytes(data: Buffer, allocate: Callable[[Header], Array], given: Header | None = None) -> Array:
+def decode_bytes(data: Buffer, allocate: Callable[[Header], Array], expected: Header | None = None) -> Array:
     """As `decode`, of a stream in memory, which is not copied; CodecError where `data` is not one piece, and
-    StreamError where it begins with another header than the one that is `given`."""
+    StreamError where it begins with another header than the one that is `expected`."""
     flat = flat_bytes(data)
 
     def checked(header: Header) -> Array:
-        if given is not None:
-            stream.check_same(stream.pack_header(given), stream.pack_header(header))
+        if expected is not None:
+            stream.check_same(stream.pack_header(expected), stream.pack_header(header))
         return allocate(header)
 
     return decode(cast("BinaryIO", _Bytes(flat)), checked, flat.size)[1]
@@ -333,14 +327,14 @@ def decompress_into(data: Buffer, out: Array) -> None:
     if not isinstance(out, np.ndarray) or not out.flags.writeable:
         raise CodecError("out", "is no array to write to", "give a NumPy array that is not read-only")
 
-    def given(header: Header) -> Array:
+    def checked(header: Header) -> Array:
         if out.shape != header.shape or out.dtype != header.dtype or not out.flags.c_contiguous:
             raise CodecError(
                 "out", f"is {out.dtype} {out.shape}", f"give a C array, {header.dtype} {header.shape}"
             )
         return out
 
-    decode_bytes(data, given)
+    decode_bytes(data, checked)
 
 
 def decode(source: BinaryIO, allocate: Callable[[Header], Array], size_bytes: int) -> tuple[Header, Array]:
@@ -387,14 +381,14 @@ def decode_to_file(
 
 
 def _decode_frames(
-    source: BinaryIO, header: Header, place: Callable[[int, int], Array],
+    source: BinaryIO, header: Header, values_of: Callable[[int, int], Array],
     done: Callable[[Array], object] = lambda values: None,
 ) -> None:  # fmt: skip
-    """Decode each frame into the place for its first element and its count; refuse what follows the last."""
+    """Decode each frame into the values of its first element and its count; refuse what follows the last."""
     seed = stream.frame_seed(header)
     for number, (first, count) in enumerate(header.frames()):
         payload = stream.read_frame(source, number, seed, most_payload_bytes(count, header))
-        values = place(first, count)
+        values = values_of(first, count)
         decode_frame(payload, header, values, f"frame {number}")
         done(values)
     stream.check_ended(source)

@@ -17,7 +17,7 @@ def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
     from tnplan.compress.cpu import fixed_length_kernel
 
     sizes = np.empty(q.shape[1] // TILE, np.int64)
-    # The kernel asks for the room of a tile's worst case before each tile.
+    # The kernel checks before each tile that its worst case fits.
     out = np.empty(most_bytes + 2 * TILE * q.shape[0] * q.itemsize, np.uint8)
     end = int(fixed_length_kernel.encode(q, out, sizes))
     if end < 0 or end + 4 * sizes.size > most_bytes:

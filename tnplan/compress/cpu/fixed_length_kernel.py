@@ -39,7 +39,7 @@ MASK_BYTES = 4 + 8 + TILE // 64 + TILE // 8 + 3
 def encode(q: Any, out: Any, sizes: Any) -> Any:
     """Encode q (components, tiles * 4096) int32 into bytes; sizes gets the bytes of each tile. Returns their
     sum, or -1 where `out` is too small."""
-    # One tile after another. Invariant: before a tile is written there is room for the longest one,
+    # One tile after another. Invariant: before a tile is written the longest one fits,
     # so that nothing below needs a test.
     components = q.shape[0]
     mask = np.zeros(TILE // 8, np.uint8)

@@ -3,10 +3,11 @@
     payload     u64 kind: RAW, PLANES, CODED or SHUFFLED; every part is filled up to 8 bytes
     RAW         the values' bytes
     PLANES      for each byte of a real number, over all of them: u64 size, bytes; raw where of full size
-    SHUFFLED    u64 size, bytes (`cpu.shuffled`); in streams without loss, from version 2 on
-    CODED       u64 number of exact values, u64 size of the coder's bytes, those bytes; places (u32,
-                ascending: component * padded elements + place in tile order) and bits of the exact values;
-                where there is a predictor, tiles have residuals, and places are those of elements
+    SHUFFLED    u64 size, bytes: bit planes of all elements, one behind the other, through Zstandard, and
+                then what is left of eight elements; in streams without loss, from version 2 on
+    CODED       u64 number of exact values, u64 size of the coder's bytes, those bytes; positions (u32,
+                ascending: component * padded elements + position in tile order) and bits of the exact
+                values; where there is a predictor, tiles have residuals, and positions are of elements
 
 The kind is whichever is smallest, so that a payload is never larger than its values by more than 16 bytes.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import fixed_length as fixed
-from tnplan.compress.cpu import rans, shuffled
+from tnplan.compress.cpu import rans
 from tnplan.compress.cpu.prediction import predicted
 from tnplan.compress.format.bit_tiling import (
     NATURAL,
@@ -36,7 +37,8 @@ RAW, PLANES, CODED = range(3)
 SHUFFLED = 4
 CODED_HEAD = struct.Struct("<QQQ")
 _U64 = struct.Struct("<Q")
-PLACE_BYTES = 4
+POSITION_BYTES = 4
+ZSTANDARD_LEVEL = 6
 TRIAL = 1 << 16
 """Elements on which kinds of frames without loss are compared."""
 MOST_EXACT = 8
@@ -95,28 +97,47 @@ def _joined(*parts: bytes) -> bytes:
 
 
 def _encode_lossless(values: Values, components: int) -> bytes | None:
-    """The payload of the kind that makes a part of the values smaller; None where they are smaller as
+    """The payload of the kind that makes a sample of the values smallest; None where they are smaller as
     they are."""
     middle = max(0, values.size // 2 // components * components - components * TRIAL // 2)
-    part = values[middle : middle + components * TRIAL]
+    sample = values[middle : middle + components * TRIAL]
     kinds = [lambda some: _encode_shuffled(some, components), _encode_planes]
-    made = [encode(part) for encode in kinds]
-    sizes = [part.nbytes if one is None else len(one) for one in made]
+    payloads = [encode(sample) for encode in kinds]
+    sizes = [sample.nbytes if payload is None else len(payload) for payload in payloads]
     best = int(np.argmin(sizes))
-    return made[best] if part.size == values.size else kinds[best](values)
+    return payloads[best] if sample.size == values.size else kinds[best](values)
 
 
 def _encode_shuffled(values: Values, components: int) -> bytes | None:
-    body = shuffled.encode(values.view(np.uint8), components * values.itemsize)
+    import zstandard
+
+    from tnplan.compress.cpu import shuffle_kernel
+
+    data = values.view(np.uint8)
+    shuffled = np.empty_like(data)
+    shuffle_kernel.shuffle(data, components * values.itemsize, shuffled)
+    body = zstandard.ZstdCompressor(level=ZSTANDARD_LEVEL).compress(shuffled.data)
     payload = _joined(_U64.pack(SHUFFLED), _U64.pack(len(body)), body)
     return payload if len(payload) <= values.nbytes else None
 
 
 def _decode_shuffled(data: NDArray[np.uint8], values: Values, item_bytes: int, place: str) -> None:
+    import zstandard
+
+    from tnplan.compress.cpu import shuffle_kernel
+
     damaged_unless(data.size >= 2 * _U64.size, place)
     (size,) = _U64.unpack(data[_U64.size : 2 * _U64.size].tobytes())
     damaged_unless(data.size == filled(2 * _U64.size + size), place)
-    shuffled.decode(data[2 * _U64.size :][:size], item_bytes, values.view(np.uint8), place)
+    packed = data[2 * _U64.size :][:size].data
+    try:
+        # Its own statement of the size is checked before there is memory for it.
+        good = zstandard.frame_content_size(packed) == values.nbytes
+        shuffled = zstandard.ZstdDecompressor().decompress(packed) if good else b""
+    except zstandard.ZstdError:
+        shuffled = b""
+    damaged_unless(len(shuffled) == values.nbytes, place)
+    shuffle_kernel.unshuffle(np.frombuffer(shuffled, np.uint8), item_bytes, values.view(np.uint8))
 
 
 def _encode_planes(values: Values) -> bytes | None:
@@ -152,10 +173,10 @@ def _decode_planes(data: NDArray[np.uint8], values: Values, place: str) -> None:
 
 
 def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> bytes | None:
-    q, places = quantize(values, header, limits)
-    if places is None:
+    q, positions = quantize(values, header, limits)
+    if positions is None:
         return None
-    exact_bytes = filled(places.size * PLACE_BYTES) + filled(places.size * values.itemsize)
+    exact_bytes = filled(positions.size * POSITION_BYTES) + filled(positions.size * values.itemsize)
     most_bytes = values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size
     if header.predictor:
         coded = rans.encode(q, most_bytes, residuals=True)
@@ -163,15 +184,15 @@ def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> 
         coded = CODER[header.coder].encode(q, most_bytes)
     if coded is None:
         return None
-    bits = _bits(values)[element_indices(places, header, values.size, q.shape[1])]
-    head = CODED_HEAD.pack(CODED, places.size, len(coded))
-    return _joined(head, coded, places.astype("<u4").tobytes(), bits.tobytes())
+    bits = _bits(values)[element_indices(positions, header, values.size, q.shape[1])]
+    head = CODED_HEAD.pack(CODED, positions.size, len(coded))
+    return _joined(head, coded, positions.astype("<u4").tobytes(), bits.tobytes())
 
 
 def _decode_coded(data: NDArray[np.uint8], header: Header, values: Values, place: str) -> None:
     damaged_unless(data.size >= CODED_HEAD.size, place)
     _, count, size = CODED_HEAD.unpack(data[: CODED_HEAD.size].tobytes())
-    middle = CODED_HEAD.size + filled(size) + filled(count * PLACE_BYTES)
+    middle = CODED_HEAD.size + filled(size) + filled(count * POSITION_BYTES)
     damaged_unless(data.size == middle + filled(count * values.itemsize), place)
     n_elements = values.size // header.components
     q = np.empty((header.components, tile_count(n_elements) * TILE), np.int32)
@@ -180,9 +201,9 @@ def _decode_coded(data: NDArray[np.uint8], header: Header, values: Values, place
     dequantize(q, header, values)
     if not count:
         return
-    places = data[filled(end) : filled(end) + count * PLACE_BYTES].view("<u4").astype(np.int64)
-    damaged_unless(bool((np.diff(places) > 0).all()) and int(places[-1]) < q.size, place)
-    targets = element_indices(places, header, values.size, q.shape[1])
+    positions = data[filled(end) : filled(end) + count * POSITION_BYTES].view("<u4").astype(np.int64)
+    damaged_unless(bool((np.diff(positions) > 0).all()) and int(positions[-1]) < q.size, place)
+    targets = element_indices(positions, header, values.size, q.shape[1])
     damaged_unless(bool((targets < values.size).all()), place)
     _bits(values)[targets] = data[middle : middle + count * values.itemsize].view(_bits(values).dtype)
 
@@ -190,8 +211,8 @@ def _decode_coded(data: NDArray[np.uint8], header: Header, values: Values, place
 def quantize(
     values: Values, header: Header, limits: tuple[float, ...]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
-    """Whole numbers (components, tiles * 4096) in tile order, and the places to be stored exactly; None for
-    these where they are too many."""
+    """Whole numbers (components, tiles * 4096) in tile order, and the positions of values to be stored
+    exactly; None for these where they are too many."""
     from tnplan.compress.cpu import quantize_kernel as kernel
 
     most_exact = values.size // MOST_EXACT + 1
@@ -202,31 +223,32 @@ def quantize(
     axes = usable_axes(header.axes, n_elements)
     local, tiles = local_offsets(axes), tile_offsets(axes, n_elements)
     q = np.empty((n, tiles.size * TILE), np.int32)
-    room = np.empty(most_exact, np.int64)
+    exact = np.empty(most_exact, np.int64)
     real = values.dtype.type
-    found = 0
+    n_exact = 0
     for c, rule in enumerate(header.quantizers):
-        before = found
+        before = n_exact
         if rule.bits_step:
             least, infinite = (int(_bits(np.array([x], real))[0]) for x in (np.finfo(real).tiny, np.inf))
-            found = kernel.quantize_pointwise(
+            n_exact = kernel.quantize_pointwise(
                 _bits(values), n, c, local, tiles, _sign_bit(values), least, infinite, rule.bits_step,
-                rule.base_bits, q[c], room, found,
+                rule.base_bits, q[c], exact, n_exact,
             )  # fmt: skip
         elif rule.step:
-            found = kernel.quantize_absolute(
+            n_exact = kernel.quantize_absolute(
                 values, n, c, local, tiles, real(rule.step), real(1) / real(rule.step),
-                real(round_down(limits[c], values.dtype)), real(LARGEST_Q[values.dtype]), q[c], room, found,
+                real(round_down(limits[c], values.dtype)), real(LARGEST_Q[values.dtype]), q[c], exact,
+                n_exact,
             )  # fmt: skip
         else:
             zero_bits = _bits(values).dtype.type(rule.zero_bits)
             # Zeros of either sign are the same constant.
             checked = ~_sign_bit(values) if rule.zero_bits == 0 else ~_sign_bit(values) | _sign_bit(values)
-            found = kernel.quantize_constant(
-                _bits(values), n, c, local, tiles, zero_bits, checked, q[c], room, found
+            n_exact = kernel.quantize_constant(
+                _bits(values), n, c, local, tiles, zero_bits, checked, q[c], exact, n_exact
             )
-        room[before:found] += c * q.shape[1]
-    return q, room[:found] if found <= room.size else None
+        exact[before:n_exact] += c * q.shape[1]
+    return q, exact[:n_exact] if n_exact <= exact.size else None
 
 
 def dequantize(q: NDArray[np.int32], header: Header, values: Values) -> None:
@@ -251,13 +273,13 @@ def dequantize(q: NDArray[np.int32], header: Header, values: Values) -> None:
 
 
 def element_indices(
-    places: NDArray[np.int64], header: Header, n_values: int, padded: int
+    positions: NDArray[np.int64], header: Header, n_values: int, padded: int
 ) -> NDArray[np.int64]:
-    """The index among the frame's values of each place."""
-    component, place = np.divmod(places, padded)
+    """The index among the frame's values of each position."""
+    component, position = np.divmod(positions, padded)
     n_elements = n_values // header.components
     axes = NATURAL if header.predictor else usable_axes(header.axes, n_elements)
-    element = local_offsets(axes)[place % TILE] + tile_offsets(axes, n_elements)[place // TILE]
+    element = local_offsets(axes)[position % TILE] + tile_offsets(axes, n_elements)[position // TILE]
     return np.asarray(header.components * element + component)
 
 

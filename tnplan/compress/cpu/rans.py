@@ -62,13 +62,13 @@ def count_shape(components: int) -> tuple[int, int]:
 
 
 def most_words(n_tiles: int, components: int) -> int:
-    """Room for the words of a segment of so many tiles."""
+    """The most words of a segment of so many tiles."""
     from tnplan.compress.cpu import rans_kernel as kernel
 
     return n_tiles * TILE * components * 2 + kernel.MOST_ROUND_WORDS
 
 
-def tables_room_bytes(components: int) -> int:
+def most_table_bytes(components: int) -> int:
     """The most bytes before the segments' numbers of words, a multiple of 4."""
     n_tables, n_tokens = count_shape(components)
     return 12 + n_tables * (1 + 2 * n_tokens) & ~3
@@ -190,8 +190,8 @@ def decode_bytes(data: NDArray[np.uint8], out: NDArray[np.uint8], place: str) ->
     counts, at = _words(data, at, -(-out.size // BYTES_SEGMENT), place)
     for segment, n_words in enumerate(counts):
         states, words, at = _segment(data, at, int(n_words), place)
-        part = out[segment * BYTES_SEGMENT : (segment + 1) * BYTES_SEGMENT]
-        damaged_unless(bool(kernel.decode_bytes(words, states, starts, table, part)), place)
+        block = out[segment * BYTES_SEGMENT : (segment + 1) * BYTES_SEGMENT]
+        damaged_unless(bool(kernel.decode_bytes(words, states, starts, table, block)), place)
     damaged_unless(at == data.size, place)
 
 
@@ -211,8 +211,8 @@ def _segment(
     return states, np.frombuffer(raw[STATES_BYTES:], "<u2"), end + -end % 4
 
 
-def _filled(part: bytes) -> bytes:
-    return part + bytes(-len(part) % 4)
+def _filled(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
 
 
 def normalized(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -245,9 +245,9 @@ def lookup(frequencies: NDArray[np.int64]) -> NDArray[np.uint8]:
     from tnplan.compress.cpu.rans_kernel import TOTAL
 
     tokens = np.zeros((frequencies.shape[0], TOTAL), np.uint8)
-    for row, found in zip(tokens, frequencies, strict=True):
-        if found.any():
-            row[:] = np.repeat(np.arange(found.size, dtype=np.uint8), found)
+    for row, row_frequencies in zip(tokens, frequencies, strict=True):
+        if row_frequencies.any():
+            row[:] = np.repeat(np.arange(row_frequencies.size, dtype=np.uint8), row_frequencies)
     return tokens
 
 
@@ -264,7 +264,7 @@ def slot_table(frequencies: NDArray[np.int64]) -> NDArray[np.uint32]:
 def pack_tables(frequencies: NDArray[np.int64]) -> bytes:
     """The tables' bytes."""
     used = [np.flatnonzero(row) for row in frequencies]
-    lengths = np.array([int(one[-1]) + 1 if one.size else 0 for one in used])
+    lengths = np.array([int(tokens[-1]) + 1 if tokens.size else 0 for tokens in used])
     tokens = np.concatenate([row[:length] for row, length in zip(frequencies, lengths, strict=True)])
     long = tokens >= 128
     firsts = np.where(long, 128 | tokens >> 8, tokens)

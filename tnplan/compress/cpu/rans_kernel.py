@@ -138,7 +138,7 @@ def add_classes(work: Any, lanes: Any) -> None:
 @inline
 def take_words(work: Any, words: Any, at: Any, lanes: Any) -> Any:
     """States below LOW take a word each, the first lane first; the place of the next word."""
-    # Most rounds take no word: one minimum tells.
+    # Most rounds take no word: one minimum shows it.
     least = work[STATE]
     for lane in range(lanes):
         least = min(least, work[STATE + lane])

@@ -93,8 +93,8 @@ def ranked_axes(counts: NDArray[np.integer]) -> list[int]:
     pairs = LOGS.take(counts.reshape(len(counts), -1)).sum(axis=1)
     classes = LOGS.take(counts.sum(axis=1)).sum(axis=1)
     unit = SAMPLE << LOG2_BITS
-    found: list[int] = (((classes - pairs) * 1000 + unit // 2) // unit).argsort(kind="stable").tolist()
-    return found
+    axes: list[int] = (((classes - pairs) * 1000 + unit // 2) // unit).argsort(kind="stable").tolist()
+    return axes
 
 
 def tile_axes(ranked: list[int], coder: str, element_bytes: int) -> tuple[int, ...]:

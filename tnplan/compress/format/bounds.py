@@ -59,9 +59,6 @@ def _from_integers(array: NDArray[Any], bound: float) -> NDArray[Any]:
     return array.astype(np.float64)
 
 
-# From a bound to quantizers: how coarsely each component may be stored so that no element errs by more.
-
-
 LARGEST_Q = {np.dtype(np.float32): 1 << 20, np.dtype(np.float64): 1 << 30}
 """Of absolute bounds: larger magnitudes are stored exactly. Roundings stay below half the bound."""
 LARGEST_BITS_Q = 1 << 30
@@ -117,17 +114,17 @@ def extent(values: NDArray[np.floating], normals: bool) -> Extent:
     any_nonfinite = False
     for start in range(0, values.size, PART):
         # Numbers next to one another are compared by vector instructions.
-        part = np.ascontiguousarray(values[start : start + PART])
-        low, high = part.min(), part.max()
+        chunk = np.ascontiguousarray(values[start : start + PART])
+        low, high = chunk.min(), chunk.max()
         if not (np.isfinite(low) and np.isfinite(high)):
             any_nonfinite = True
-            part = part[np.isfinite(part)]
-            if not part.size:
+            chunk = chunk[np.isfinite(chunk)]
+            if not chunk.size:
                 continue
-            low, high = part.min(), part.max()
+            low, high = chunk.min(), chunk.max()
         least, greatest = min(least, float(low)), max(greatest, float(high))
         if normals:
-            magnitudes = np.abs(part)
+            magnitudes = np.abs(chunk)
             normal = min(normal, float(np.min(magnitudes, where=magnitudes >= tiny, initial=np.inf)))
     return Extent(least, greatest, normal, least <= greatest, any_nonfinite)
 

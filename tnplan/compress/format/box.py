@@ -1,6 +1,6 @@
 """A frame as a box of points, and the passes in which a predictor fills it, from coarse to fine.
 
-The first point is told as it is. Level by level, with spacings s of falling powers of two, the points
+The first point is stored as it is. Level by level, with spacings s of falling powers of two, the points
 between those that are known, 2 s apart, are filled along one axis after the other: each pass has points
 at odd multiples of s along its axis, at multiples of s along the axes of the level's passes before it,
 and of 2 s along the others. Residuals stand in the order of passes, those of a pass in C order.
@@ -60,13 +60,13 @@ def _is_reflected(values: NDArray[np.floating], components: int, kind: str) -> b
     if not half:
         return False
     behind = words[::-1]
-    start, part = 0, FIRST_LOOK
+    start, length = 0, FIRST_LOOK
     while start < half:
-        stop = min(half, start + part)
+        stop = min(half, start + length)
         other = behind[start:stop]
         if not np.array_equal(words[start:stop], other if kind == "equal" else other ^ _sign(words)):
             return False
-        start, part = stop, PART
+        start, length = stop, PART
     return True
 
 
@@ -77,9 +77,6 @@ def _words(values: NDArray[np.floating], components: int) -> NDArray[Any]:
 def _sign(words: NDArray[Any]) -> np.unsignedinteger[Any]:
     sign: np.unsignedinteger[Any] = words.dtype.type(1 << (8 * words.itemsize - 1))
     return sign
-
-
-# A frame as a box of points, and the passes in which a predictor fills it, from coarse to fine.
 
 
 SHIFT = 7
@@ -170,7 +167,7 @@ def frame_box(shape: tuple[int, ...], n_elements: int) -> Box:
 def passes(box: Box, order: int) -> tuple[PointPass, ...]:
     """All passes of a box, the axes of a level in the order of this number; those without points are left
     out, and so is the first point."""
-    found, first = [], 1
+    point_passes, first = [], 1
     for level in range(max(max(box) - 1, 0).bit_length() - 1, -1, -1):
         spacing, done = 1 << level, set[int]()
         for axis in ORDERS[order]:
@@ -179,15 +176,15 @@ def passes(box: Box, order: int) -> tuple[PointPass, ...]:
             counts = [max(0, -(-(box[k] - starts[k]) // steps[k])) for k in range(3)]
             done.add(axis)
             if prod(counts):
-                found.append(PointPass(axis, spacing, _box(starts), _box(steps), _box(counts), first))
+                point_passes.append(PointPass(axis, spacing, _box(starts), _box(steps), _box(counts), first))
                 first += prod(counts)
-    return tuple(found)
+    return tuple(point_passes)
 
 
 @lru_cache(256)
 def lattices(box: Box, order: int) -> NDArray[np.uint64]:
     """The lattices of all passes (passes, 12)."""
-    return np.array([one.lattice for one in passes(box, order)], np.uint64).reshape(-1, 12)
+    return np.array([point_pass.lattice for point_pass in passes(box, order)], np.uint64).reshape(-1, 12)
 
 
 def _box(numbers: list[int]) -> Box:

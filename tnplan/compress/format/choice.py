@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,6 @@ from tnplan.compress.format.bounds import Extent, check_bound, error_limit, fine
 from tnplan.compress.format.box import Predictor, may_be_smooth
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import FIRST_VERSION, VERSION, Header, Quantizer
-
-# What a caller asks of a stream: bound, mode, coder, values that are not finite, size of the frames.
-
 
 SETTINGS = ("auto", "fast", "small")
 """The coders that a caller may ask for; 'auto' chooses on a sample."""
@@ -44,17 +42,14 @@ class CodingOptions:
             raise CodecError("setting", f"is {self.setting!r}", f"give one of {', '.join(SETTINGS)}")
         if self.nonfinite not in NONFINITE:
             raise CodecError("nonfinite", f"is {self.nonfinite!r}", f"give one of {', '.join(NONFINITE)}")
-        least, most, given = stream.TILE_LOG2, stream.LARGEST_FRAME_LOG2, self.frame_log2
-        if not isinstance(given, int | np.integer) or not least <= given <= most:
-            raise CodecError("frame_log2", f"is {given!r}", f"give a whole number from {least} to {most}")
+        least, most, log2 = stream.TILE_LOG2, stream.LARGEST_FRAME_LOG2, self.frame_log2
+        if not isinstance(log2, int | np.integer) or not least <= log2 <= most:
+            raise CodecError("frame_log2", f"is {log2!r}", f"give a whole number from {least} to {most}")
 
     def check_finite(self, any_nonfinite: bool) -> None:
         """CodecError where values that are not finite are refused, and there are any."""
         if any_nonfinite and self.nonfinite == "refuse":
             raise CodecError("array", "holds NaN or infinities", "mend it, or do not refuse them")
-
-
-# What a stream's header says, chosen from what is known of an array: quantizers, coder, order of the axes.
 
 
 RANKED_FROM = 1 << 16
@@ -76,31 +71,31 @@ FindPredictor = Callable[[Header], tuple[Predictor | None, float]]
 it."""
 
 
+class ArrayFacts(NamedTuple):
+    """What is known of an array: the extents of its components, and which of `REFLECTIONS` it is."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    reaches: Sequence[Extent]
+    reflection: str
+
+
 def chosen_header(
-    dtype: str, shape: tuple[int, ...], options: CodingOptions, found: tuple[Sequence[Extent], str],
-    trial_bytes: TrialBytes, count_classes: CountClasses, find_predictor: FindPredictor,
+    options: CodingOptions, facts: ArrayFacts, trial_bytes: TrialBytes, count_classes: CountClasses,
+    find_predictor: FindPredictor,
 ) -> tuple[Header, Limits]:  # fmt: skip
     """The header of an array's stream, and the largest errors of its components.
 
-    `found`: the extents of the components, and which of `REFLECTIONS` the array is. Where the bound is 0 or
-    too fine for the dtype, the array is stored without loss.
+    Where the bound is 0 or too fine for the dtype, the array is stored without loss.
     """
-    reaches, reflection = found
+    dtype, shape, reaches, reflection = facts
     options.check_finite(any(reach.any_nonfinite for reach in reaches))
     bound, mode, n = options.bound, options.mode, stream.components(dtype)
     none = (Quantizer(),) * n
     header = Header(
-        dtype,
-        shape,
-        "lossless",
-        bound,
-        "lossless",
-        reflection,
-        none,
-        NATURAL,
-        options.frame_log2,
+        dtype, shape, "lossless", bound, "lossless", reflection, none, NATURAL, options.frame_log2,
         version=VERSION,
-    )
+    )  # fmt: skip
     rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
     lossy = tuple(rule for rule in rules if rule is not None)
     if len(lossy) < len(rules):

@@ -197,9 +197,8 @@ def pack_header(header: Header) -> bytes:
         MODES.index(header.mode), CODERS.index(header.coder), REFLECTIONS.index(header.reflection),
         header.frame_log2, header.predictor.code if header.predictor else 0, len(header.shape), header.bound,
     )  # fmt: skip
-    body += b"".join(
-        _QUANTIZER.pack(one.step, one.zero_bits, one.bits_step, one.base_bits) for one in header.quantizers
-    )
+    for rule in header.quantizers:
+        body += _QUANTIZER.pack(rule.step, rule.zero_bits, rule.bits_step, rule.base_bits)
     body += bytes(header.axes).ljust(AXES_BYTES, b"\0") + struct.pack(f"<{len(header.shape)}Q", *header.shape)
     return body + _U64.pack(checksum(body))
 
@@ -268,10 +267,10 @@ def check_given(header: Header) -> None:
         raise CodecError("header", "is none that a stream can have", "give that of the stream, or none")
 
 
-def check_same(given: bytes, found: bytes) -> None:
-    """Refuse a stream that begins with `found` where a header is given; the bytes may go on behind it."""
-    size = min(len(given), len(found))
-    if given[:size] != found[:size]:
+def check_same(expected: bytes, actual: bytes) -> None:
+    """Refuse a stream whose header is not the `expected` one; both may go on with other bytes."""
+    size = min(len(expected), len(actual))
+    if expected[:size] != actual[:size]:
         raise StreamError("stream", "begins with another header than the one given", "give its own, or none")
 
 

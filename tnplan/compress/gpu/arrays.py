@@ -1,4 +1,4 @@
-"""Arrays of other libraries through the interface of `compress`; their device is given, or is known.
+"""Arrays of other libraries in `compress` and `decompress`, on the device of the caller or of their type.
 
 Whoever can drive a library's arrays registers a device for it (`cuda.array_codec` does for CuPy).
 An array belongs to the library that its type's module starts with. Streams stay where the arrays are; what
@@ -64,28 +64,28 @@ def compress_array(array: Any, options: CodingOptions, device: KernelDevice) -> 
     with enough_memory():
         values = device.upload(flat_values(array)) if isinstance(array, np.ndarray) else _flat(array)
         dtype = array.dtype.name
-        room = worst_size_bytes(array.shape, dtype, options.frame_log2)
-        out = device.empty(room + -room % WORD_BYTES, "uint8")
+        most_bytes = worst_size_bytes(array.shape, dtype, options.frame_log2)
+        out = device.empty(most_bytes + -most_bytes % WORD_BYTES, "uint8")
         header, _, used = write(device, values, dtype, array.shape, options, out)
         return Compressed(out[:used].copy(), header)
 
 
-def decompress_array(data: Any, device: KernelDevice, given: Header | None = None) -> Any:
+def decompress_array(data: Any, device: KernelDevice, known_header: Header | None = None) -> Any:
     """As `compress.decompress`, from bytes of the host or the device to an array on the device; where the
-    header is `given`, the stream begins with it."""
+    header is known, the stream begins with it."""
     with enough_memory():
         aligned = _copied(data, device)
-        header = given or read_header(device, aligned)
+        header = known_header or read_header(device, aligned)
         check_length(header, aligned.size)
         try:
             values = device.empty(header.size * header.components, header.real_dtype.name)
         except MemoryError:
             raise no_memory(header) from None
         try:
-            decode(device, aligned, values, given)
+            decode(device, aligned, values, known_header)
         except HostOnlyError:
             del values
-            return device.upload(decode_bytes(device.download(aligned), allocate, given))
+            return device.upload(decode_bytes(device.download(aligned), allocate, known_header))
         return values.view(header.dtype).reshape(header.shape)
 
 

@@ -1,15 +1,14 @@
 """Streams read where they are: the kernels of compress/kernels in the order of `codec.decode`.
 
-The host knows the header, or the device tells it first; what the kernels found of the stream, checksums and
-the header's bytes included, the device tells when all is done. Knows no CuPy; the device is given
-(`tnplan.compress.gpu.device.KernelDevice`).
+The host knows the header, or the device sends it first; a verdict on the stream, with its checksums and the
+header's bytes, comes when all is done. Knows no CuPy but `tnplan.compress.gpu.device.KernelDevice`.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu import rans
 from tnplan.compress.format import stream
-from tnplan.compress.format.box import Predictor
 from tnplan.compress.format.errors import CodecError, HostOnlyError, StreamError
 from tnplan.compress.format.stream import Header, damaged_unless
 from tnplan.compress.gpu import launches
@@ -29,12 +27,12 @@ from tnplan.compress.gpu.launches import KernelLaunch
 from tnplan.compress.gpu.predicted import PredictedGroup, residual_rules
 
 MOST_HEADER_BYTES = stream.header_size_bytes(stream.LARGEST_NDIM, 2)
-PARTS = (256, 128)
-"""Parts of a table of one and of two components, of which kernels know the first token."""
+TABLE_PARTS = (256, 128)
+"""Parts of a table, for one and two components, of which kernels know the first token."""
 VERDICT_WORDS = 4
-"""What kernels tell (verdict.cuh), before the header."""
+"""Words of a verdict (verdict.cuh), before the header."""
 
-Told = Callable[[], NDArray[np.uint64]]
+Wait = Callable[[], NDArray[np.uint64]]
 """Waits for the words of a mailbox."""
 
 
@@ -45,7 +43,7 @@ class DecodeBatch:
     group: FrameGroup
     own_at: int
     decoding: KernelLaunch
-    putting: KernelLaunch
+    exact: KernelLaunch
 
     @property
     def end(self) -> int:
@@ -65,75 +63,69 @@ class DecodePlan:
     n_frames: int
 
     @cached_property
-    def parts(self) -> tuple[DecodeBatch, ...]:
+    def batches(self) -> tuple[DecodeBatch, ...]:
         """All frames; only for headers of arrays that there are."""
         launch = launches.small_decode if self.header.coder == "small" else launches.fast_decode
-        own_at, made = self.n_frames * (FRAME_WORDS + 2) + 2, []
+        own_at, batches = self.n_frames * (FRAME_WORDS + 2) + 2, []
         for group in groups(self.header, self.n_frames):
             decoding = launch(group.count, group.n_tiles)
-            made.append(DecodeBatch(group, own_at, decoding, launches.put_exact_values(group.count)))
-            own_at = made[-1].end
-        return tuple(made)
+            batches.append(DecodeBatch(group, own_at, decoding, launches.put_exact_values(group.count)))
+            own_at = batches[-1].end
+        return tuple(batches)
 
     @cached_property
     def work_words(self) -> int:
         """The words of the workspace."""
-        return self.parts[-1].end
+        return self.batches[-1].end
 
     @cached_property
     def decoding_blocks(self) -> int:
         """The blocks of all launches that decode."""
-        return sum(part.decoding.blocks for part in self.parts)
+        return sum(batch.decoding.blocks for batch in self.batches)
 
     @cached_property
-    def putting_blocks(self) -> int:
-        """The blocks of all launches that put exact values."""
-        return sum(part.putting.blocks for part in self.parts)
+    def exact_blocks(self) -> int:
+        """The blocks of all launches that write exact values."""
+        return sum(batch.exact.blocks for batch in self.batches)
 
 
 def _plan_of(header: Header) -> DecodePlan:
-    return cached_plan(
-        header.dtype,
-        tuple(header.shape),
-        header.coder,
-        header.reflection,
-        tuple(header.axes),
-        header.frame_log2,
-        header.predictor,
-    )
+    bare = replace(
+        header, shape=tuple(header.shape), axes=tuple(header.axes), mode="lossless", bound=0.0,
+        quantizers=(), version=stream.FIRST_VERSION,
+    )  # fmt: skip
+    return cached_plan(bare)
 
 
 @lru_cache(64)
-def cached_plan(
-    dtype: str, shape: tuple[int, ...], coder: str, reflection: str, axes: tuple[int, ...], frame_log2: int,
-    predictor: Predictor | None,
-) -> DecodePlan:  # fmt: skip
-    bare = Header(dtype, shape, "lossless", 0.0, coder, reflection, (), axes, frame_log2, predictor)
-    start = stream.header_size_bytes(len(shape), bare.components)
-    return DecodePlan(bare, bare.size * bare.components, bare.real_dtype, start, frame_count(bare))
+def cached_plan(header: Header) -> DecodePlan:
+    """The plan of a header of which bound and quantizers are left out."""
+    start = stream.header_size_bytes(len(header.shape), header.components)
+    return DecodePlan(header, header.size * header.components, header.real_dtype, start, frame_count(header))
 
 
 @dataclass(slots=True)
-class UnderWay:
+class StreamReader:
     """A stream that kernels read: its bytes, the array's real numbers, and the workspace."""
 
     device: KernelDevice
-    reading: DecodePlan
+    plan: DecodePlan
     data: DeviceArray
     values: DeviceArray
     work: DeviceArray
 
-    def span(self, part: DecodeBatch, n_blocks: int) -> Any:
+    def span(self, batch: DecodeBatch, n_blocks: int) -> Any:
         """The struct `Span` of a launch."""
-        reading = self.reading
-        return launches.span(
-            self.data.size, reading.start, reading.n_frames, part.group.first, part.own_at,
-            reading.header.coder != "lossless", n_blocks,
+        plan = self.plan
+        packed = launches.SPAN.pack(
+            self.data.size, plan.start, plan.n_frames, batch.group.first, batch.own_at,
+            plan.header.coder != "lossless", n_blocks,
         )  # fmt: skip
+        return launches.structure(packed)
 
-    def mailbox(self) -> tuple[Any, Told]:
-        """Where kernels tell a verdict, and what waits for its words."""
-        return self.device.mailbox(VERDICT_WORDS + self.reading.start // WORD_BYTES)
+    def mailbox(self) -> tuple[Any, Wait]:
+        """Where kernels write a verdict, and what waits for its words."""
+        return self.device.mailbox(VERDICT_WORDS + self.plan.start // WORD_BYTES)
 
 
 def read_header(device: KernelDevice, data: DeviceArray) -> Header:
@@ -147,103 +139,102 @@ def decode(
     """Fill `values`, the flat real numbers of an array, from a stream of bytes on the device, which start at
     a multiple of 8. Where the `header` that the stream begins with is given, the host need not wait for it.
 
-    The device may still be filling values, in the order of what it was asked for: the host goes on when it
-    is known that all of them will be right. Raises StreamError for what is no whole, undamaged stream, or has
+    The device may still be filling values, in the order of its launches: the host goes on when it is known
+    that all of them will be right. Raises StreamError for what is no whole, undamaged stream, or has
     another header (some of `values` may be filled then), CodecError where `values` do not suit it, and
     HostOnlyError for frames that a CPU stored without loss: these have no kernel. Streams that a device wrote
     have none, so that the executor, whose ranks write and read on devices of one kind, never meets them;
     `gpu.arrays` decodes them on the host.
     """
     # A header that the caller knows saves a wait for the device before the first launch.
-    told = b""
+    header_bytes = b""
     if header is not None:
         stream.check_given(header)
     if header is None or 0 in header.shape:
-        told = _told_header(device, data)
-        given, header = header, stream.read_header(io.BytesIO(told), checked=False)
-        if given is not None:
-            stream.check_same(stream.pack_header(given), told)
-    reading = _plan_of(header)
-    if values.size != reading.n_reals or values.dtype != reading.real_dtype:
-        if told:
-            stream.check_header(told)
+        header_bytes = _header_words(device, data)
+        expected, header = header, stream.read_header(io.BytesIO(header_bytes), checked=False)
+        if expected is not None:
+            stream.check_same(stream.pack_header(expected), header_bytes)
+    plan = _plan_of(header)
+    if values.size != plan.n_reals or values.dtype != plan.real_dtype:
+        if header_bytes:
+            stream.check_header(header_bytes)
         wanted = f"give the {header.real_dtype} of {header.dtype} {header.shape}"
         raise CodecError("values", f"are {values.size} of {values.dtype}", wanted)
-    if not reading.n_frames:
-        stream.check_header(told)
-        _check_end(reading.start, data)
+    if not plan.n_frames:
+        stream.check_header(header_bytes)
+        _check_end(plan.start, data)
         return header
-    under_way = UnderWay(device, reading, data, values, device.zeros(reading.work_words, "uint64"))
-    ended = _decode(under_way, launches.rules(header))
+    reader = StreamReader(device, plan, data, values, device.zeros(plan.work_words, "uint64"))
+    wait = _decode(reader, launches.rules(header))
     try:
         # The host looks at the header while the kernels run, which write to its memory whatever it finds.
-        head = told or stream.pack_header(header)
-        if told:
-            stream.check_header(told)
+        head = header_bytes or stream.pack_header(header)
+        if header_bytes:
+            stream.check_header(header_bytes)
     finally:
-        words = ended()
-    # Invariant: the values are decoded by the header that the stream has. One that was given and
-    # differs is refused here, after the kernels have ended.
+        words = wait()
+    # Invariant: the values are decoded by the header that the stream has. Another one from the
+    # caller is refused here, after the kernels have ended.
     stream.check_same(head, words[VERDICT_WORDS:].tobytes())
-    # Exact values are put in place by a second round, only where the verdict says that there are
-    # some.
+    # Exact values are written by a second round, only where the verdict says that there are some.
     if words[VERDICT_WORDS - 1]:
-        words = _put_exact(under_way)()
+        words = _put_exact(reader)()
     wrong, by_cpu, end = words[: VERDICT_WORDS - 1].tolist()
-    if wrong < reading.n_frames:
+    if wrong < plan.n_frames:
         damaged_unless(bool(by_cpu), f"frame {wrong}")
         raise HostOnlyError("stream", "was stored without loss by a CPU", "decompress it there")
     _check_end(end, data)
     return header
 
 
-def _told_header(device: KernelDevice, data: DeviceArray) -> bytes:
+def _header_words(device: KernelDevice, data: DeviceArray) -> bytes:
     """The words of a stream that its header may have."""
-    box, told = device.mailbox(launches.MOST_HEADER_WORDS)
+    box, wait = device.mailbox(launches.MOST_HEADER_WORDS)
     n_words = np.uint32(launches.MOST_HEADER_WORDS)
-    device.launch(launches.tell_header(), "float32", data, np.uint64(data.size), n_words, box)
-    return told().tobytes()[: data.size // WORD_BYTES * WORD_BYTES]
+    device.launch(launches.send_header(), "float32", data, np.uint64(data.size), n_words, box)
+    return wait().tobytes()[: data.size // WORD_BYTES * WORD_BYTES]
 
 
-def _decode(under_way: UnderWay, rules: Any) -> Told:
-    """Have all frames decoded, but for exact values: what waits for the verdict."""
-    reading = under_way.reading
-    code = _small if reading.header.coder == "small" else _fast
-    box, ended = under_way.mailbox()
-    for part in reading.parts:
-        span = under_way.span(part, reading.decoding_blocks)
-        own = part.group.values_of(under_way.values, reading.header)
-        if reading.header.predictor:
-            made = PredictedGroup(under_way.device, reading.header, part.group)
-            code(under_way, part, span, residual_rules(reading.header), made.residuals, box)
+def _decode(reader: StreamReader, rules: Any) -> Wait:
+    """Decode all frames, but for exact values: what waits for the verdict."""
+    plan = reader.plan
+    code = _small if plan.header.coder == "small" else _fast
+    box, wait = reader.mailbox()
+    for batch in plan.batches:
+        span = reader.span(batch, plan.decoding_blocks)
+        own = batch.group.values_of(reader.values, plan.header)
+        if plan.header.predictor:
+            predicted = PredictedGroup(reader.device, plan.header, batch.group)
+            code(reader, batch, span, residual_rules(plan.header), predicted.residuals, box)
             # Residuals are decoded like values with the step 1; `join` adds what the predictor
             # says.
-            made.join(under_way.work, span, rules, own)
+            predicted.join(reader.work, span, rules, own)
         else:
-            code(under_way, part, span, rules, own, box)
-    _fill_reflected(under_way)
-    return ended
+            code(reader, batch, span, rules, own, box)
+    _fill_reflected(reader)
+    return wait
 
 
-def _put_exact(under_way: UnderWay) -> Told:
-    """Have the exact values put, and what is mirrored filled again: what waits for the second verdict."""
-    reading = under_way.reading
-    box, ended = under_way.mailbox()
-    for part in reading.parts:
-        under_way.device.launch(
-            part.putting, reading.header.dtype, under_way.data, under_way.work,
-            under_way.span(part, reading.putting_blocks), *part.group.arguments,
-            part.group.values_of(under_way.values, reading.header), box,
+def _put_exact(reader: StreamReader) -> Wait:
+    """Write the exact values, and fill what is mirrored again: what waits for the second verdict."""
+    plan = reader.plan
+    box, wait = reader.mailbox()
+    for batch in plan.batches:
+        reader.device.launch(
+            batch.exact, plan.header.dtype, reader.data, reader.work,
+            reader.span(batch, plan.exact_blocks), *batch.group.arguments,
+            batch.group.values_of(reader.values, plan.header), box,
         )  # fmt: skip
-    _fill_reflected(under_way)
-    return ended
+    _fill_reflected(reader)
+    return wait
 
 
-def _fill_reflected(under_way: UnderWay) -> None:
-    header = under_way.reading.header
+def _fill_reflected(reader: StreamReader) -> None:
+    header = reader.plan.header
     if header.reflection != "none":
-        under_way.device.launch(
-            launches.survey("fill_reflected", block_count(header.size)), header.dtype, under_way.values,
+        reader.device.launch(
+            launches.survey("fill_reflected", block_count(header.size)), header.dtype, reader.values,
             np.uint64(header.size), np.uint64(header.stored), np.uint32(header.reflection == "negated"),
         )  # fmt: skip
 
@@ -253,32 +244,37 @@ def _check_end(end: int, data: DeviceArray) -> None:
         raise StreamError("stream", "goes on after its last frame", "give one stream, whole and alone")
 
 
-def _fast(under_way: UnderWay, part: DecodeBatch, span: Any, rules: Any, own: DeviceArray, box: Any) -> None:
-    """Have the tiles of a part decoded, whose values are its `own`."""
-    under_way.device.launch(
-        part.decoding, under_way.reading.header.dtype, under_way.data, under_way.work, span,
-        *part.group.arguments, rules, own, box,
+def _fast(
+    reader: StreamReader, batch: DecodeBatch, span: Any, rules: Any, own: DeviceArray, box: Any
+) -> None:
+    """Decode the tiles of a batch, whose values are its `own`."""
+    reader.device.launch(
+        batch.decoding, reader.plan.header.dtype, reader.data, reader.work, span,
+        *batch.group.arguments, rules, own, box,
     )  # fmt: skip
 
 
-def _small(under_way: UnderWay, part: DecodeBatch, span: Any, rules: Any, own: DeviceArray, box: Any) -> None:
+def _small(
+    reader: StreamReader, batch: DecodeBatch, span: Any, rules: Any, own: DeviceArray, box: Any
+) -> None:
     """As `_fast`."""
-    device, dtype, group = under_way.device, under_way.reading.header.dtype, part.group
-    data, work, (elements, _, n_tiles) = under_way.data, under_way.work, group.arguments
-    ends = _found_ends(group.count, under_way.reading.header.components)
-    room = device.empty(ends[-1] + group.count * group.n_tiles, "uint64")
-    found = (room, *(room[end:] for end in ends))
-    device.launch(launches.small_index(group.count), dtype, data, work, span, elements, n_tiles, *found, box)
+    device, dtype, group = reader.device, reader.plan.header.dtype, batch.group
+    data, work, (elements, _, n_tiles) = reader.data, reader.work, group.arguments
+    ends = _index_ends(group.count, reader.plan.header.components)
+    workspace = device.empty(ends[-1] + group.count * group.n_tiles, "uint64")
+    index = (workspace, *(workspace[end:] for end in ends))
+    device.launch(launches.small_index(group.count), dtype, data, work, span, elements, n_tiles, *index, box)
     device.launch(
-        part.decoding, dtype, data, work, span, *found, *group.arguments, np.uint32(group.count), rules, own,
+        batch.decoding, dtype, data, work, span, *index, *group.arguments, np.uint32(group.count), rules, own,
         box,
     )  # fmt: skip
 
 
 @lru_cache(64)
-def _found_ends(count: int, n_components: int) -> tuple[int, ...]:
-    """Where what `small_index` finds of so many frames ends, in words: the tables, twice, and the plans;
+def _index_ends(count: int, n_components: int) -> tuple[int, ...]:
+    """Where the arrays of `small_index` end for so many frames, in words: the tables, twice, and the plans;
     behind them it has a word a tile. Kernels know the types."""
     n_tables, n_tokens = rans.count_shape(n_components)
-    sizes = (2 * n_tables * (n_tokens + 1), n_tables * PARTS[n_components - 1], 4 * launches.SMALL_PLAN_WORDS)
+    n_parts = n_tables * TABLE_PARTS[n_components - 1]
+    sizes = (2 * n_tables * (n_tokens + 1), n_parts, 4 * launches.SMALL_PLAN_WORDS)
     return tuple(accumulate(-(-count * size // WORD_BYTES) for size in sizes))

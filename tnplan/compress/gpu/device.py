@@ -1,4 +1,4 @@
-"""What the codec asks of a device that holds arrays, launches kernels and copies. Knows no CuPy."""
+"""The interface of a device on which the codec has arrays, launches kernels and copies. Knows no CuPy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def block_count(size: int) -> int:
 
 @runtime_checkable
 class KernelDevice(Protocol):
-    """What the codec asks of a device. Arrays are flat; launches and copies happen in order."""
+    """A device for the codec. Arrays are flat; launches and copies happen in order."""
 
     def upload(self, array: NDArray[Any]) -> DeviceArray:
         """A copy on the device."""
@@ -35,8 +35,8 @@ class KernelDevice(Protocol):
         """A copy on the host."""
 
     def mailbox(self, n_words: int) -> tuple[Any, Callable[[], NDArray[np.uint64]]]:
-        """What a kernel is given to tell the host so many words of 8 bytes, behind which it writes a 1, and
-        what returns them: it waits for the 1, at most until all that was asked for before is done."""
+        """Memory in which a kernel sends the host so many words of 8 bytes, behind which it writes a 1, and
+        what returns them: it waits for the 1, at most until all launches before are done."""
 
     def zeros(self, size: int, dtype: str) -> DeviceArray:
         """A new array of zeros."""

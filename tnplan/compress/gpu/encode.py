@@ -15,7 +15,7 @@ from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu import fixed_length, rans
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.fixed_length import BATCH_BYTES, code_fast
-from tnplan.compress.gpu.frames import StreamUnderWay, check_room, frame_count, groups
+from tnplan.compress.gpu.frames import StreamWriter, check_capacity, frame_count, groups
 from tnplan.compress.gpu.predicted import code_predicted
 from tnplan.compress.gpu.rans import code_small
 
@@ -27,23 +27,23 @@ def encode(
 ) -> int:
     """Write the stream of flat real numbers to `out` (bytes, from a multiple of 8 on): how many were written.
 
-    `worst_size_bytes` are always enough. The device may still be writing the stream, in the order of what it
-    was asked for. Raises CodecError where `out` is too small.
+    `worst_size_bytes` are always enough. The device may still be writing the stream, in the order of
+    its launches. Raises CodecError where `out` is too small.
     """
     start, count = stream.header_size_bytes(len(header.shape), header.components), frame_count(header)
-    check_room(out, start)
+    check_capacity(out, start)
     if not count:
         out[:start] = device.upload(np.frombuffer(stream.pack_header(header), np.uint8))
         return start
-    under_way = StreamUnderWay(device, header.dtype, out, start, count)
-    return go_on(under_way, values, header, limits, 0)
+    writer = StreamWriter(device, header.dtype, out, start, count)
+    return go_on(writer, values, header, limits, 0)
 
 
 def go_on(
-    under_way: StreamUnderWay, values: DeviceArray, header: Header, limits: tuple[float, ...], first: int
+    writer: StreamWriter, values: DeviceArray, header: Header, limits: tuple[float, ...], first: int
 ) -> int:
     """Append frames from the `first` on to a stream, and end it: how many bytes it has."""
-    device = under_way.device
+    device = writer.device
     code, slot_bytes = CODERS.get(header.coder, CODERS["fast"])
     if header.predictor:
         code = code_predicted
@@ -51,7 +51,7 @@ def go_on(
     for group in groups(header, BATCH_BYTES // frame_bytes, first):
         own = group.values_of(values, header)
         if header.coder == "lossless":
-            under_way.put_raw(own, header, group)
+            writer.append_raw(own, header, group)
         else:
-            under_way.put(own, group.first, code(device, own, header, limits, group))
-    return under_way.seal(header)
+            writer.append(own, group.first, code(device, own, header, limits, group))
+    return writer.seal(header)

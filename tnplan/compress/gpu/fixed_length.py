@@ -17,18 +17,18 @@ from tnplan.compress.gpu.frames import (
     MOST_FRAMES,
     Coded,
     FrameGroup,
-    StreamUnderWay,
+    StreamWriter,
     lay_out,
     part_arrays,
 )
-from tnplan.compress.gpu.look import Look
+from tnplan.compress.gpu.survey_kernels import SurveyKernels
 
 BATCH_BYTES = 7 << 27
 """Workspace for the coded tiles of the frames that are coded at once; one frame may need more."""
 
 
 def slot_bytes(n_components: int) -> int:
-    """Room for a tile: its head, and each number as it is."""
+    """The most bytes of a tile: its head, and each number as it is."""
     return launches.FAST_HEAD_BYTES + 4 * TILE * n_components
 
 
@@ -67,15 +67,10 @@ class Ahead:
     """
 
     def __init__(
-        self,
-        device: KernelDevice,
-        values: DeviceArray,
-        look: Look,
-        frame_log2: int,
-        out: DeviceArray,
-        start: int,
-    ) -> None:
-        dtype, size = look.dtype, look.size
+        self, device: KernelDevice, values: DeviceArray, survey: SurveyKernels, frame_log2: int,
+        out: DeviceArray, start: int,
+    ) -> None:  # fmt: skip
+        dtype, size = survey.dtype, survey.size
         n, n_tiles = stream.components(dtype), min(size, 1 << frame_log2) // TILE
         count = max(1, size >> frame_log2)
         self.count = min(count, MOST_FRAMES, max(1, BATCH_BYTES // (n_tiles * slot_bytes(n))))
@@ -83,18 +78,18 @@ class Ahead:
         self._plan_bytes = n * launches.RULES[stream.real_dtype(dtype)].size + launches.ORDER.size
         n_words = 2 + -(-self._plan_bytes // WORD_BYTES)
         plan = device.empty(launches.PLAN_BYTES // 4 + n_tiles, "uint32")
-        box, self._told = device.mailbox(n_words)
+        box, self._wait = device.mailbox(n_words)
         device.launch(
-            launches.plan("choose_plan"), dtype, values, np.uint64(size), look.bound, np.uint32(frame_log2),
-            np.uint32(look.n_axes), look.found, look.counts, plan, plan[launches.PLAN_BYTES // 4 :], box,
-            np.uint32(n_words + 1),
+            launches.plan("choose_plan"), dtype, values, np.uint64(size), survey.bound, np.uint32(frame_log2),
+            np.uint32(survey.n_axes), survey.extents, survey.counts, plan, plan[launches.PLAN_BYTES // 4 :],
+            box, np.uint32(n_words + 1),
         )  # fmt: skip
-        self.under_way = StreamUnderWay(device, dtype, out, start, -(-size >> frame_log2))
-        self.under_way.put(values, 0, _code(device, values, dtype, self.count, n_tiles, plan))
+        self.writer = StreamWriter(device, dtype, out, start, -(-size >> frame_log2))
+        self.writer.append(values, 0, _code(device, values, dtype, self.count, n_tiles, plan))
 
     def wait(self) -> None:
-        """Wait until the device has told its plan, as it will whatever else fails."""
-        self._plan = self._told()
+        """Wait until the device has sent its plan, as it will whatever else fails."""
+        self._plan = self._wait()
 
     def suits(self, header: Header, limits: tuple[float, ...]) -> bool:
         """Whether the device's plan is the header's: it is not where values have no linear rule."""

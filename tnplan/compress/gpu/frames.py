@@ -58,11 +58,10 @@ def _groups(cut: tuple[int, int, tuple[int, ...], bool], most: int, first: int) 
     whole, rest = divmod(stored, elements)
     left, step = max(0, whole - first), max(1, most)
     step = -(-left // max(1, -(-left // step))) or 1
-    made = [
-        _group(axes, residuals, begin, min(step, whole - begin), elements)
-        for begin in range(first, whole, step)
-    ]
-    return (*made, _group(axes, residuals, whole, 1, rest)) if rest and first <= whole else tuple(made)
+    frames = [(begin, min(step, whole - begin), elements) for begin in range(first, whole, step)]
+    if rest and first <= whole:
+        frames.append((whole, 1, rest))
+    return tuple(_group(axes, residuals, *numbers) for numbers in frames)
 
 
 def _group(axes: tuple[int, ...], residuals: bool, first: int, count: int, elements: int) -> FrameGroup:
@@ -83,7 +82,7 @@ class Coded:
     """Frames of equal size whose parts, tiles or segments, a coder is making: `count` of at most `n_tiles`
     tiles, or fewer if their plan says so. The bytes of parts (frames, n_tiles; ~0: does not fit), how many
     values of each tile are stored exactly (frames, components, n_tiles), bytes before the parts (frames), and
-    what brings these to the stream, given where each starts behind its frame's head, the frames, and the
+    what copies these to the stream, from where each starts behind its frame's head, the frames, and the
     output buffer."""
 
     count: int
@@ -118,7 +117,7 @@ def lay_out(
     return plan
 
 
-class StreamUnderWay:
+class StreamWriter:
     """A stream in an output buffer, to which at most `count` frames are appended, from byte `start` on."""
 
     def __init__(self, device: KernelDevice, dtype: str, out: DeviceArray, start: int, count: int) -> None:
@@ -126,33 +125,33 @@ class StreamUnderWay:
         # The table of frames, and behind it where the stream ends so far.
         self.frames = device.empty(count * FRAME_WORDS + 1, "uint64")
         self.end = self.frames[count * FRAME_WORDS :]
-        self.box, self.told = device.mailbox(1)
+        self.box, self.wait_for_end = device.mailbox(1)
 
-    def put(self, values: DeviceArray, first: int, coded: Coded) -> None:
+    def append(self, values: DeviceArray, first: int, coded: Coded) -> None:
         """Append frames from number `first` on, of which `values` are the real numbers; their headers stay
-        out. Where they end the stream, all that their plan has, the host is told where."""
+        out. Where they end the stream, all that their plan has, the host gets its size."""
         starts = self.device.empty(coded.count * coded.n_tiles, "uint64")
         parts = (np.uint32(1), coded.sizes, coded.heads, coded.exact, coded.plan, starts)
-        self._place(parts, first, coded.count)
+        self._locate(parts, first, coded.count)
         coded.pack(starts, self._from(first), self.out)
         self._fill(values, first, coded.count, coded.n_tiles, coded.plan, coded.exact)
 
-    def put_raw(self, values: DeviceArray, header: Header, group: FrameGroup) -> None:
+    def append_raw(self, values: DeviceArray, header: Header, group: FrameGroup) -> None:
         """The same, without loss."""
-        made = np.zeros(group.count, FRAME)
+        frame_table = np.zeros(group.count, FRAME)
         values_bytes = group.elements * header.components * header.real_dtype.itemsize
-        made["kind"], made["size"] = RAW, filled(WORD_BYTES + values_bytes)
-        self._from(group.first)[: group.count * FRAME_WORDS] = self.device.upload(made.view(np.uint64))
+        frame_table["kind"], frame_table["size"] = RAW, filled(WORD_BYTES + values_bytes)
+        self._from(group.first)[: group.count * FRAME_WORDS] = self.device.upload(frame_table.view(np.uint64))
         rules = launches.rules(header, (0.0,) * header.components)
         plan = lay_out(self.device, values, header, group, rules)
-        self._place((np.uint32(0), *[plan] * 5), group.first, group.count)
+        self._locate((np.uint32(0), *[plan] * 5), group.first, group.count)
         self._fill(values, group.first, group.count, group.n_tiles, plan, plan)
 
     def _from(self, first: int) -> DeviceArray:
         return self.frames[first * FRAME_WORDS :] if first else self.frames
 
-    def _place(self, parts: tuple[Any, ...], first: int, count: int) -> None:
-        """Find where frames go; `parts`: whether they are coded, and then the arrays of `Coded`."""
+    def _locate(self, parts: tuple[Any, ...], first: int, count: int) -> None:
+        """Choose the offsets of frames; `parts`: whether they are coded, and then the arrays of `Coded`."""
         self.device.launch(
             launches.frames("place_frames", count), self.dtype, *parts, self._from(first),
             np.uint64(self.out.size), np.uint64(0 if first else self.start), self.end, self.box,
@@ -175,19 +174,19 @@ class StreamUnderWay:
         summed = header.coder == "fast"
         most_blocks = MOST_BLOCKS // 4 if summed else MOST_BLOCKS
         for first in range(0, count, MOST_FRAMES):
-            part = min(MOST_FRAMES, count - first)
-            blocks = max(1, min(most_blocks // part, self.out.size // (WORD_BYTES * TILE)))
+            n_frames = min(MOST_FRAMES, count - first)
+            blocks = max(1, min(most_blocks // n_frames, self.out.size // (WORD_BYTES * TILE)))
             self.device.launch(
-                launches.frames("seal_frames", blocks, part), self.dtype, words, np.uint32(n_words),
+                launches.frames("seal_frames", blocks, n_frames), self.dtype, words, np.uint32(n_words),
                 self._from(first), np.uint64(first), np.uint64(seed), np.uint32(summed),
                 self.out,
             )  # fmt: skip
-        used = int(self.told()[0])
-        check_room(self.out, used)
+        used = int(self.wait_for_end()[0])
+        check_capacity(self.out, used)
         return used
 
 
-def check_room(out: DeviceArray, size: int) -> None:
+def check_capacity(out: DeviceArray, size: int) -> None:
     """CodecError where the output buffer is smaller than the stream."""
     if size > out.size:
         raise CodecError("out", f"has {out.size} bytes, too few", "give worst_size_bytes(...)")

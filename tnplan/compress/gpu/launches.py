@@ -28,11 +28,11 @@ WARP = 32
 AXES_AT_ONCE = 8
 """Axes that a block of `neighbours` looks along."""
 FAST_HEAD_BYTES = 1024
-"""Room for the head of a tile of the coder `fast`, before that of its numbers, in 32-bit words."""
+"""The most bytes of the head of a tile of the coder `fast`, before its numbers, in 32-bit words."""
 SMALL_SLOT_BYTES = 640
 """The same of the coder `small`: states, and the words of one round."""
 PLAN_BYTES = 2560
-"""Room for a `Plan` of plan.cuh."""
+"""The most bytes of a `Plan` of plan.cuh."""
 
 MOST_CLAIMING = 2048
 """Blocks that claim work: more than run at once on a GPU of today."""
@@ -41,14 +41,14 @@ TILES_PER_CHECK = 32
 DECODE_HEADS = 2
 """Blocks that look at frames, in each row of `fast_decode`."""
 EXACT_BLOCKS = 4
-"""Blocks that put a frame's exact values."""
+"""Blocks that write a frame's exact values."""
 
 RULES = {np.dtype(np.float32): Struct("<3f4I"), np.dtype(np.float64): Struct("<3d4Q")}
 """`Rule` of quantize.cuh."""
 ORDER = Struct("<36I12B")
 """`Order` of tile.cuh."""
 TURNS = [4 * (1 << j ^ 1 << j >> 5 & 31 ^ 1 << j >> 10) for j in range(12)]
-"""What each bit of a place in a tile turns in bytes of shared memory: the lane is turned by the row."""
+"""What each bit of a position in a tile flips in byte offsets in shared memory: rows permute the lanes."""
 BOUND = np.dtype([("bound", "<f8"), ("bits_step", "<u8"), ("relative", "<u4"), ("filling", "<u4")])
 """`Bound` of survey.cu."""
 FRAME = np.dtype(
@@ -108,64 +108,57 @@ def rules(header: Header, limits: tuple[float, ...] = ()) -> Array[c_char]:
             # there is within the limit.
             least = round_down(limit, dtype) if limit else 0.0
         packed += row.pack(rule.step, inverse, least, rule.zero_bits, checked, rule.bits_step, rule.base_bits)
-    return _structure(packed)
+    return structure(packed)
 
 
 def no_rules(dtype: str) -> Array[c_char]:
     """Rules (1,) under which no value is stored exactly."""
-    return _structure(bytes(RULES[real_dtype(dtype)].size * components(dtype)))
+    return structure(bytes(RULES[real_dtype(dtype)].size * components(dtype)))
 
 
 @lru_cache(256)
 def box(extents: tuple[int, int, int], cubic: bool) -> Array[c_char]:
     """The struct `Box` (1,) of predicted.cuh."""
-    return _structure(BOX.pack(*extents, cubic))
+    return structure(BOX.pack(*extents, cubic))
 
 
 def sampled_boxes(rows: Sequence[tuple[int, ...]]) -> Array[c_char]:
     """The struct `SampledBoxes` (1,) of boxes: the first point, stride, three counts."""
     packed = b"".join(SAMPLED_BOX.pack(*row, 0) for row in rows)
-    return _structure(packed.ljust(MOST_SAMPLED * SAMPLED_BOX.size, b"\0"))
+    return structure(packed.ljust(MOST_SAMPLED * SAMPLED_BOX.size, b"\0"))
 
 
 def steps(of_components: NDArray[np.float64], most: float) -> Array[c_char]:
     """The struct `Steps` (1,) of trial.cu."""
-    return _structure(np.append(of_components, most).tobytes())
+    return structure(np.append(of_components, most).tobytes())
 
 
 @lru_cache(256)
 def bound(value: float, mode: str, dtype: str) -> Array[c_char]:
     """The struct `Bound` (1,) of a bound in a mode (compress/format/bounds.py)."""
-    made = np.zeros(1, BOUND)
-    made["bound"], made["relative"] = value, mode == "range"
+    fields = np.zeros(1, BOUND)
+    fields["bound"], fields["relative"] = value, mode == "range"
     if mode == "pointwise":
-        made["bits_step"] = pointwise_step(value, real_dtype(dtype))
-    return _structure(made.tobytes())
-
-
-def span(
-    data_bytes: int, begin: int, n_frames: int, first: int, own_at: int, coded: bool, n_blocks: int
-) -> Array[c_char]:
-    """The struct `Span` (1,)."""
-    return _structure(SPAN.pack(data_bytes, begin, n_frames, first, own_at, coded, n_blocks))
+        fields["bits_step"] = pointwise_step(value, real_dtype(dtype))
+    return structure(fields.tobytes())
 
 
 def header(data: bytes) -> Array[c_char]:
     """The struct `Header` (1,) of a header's bytes."""
-    return _structure(data.ljust(8 * MOST_HEADER_WORDS, b"\0"))
+    return structure(data.ljust(8 * MOST_HEADER_WORDS, b"\0"))
 
 
 @lru_cache(256)
 def order(axes: tuple[int, ...]) -> Array[c_char]:
     """The struct `Order` (1,) of a frame's axes."""
     ranked = sorted(range(len(axes)), key=axes.__getitem__)
-    numbers = [1 << axes[place] for place in ranked]
+    numbers = [1 << axes[bit] for bit in ranked]
     above = [(1 << 32) - number for number in numbers]
-    packed = ORDER.pack(*above, *numbers, *(TURNS[place] for place in ranked), *axes)
-    return _structure(packed)
+    packed = ORDER.pack(*above, *numbers, *(TURNS[bit] for bit in ranked), *axes)
+    return structure(packed)
 
 
-def _structure(data: bytes) -> Array[c_char]:
+def structure(data: bytes) -> Array[c_char]:
     """The bytes of a structure where a kernel's launch takes them from."""
     return (c_char * len(data)).from_buffer_copy(data)
 
@@ -260,9 +253,9 @@ def predicted(file: str, entry: str, blocks: int, n_frames: int) -> KernelLaunch
     return KernelLaunch(f"predicted/{file}", entry, (blocks, n_frames), THREADS)
 
 
-def tell_header() -> KernelLaunch:
+def send_header() -> KernelLaunch:
     """A warp."""
-    return KernelLaunch("common/frames_read.cu", "tell_header", (1, 1), WARP)
+    return KernelLaunch("common/frames_read.cu", "send_header", (1, 1), WARP)
 
 
 def put_exact_values(n_frames: int) -> KernelLaunch:

@@ -46,18 +46,18 @@ class BoxPasses:
 @lru_cache(64)
 def box_passes(box: Box, order: int) -> BoxPasses:
     """The passes of a box."""
-    found, is_line = list(passes(box, order)), box[:2] == (1, 1)
-    first_fine = sum(one.spacing > 1 for one in found)
-    coarse = sum(one.first + one.size <= COARSE for one in found[:first_fine])
+    point_passes, is_line = list(passes(box, order)), box[:2] == (1, 1)
+    first_fine = sum(point_pass.spacing > 1 for point_pass in point_passes)
+    coarse = sum(point_pass.first + point_pass.size <= COARSE for point_pass in point_passes[:first_fine])
     if is_line:
-        first_fine = max(coarse, len(found) - LINE_PASSES)
-    apart = 1 << (len(found) - first_fine)
+        first_fine = max(coarse, len(point_passes) - LINE_PASSES)
+    apart = 1 << (len(point_passes) - first_fine)
     filled = _every((1, 1, apart) if is_line else (2, 2, 1), box)
     left = _every((1, 1, apart) if is_line else (2, 2, 2), box)
-    all_points = [*found, filled, left]
-    words = np.array([one.lattice for one in all_points], np.uint32).reshape(-1)
-    sizes = tuple(one.size for one in all_points)
-    return BoxPasses(words, sizes, coarse, first_fine, len(found), is_line)
+    all_points = [*point_passes, filled, left]
+    words = np.array([point_pass.lattice for point_pass in all_points], np.uint32).reshape(-1)
+    sizes = tuple(point_pass.size for point_pass in all_points)
+    return BoxPasses(words, sizes, coarse, first_fine, len(point_passes), is_line)
 
 
 def _every(steps: Box, box: Box) -> PointPass:
@@ -83,10 +83,8 @@ class PredictedGroup:
         self.residuals = device.empty(n_reals, header.real_dtype.name)
 
     def split(self, values: DeviceArray, rules: Any) -> DeviceArray:
-        """Have residuals made of the group's real numbers.
-
-        Gives how many values of each tile, in C order, miss their bound (frames, components, n_tiles).
-        """
+        """Make residuals of the group's real numbers: how many values of each tile, in C order, miss their
+        bound (frames, components, n_tiles)."""
         passes, n_tiles = self.passes, np.uint32(self.group.n_tiles)
         exact = self.device.zeros(self.group.count * self.header.components * self.group.n_tiles, "uint32")
         filled, left = passes.n_passes, passes.n_passes + 1
@@ -104,7 +102,7 @@ class PredictedGroup:
         return exact
 
     def join(self, work: DeviceArray, span: Any, rules: Any, values: DeviceArray) -> None:
-        """Have the group's real numbers made of residuals, or of what is raw in their place."""
+        """Make the group's real numbers of residuals, or of raw values instead of them."""
         self._over_passes("join.cu", "join", self.passes.n_passes, self.residuals, self.fine)
         blocks = self._blocks(self.group.elements)
         arrays = self.residuals, self.fine, self.elements
@@ -132,7 +130,7 @@ class PredictedGroup:
 
 
 def residual_rules(header: Header) -> Any:
-    """What the coder is told: steps of 1."""
+    """The rules for the coder: steps of 1."""
     n = header.components
     return launches.rules(replace(header, quantizers=(Quantizer(step=1.0),) * n), (RESIDUAL_LIMIT,) * n)
 
@@ -141,11 +139,11 @@ def code_predicted(
     device: KernelDevice, values: DeviceArray, header: Header, limits: tuple[float, ...], group: FrameGroup
 ) -> Coded:
     """Code the segments of a group, of which `values` are the real numbers."""
-    made, rules = PredictedGroup(device, header, group), launches.rules(header, limits)
-    exact = made.split(values, rules)
+    predicted, rules = PredictedGroup(device, header, group), launches.rules(header, limits)
+    exact = predicted.split(values, rules)
     plan = lay_out(device, values, header, group, launches.no_rules(header.dtype))
     segments = Segments(device, header.dtype, group)
-    code_residuals(device, made.residuals, residual_rules(header), segments)
+    code_residuals(device, predicted.residuals, residual_rules(header), segments)
     coded, n_tiles = segments.coded(plan), np.uint32(group.n_tiles)
 
     def pack(starts: DeviceArray, frames: DeviceArray, out: DeviceArray) -> None:
@@ -153,7 +151,7 @@ def code_predicted(
         blocks = block_count(group.elements * header.components)
         device.launch(
             launches.predicted("split.cu", "put_missing", blocks, group.count), header.dtype,
-            values, made.fine, made.elements, n_tiles, rules, exact, frames, out,
+            values, predicted.fine, predicted.elements, n_tiles, rules, exact, frames, out,
         )  # fmt: skip
 
     return replace(coded, exact=exact, pack=pack)

@@ -1,4 +1,4 @@
-"""The coder `small` on a device: a group's segments coded in slots, from which they go to their places."""
+"""The coder `small` on a device: a group's segments coded in slots, and copied to their offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tnplan.compress.gpu.launches import KernelLaunch
 
 
 def slot_bytes(n_components: int) -> int:
-    """Room for a tile: states and the words of one round, and each number as it is."""
+    """The most bytes of a tile: states and the words of one round, and each number as it is."""
     return launches.SMALL_SLOT_BYTES + 4 * TILE * n_components
 
 
@@ -33,7 +33,7 @@ class Segments:
         self.raw_bits = device.zeros(group.count, "uint64")
         self.starts = device.empty(group.count * n_tables * (n_tokens + 1), "uint16")
         self.plans = device.empty(group.count * launches.SMALL_PLAN_WORDS, "uint32")
-        self.tables = device.empty(group.count * rans.tables_room_bytes(n) // 4, "uint32")
+        self.tables = device.empty(group.count * rans.most_table_bytes(n) // 4, "uint32")
         self.slots = device.empty(parts * slot_bytes(n) // 2, "uint16")
         self.words = device.empty(parts, "uint32")
 
@@ -42,7 +42,7 @@ class Segments:
         self.device.launch(kernel(self.group.count, self.group.n_tiles), self.dtype, *arguments)
 
     def plan(self) -> None:
-        """Have tables and segments planned from the counts."""
+        """Plan tables and segments from the counts."""
         self.device.launch(
             launches.small_plan(self.group.count), self.dtype, self.counts, self.raw_bits, self.n_tiles,
             np.uint32(rans.longest_log2(self.group.residuals)), self.starts, self.plans, self.heads,
@@ -71,18 +71,19 @@ def code_small(
 ) -> Coded:
     """Code the segments of a group, of which `values` are the real numbers."""
     rules = launches.rules(header, limits)
-    plan, made = lay_out(device, values, header, group, rules), Segments(device, header.dtype, group)
+    plan, segments = lay_out(device, values, header, group, rules), Segments(device, header.dtype, group)
     numbers = values, *group.arguments, rules
-    made.launch(launches.small_count, *numbers, made.counts, made.raw_bits, made.exact)
-    made.plan()
-    made.launch(launches.small_encode, *numbers, *made.coding)
-    return made.coded(plan)
+    segments.launch(launches.small_count, *numbers, segments.counts, segments.raw_bits, segments.exact)
+    segments.plan()
+    segments.launch(launches.small_encode, *numbers, *segments.coding)
+    return segments.coded(plan)
 
 
-def code_residuals(device: KernelDevice, residuals: DeviceArray, rules: Any, made: Segments) -> None:
+def code_residuals(device: KernelDevice, residuals: DeviceArray, rules: Any, segments: Segments) -> None:
     """Code the segments of whole numbers, as reals; how many values are stored exactly is left open."""
-    group, n = made.group, components(made.dtype)
-    kept = device.empty(group.count * group.n_tiles * TILE * n, f"uint{8 * residuals.dtype.itemsize}")
-    made.launch(launches.keep_symbols, residuals, *group.arguments, rules, made.counts, made.raw_bits, kept)
-    made.plan()
-    made.launch(launches.encode_symbols, kept, made.n_tiles, *made.coding)
+    group, n = segments.group, components(segments.dtype)
+    symbols = device.empty(group.count * group.n_tiles * TILE * n, f"uint{8 * residuals.dtype.itemsize}")
+    outputs = segments.counts, segments.raw_bits, symbols
+    segments.launch(launches.keep_symbols, residuals, *group.arguments, rules, *outputs)
+    segments.plan()
+    segments.launch(launches.encode_symbols, symbols, segments.n_tiles, *segments.coding)

@@ -1,8 +1,7 @@
-"""What a codec asks of an array on a device: extents, symmetry, a sample, sums.
+"""Properties of an array on a device that a codec needs: extents, symmetry, a sample, sums.
 
 The host waits once for a survey, once more where a predictor may be chosen, and twice more where 'auto'
-chooses a coder by what samples take. Knows no CuPy; the device is given
-(`tnplan.compress.gpu.device.KernelDevice`).
+chooses a coder by what samples take. Knows no CuPy but `tnplan.compress.gpu.device.KernelDevice`.
 """
 
 from __future__ import annotations
@@ -18,25 +17,32 @@ from tnplan.compress.cpu.frame import filled
 from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor, sampled_boxes
 from tnplan.compress.format import stream
 from tnplan.compress.format.box import REFLECTIONS, may_be_smooth
-from tnplan.compress.format.choice import CodingOptions, Limits, axis_count, chosen_header, trial_pieces
+from tnplan.compress.format.choice import (
+    ArrayFacts,
+    CodingOptions,
+    Limits,
+    axis_count,
+    chosen_header,
+    trial_pieces,
+)
 from tnplan.compress.format.stream import FRAME_HEADER_BYTES, Header
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.encode import encode
-from tnplan.compress.gpu.look import Look, Sampler
+from tnplan.compress.gpu.survey_kernels import Sampler, SurveyKernels
 
 OVERLAP_BLOCKS = 16
 OVERLAP_SUMS = 4 * OVERLAP_BLOCKS
 
 
 def _may_predict(shape: tuple[int, ...], options: CodingOptions) -> bool:
-    """Whether samples may be asked for, as far as shape and options tell."""
-    asked = options.predict and options.setting != "fast" and options.bound and options.mode != "pointwise"
-    return bool(asked and may_be_smooth(shape) and sampled_boxes(shape))
+    """Whether shape and options allow a predictor."""
+    linear = options.bound and options.mode != "pointwise" and options.setting != "fast"
+    return bool(options.predict and linear and may_be_smooth(shape) and sampled_boxes(shape))
 
 
 class Survey:
-    """An array that the device is looking at; `header` waits for what it finds."""
+    """An array that the device examines; `header` waits for the results."""
 
     def __init__(
         self, device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...],
@@ -46,12 +52,12 @@ class Survey:
         self.options, self.size = options, prod(shape)
         most_axes = axis_count(self.size, options.frame_log2) if options.bound else 0
         bound = launches.bound(options.bound, options.mode, dtype)
-        self.look = Look(device, values, dtype, self.size, bound, most_axes)
+        self.kernels = SurveyKernels(device, values, dtype, self.size, bound, most_axes)
         self.sampler = Sampler(device, values, dtype, shape) if _may_predict(shape, options) else None
 
     def header(self) -> tuple[Header, Limits]:
         """The header of the array's stream, and the largest errors of its parts."""
-        reaches, reflection, counts = self.look.found_out()
+        reaches, reflection, counts = self.kernels.results()
 
         def trial_bytes(header: Header, limits: Limits) -> int:
             return _trial_bytes(self.device, self.values, header, limits)
@@ -59,9 +65,9 @@ class Survey:
         def count_classes(header: Header, limits: Limits, n_axes: int) -> NDArray[np.uint32]:
             return counts[:n_axes]
 
-        found = reaches, reflection
+        facts = ArrayFacts(self.dtype, self.shape, reaches, reflection)
         return chosen_header(
-            self.dtype, self.shape, self.options, found, trial_bytes, count_classes,
+            self.options, facts, trial_bytes, count_classes,
             lambda header: chosen_predictor(header, self.sampler.trials) if self.sampler else (None, 1.0),
         )  # fmt: skip
 

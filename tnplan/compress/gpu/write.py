@@ -1,4 +1,4 @@
-"""An array to its stream on a device: looked at, and coded while the host is told what was found."""
+"""An array to its stream on a device: surveyed, and coded while the host waits for the results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.encode import encode, go_on
 from tnplan.compress.gpu.fixed_length import Ahead
-from tnplan.compress.gpu.frames import check_room
+from tnplan.compress.gpu.frames import check_capacity
 from tnplan.compress.gpu.survey import Survey
 
 
@@ -21,15 +21,15 @@ def write(
 
     As `gpu.survey.Survey` and `gpu.encode.encode` one after the other, byte for byte, and with their errors.
     """
-    looked, frame_log2 = Survey(device, values, dtype, shape, options), options.frame_log2
+    survey, frame_log2 = Survey(device, values, dtype, shape, options), options.frame_log2
     ahead, has_rule = None, options.bound and options.mode != "pointwise"
-    if options.setting == "fast" and has_rule and _is_regular(looked.size, frame_log2):
+    if options.setting == "fast" and has_rule and _is_regular(survey.size, frame_log2):
         start = stream.header_size_bytes(len(shape), stream.components(dtype))
-        check_room(out, start)
+        check_capacity(out, start)
         # Kernels choose the rule and code by it before the host knows what was found.
-        ahead = Ahead(device, values, looked.look, frame_log2, out, start)
+        ahead = Ahead(device, values, survey.kernels, frame_log2, out, start)
     try:
-        header, limits = looked.header()
+        header, limits = survey.header()
     finally:
         if ahead:
             # Invariant: no kernel writes into `out` any more when this function is left, also by an
@@ -40,8 +40,8 @@ def write(
     # Where the host chooses another header, what was coded ahead is thrown away.
     if ahead.suits(header, limits):
         whole = max(1, header.stored >> frame_log2)
-        return header, limits, go_on(ahead.under_way, values, header, limits, min(ahead.count, whole))
-    ahead.under_way.told()
+        return header, limits, go_on(ahead.writer, values, header, limits, min(ahead.count, whole))
+    ahead.writer.wait_for_end()
     return header, limits, encode(device, values, header, limits, out)
 
 

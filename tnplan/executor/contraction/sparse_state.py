@@ -1,4 +1,4 @@
-"""The steps for a batch of bit strings on one CPU: slices in turn, what they share kept. Knows no path."""
+"""The steps for a batch of bit strings on one CPU: slices in turn; shared tensors stay. Knows no path."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def sort_legs(
     left: Sequence[str], right: Sequence[str], result: Sequence[str], sizes: dict[str, int]
 ) -> StepLegs:
     """The groups of the indices of a step. Indices of the result are on an operand, all others on both."""
-    kept = set(result)
+    of_result = set(result)
     groups = (
-        tuple(index for index in left if index in right and index in kept),
+        tuple(index for index in left if index in right and index in of_result),
         tuple(index for index in left if index not in right),
         tuple(index for index in right if index not in left),
-        tuple(index for index in left if index in right and index not in kept),
+        tuple(index for index in left if index in right and index not in of_result),
     )
     extents = tuple(prod(sizes[index] for index in group) for group in groups)
     return StepLegs(*groups, extents)  # type: ignore[arg-type]
@@ -123,8 +123,8 @@ class RowProducts:
         if array.size < COPIED_ELEMENTS or view.flags.c_contiguous or not array.flags.c_contiguous:
             return np.ascontiguousarray(view)
         target = np.empty(view.shape, array.dtype)
-        strides = row_major(array.shape), row_major(view.shape)
-        moved = [(array.shape[axis], strides[0][axis], strides[1][place]) for place, axis in enumerate(axes)]
+        strides, stored = row_major(view.shape), row_major(array.shape)
+        moved = [(array.shape[axis], stored[axis], to) for axis, to in zip(axes, strides, strict=True)]
         self._device.bind_copy(target.reshape(-1), array.reshape(-1), make_copy(moved))()
         return target
 
@@ -149,7 +149,7 @@ def _in_groups(a: Array, b: Array, pairs: Array, threads: int) -> Array:
     result = np.empty((len(pairs), h, m, n), a.dtype)
     by_right = _gathers_left((r, m), (s, n), len(pairs))
     shared, other = (pairs[:, 1], pairs[:, 0]) if by_right else (pairs[:, 0], pairs[:, 1])
-    # Pairs sorted by the row that they share: each group is a range, and its results go back to their places.
+    # Pairs sorted by the row that they share: each group is a range, and its results go back to their rows.
     order = np.argsort(shared, kind="stable")
     starts = np.flatnonzero(np.diff(shared[order], prepend=-1))
     ends = np.append(starts[1:], len(order))
@@ -159,14 +159,14 @@ def _in_groups(a: Array, b: Array, pairs: Array, threads: int) -> Array:
         for group in range(first, last):
             for start in range(starts[group], ends[group], longest):
                 rows = order[start : min(start + longest, ends[group])]
-                one, many = int(shared[rows[0]]), other[rows]
+                row, rows_of_other = int(shared[rows[0]]), other[rows]
                 if by_right:
-                    taken = a[many].transpose(1, 0, 2, 3).reshape(h, -1, k)
-                    product = np.matmul(taken, b[one]).reshape(h, -1, m, n)
+                    operand = a[rows_of_other].transpose(1, 0, 2, 3).reshape(h, -1, k)
+                    product = np.matmul(operand, b[row]).reshape(h, -1, m, n)
                     result[rows] = product.transpose(1, 0, 2, 3)
                 else:
-                    taken = b[many].transpose(1, 2, 0, 3).reshape(h, k, -1)
-                    product = np.matmul(a[one], taken).reshape(h, m, -1, n)
+                    operand = b[rows_of_other].transpose(1, 2, 0, 3).reshape(h, k, -1)
+                    product = np.matmul(a[row], operand).reshape(h, m, -1, n)
                     result[rows] = product.transpose(2, 0, 1, 3)
 
     over_rows(len(starts), threads, work)
@@ -182,9 +182,6 @@ def _gathers_left(left: tuple[int, int], right: tuple[int, int], count: int) -> 
     if min(count / r, count / s) >= FEWEST_TOGETHER:
         return m <= n
     return s <= r
-
-
-# The steps for a batch of bit strings on one CPU: slices in turn, what they share kept. Knows no path.
 
 
 class BatchReplay:
@@ -216,8 +213,8 @@ class BatchReplay:
         legs = [tuple(index for index in term if index not in level) for term in plan.leaf_legs]
         self.legs: list[StepLegs] = []
         for step in plan.steps:
-            kept = tuple(index for index in step.legs if index not in level)
-            self.legs.append(sort_legs(legs[step.left], legs[step.right], kept, sizes))
+            of_result = tuple(index for index in step.legs if index not in level)
+            self.legs.append(sort_legs(legs[step.left], legs[step.right], of_result, sizes))
             legs.append(self.legs[-1].result)
             self.level.append(max(self.level[step.left], self.level[step.right]))
         self.n_leaves = n_leaves
@@ -226,15 +223,15 @@ class BatchReplay:
         """The sum over some slices, all where that is None: one value for each string."""
         plan = self.plan
         total: Array | None = None
-        held: dict[int, RowTensor] = {}
+        cache: dict[int, RowTensor] = {}
         before: tuple[int, ...] | None = None
         with blas_threads(self.threads):
             for done, number in enumerate(range(plan.n_slices) if slices is None else slices):
                 values = self._values(number)
                 changed = self._changed(before, values)
                 before = values
-                found = self._slice(held, dict(zip(plan.sliced, values, strict=True)), changed)
-                total = found.copy() if total is None else total + found
+                amplitudes = self._slice(cache, dict(zip(plan.sliced, values, strict=True)), changed)
+                total = amplitudes.copy() if total is None else total + amplitudes
                 if tell is not None:
                     tell(done + 1)
         if total is None:
@@ -255,11 +252,11 @@ class BatchReplay:
     def _values(self, number: int) -> tuple[int, ...]:
         """The values of the sliced indices in a slice, the last one fastest."""
         extents = [self.plan.network.size_dict[index] for index in self.plan.sliced]
-        found = []
+        digits = []
         for extent in reversed(extents):
             number, value = divmod(number, extent)
-            found.append(value)
-        return tuple(reversed(found))
+            digits.append(value)
+        return tuple(reversed(digits))
 
     @staticmethod
     def _changed(before: tuple[int, ...] | None, values: tuple[int, ...]) -> int:
@@ -269,15 +266,15 @@ class BatchReplay:
         pairs = enumerate(zip(before, values, strict=True))
         return next((level for level, (a, b) in pairs if a != b), len(values))
 
-    def _slice(self, held: dict[int, RowTensor], values: dict[str, int], changed: int) -> Array:
-        """One slice. `held` has tensors of slices before, and keeps those that later ones may need."""
+    def _slice(self, cache: dict[int, RowTensor], values: dict[str, int], changed: int) -> Array:
+        """One slice. `cache` has tensors of slices before, and keeps those that later ones may need."""
         plan, last = self.plan, self.n_leaves + len(self.plan.steps) - 1
-        needed = set(self._needed(last, held, changed))
+        needed = set(self._needed(last, cache, changed))
         tensors: dict[int, RowTensor] = {}
 
         def take(number: int) -> RowTensor:
             if number not in needed:
-                return held[number]
+                return cache[number]
             if number < self.n_leaves:
                 array, legs = self.leaves[number]
                 places = tuple(values[index] if index in values else slice(None) for index in legs)
@@ -285,24 +282,24 @@ class BatchReplay:
                 return RowTensor(np.ascontiguousarray(array[(slice(None), *places)]), order)
             return tensors.pop(number)
 
-        for number in sorted(one for one in needed if one >= self.n_leaves):
-            place = number - self.n_leaves
-            step, legs = plan.steps[place], self.legs[place]
-            found = self.products.multiply(take(step.left), take(step.right), legs, step.pairs)
+        for number in sorted(tensor for tensor in needed if tensor >= self.n_leaves):
+            step_number = number - self.n_leaves
+            step, legs = plan.steps[step_number], self.legs[step_number]
+            product = self.products.multiply(take(step.left), take(step.right), legs, step.pairs)
             if self.level[number] < len(plan.sliced) - 1:
-                held[number] = found
-            tensors[number] = found
+                cache[number] = product
+            tensors[number] = product
             for child in (step.left, step.right):
                 if self.level[child] == self.level[number]:
-                    held.pop(child, None)
+                    cache.pop(child, None)
         return take(last).array
 
-    def _needed(self, top: int, held: dict[int, RowTensor], changed: int) -> Iterator[int]:
-        """The tensors to compute for the one at the top: those that are new, down to those that are held."""
+    def _needed(self, top: int, cache: dict[int, RowTensor], changed: int) -> Iterator[int]:
+        """The tensors to compute for the tensor `top`: those that are new, down to those in the cache."""
         stack = [top]
         while stack:
             number = stack.pop()
-            if number in held and (changed >= 0 and self.level[number] < changed):
+            if number in cache and (changed >= 0 and self.level[number] < changed):
                 continue
             yield number
             if number >= self.n_leaves:
@@ -316,11 +313,11 @@ def peak_elements(plan: BatchPlan) -> int:
         len(bits) * prod(plan.network.size_dict[index] for index in legs if index not in plan.sliced)
         for (_, bits), legs in zip(plan.leaf_bits, plan.leaf_legs, strict=True)
     ]
-    held = sum(sizes)
-    most = held
+    stored = sum(sizes)
+    most = stored
     for step in plan.steps:
         sizes.append(step.elements)
-        held += step.elements
-        most = max(most, held + sizes[step.left] + sizes[step.right])
-        held -= sizes[step.left] + sizes[step.right]
+        stored += step.elements
+        most = max(most, stored + sizes[step.left] + sizes[step.right])
+        stored -= sizes[step.left] + sizes[step.right]
     return most

@@ -51,9 +51,6 @@ def undoes(second: PauliStep, first: PauliStep) -> bool:
     return False
 
 
-# The mean of repetitions, its standard error, and its interval where one is earned. Knows numbers alone.
-
-
 CONFIDENCE = 0.95
 FEWEST = 3
 """Repetitions below which there is no interval."""
@@ -173,10 +170,10 @@ def student_within(t: float, freedom: int) -> float:
     """The probability that Student's t with so many degrees of freedom is at most `t` in magnitude."""
     angle = math.atan(t / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
-    total = part = cosine if freedom % 2 else 1.0
+    total = summand = cosine if freedom % 2 else 1.0
     for k in range(2 if freedom % 2 else 1, freedom - 1, 2):
-        part *= k / (k + 1) * cosine**2
-        total += part
+        summand *= k / (k + 1) * cosine**2
+        total += summand
     if freedom % 2 == 0:
         return sine * total
     return 2 / math.pi * (angle + (sine * total if freedom > 1 else 0.0))

@@ -2,7 +2,7 @@
 
 The value is linear in the coefficients at every step. Backwards along the tape go the derivatives of the
 value with respect to them: from term to term by the transpose of what the step did. What truncations dropped
-stays dropped: the result is the gradient of the truncated value, with the set of dropped terms kept fixed.
+stays dropped: the result is the gradient of the truncated value, with the set of dropped terms fixed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.pauli.algebra.expectation import state_values
 from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation, TransferMatrix, simple_steps
 from tnplan.executor.pauli.algebra.tableau import absorb
-from tnplan.executor.pauli.propagate import Propagator, check_room, check_steps
+from tnplan.executor.pauli.propagate import Propagator, check_steps, check_term_limits
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.ledger import Dropped, total
 from tnplan.executor.pauli.terms.protocol import Terms
@@ -67,20 +67,20 @@ def gradient(
     InputError
         For what cannot be done, or where terms and tape outgrow the memory.
     """
-    chosen = {k for k, step in enumerate(steps) if isinstance(step, Rotation)}
+    rotations = {k for k, step in enumerate(steps) if isinstance(step, Rotation)}
     if wanted is not None:
-        if not set(wanted) <= chosen:
-            raise InputError("wanted", f"names {sorted(set(wanted) - chosen)[0]}", "name rotations")
-        chosen = set(wanted)
-    use = resources or Resources()
-    with _taped(steps, observable, truncation or Truncation(), use, state, chosen) as taped:
+        if not set(wanted) <= rotations:
+            raise InputError("wanted", f"names {sorted(set(wanted) - rotations)[0]}", "name rotations")
+        rotations = set(wanted)
+    allowed = resources or Resources()
+    with _taped(steps, observable, truncation or Truncation(), allowed, state, rotations) as taped:
         terms, n_terms, tape_bytes = taped.terms, taped.terms.all_ranks(taped.terms.n), taped.terms.tape_bytes
         of_rotations = terms.back()
         derivatives = np.zeros(len(steps), of_rotations.dtype)
         derivatives[list(taped.origins)] = np.array(taped.signs, np.float64) * of_rotations
         derivatives = np.asarray(terms.all_ranks(derivatives))  # type: ignore[type-var]
-        derivatives[sorted(set(range(len(steps))) - chosen)] = 0
-        ledgers = [terms.ledger] if use.ranks is None else use.ranks.gather_objects(terms.ledger)
+        derivatives[sorted(set(range(len(steps))) - rotations)] = 0
+        ledgers = [terms.ledger] if allowed.ranks is None else allowed.ranks.gather_objects(terms.ledger)
         return Gradient(taped.value, derivatives, total(ledgers).dropped(), n_terms, tape_bytes)
 
 
@@ -97,11 +97,11 @@ def value_of_terms(
     They are the derivatives of the value by the coefficients; times these they add up to it. With a
     truncation the set of dropped terms is that of the whole sum.
     """
-    use = resources or Resources()
-    with _taped(steps, observable, truncation or Truncation(), use, state, set()) as taped:
+    allowed = resources or Resources()
+    with _taped(steps, observable, truncation or Truncation(), allowed, state, set()) as taped:
         taped.terms.back()
         values = taped.terms.start_values(taped.n_start)
-        return np.asarray(values[taped.places] * taped.term_signs)
+        return np.asarray(values[taped.term_indices] * taped.term_signs)
 
 
 class TapeOfTerms(Terms, Protocol):
@@ -136,7 +136,7 @@ class _Taped:
     n_start: int
     origins: Sequence[int]
     signs: Sequence[int]
-    places: Array
+    term_indices: Array
     term_signs: Array
 
 
@@ -155,55 +155,57 @@ def on_cpu_alone(
 
 @contextmanager
 def _taped(
-    steps: Sequence[PauliStep], observable: PauliSum, limits: Truncation, use: Resources, state: Any,
-    chosen: set[int],
+    steps: Sequence[PauliStep], observable: PauliSum, limits: Truncation, allowed: Resources, state: Any,
+    with_derivatives: set[int],
 ) -> Iterator[_Taped]:  # fmt: skip
-    """Run forward with a tape; Cliffords are absorbed where nothing is against it, but the steps chosen."""
+    """Run forward with a tape; Cliffords are absorbed where nothing is against it, but `with_derivatives`."""
 
     def check() -> int | None:
-        # What a GPU cannot do is refused before anything is made.
-        n_ranks = 1 if use.ranks is None else use.ranks.size
-        alone = on_cpu_alone(steps, [observable], n_ranks) if use.device == "gpu" else ""
-        if alone:
-            raise InputError("--device", f"{alone} run on a CPU alone", "choose --device cpu", topic="GPUs")
+        # What a GPU cannot do is refused before memory is taken.
+        n_ranks = 1 if allowed.ranks is None else allowed.ranks.size
+        refused = on_cpu_alone(steps, [observable], n_ranks) if allowed.device == "gpu" else ""
+        if refused:
+            raise InputError("--device", f"{refused} run on a CPU alone", "choose --device cpu", topic="GPUs")
         check_steps(steps, observable.n_qubits)
-        check_room(observable, limits, None)
+        check_term_limits(observable, limits, None)
         state_values(observable, state)
-        terms_alone = use.with_memory(TERMS_SHARE)
-        return terms_alone.room(use.converted(observable))
+        share_of_terms = allowed.with_memory(TERMS_SHARE)
+        return share_of_terms.max_terms(allowed.converted(observable))
 
     # All ranks, before the tape takes memory.
-    most_terms = check() if use.ranks is None else agree(use.ranks, check)
+    memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
     # Rotations by multiples of pi/2 are Cliffords and are absorbed, but not those whose derivative
     # is wanted.
     simple = simple_steps(steps)
-    todo: Sequence[PauliStep] = [step if k in chosen else simple[k] for k, step in enumerate(steps)]
+    taped_steps: Sequence[PauliStep] = [
+        step if k in with_derivatives else simple[k] for k, step in enumerate(steps)
+    ]
     start, n = observable, observable.n_terms
-    origins: Sequence[int] = range(len(todo))
-    signs: Sequence[int] = (1,) * len(todo)
-    places, term_signs = np.arange(n), np.ones(n, np.int64)
-    if not limits.needs_letters and not any(isinstance(step, TransferMatrix) for step in todo):
-        absorbed = absorb(todo, observable, chosen)
-        todo, start = absorbed.rotations, absorbed.observable
+    origins: Sequence[int] = range(len(taped_steps))
+    signs: Sequence[int] = (1,) * len(taped_steps)
+    term_indices, term_signs = np.arange(n), np.ones(n, np.int64)
+    if not limits.needs_letters and not any(isinstance(step, TransferMatrix) for step in taped_steps):
+        absorbed = absorb(taped_steps, observable, with_derivatives)
+        taped_steps, start = absorbed.rotations, absorbed.observable
         origins, signs = absorbed.origins, absorbed.signs
-        places, term_signs = absorbed.places, absorbed.term_signs
-    turns = [k for k, step in enumerate(todo) if isinstance(step, Rotation)]
-    terms = _open(use.converted(start), use)
+        term_indices, term_signs = absorbed.term_indices, absorbed.term_signs
+    rotations = [k for k, step in enumerate(taped_steps) if isinstance(step, Rotation)]
+    terms = _open(allowed.converted(start), allowed)
     try:
-        Propagator(terms, limits, room=most_terms, when_full=use.when_full).run(todo)
+        Propagator(terms, limits, memory_terms=memory_terms, when_full=allowed.when_full).run(taped_steps)
         value = terms.all_ranks(terms.weigh(state))
         yield _Taped(
-            terms, value, start.n_terms, [origins[k] for k in turns], [signs[k] for k in turns], places,
-            term_signs,
+            terms, value, start.n_terms, [origins[k] for k in rotations], [signs[k] for k in rotations],
+            term_indices, term_signs,
         )  # fmt: skip
     finally:
         terms.close()
 
 
-def _open(start: PauliSum, use: Resources) -> TapeOfTerms:
+def _open(start: PauliSum, allowed: Resources) -> TapeOfTerms:
     """The store of terms with a tape."""
-    if use.device == "gpu":
+    if allowed.device == "gpu":
         from tnplan.executor.pauli.cuda.taped_terms import GpuTapedTerms
 
-        return GpuTapedTerms(start, use.memory_bytes)
-    return TapedTerms(start, use.threads, use.ranks, use.memory_bytes)
+        return GpuTapedTerms(start, allowed.memory_bytes)
+    return TapedTerms(start, allowed.threads, allowed.ranks, allowed.memory_bytes)

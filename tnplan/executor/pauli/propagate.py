@@ -23,6 +23,7 @@ from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     Rotation,
     TransferMatrix,
+    acted_mask,
     quarter_turns,
     simple_steps,
 )
@@ -38,9 +39,6 @@ from tnplan.executor.pauli.terms.selection import Resampler, TermCap
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import TermLimits, Truncation
 
-# Few terms, which one core changes faster than a GPU: on the CPU until they are many.
-
-
 MOVED_ABOVE = 1 << 11
 """Terms above which a GPU is the faster, as measured."""
 CAPPED_AT_ONCE = 16
@@ -55,32 +53,29 @@ class FewTerms(ShardedTerms):
 
     def __init__(self, start: PauliSum) -> None:
         super().__init__(start)
-        self.most = None if np.iscomplexobj(start.coefficients) else MOVED_ABOVE
+        self.moved_above = None if np.iscomplexobj(start.coefficients) else MOVED_ABOVE
 
     def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations one after another, each a step, until there are many terms; how many are done."""
         cap = self.term_cap
-        if self.most is None or (cap is not None and cap.n_terms <= self.most):
+        if self.moved_above is None or (cap is not None and cap.n_terms <= self.moved_above):
             return super().rotate_many(rotations, cut, limits)
-        most = self.most if cap is None else min(self.most, cap.n_terms // 2)
-        if self.n > most:
+        max_terms = self.moved_above if cap is None else min(self.moved_above, cap.n_terms // 2)
+        if self.n > max_terms:
             return super().rotate_many(rotations.between(0, CAPPED_AT_ONCE), cut, limits)
-        here = rotations._replace(distances=np.zeros(len(rotations.due), np.int64))
-        return rotate_all(self.shards, here, cut, limits, self.ledger, bound=Bound(most))
+        local = rotations._replace(distances=np.zeros(len(rotations.due), np.int64))
+        return rotate_all(self.shards, local, cut, limits, self.ledger, bound=Bound(max_terms))
 
     def moved(self) -> Terms:
         """The terms on the GPU, if they are many."""
         n = self.n
-        if self.most is None or n <= self.most:
+        if self.moved_above is None or n <= self.moved_above:
             return self
         keys, coefficients, frequencies = self.shards[0].leave(np.arange(n))
         terms = GpuTerms(PauliSum(self.n_qubits, keys, coefficients))
         terms.continue_from(self.ledger, frequencies)
         self.close()
         return terms
-
-
-# Propagation: an observable taken backwards through steps, from the last to the first. Reads no file.
 
 
 KEEP = ("all", "own", "none")
@@ -107,7 +102,7 @@ class Progress:
 class Propagation:
     """U^dagger O U as a sum of words, what was dropped on the way, and how much work it was.
 
-    `result` has the terms of all ranks, of this one, or none, as was asked for; `n_terms` counts all, and
+    `result` has the terms of all ranks, of this one, or none, as `keep` says; `n_terms` counts all, and
     `value` is theirs in the state. Steps are those done on terms: where Cliffords could be
     absorbed, the rotations alone. `size_bytes` is the largest of this rank; `full` counts how often the
     memory was full and terms were dropped for it.
@@ -159,46 +154,46 @@ def propagate(
     """
     # Heisenberg picture: O -> U^dagger O U, step by step from the last; a rotation splits each term
     # that anticommutes with it in two, a Clifford maps term to term.
-    limits, use = truncation or Truncation(), resources or Resources()
+    limits, allowed = truncation or Truncation(), resources or Resources()
     if keep not in KEEP:
         raise InputError("keep", f"is {keep!r}", f"use {', '.join(KEEP)}")
 
     def check() -> int | None:
         value_in(observable, state)
         check_steps(steps, observable.n_qubits)
-        check_room(observable, limits, stop_above)
-        return use.room(use.converted(observable))
+        check_term_limits(observable, limits, stop_above)
+        return allowed.max_terms(allowed.converted(observable))
 
     # Every rank checks; if one refuses, all do.
-    most_terms = check() if use.ranks is None else agree(use.ranks, check)
+    memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
     begin = perf_counter()
     # Cliffords moved through rotations change only their generators and the observable: no pass
     # over terms.
-    todo, start = prepared(steps, observable, keep_cliffords or limits.needs_letters)
-    start = use.converted(start)
-    terms = open_terms(start, use)
+    rotations, start = prepared(steps, observable, keep_cliffords or limits.needs_letters)
+    start = allowed.converted(start)
+    terms = open_terms(start, allowed)
     try:
-        work = Propagator(terms, limits, stop_above, most_terms, use.when_full)
+        work = Propagator(terms, limits, stop_above, memory_terms, allowed.when_full)
         try:
-            work.run(todo, progress)
+            work.run(rotations, progress)
         finally:
             terms = work.terms
         # In bits the value is summed where the terms lie; other states need the terms on the host.
         is_bits = state is None or isinstance(state, str)
-        local = start.none() if keep == "none" and is_bits else terms.local_terms()
-        own = terms.in_bits(state) if is_bits else value_in(local, state)  # type: ignore[arg-type]
-        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(own)
+        rank_terms = start.none() if keep == "none" and is_bits else terms.local_terms()
+        rank_value = terms.in_bits(state) if is_bits else value_in(rank_terms, state)  # type: ignore[arg-type]
+        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(rank_value)
         size_bytes = max(work.size_bytes, terms.size_bytes)
-        local = start.none() if keep == "none" else local
+        rank_terms = start.none() if keep == "none" else rank_terms
     finally:
         terms.close()
-    ledgers, parts = [terms.ledger], [local]
-    if use.ranks is not None:
-        ledgers = use.ranks.gather_objects(terms.ledger)
-        parts = use.ranks.gather_objects(local) if keep == "all" else parts
+    ledgers, rank_sums = [terms.ledger], [rank_terms]
+    if allowed.ranks is not None:
+        ledgers = allowed.ranks.gather_objects(terms.ledger)
+        rank_sums = allowed.ranks.gather_objects(rank_terms) if keep == "all" else rank_sums
     ledger = total(ledgers)
     return Propagation(
-        joined(parts), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
+        joined(rank_sums), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
         perf_counter() - begin,
     )  # fmt: skip
 
@@ -207,30 +202,31 @@ def prepared(
     steps: Sequence[PauliStep], observable: PauliSum, keep_cliffords: bool
 ) -> tuple[Sequence[PauliStep], PauliSum]:
     """Steps and observable with Cliffords absorbed where nothing is against it."""
-    todo = simple_steps(steps)
-    if keep_cliffords or any(isinstance(step, TransferMatrix) for step in todo):
-        return todo, observable
-    absorbed = absorb(todo, observable)
+    simple = simple_steps(steps)
+    if keep_cliffords or any(isinstance(step, TransferMatrix) for step in simple):
+        return simple, observable
+    absorbed = absorb(simple, observable)
     return absorbed.rotations, absorbed.observable
 
 
-def open_terms(start: PauliSum, use: Resources) -> Terms:
+def open_terms(start: PauliSum, allowed: Resources) -> Terms:
     """The store of this rank's terms."""
-    is_few = use.few_on_cpu and use.ranks is None
-    if use.device == "gpu" and not is_few:
-        return GpuTerms(start, use.ranks)
-    if use.ranks is None or use.ranks.rank == 0:  # processes of every rank would take each other's cores
+    is_few = allowed.few_on_cpu and allowed.ranks is None
+    if allowed.device == "gpu" and not is_few:
+        return GpuTerms(start, allowed.ranks)
+    # Processes of every rank would take each other's cores.
+    if allowed.ranks is None or allowed.ranks.rank == 0:
         compile_soon(rotation_kernels(start.coefficients.dtype.name))
-    return FewTerms(start) if use.device == "gpu" else ShardedTerms(start, use.threads, use.ranks)
+    return FewTerms(start) if allowed.device == "gpu" else ShardedTerms(start, allowed.threads, allowed.ranks)
 
 
-def joined(parts: Sequence[PauliSum]) -> PauliSum:
+def joined(sums: Sequence[PauliSum]) -> PauliSum:
     """The terms of all ranks, in rising order of their words; each rank's are so already."""
-    if len(parts) == 1:
-        return parts[0]
-    keys = np.concatenate([part.keys for part in parts])
-    coefficients = np.concatenate([part.coefficients for part in parts])
-    return PauliSum(parts[0].n_qubits, keys, coefficients).sorted()
+    if len(sums) == 1:
+        return sums[0]
+    keys = np.concatenate([terms.keys for terms in sums])
+    coefficients = np.concatenate([terms.coefficients for terms in sums])
+    return PauliSum(sums[0].n_qubits, keys, coefficients).sorted()
 
 
 @lru_cache(maxsize=4096)
@@ -261,23 +257,20 @@ def first_rotations(batches: Sequence[Rotation | TransferMatrix | list[Clifford]
 def check_steps(steps: Sequence[PauliStep], n_qubits: int) -> None:
     """Refuse steps on qubits that the observable's circuit does not have, and angles that are not finite."""
     for number, step in enumerate(steps):
-        if isinstance(step, Rotation):
-            last = (step.x | step.z).bit_length() - 1
-            if not math.isfinite(step.angle):
-                raise InputError(f"step {number}", f"has the angle {step.angle}", "give finite radians")
-        else:
-            last = max(step.qubits)
+        if isinstance(step, Rotation) and not math.isfinite(step.angle):
+            raise InputError(f"step {number}", f"has the angle {step.angle}", "give finite radians")
+        last = acted_mask(step).bit_length() - 1
         if last >= n_qubits:
             raise InputError(f"step {number}", f"acts on qubit {last}", f"use qubits 0 to {n_qubits - 1}")
 
 
-def check_room(observable: PauliSum, limits: Truncation, stop_above: int | None) -> None:
+def check_term_limits(observable: PauliSum, limits: Truncation, stop_above: int | None) -> None:
     """Refuse limits of terms below those that the observable has."""
-    for name, room in (("max_terms", limits.max_terms), ("stop_above", stop_above)):
-        if room is not None and check_count(name, room, 0) < observable.n_terms:
+    for name, limit in (("max_terms", limits.max_terms), ("stop_above", stop_above)):
+        if limit is not None and check_count(name, limit, 0) < observable.n_terms:
             raise InputError(
                 name,
-                f"is {room}, and the observable has {observable.n_terms} terms",
+                f"is {limit}, and the observable has {observable.n_terms} terms",
                 "allow that many or more",
             )
 
@@ -286,36 +279,37 @@ class Propagator:
     """What is done to the terms at each step."""
 
     def __init__(
-        self, terms: Terms, limits: Truncation, stop_above: int | None = None, room: int | None = None,
-        when_full: str = "stop", resampler: Resampler | None = None,
+        self, terms: Terms, limits: Truncation, stop_above: int | None = None,
+        memory_terms: int | None = None, when_full: str = "stop", resampler: Resampler | None = None,
     ) -> None:  # fmt: skip
         self.limits = limits
         self.stop_above = stop_above
         self.resampler = resampler
-        self.own_room, self.room = room, None if room is None else terms.all_ranks(room)
+        self.rank_memory_terms = memory_terms
+        self.memory_terms = None if memory_terms is None else terms.all_ranks(memory_terms)
         self.when_full = when_full
-        self.most = limits.max_terms or 0
+        self.max_terms = limits.max_terms or 0
         self.full = self.number = 0
         self.size_bytes = terms.size_bytes
-        self.since = 0
+        self.since_truncation = 0
         self.has_zeros = False
         self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
-        self._take(terms)
+        self._set_terms(terms)
 
-    def _take(self, terms: Terms) -> None:
+    def _set_terms(self, terms: Terms) -> None:
         """Go on with these terms."""
-        self.terms, most = terms, self.limits.max_terms
-        is_capped = most is None or terms.cap(TermCap(most, self.limits.limits, self.resampler))
-        self.cuts = not is_capped
+        self.terms, max_terms = terms, self.limits.max_terms
+        is_capped = max_terms is None or terms.cap(TermCap(max_terms, self.limits.limits, self.resampler))
+        self.keeps_largest = not is_capped
         """Whether terms past `max_terms` are to be dropped here."""
         self.is_batched = self.stop_above is None and is_capped
-        """Whether rotations may be given to the terms several at once: nothing is looked at between them."""
-        if self.own_room is not None:
-            terms.limit(self.own_room)
+        """Whether rotations may be done in batches: nothing is looked at between them."""
+        if self.rank_memory_terms is not None:
+            terms.limit(self.rank_memory_terms)
 
     def run(self, steps: Sequence[PauliStep], progress: Callable[[Progress], None] | None = None) -> None:
         """All steps, from the last to the first."""
-        batches, said_s = fused(steps), perf_counter()
+        batches, reported_s = fused(steps), perf_counter()
         number, sharded = 0, 0 if self.terms.n_ranks > 1 else len(batches)
         while number < len(batches):
             # Shards are chosen anew so that the rotations ahead leave branches on their rank, see
@@ -324,39 +318,39 @@ class Propagator:
                 ahead = first_rotations(batches[number : number + ROTATIONS_AHEAD])
                 sharded += max(1, self.terms.reshard(self._packed(ahead)))
             # Many rotations are one kernel call where nothing has to be looked at between them.
-            at_once = self.terms.at_once(self.room) if self.is_batched else 0
-            many = first_rotations(batches[number : min(number + at_once, sharded)])
-            if many:
-                number += self._rotate(many, last=number + len(many) == len(batches))
+            batch_limit = self.terms.batch_limit(self.memory_terms) if self.is_batched else 0
+            batch = first_rotations(batches[number : min(number + batch_limit, sharded)])
+            if batch:
+                number += self._rotate(batch, last=number + len(batch) == len(batches))
             else:
                 number += 1
                 self.do(batches[number - 1], last=number == len(batches))
             # Few terms stay on a CPU until they are many; then they go to the GPU.
             terms = self.terms.moved()
             if terms is not self.terms:
-                self._take(terms)
-            if progress is not None and perf_counter() - said_s >= PROGRESS_INTERVAL_S:
-                said_s = perf_counter()
+                self._set_terms(terms)
+            if progress is not None and perf_counter() - reported_s >= PROGRESS_INTERVAL_S:
+                reported_s = perf_counter()
                 progress(Progress(number, len(batches), terms.n, terms.size_bytes))
 
     def do(self, batch: Rotation | TransferMatrix | list[Clifford], *, last: bool) -> None:
         """One step, and the truncation that is due after it."""
         self.number += 1
-        self._make_room(batch)
+        self._ensure_memory(batch)
         self._apply(batch)
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
-        self.since += len(batch) if isinstance(batch, list) else 1
-        if last or self.since >= self.limits.every:
+        self.since_truncation += len(batch) if isinstance(batch, list) else 1
+        if last or self.since_truncation >= self.limits.every:
             self._truncate(last)
-        elif self.cuts and self.terms.all_ranks(self.terms.n) > self.most:
+        elif self.keeps_largest and self.terms.all_ranks(self.terms.n) > self.max_terms:
             self.terms.sweep(self.limits.limits)
-            self.terms.keep_largest(self.most)
+            self.terms.keep_largest(self.max_terms)
         self.terms.end_step()
         if self.stop_above is not None:
-            left = self.terms.all_ranks(self.terms.n)
-            if left > self.stop_above:
+            n_terms = self.terms.all_ranks(self.terms.n)
+            if n_terms > self.stop_above:
                 raise InputError(
-                    f"step {self.number}", f"leaves {left} terms, more than {self.stop_above}",
+                    f"step {self.number}", f"leaves {n_terms} terms, more than {self.stop_above}",
                     "allow more terms or truncate",
                 )  # fmt: skip
 
@@ -366,32 +360,32 @@ class Propagator:
 
     def _rotate(self, rotations: Sequence[Rotation], *, last: bool) -> int:
         """Rotations, and the truncations that are due after them; how many were done, 1 at least."""
-        due, after = [], []
+        due, counters = [], []
         angles = [cosine_and_sine(rotation.angle) for rotation in rotations]
         for number, (cosine, _) in enumerate(angles, start=1):
-            self.since += 1
+            self.since_truncation += 1
             # cos t = 0 makes the terms that split 0: they are swept even where nothing else is to
             # be dropped.
             self.has_zeros |= cosine == 0
             is_last = last and number == len(angles)
-            is_due = is_last or self.since >= self.limits.every
+            is_due = is_last or self.since_truncation >= self.limits.every
             due.append(is_last or (is_due and (self.sweeps or self.has_zeros)))
             if is_due:
-                self.since, self.has_zeros = 0, False
-            after.append((self.since, self.has_zeros))
+                self.since_truncation, self.has_zeros = 0, False
+            counters.append((self.since_truncation, self.has_zeros))
         cosines, sines = np.array(angles).T.copy()
         batch = RotationBatch(
             self._packed(rotations), cosines, sines, np.array(due), np.zeros(len(due), np.int64)
         )
-        done = self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
-        self.since, self.has_zeros = after[done - 1]
-        self.number += done
+        n_done = self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
+        self.since_truncation, self.has_zeros = counters[n_done - 1]
+        self.number += n_done
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
-        return done
+        return n_done
 
-    def _make_room(self, batch: Rotation | TransferMatrix | list[Clifford]) -> None:
+    def _ensure_memory(self, batch: Rotation | TransferMatrix | list[Clifford]) -> None:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""
-        if self.room is None or isinstance(batch, list):
+        if self.memory_terms is None or isinstance(batch, list):
             return
         # The worst case first, 2 n terms; only where that does not fit the anticommuting terms are
         # counted.
@@ -400,18 +394,18 @@ class Propagator:
         if isinstance(batch, TransferMatrix):
             factor = int(np.count_nonzero(batch.matrix, axis=0).max())
             new = n * (factor - 1)
-        elif 2 * n > self.room:
+        elif 2 * n > self.memory_terms:
             new = self.terms.all_ranks(self.terms.count(pack(batch.x, batch.z, self.terms.n_qubits)))
-        if n + new <= self.room:
+        if n + new <= self.memory_terms:
             return
         if self.when_full == "stop":
             raise InputError(
-                f"step {self.number}", f"may make {n + new} terms, and the memory holds {self.room}",
+                f"step {self.number}", f"may make {n + new} terms, and the memory holds {self.memory_terms}",
                 "give more memory, drop terms (--min-coefficient, --max-terms), or take --when-full truncate",
                 topic="memory",
             )  # fmt: skip
         self.full += 1
-        self.terms.keep_largest(max(1, self.room // factor))
+        self.terms.keep_largest(max(1, self.memory_terms // factor))
 
     def _apply(self, batch: Rotation | TransferMatrix | list[Clifford]) -> None:
         if isinstance(batch, list):
@@ -426,9 +420,9 @@ class Propagator:
             self.terms.rotate(generator, cosine, sine, self.limits.branch_cut)
 
     def _truncate(self, last: bool) -> None:
-        self.since = 0
+        self.since_truncation = 0
         if self.sweeps or self.has_zeros or last:
             self.terms.sweep(self.limits.limits)
             self.has_zeros = False
-        if self.cuts:
-            self.terms.keep_largest(self.most)
+        if self.keeps_largest:
+            self.terms.keep_largest(self.max_terms)

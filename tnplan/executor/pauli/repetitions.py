@@ -27,7 +27,7 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 #
 # Terms of at least the threshold stay as they are. Each other one stays with a probability in proportion to
 # its magnitude, and then has the threshold's. So every coefficient keeps its mean, and what is linear in
-# them is unbiased. In proportion to squares, the mean of every square is kept instead, and so the norm of
+# them is unbiased. In proportion to squares, the mean of every square stays instead, and so the norm of
 # the sum.
 #
 # In proportion to magnitudes times factors, which depend on words, it is unbiased as well. Words that are
@@ -38,7 +38,7 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 
 
 KEPT_SHARE = 0.6
-"""Terms that resampling leaves, as a part of those allowed: the next steps have room."""
+"""The share of the allowed terms that resampling leaves: the next steps may add some."""
 LETTER_SHARE, LEAST_FACTOR, MOST_FACTOR = 0.6, 0.05, 0.5
 """By how much of a sine a letter X or Y multiplies the weight of a word, which had the least noise
 (benchmarks/notes/pauli.md), and its bounds."""
@@ -66,34 +66,34 @@ class StratifiedResampler:
             return 1.0
         return self.letter_factor ** xy_letters(keys).astype(np.float64)
 
-    def kept(self, most: int) -> int:
-        """How many terms a draw leaves where there may be `most`."""
-        return max(1, int(KEPT_SHARE * most))
+    def n_left(self, max_terms: int) -> int:
+        """How many terms a draw leaves where there may be `max_terms`."""
+        return max(1, int(KEPT_SHARE * max_terms))
 
-    def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
+    def draw(self, sizes: Array, max_terms: int, xp: Any = np) -> tuple[Array, Array]:
         """The numbers of the terms that stay, rising, and their new magnitudes, times importance as given."""
         # Threshold sampling with a fixed number: term k stays with probability min(1, w_k / t),
         # and then has the weight max(w_k, t), so that its mean is w_k. t is chosen so that the
         # probabilities add to `count`.
         weights = sizes**self.power
-        count = self.kept(most)
+        count = self.n_left(max_terms)
         if int(xp.count_nonzero(weights)) <= count:
-            chosen = xp.flatnonzero(weights)
-            return chosen, sizes[chosen]
+            numbers = xp.flatnonzero(weights)
+            return numbers, sizes[numbers]
         self.events += 1
         level = threshold(weights, count, xp)
         # Those above the threshold stay as they are, without noise.
         large = xp.flatnonzero(weights >= level)
         small = xp.flatnonzero(weights < level)
-        places = count - len(large)
+        n_draws = count - len(large)
         # A term of weight below the share is drawn at most twice, at the ends of two strata; it
         # then has the share for each draw.
-        draws, share = stratified(weights[small], places, self.random, xp)
+        draws, share = stratified(weights[small], n_draws, self.random, xp)
         new = xp.zeros(len(weights), np.float64)
         new[small] = (draws * share) ** (1 / self.power)
         new[large] = sizes[large]
-        chosen = xp.flatnonzero(new)
-        return chosen, new[chosen]
+        numbers = xp.flatnonzero(new)
+        return numbers, new[numbers]
 
 
 def letter_factor(angles: Array) -> float:
@@ -116,9 +116,9 @@ def threshold(weights: Array, count: int, xp: Any = np) -> float:
     # With the k largest kept, the others have t_k = (sum of others) / (count - k). The right k is
     # the first where the next weight is not above t_k; t falls with k until then.
     falling = xp.sort(weights)[::-1]
-    whole, unit = as_integers(falling)
-    sums = xp.cumsum(whole)
-    rest = (sums[-1] - sums[:count] + whole[:count]).astype(np.float64) * unit
+    integers, unit = as_integers(falling)
+    sums = xp.cumsum(integers)
+    rest = (sums[-1] - sums[:count] + integers[:count]).astype(np.float64) * unit
     levels = rest / (count - xp.arange(count))
     return float(levels[int(xp.argmax(falling[:count] <= levels))])
 
@@ -132,8 +132,8 @@ def stratified(weights: Array, count: int, random: np.random.Generator, xp: Any 
         return xp.zeros(len(weights), np.int64), 0.0
     # Systematic strata: point j is uniform in [j, j + 1) total / count. It has the mean of
     # independent draws and a smaller variance, as neighbours in the list are not drawn together.
-    whole, unit = as_integers(weights)
-    ends = xp.cumsum(whole)
+    integers, unit = as_integers(weights)
+    ends = xp.cumsum(integers)
     total = int(ends[-1])
     points = (xp.arange(count) + uniforms(random, count, xp)) * (total / count)
     drawn = xp.minimum(xp.searchsorted(ends, points.astype(np.int64), side="right"), len(weights) - 1)
@@ -141,7 +141,7 @@ def stratified(weights: Array, count: int, random: np.random.Generator, xp: Any 
 
 
 def as_integers(weights: Array) -> tuple[Array, float]:
-    """Weights as int64, and their unit: so small a part of the largest that the sum fits."""
+    """Weights as int64, and their unit: so small a fraction of the largest that the sum fits."""
     largest, units = float(weights.max()), 2.0 ** (SUM_BITS - len(weights).bit_length())
     return (weights / largest * units).astype(np.int64), largest / units
 
@@ -166,13 +166,10 @@ def xy_letters(keys: Array) -> Array:
     return x.astype(np.int64).sum(axis=1)
 
 
-# Independent repetitions of a propagation that resamples its terms, each on a thread or a GPU.
-
-
 BY = {"magnitude": 1, "letters": 1, "square": 2}
 """In proportion to what terms stay: the power of magnitudes."""
 MOST_SEED = 2**63 - 1
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 """What is read from the terms at the end."""
 
 
@@ -234,7 +231,7 @@ class LinearTask(NamedTuple):
         """By what a letter X or Y multiplies the weight of a word, where letters are looked at."""
         return letter_factor(np.array([step.angle for step in self.steps if isinstance(step, Rotation)]))
 
-    def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
+    def run(self, max_terms: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
 
         def value(terms: Terms) -> complex:
@@ -244,8 +241,8 @@ class LinearTask(NamedTuple):
                 return terms.in_product(self.state.bloch)
             return value_in(terms.local_terms(), self.state)
 
-        found, largest = _resampled(self.steps, self.start, most, resampler, self.device, value)
-        return Repetition(float(found.real), resampler.events, largest)
+        measured, largest = _resampled(self.steps, self.start, max_terms, resampler, self.device, value)
+        return Repetition(float(measured.real), resampler.events, largest)
 
 
 class EchoTask(NamedTuple):
@@ -259,15 +256,17 @@ class EchoTask(NamedTuple):
     middle: Sequence[PauliStep]
     device: str = "cpu"
 
-    def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
+    def run(self, max_terms: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
-        half, largest = _resampled(self.back, self.start, most, resampler, self.device, local_terms)
-        other, linear = half, StratifiedResampler(resampler.random)
+        half, largest = _resampled(self.back, self.start, max_terms, resampler, self.device, local_terms)
+        independent, linear = half, StratifiedResampler(resampler.random)
         if resampler.events and resampler.power == 1:
-            other, again = _resampled(self.back, self.start, most, resampler, self.device, local_terms)
-            largest = max(largest, again)
-        most = max(most, other.n_terms)
-        turned, grown = _resampled(self.middle, other, most, linear, self.device, local_terms)
+            independent, grown = _resampled(
+                self.back, self.start, max_terms, resampler, self.device, local_terms
+            )
+            largest = max(largest, grown)
+        max_terms = max(max_terms, independent.n_terms)
+        turned, grown = _resampled(self.middle, independent, max_terms, linear, self.device, local_terms)
         value = overlap(half, turned)
         return Repetition(float(value.real), resampler.events + linear.events, max(largest, grown))
 
@@ -281,8 +280,8 @@ def linear_task(
     Where letters are looked at, `keep_cliffords`: words are then those of the circuit's own qubits. First
     steps on one qubit each go into the state: what the last terms would be split for is then exact.
     """
-    left, turned = after_first_steps(simple_steps(steps), state, observable.n_qubits)
-    return LinearTask(*prepared(left, observable, keep_cliffords), turned, device)
+    remaining, rotated_state = after_first_steps(simple_steps(steps), state, observable.n_qubits)
+    return LinearTask(*prepared(remaining, observable, keep_cliffords), rotated_state, device)
 
 
 def echo_task(parts: EchoParts, observable: PauliSum, device: str = "cpu") -> EchoTask:
@@ -293,11 +292,11 @@ def echo_task(parts: EchoParts, observable: PauliSum, device: str = "cpu") -> Ec
     return EchoTask(back, start, middle, device)
 
 
-def repetition(task: LinearTask | EchoTask, plan: MonteCarlo, most: int, number: int) -> Repetition:
+def repetition(task: LinearTask | EchoTask, plan: MonteCarlo, max_terms: int, number: int) -> Repetition:
     """Repetition `number`; the same wherever and with whatever others it runs."""
     random = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,)))
     factor = task.letter_factor if isinstance(task, LinearTask) and plan.by == "letters" else 1.0
-    return task.run(most, StratifiedResampler(random, BY[plan.by], factor))
+    return task.run(max_terms, StratifiedResampler(random, BY[plan.by], factor))
 
 
 def check_sampling(observable: PauliSum, truncation: Truncation) -> int:
@@ -317,13 +316,13 @@ def local_terms(terms: Terms) -> PauliSum:
 
 
 def _resampled(
-    steps: Sequence[PauliStep], start: PauliSum, most: int, resampler: StratifiedResampler, device: str,
-    read: Callable[[Terms], Found],
-) -> tuple[Found, int]:  # fmt: skip
-    """What is read from at most `most` terms after steps, and the most terms that there were."""
+    steps: Sequence[PauliStep], start: PauliSum, max_terms: int, resampler: StratifiedResampler, device: str,
+    read: Callable[[Terms], Value],
+) -> tuple[Value, int]:  # fmt: skip
+    """What is read from at most `max_terms` terms after steps, and the most terms that there were."""
     terms = GpuTerms(start) if device == "gpu" else ShardedTerms(start)
     try:
-        Propagator(terms, Truncation(max_terms=most), resampler=resampler).run(steps)
+        Propagator(terms, Truncation(max_terms=max_terms), resampler=resampler).run(steps)
         grown = terms.ledger.record().grown
         return read(terms), max((start.n_terms, *grown))
     finally:

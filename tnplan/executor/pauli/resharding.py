@@ -31,7 +31,7 @@ SEED = 20260
 """Of the random masks: every rank has the same."""
 
 
-def place_of(ranks: Communicator | None) -> tuple[int, int]:
+def rank_and_size(ranks: Communicator | None) -> tuple[int, int]:
     """The number of this rank and how many there are; raises InputError where masks cannot number them."""
     rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
     if size & (size - 1):
@@ -65,7 +65,7 @@ class LinearHash:
         width, masks = self.masks.shape[1], integers_of(self.masks)
         half = 32 * width
         for gate in gates:
-            bits = [place for qubit in gate.qubits for place in (qubit, half + qubit)]
+            bits = [bit_number for qubit in gate.qubits for bit_number in (qubit, half + qubit)]
             sources = _sources(gate)
             for number, mask in enumerate(masks):
                 local = sum((mask >> bit & 1) << j for j, bit in enumerate(bits))
@@ -80,9 +80,6 @@ def _sources(gate: Clifford) -> list[int]:
     """For each bit of a local word the word whose image has it alone."""
     order = np.argsort(gate.images)
     return [int(order[1 << j]) for j in range(2 * len(gate.qubits))]
-
-
-# Masks of shards that a stretch of rotations does not cross, and whether a move pays. Knows no device.
 
 
 Reduced = list[tuple[int, int]]
@@ -121,8 +118,8 @@ class Costs(NamedTuple):
 
     def saves(self, exchanges: int, terms: float) -> bool:
         """Whether a move of `terms` terms of a rank costs less than so many exchanges."""
-        spared = exchanges * (self.exchange_s + BRANCHED_SHARE * terms * self.term_s)
-        return spared > self.move_s + terms * self.term_s
+        saved_s = exchanges * (self.exchange_s + BRANCHED_SHARE * terms * self.term_s)
+        return saved_s > self.move_s + terms * self.term_s
 
 
 class Sample(NamedTuple):
@@ -165,18 +162,19 @@ def even_masks(basis: Reduced, bits: int, samples: Sequence[Sample]) -> tuple[Ar
     """
     keys = np.concatenate([sample.keys for sample in samples])
     sizes = [len(sample.keys) for sample in samples]
-    weights = np.repeat([one.terms / max(1, size) for one, size in zip(samples, sizes, strict=True)], sizes)
+    terms_a_key = [sample.terms / max(1, size) for sample, size in zip(samples, sizes, strict=True)]
+    weights = np.repeat(terms_a_key, sizes)
     rng, size_bytes = np.random.default_rng(SEED), 8 * keys.shape[1]
-    frees = [int.from_bytes(rng.bytes(size_bytes), "little") for _ in range(MASKS_TRIED)]
-    tried = rows_of([orthogonal(basis, free) for free in frees], keys.shape[1])
+    free_bits = [int.from_bytes(rng.bytes(size_bytes), "little") for _ in range(MASKS_TRIED)]
+    candidates = rows_of([orthogonal(basis, free) for free in free_bits], keys.shape[1])
     # The parity of |key & mask| of all samples and masks at once, by xor over the words of a row.
-    shared = np.bitwise_xor.reduce([keys[:, w] & tried[:, w, None] for w in range(keys.shape[1])])
+    shared = np.bitwise_xor.reduce([keys[:, w] & candidates[:, w, None] for w in range(keys.shape[1])])
     parities = (np.bitwise_count(shared) & 1).astype(np.int64)
     shards, masks, fullest = np.zeros(len(keys), np.int64), [], 1.0
     for bit in range(bits):
         counts = [np.bincount(shards | parity << bit, weights, 2 << bit).max() for parity in parities]
         best = int(np.argmin(counts))
-        masks.append(tried[best])
+        masks.append(candidates[best])
         shards |= parities[best] << bit
         fullest = float(counts[best]) * (2 << bit) / max(1.0, float(weights.sum()))
     return np.array(masks), fullest
@@ -215,10 +213,10 @@ class LocalRun:
         terms = sum(sample.terms for sample in samples)
         is_alone = terms < costs.alone_below
         is_few, mean = is_alone or terms < FEW_TERMS, terms / len(samples)
-        must = not is_few and max(sample.terms for sample in samples) > UNEVEN_LOAD * mean
+        is_uneven = not is_few and max(sample.terms for sample in samples) > UNEVEN_LOAD * mean
         if is_few:
-            self.rank = min(self.rank, sum(place < SHORT_RUN for place in self.numbers))
-        while must or costs.saves(self.crossed, mean):
+            self.rank = min(self.rank, sum(number < SHORT_RUN for number in self.numbers))
+        while is_uneven or costs.saves(self.crossed, mean):
             if is_alone:
                 return self.none, max(self.length, SHORT_RUN // 2)
             masks, fullest = even_masks(self.basis[: self.rank], self.bits, samples)

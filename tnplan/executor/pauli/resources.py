@@ -82,32 +82,33 @@ class Resources:
     def converted(self, terms: PauliSum) -> PauliSum:
         """A sum with coefficients of this precision; raises InputError where they are beyond its range.
 
-        Coefficients that this precision would make 0 are beyond it too.
+        Coefficients below the normal range are beyond it too: kernels of the CPU take them as 0.
         """
-        real, both = PRECISIONS[self.precision]
-        kind: Any = both if np.iscomplexobj(terms.coefficients) else real
+        real_type, complex_type = PRECISIONS[self.precision]
+        kind: Any = complex_type if np.iscomplexobj(terms.coefficients) else real_type
         check_range(terms.coefficients, float(np.finfo(kind).max))
         converted = terms.coefficients.astype(kind)
-        lost = terms.coefficients[(converted == 0) & (terms.coefficients != 0)]
+        largest = np.maximum(np.abs(converted.real), np.abs(converted.imag))
+        lost = terms.coefficients[(largest < np.finfo(kind).tiny) & (terms.coefficients != 0)]
         if len(lost):
             raise InputError(
-                "--observable", f"has the coefficient {lost[0]:.6g}, which is 0 in {self.precision}",
-                "leave such words out, or use fp64",
+                "--observable", f"has the coefficient {lost[0]:.6g}, below the range of {self.precision}",
+                "leave such words out" + (", or use fp64" if self.precision == "fp32" else ""),
             )  # fmt: skip
         return PauliSum(terms.n_qubits, terms.keys, converted)
 
-    def room(self, terms: PauliSum) -> int | None:
+    def max_terms(self, terms: PauliSum) -> int | None:
         """How many terms like these a rank's memory holds; raises InputError where it cannot hold these."""
         if self.memory_bytes is None:
             return None
-        room = int(self.memory_bytes // term_bytes(terms.n_qubits, terms.coefficients.itemsize))
-        if room < 2 * terms.n_terms:
+        max_terms = int(self.memory_bytes // term_bytes(terms.n_qubits, terms.coefficients.itemsize))
+        if max_terms < 2 * terms.n_terms:
             raise InputError(
-                "memory", f"of {size_text(self.memory_bytes)} holds {room} terms",
+                "memory", f"of {size_text(self.memory_bytes)} holds {max_terms} terms",
                 f"give more: the observable has {terms.n_terms}, and a rotation may double them",
                 topic="memory",
             )  # fmt: skip
-        return room
+        return max_terms
 
 
 def term_bytes(n_qubits: int, coefficient_bytes: int) -> int:

@@ -99,7 +99,7 @@ class _ByMessages:
 
 
 class _Ended:
-    """In the place of a communicator whose other ranks have ended."""
+    """Replaces a communicator whose other ranks have ended; every use raises InputError."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -137,26 +137,26 @@ class DistributedState:
     def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[Any]:
         """The tables of passes; exchanges with the call that does them in peers' memory, if any."""
         passes = [step for step in steps if isinstance(step, Pass)]
-        made = dict(zip(map(id, passes), self.local.prepare(passes, again), strict=True))
-        divisible = [isinstance(step, Pass) and self.local.is_divisible(made[id(step)]) for step in steps]
-        found: list[Any] = []
+        tables = dict(zip(map(id, passes), self.local.prepare(passes, again), strict=True))
+        divisible = [isinstance(step, Pass) and self.local.is_divisible(tables[id(step)]) for step in steps]
+        calls: list[Any] = []
         for step in with_overlaps(steps, divisible, self.n_bits, self.tile, self._least_tile_bits):
             if isinstance(step, Overlap):
-                found += self._overlapped(step, made)
+                calls += self._overlapped(step, tables)
             else:
-                found.append(self._alone(step) if isinstance(step, QubitExchange) else made[id(step)])
-        return found
+                calls.append(self._alone(step) if isinstance(step, QubitExchange) else tables[id(step)])
+        return calls
 
-    def _overlapped(self, step: Overlap, made: dict[int, Any]) -> list[Any]:
+    def _overlapped(self, step: Overlap, tables: dict[int, Any]) -> list[Any]:
         """An exchange that overlaps passes, or in turn with them where messages would be kernels between."""
         swap = self._part_swap(step)
-        before, after = ([made[id(item)] for item in items] for items in (step.before, step.after))
+        before, after = ([tables[id(item)] for item in items] for items in (step.before, step.after))
         if swap is None:
             return [*before, self._alone(step.exchange), *after]
         calls = [
             [
-                [self.local.bind_part(item, bits, part, step.share) for item in items]
-                for part in range(1 << len(bits))
+                [self.local.bind_part(item, bits, value, step.share) for item in items]
+                for value in range(1 << len(bits))
             ]
             for items, bits in ((before, step.bits), (after, step.after_bits))
         ]
@@ -164,7 +164,7 @@ class DistributedState:
 
     def _part_swap(self, step: Overlap) -> PiecewiseExchange | None:
         if self._swap is None:
-            return _ByMessages(lambda bits, part: self._exchange(step.exchange, bits, part), step.pieces)
+            return _ByMessages(lambda bits, value: self._exchange(step.exchange, bits, value), step.pieces)
         wide = step.overlaps_wide(self.tile.bits)
         return self._swap.bind_parts(self._partners(step.exchange), step.pieces, step.share, wide)
 
@@ -192,28 +192,28 @@ class DistributedState:
         ]
         return ExchangePartners(inside, value, peers)
 
-    def _exchange(self, exchange: QubitExchange, bits: Sequence[int] = (), part: int = 0) -> None:
+    def _exchange(self, exchange: QubitExchange, bits: Sequence[int] = (), piece_value: int = 0) -> None:
         """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.
 
-        It takes the place of what that peer sends. The pieces of all peers are on their way at once. Only
-        amplitudes whose `bits` have the value `part` go.
+        It is replaced by what that peer sends. The pieces of all peers are sent at once. Only
+        amplitudes whose `bits` have the value `piece_value` go.
         """
         inside, _, peers = self._partners(exchange)
-        places = {
-            value: _slot(self.local.amplitudes, [*inside, *bits], value | part << len(inside))
+        views = {
+            value: _slot(self.local.amplitudes, [*inside, *bits], value | piece_value << len(inside))
             for value, _ in peers
         }
-        shape = places[peers[0][0]].shape
+        shape = views[peers[0][0]].shape
         axis = int(np.argmax(shape))
         step = max(1, (shape[axis] << PIECE_BITS) // prod(shape))
         for first in range(0, shape[axis], step):
             piece = (*[slice(None)] * axis, slice(first, first + step))
-            sends = [(peer, places[value][piece].reshape(-1)) for value, peer in peers]
+            sends = [(peer, views[value][piece].reshape(-1)) for value, peer in peers]
             receives = [(peer, np.empty_like(buffer)) for peer, buffer in sends]
             self.ranks.exchange(sends, receives)
             for (value, _), (_, buffer) in zip(peers, receives, strict=True):
-                place = places[value][piece]
-                place[...] = buffer.reshape(place.shape)
+                target = views[value][piece]
+                target[...] = buffer.reshape(target.shape)
 
     def sums(self, chunk_bits: int) -> Array:
         """The probability of each chunk of all ranks, in order."""
@@ -229,8 +229,8 @@ class DistributedState:
     def marginal(self, bits: Sequence[int]) -> Array:
         """The probabilities of the values of some bits; those outside have one value on each rank."""
         inner = [bit for bit in bits if bit < self.n_bits]
-        found = self.local.marginal(inner)
-        numbers = np.arange(len(found))
+        inner_table = self.local.marginal(inner)
+        numbers = np.arange(len(inner_table))
         index = np.zeros_like(numbers)
         for k, bit in enumerate(bits):
             if bit < self.n_bits:
@@ -238,7 +238,7 @@ class DistributedState:
             else:
                 index |= (self.ranks.rank >> (bit - self.n_bits) & 1) << k
         table = np.zeros(1 << len(bits))
-        table[index] = found
+        table[index] = inner_table
         return np.asarray(sum(self.ranks.gather_objects(table)))
 
     def pauli(self, x: int, z: int) -> complex:
@@ -293,18 +293,18 @@ class DistributedState:
         what is returned."""
         n, rank = self.n_bits, self.ranks.rank
         below = (1 << n) - 1
-        found = np.zeros(len(words), np.complex128)
+        sums = np.zeros(len(words), np.complex128)
         own = [number for number, (x, _) in enumerate(words) if not x >> n]
         inside = self.local.between(other.local, [(words[k][0], words[k][1] & below) for k in own])
         for number, (x, z) in enumerate(words):
             peer = rank ^ x >> n
             if peer != rank:
-                found[number] = self._pauli_with(other, peer, x & below, z & below)
+                sums[number] = self._pauli_with(other, peer, x & below, z & below)
 
         def values() -> Array:
-            found[own] = inside()
+            sums[own] = inside()
             signs = [_sign(z >> n & rank) for _, z in words]
-            return np.asarray(sum(self.ranks.gather_objects(found * signs)))
+            return np.asarray(sum(self.ranks.gather_objects(sums * signs)))
 
         return values
 
@@ -334,10 +334,10 @@ class DistributedState:
         owners = indices >> self.n_bits
         inner = indices & ((1 << self.n_bits) - 1)
         parts = self.ranks.gather_objects(self.local.take(inner[owners == self.ranks.rank]))
-        found = np.empty(len(indices), self.local.amplitudes.dtype)
-        for rank, part in enumerate(parts):
-            found[owners == rank] = part
-        return found
+        amplitudes = np.empty(len(indices), self.local.amplitudes.dtype)
+        for rank, values in enumerate(parts):
+            amplitudes[owners == rank] = values
+        return amplitudes
 
     def part(self) -> Array:
         """The amplitudes of this rank."""

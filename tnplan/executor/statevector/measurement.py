@@ -1,8 +1,8 @@
-"""What is asked of a program and what comes back: from its one final state, or from trajectories.
+"""Questions about a program and their answers, from its one final state or from trajectories.
 
 A program whose measurements all stand at its end has one final state, from which all shots are drawn. Any
 other is run once a shot. Knows programs and a simulator, no file. Gradients and runs that share states are
-imported where they are asked for.
+imported where they are used.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from tnplan.executor.statevector.trajectories import Batch
 
 LARGEST_SHOTS = 10**9
-"""Shots that may be asked for."""
+"""The most shots of a question."""
 LARGEST_VALUE = 1e100
 """Of an observable: means over all shots and squares of its values stay finite."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What is asked of a simulation.
+    """A question about a simulation.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a simulation gives; None for what was not asked for.
+    """The answer of a simulation; None for each field that the question leaves out.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Answer:
     deviation
         The standard deviation of a value that is a mean over trajectories, None for a single one, else 0.
     amplitudes
-        Complex128, in the order asked for.
+        Complex128, in the order of the question.
     probabilities
         Float64 [2^m], the first qubit most significant.
     norm
@@ -105,8 +105,8 @@ class Answer:
     gradient: tuple[Derivative, ...] | None = None
 
     def __repr__(self) -> str:
-        given = [name for name, value in vars(self).items() if value is not None]
-        return f"Answer({', '.join(given)})"
+        answered = [name for name, value in vars(self).items() if value is not None]
+        return f"Answer({', '.join(answered)})"
 
 
 def check_question(question: Question, program: CircuitProgram) -> None:

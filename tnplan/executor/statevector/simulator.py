@@ -248,9 +248,9 @@ class Simulator:
         """Measure a qubit: its value is drawn, and the state becomes the normalized part that has it."""
         weights = self.probabilities([qubit])
         value = int(self._choose(weights))
-        kept = np.zeros((2, 1, 1), np.complex128)
-        kept[value] = 1 / np.sqrt(weights[value])
-        self._once([MultiplexedGate((), (qubit,), kept)])
+        projector = np.zeros((2, 1, 1), np.complex128)
+        projector[value] = 1 / np.sqrt(weights[value])
+        self._once([MultiplexedGate((), (qubit,), projector)])
         return value
 
     def disturb(self, channel: Channel) -> int:
@@ -283,8 +283,8 @@ class Simulator:
         for x in range(2**m):
             for z in range(2**m):
                 odd = np.bitwise_count(rows & z) & 1
-                place = [qubits[m - 1 - k] for k in range(m)]
-                value = self.state.pauli(self._mask(x, place), self._mask(z, place))
+                bits = [qubits[m - 1 - k] for k in range(m)]
+                value = self.state.pauli(self._mask(x, bits), self._mask(z, bits))
                 density[rows, rows ^ x] += value * (1 - 2.0 * odd) / 2**m
         return density
 
@@ -304,7 +304,7 @@ class Simulator:
     def sample(self, shots: int) -> Array:
         """Values of all qubits, int64 [shots], the first most significant, in random order.
 
-        Sums over chunks choose the chunk, the device finds the place in it: no table of all probabilities is
+        Sums over chunks choose the chunk, the device finds the index in it: no table of all probabilities is
         made. The state is not changed.
         """
         chunk_bits = min(CHUNK_BITS, self.state.n_bits)

@@ -109,8 +109,8 @@ class SavedState:
         size = len(self.parts[0])
         pieces = []
         while count:
-            part, start = divmod(first, size)
-            piece = self.parts[part][start : start + count]
+            file, start = divmod(first, size)
+            piece = self.parts[file][start : start + count]
             pieces.append(piece)
             first, count = first + len(piece), count - len(piece)
         return np.concatenate(pieces)
@@ -155,15 +155,15 @@ def _identity(document: dict[str, Any]) -> str:
 def state_of(amplitudes: Any, dtype: str) -> SavedState:
     """A state in memory, whose qubit q is bit q of the index; raises InputError."""
     try:
-        given = np.asarray(amplitudes)
+        array = np.asarray(amplitudes)
     except (TypeError, ValueError):
-        given = np.empty(0, object)
-    size = given.size
-    if given.ndim != 1 or given.dtype.kind not in "iufc" or size < 2 or size & (size - 1):
+        array = np.empty(0, object)
+    size = array.size
+    if array.ndim != 1 or array.dtype.kind not in "iufc" or size < 2 or size & (size - 1):
         raise InputError(
-            "start", f"is an array of shape {given.shape} and dtype {given.dtype}", "give 2^n amplitudes"
+            "start", f"is an array of shape {array.shape} and dtype {array.dtype}", "give 2^n amplitudes"
         )
-    return SavedState(tuple(range(size.bit_length() - 1)), dtype, (), (given.astype(dtype),))
+    return SavedState(tuple(range(size.bit_length() - 1)), dtype, (), (array.astype(dtype),))
 
 
 def _part(path: Path, size: int, dtype: str) -> Array:

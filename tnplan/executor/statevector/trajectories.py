@@ -27,6 +27,7 @@ from tnplan.executor.statevector.prepared_program import (
     Segment,
 )
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile, compile_gates
+from tnplan.executor.statevector.simulator import MOST_ROUNDS
 
 # States of runs that went different ways, as rows of one array, and what is done to all of them at once.
 #
@@ -47,7 +48,7 @@ class Batch:
     """
 
     def __init__(self, amplitudes: Array, bits: Array, shots: Array) -> None:
-        self._room = amplitudes
+        self._buffer = amplitudes
         self.bits, self.shots = bits, shots
 
     @property
@@ -58,16 +59,16 @@ class Batch:
     @property
     def amplitudes(self) -> Array:
         """The rows themselves, contiguous; they may be changed."""
-        return self._room[: self.rows]
+        return self._buffer[: self.rows]
 
     @amplitudes.setter
     def amplitudes(self, value: Array) -> None:
-        self._room = value
+        self._buffer = value
 
     @property
     def n_qubits(self) -> int:
         """Qubits of a row."""
-        return int(self._room.shape[1]).bit_length() - 1
+        return int(self._buffer.shape[1]).bit_length() - 1
 
     def chosen(self, rows: Array) -> Batch:
         """Some rows, copied."""
@@ -78,9 +79,9 @@ class Batch:
         half = self.rows // 2
         if half:
             return self.chosen(np.arange(half)), self.chosen(np.arange(half, self.rows))
-        one, other = self.chosen(np.arange(1)), self
-        one.shots, other.shots = self.shots // 2, self.shots - self.shots // 2
-        return one, other
+        first, second = self.chosen(np.arange(1)), self
+        first.shots, second.shots = self.shots // 2, self.shots - self.shots // 2
+        return first, second
 
     def joined(self, other: Batch) -> Batch:
         """The rows of both."""
@@ -92,11 +93,11 @@ class Batch:
     def copy_rows(self, rows: Array, shots: Array) -> slice:
         """Append copies of rows, with other numbers of shots; gives where they are."""
         first, last = self.rows, self.rows + len(rows)
-        if last > len(self._room):
-            room = np.empty((max(last, 2 * len(self._room)), self._room.shape[1]), self._room.dtype)
-            room[:first] = self.amplitudes
-            self._room = room
-        self._room[first:last] = self._room[rows]
+        if last > len(self._buffer):
+            larger = np.empty((max(last, 2 * len(self._buffer)), self._buffer.shape[1]), self._buffer.dtype)
+            larger[:first] = self.amplitudes
+            self._buffer = larger
+        self._buffer[first:last] = self._buffer[rows]
         self.bits = np.concatenate([self.bits, self.bits[rows]])
         self.shots = np.concatenate([self.shots, shots])
         return slice(first, last)
@@ -117,10 +118,10 @@ class Batch:
         values = np.concatenate([values, np.ones(len(both), np.uint8)])
         weights = np.concatenate([weights, weights[both]])
         assert new.stop == self.rows
-        kept = 1 / np.sqrt(weights[np.arange(self.rows), values])
+        scales = 1 / np.sqrt(weights[np.arange(self.rows), values])
         view = self._halves(qubit)
         for value in (0, 1):
-            scale = np.where(values == value, kept, 0).astype(view.real.dtype)
+            scale = np.where(values == value, scales, 0).astype(view.real.dtype)
             view[:, :, value] *= scale[:, None, None]
         return values
 
@@ -129,9 +130,7 @@ class Batch:
 
     def _weights(self, qubit: int) -> Array:
         """The probabilities of both values of a qubit, float64 [rows, 2]."""
-        view = self._halves(qubit)
-        sizes = np.square(view.real, dtype=np.float64) + np.square(view.imag, dtype=np.float64)
-        return np.asarray(sizes.sum(axis=(1, 3)))
+        return np.asarray(_probabilities(self._halves(qubit)).sum(axis=(1, 3)))
 
     def reset(self, qubit: int, random: np.random.Generator) -> None:
         """Measure a qubit and set it to 0."""
@@ -142,14 +141,14 @@ class Batch:
 
     def sample(self, random: np.random.Generator) -> Array:
         """Values of all qubits for every shot, int64, row after row, the first qubit most significant."""
-        found = np.empty(int(self.shots.sum()), np.int64)
-        drawn, first = random.random(len(found)), 0
+        values = np.empty(int(self.shots.sum()), np.int64)
+        drawn, first = random.random(len(values)), 0
         for row, shots in zip(self.amplitudes, self.shots.tolist(), strict=True):
-            reached = np.cumsum(np.square(row.real, dtype=np.float64) + np.square(row.imag, dtype=np.float64))
+            reached = np.cumsum(_probabilities(row))
             wanted = drawn[first : first + shots] * reached[-1]
-            found[first : first + shots] = np.searchsorted(reached, wanted, side="right")
+            values[first : first + shots] = np.searchsorted(reached, wanted, side="right")
             first += shots
-        return found
+        return values
 
     def densities(self, qubits: Sequence[int]) -> Array:
         """The density matrices of some qubits, complex128 [rows, 2^m, 2^m], the first most significant."""
@@ -175,25 +174,30 @@ class Batch:
         counts = np.empty_like(drawn)
         np.put_along_axis(counts, rising, drawn, 1)
         owner = np.argmax(counts > 0, axis=1)
-        found = []
+        rows_of = []
         own_shots = counts[np.arange(len(counts)), owner]
         for number in range(counts.shape[1]):
-            kept = np.flatnonzero(owner == number)
+            owned = np.flatnonzero(owner == number)
             copied = np.flatnonzero((counts[:, number] > 0) & (owner != number))
             new = self.copy_rows(copied, counts[copied, number])
-            found.append(np.concatenate([kept, np.arange(new.start, new.stop)]))
+            rows_of.append(np.concatenate([owned, np.arange(new.start, new.stop)]))
         self.shots[: len(counts)] = own_shots
-        return found
+        return rows_of
 
     def apply_to(self, rows: Array, gates: Sequence[MultiplexedGate], normalize: bool = False) -> None:
         """Apply gates to some rows."""
-        part = self.amplitudes[rows]
+        chosen = self.amplitudes[rows]
         for gate in gates:
-            part = apply_gate(part, gate)
+            chosen = apply_gate(chosen, gate)
         if normalize:
-            sizes = np.square(part.real, dtype=np.float64) + np.square(part.imag, dtype=np.float64)
-            part *= (1 / np.sqrt(sizes.sum(axis=1))).astype(part.real.dtype)[:, None]
-        self.amplitudes[rows] = part
+            norms = _probabilities(chosen).sum(axis=1)
+            chosen *= (1 / np.sqrt(norms)).astype(chosen.real.dtype)[:, None]
+        self.amplitudes[rows] = chosen
+
+
+def _probabilities(amplitudes: Array) -> Array:
+    """The squared moduli, float64."""
+    return np.square(amplitudes.real, dtype=np.float64) + np.square(amplitudes.imag, dtype=np.float64)
 
 
 def apply_gate(rows: Array, gate: MultiplexedGate) -> Array:
@@ -209,37 +213,32 @@ def apply_gate(rows: Array, gate: MultiplexedGate) -> Array:
         if np.array_equal(matrix, np.eye(len(matrix))):
             continue
         where: list[slice] = [slice(None)] * (n + 1)
-        for place, qubit in enumerate(gate.selectors):
-            bit = value >> len(gate.selectors) - 1 - place & 1
+        for k, qubit in enumerate(gate.selectors):
+            bit = value >> len(gate.selectors) - 1 - k & 1
             where[1 + qubit] = slice(bit, bit + 1)
-        part = np.moveaxis(axes[tuple(where)], [1 + q for q in gate.targets], range(len(gate.targets)))
+        view = np.moveaxis(axes[tuple(where)], [1 + q for q in gate.targets], range(len(gate.targets)))
         if len(gate.targets) == 1:
             (a, b), (c, d) = matrix.astype(rows.dtype)
-            zero = part[0].copy()
-            part[0] = a * zero + b * part[1]
-            part[1] = c * zero + d * part[1]
+            zero = view[0].copy()
+            view[0] = a * zero + b * view[1]
+            view[1] = c * zero + d * view[1]
         else:
-            made = matrix.astype(rows.dtype) @ part.reshape(len(matrix), -1)
-            part[...] = made.reshape(part.shape)
+            product = matrix.astype(rows.dtype) @ view.reshape(len(matrix), -1)
+            view[...] = product.reshape(view.shape)
     return rows
 
 
-# Runs of a program that share their states as long as their outcomes are equal.
-
-
-ROOM_BYTES = 1 << 25
+BATCH_BYTES = 1 << 25
 """What the rows of a batch may take."""
 FEW = 1 << 16
 """Amplitudes times gates below which gates are applied one by one: preparing passes would take longer."""
-MOST_ROUNDS = 1_000_000
-"""Rounds of one `while` in a run."""
 MANY = 1 << 62
 """More rows than there may be."""
 
 
 def most_rows(n_qubits: int, dtype: str) -> int:
     """How many rows of so many qubits a batch may have."""
-    return ROOM_BYTES // (np.dtype(dtype).itemsize << n_qubits)
+    return BATCH_BYTES // (np.dtype(dtype).itemsize << n_qubits)
 
 
 class BranchingRuns:
@@ -284,7 +283,7 @@ class BranchingRuns:
             yield batch
 
     def _is_too_large(self, batch: Batch, step: PreparedStep) -> bool:
-        """Whether a step may make more rows than there is room for, and fewer shots would not."""
+        """Whether a step may make more rows than `most_rows`, and fewer shots would not."""
         most = min(int(batch.shots.sum()), batch.rows * _most_ways(step))
         return most > self.most_rows and batch.shots.sum() > 1
 
@@ -367,8 +366,8 @@ class BranchingRuns:
         parts = []
         for rows, body in ways:
             if len(rows):
-                part = batch if len(rows) == batch.rows else batch.chosen(rows)
-                parts.append(self._all(body, part))
+                chosen = batch if len(rows) == batch.rows else batch.chosen(rows)
+                parts.append(self._all(body, chosen))
         return parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
 
     def _all(self, steps: Sequence[PreparedStep], batch: Batch) -> Batch:
@@ -381,8 +380,8 @@ class BranchingRuns:
         for _ in range(MOST_ROUNDS):
             goes_on = _values(batch, rounds.bits) == rounds.value
             if not goes_on.all():
-                ended = batch if not goes_on.any() else batch.chosen(np.flatnonzero(~goes_on))
-                done = ended if done is None else done.joined(ended)
+                finished = batch if not goes_on.any() else batch.chosen(np.flatnonzero(~goes_on))
+                done = finished if done is None else done.joined(finished)
             if not goes_on.any():
                 assert done is not None
                 return done

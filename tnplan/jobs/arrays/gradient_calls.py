@@ -31,8 +31,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.passes.verify.verify import verify
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule, TensorGradient
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import GradientSchedule, Schedule, TensorGradient
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name, ssa_from_linear
 from tnplan.planner.networks.importers import from_cotengra, read_any
 from tnplan.planner.networks.importers.checks import integer_steps
-from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
+from tnplan.planner.networks.importers.libraries import from_quimb, is_quimb_network
 from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensor_network import TensorNetwork
@@ -58,8 +58,7 @@ from tnplan.planner.schedule.file import load_schedule
 from tnplan.planner.schedule.schedule import FORMAT, Schedule
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_jointly
-from tnplan.planner.search.repeated_calls import search_for_calls
-from tnplan.planner.search.search_in_proportion import predicted_s, search_in_proportion
+from tnplan.planner.search.search_in_proportion import predicted_s, search_for_calls, search_in_proportion
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
 CACHED_SCHEDULES = 256

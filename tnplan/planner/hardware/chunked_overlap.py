@@ -115,8 +115,8 @@ class _Lifetime:
         if not self.span.meets(other.span):
             return False
         return not any(
-            one.last.precedes(two.first) or one.last == two.first
-            for one, two in ((self, other), (other, self))
+            earlier.last.precedes(later.first) or earlier.last == later.first
+            for earlier, later in ((self, other), (other, self))
         )
 
 
@@ -129,10 +129,10 @@ def hazards(spans: Spans, chunks: int, falling: bool) -> Iterator[str]:
     reading earlier ones, while its chunk of the source is read, and that of what arrives written, by others.
     """
     lifetimes = list(_lifetimes(spans, chunk_order(chunks, falling)))
-    for number, one in enumerate(lifetimes):
+    for number, first in enumerate(lifetimes):
         for other in lifetimes[number + 1 :]:
-            if one.harms(other):
-                yield f"{one.name} and {other.name} lie in the same bytes, and both may be needed at once"
+            if first.harms(other):
+                yield f"{first.name} and {other.name} lie in the same bytes, and both may be needed at once"
 
 
 def _lifetimes(spans: Spans, order: Sequence[int]) -> Iterator[_Lifetime]:
@@ -151,9 +151,9 @@ def _lifetimes(spans: Spans, order: Sequence[int]) -> Iterator[_Lifetime]:
         return before(chunks, turn * n_after + step)
 
     def exchange(turn: int) -> _Moment:
-        made = before(turn, n_before - 1).latest if n_before else -inf
-        read = after(turn, 0).earliest if n_after else inf
-        return _Moment(made + 0.5, read - 0.5, turn)
+        earliest = before(turn, n_before - 1).latest if n_before else -inf
+        latest = after(turn, 0).earliest if n_after else inf
+        return _Moment(earliest + 0.5, latest - 0.5, turn)
 
     for turn, number in enumerate(order):
         moments = [start, *(before(turn, step) for step in range(n_before)), exchange(turn)]
@@ -181,10 +181,10 @@ def exposed_s(made_s: Sequence[float], exchange_s: Sequence[float], read_s: Sequ
     """
     # Two lanes: exchange i begins when chunk i is made and exchange i - 1 is done; reading i begins when
     # exchange i and reading i - 1 are done, and not before all is made.
-    made = list(accumulate(made_s))
+    ready = list(accumulate(made_s))
     exchanged = 0.0
-    now = made[-1]
-    for ready_s, moving_s, reading_s in zip(made, exchange_s, read_s, strict=True):
+    now = ready[-1]
+    for ready_s, moving_s, reading_s in zip(ready, exchange_s, read_s, strict=True):
         exchanged = max(exchanged, ready_s) + moving_s
         now = max(now, exchanged) + reading_s
     return now - sum(made_s) - sum(read_s)

@@ -67,30 +67,30 @@ class Request:
         return Compression(lossy(self.exchange), lossy(self.store), self.setting or SETTINGS[0])
 
 
-def lossy(given: tuple[float, float | None] | None) -> Lossy | None:
+def lossy(pair: tuple[float, float | None] | None) -> Lossy | None:
     """A bound and its ratio, or `DEFAULT_RATIO` where it has none."""
-    return None if given is None else Lossy(given[0], DEFAULT_RATIO if given[1] is None else given[1])
+    return None if pair is None else Lossy(pair[0], DEFAULT_RATIO if pair[1] is None else pair[1])
 
 
 def parse_request(text: str) -> Request:
     """Read `exchange=1e-3,store=1e-3:4,setting=fast,checkpoints`; raises InputError."""
     if not isinstance(text, str):
         raise InputError(PLACE, f"is {type(text).__name__}", GRAMMAR)
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for item in text.split(","):
         name, equals, value = item.strip().partition("=")
-        if name in found:
+        if name in values:
             raise InputError(PLACE, f"{name} is named twice in {text!r}", "name it once")
         if (name == "checkpoints") == bool(equals) or name not in (
             "exchange", "store", "setting", "checkpoints"
         ):  # fmt: skip
             raise InputError(PLACE, f"{item.strip()!r} is unknown", GRAMMAR)
-        found[name] = value
-    exchange, store = (_bound(name, found.get(name)) for name in ("exchange", "store"))
-    request = Request(exchange, store, found.get("setting"), "checkpoints" in found)
-    for name, given in (("exchange", exchange), ("store", store)):
+        values[name] = value
+    exchange, store = (_bound(name, values.get(name)) for name in ("exchange", "store"))
+    request = Request(exchange, store, values.get("setting"), "checkpoints" in values)
+    for name, pair in (("exchange", exchange), ("store", store)):
         try:
-            lossy(given)
+            lossy(pair)
         except InputError as error:
             raise InputError(PLACE, f"{name}: {error.problem}", error.remedy, error.page) from None
     Compression(setting=request.setting or SETTINGS[0])
@@ -103,9 +103,10 @@ def _bound(name: str, text: str | None) -> tuple[float, float | None] | None:
     if text is None:
         return None
     number = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?|[0-9]+\."
-    found = re.fullmatch(rf"({number})(?::({number}))?", text)
-    values = () if found is None else tuple(None if one is None else float(one) for one in found.groups())
-    if not values or values[0] is None or not all(one is None or isfinite(one) for one in values):
+    match = re.fullmatch(rf"({number})(?::({number}))?", text)
+    texts = () if match is None else match.groups()
+    values = tuple(None if value is None else float(value) for value in texts)
+    if not values or values[0] is None or not all(value is None or isfinite(value) for value in values):
         raise InputError(
             PLACE, f"{name}={text} is no bound", "give a bound such as 1e-3, or bound:ratio, 1e-3:4"
         )

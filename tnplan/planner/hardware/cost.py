@@ -285,10 +285,10 @@ def memory_limit(profile: Profile, memory_bytes: float | None) -> float:
 
 def _interpolate(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
     """Piecewise linear between the points, constant beyond them."""
-    place = bisect_left(xs, x)
-    if place == 0:
+    upper = bisect_left(xs, x)
+    if upper == 0:
         return ys[0]
-    if place == len(xs):
+    if upper == len(xs):
         return ys[-1]
-    share = (x - xs[place - 1]) / (xs[place] - xs[place - 1])
-    return ys[place - 1] + share * (ys[place] - ys[place - 1])
+    share = (x - xs[upper - 1]) / (xs[upper] - xs[upper - 1])
+    return ys[upper - 1] + share * (ys[upper] - ys[upper - 1])

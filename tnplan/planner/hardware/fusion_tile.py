@@ -59,7 +59,7 @@ def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: 
     powers of two; stages keep to the limits above. Raises ValueError where `out` does not hold the modes
     that the chain leaves.
     """
-    extents = {mode: extent for part in (operand, *branches, out) for mode, extent in part}
+    extents = dict(pair for tensor in (operand, *branches, out) for pair in tensor)
     links = _links(operand, branches, out)
     if len(branches) > MOST_STAGES:
         return None
@@ -67,11 +67,11 @@ def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: 
         return None
     # All modes that any branch sums must be in the tile from the start, those brought join at their stage;
     # all others tell tiles apart.
-    kept = {mode for mode, _ in out}
-    tile = {mode for mode, _ in operand if mode not in kept}
+    out_modes = {mode for mode, _ in out}
+    tile = {mode for mode, _ in operand if mode not in out_modes}
     brought = {mode for _, n_modes in links for mode in n_modes}
-    for part in (operand, out):
-        tile |= _innermost(part, RUN_ELEMENTS) - brought
+    for tensor in (operand, out):
+        tile |= _innermost(tensor, RUN_ELEMENTS) - brought
     # Powers of two: kernels deal the bits of modes to lanes, warps and rounds.
     if not all(_binary(extents[mode]) for mode in tile | brought):
         return None
@@ -133,7 +133,7 @@ def _innermost(modes: Modes, elements: int) -> set[int]:
 
 def _next(operand: Modes, out: Modes, tile: set[int], brought: set[int]) -> int | None:
     """The operand mode that lengthens the shorter of the runs read and written, or None."""
-    ends = [_run_end(part, tile | brought) for part in (operand, out)]
+    ends = [_run_end(modes, tile | brought) for modes in (operand, out)]
     ends = [end for end in ends if end[1] is not None]
     return min(ends, key=lambda end: end[0])[1] if ends else None
 
@@ -153,7 +153,7 @@ def _stages(
 ) -> Iterable[FusedStage]:
     size = prod(extents[mode] for mode in tile)
     for k_modes, n_modes in links:
-        k, n = (prod(extents[mode] for mode in part) for part in (k_modes, n_modes))
+        k, n = (prod(extents[mode] for mode in modes) for modes in (k_modes, n_modes))
         yield FusedStage(k_modes, n_modes, k, n, size, size // k * n)
         size = size // k * n
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 
-# Sizes of groups: how many ranks may share a slice where so many devices are at hand.
-
 
 def group_sizes(devices: int, n_slices: int) -> list[int]:
     """Group sizes worth planning for some devices, smallest first: the powers of two and the divisors.
@@ -35,9 +33,6 @@ def divisors_and_powers(counts: Sequence[int]) -> list[int]:
             if count % low == 0:
                 sizes |= {low, count // low}
     return sorted(sizes)
-
-
-# Layouts on the process grid: which part of a tensor a rank holds. Pure index arithmetic; no communicator.
 
 
 Layout = tuple[int | None, ...]
@@ -114,14 +109,14 @@ def box(
     modes: Sequence[int], layout: Layout, extents: Mapping[int, int], digits: Sequence[int], grid: Grid
 ) -> Box:
     """Start and stop in each of `modes` of the part that the rank with `digits` holds."""
-    split = {mode: place for place, mode in enumerate(layout) if mode is not None}
+    split = {mode: position for position, mode in enumerate(layout) if mode is not None}
     bounds = []
     for mode in modes:
-        place = split.get(mode)
-        if place is None:
+        position = split.get(mode)
+        if position is None:
             bounds.append((0, extents[mode]))
         else:
-            bounds.append(part(extents[mode], grid[place].radix, digits[place]))
+            bounds.append(part(extents[mode], grid[position].radix, digits[position]))
     return tuple(bounds)
 
 
@@ -138,5 +133,5 @@ def intersect(first: Box, second: Box) -> Box | None:
 
 def largest_shard(modes: Sequence[int], layout: Layout, extents: Mapping[int, int], grid: Grid) -> int:
     """The number of elements of the largest shard over all ranks."""
-    split = {mode: grid[place].radix for place, mode in enumerate(layout) if mode is not None}
+    split = {mode: grid[position].radix for position, mode in enumerate(layout) if mode is not None}
     return prod(largest_part(extents[mode], split.get(mode, 1)) for mode in modes)

@@ -282,7 +282,7 @@ def known_profile(hardware: Profile | str | Path) -> Profile:
 
 @lru_cache(32)
 def _shipped_profile(name: str) -> Profile:
-    """A profile of the package, parsed once: every plan of a contraction asks for one."""
+    """A profile of the package, parsed once: every plan of a contraction needs one."""
     text = (resources.files("tnplan.planner.hardware") / f"{name}.toml").read_text(encoding="utf-8")
     return _parsed(text, name)
 
@@ -323,7 +323,7 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
 
 
 def _check_fields(table: Any, kind: type, place: str) -> None:
-    """Refuse fields that nobody reads; what is no table at all is refused later."""
+    """Refuse unknown fields; what is no table at all is refused later."""
     known = [item.name for item in fields(kind)]
     for name in table if isinstance(table, dict) else ():
         if name not in known:

@@ -32,7 +32,7 @@ PRUNED_ONE_IN = 16
 
 @dataclass(frozen=True)
 class CachedPath:
-    """A path, its cost in the unit of whoever keeps it, and the seconds that were spent on finding it."""
+    """A path, its cost in the unit of the caller, and the seconds that were spent on finding it."""
 
     path: ContractionPath
     cost: float
@@ -42,9 +42,9 @@ class CachedPath:
 def path_cache_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Where paths are kept: the folder named for them, or `paths` in tnplan's cache; None where that is
     turned off, or no place can be used."""
-    given = environment.get(FOLDER_VARIABLE)
-    if given is not None:
-        return None if given in ("", "0") else Path(given)
+    folder = environment.get(FOLDER_VARIABLE)
+    if folder is not None:
+        return None if folder in ("", "0") else Path(folder)
     return cache_folder("paths", environment)
 
 
@@ -76,26 +76,26 @@ class PathCache:
             steps = tuple(tuple(map(int, step)) for step in entry["ssa_path"])
             sliced = tuple(names[int(number)] for number in entry["sliced"])
             path = ContractionPath(network, steps, sliced, dtype)
-            found = CachedPath(path, float(entry["cost"]), float(entry["time_s"]))
+            cached = CachedPath(path, float(entry["cost"]), float(entry["time_s"]))
             os.utime(self._folder / name, follow_symlinks=False)
         except (OSError, ValueError, KeyError, TypeError, IndexError, InputError):
             return None
-        return found
+        return cached
 
-    def keep(self, found: CachedPath, max_elements: float = inf) -> None:
+    def keep(self, cached: CachedPath, max_elements: float = inf) -> None:
         """Keep a path, unless a cheaper one is there. Where nothing can be written, nothing is kept."""
         if self._folder is None:
             return
-        path = found.path
+        path = cached.path
         before = self.find(path.network, path.dtype, max_elements)
-        if before is not None and before.cost <= found.cost:
-            found = replace(before, time_s=before.time_s + found.time_s)
+        if before is not None and before.cost <= cached.cost:
+            cached = replace(before, time_s=before.time_s + cached.time_s)
         numbers = _numbers(path.network)
         entry: dict[str, Any] = {
-            "ssa_path": found.path.ssa_path,
-            "sliced": [numbers[index] for index in found.path.sliced_inds],
-            "cost": found.cost,
-            "time_s": found.time_s,
+            "ssa_path": cached.path.ssa_path,
+            "sliced": [numbers[index] for index in cached.path.sliced_inds],
+            "cost": cached.cost,
+            "time_s": cached.time_s,
         }
         name = _name(path.network, max_elements)
         write_entry(self._folder, name, json.dumps(entry, separators=(",", ":")).encode())
@@ -108,7 +108,7 @@ class PathCache:
         assert self._folder is not None
         facts = [(file.lstat(), file) for file in self._folder.iterdir() if file.suffix in SUFFIXES]
         total = sum(fact.st_size for fact, _ in facts)
-        for fact, file in sorted(facts, key=lambda one: one[0].st_mtime):
+        for fact, file in sorted(facts, key=lambda entry: entry[0].st_mtime):
             if total <= self._largest_bytes:
                 return
             file.unlink(missing_ok=True)

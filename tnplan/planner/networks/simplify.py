@@ -25,19 +25,19 @@ def simplify(network: Network, arrays: Sequence[np.ndarray]) -> tuple[Network, l
     Deterministic: the smallest tensor is merged first, with the neighbour that gives the smallest result, the
     lower number deciding between equals.
     """
-    found = Simplified(network, arrays)
-    return found.network, found.arrays
+    simplified = Simplified(network, arrays)
+    return simplified.network, simplified.arrays
 
 
 @dataclass(frozen=True, eq=False)
 class _Merge:
-    """Tensors that became tensor `new` with indices `kept`; `numbers` are those of `arrays`."""
+    """Tensors that became tensor `new` with indices `result`; `numbers` are those of `arrays`."""
 
     numbers: tuple[int, ...]
     terms: tuple[Term, ...]
     arrays: tuple[np.ndarray, ...]
     new: int
-    kept: Term
+    result: Term
 
 
 class Simplified:
@@ -48,7 +48,7 @@ class Simplified:
     network, arrays
         What is simplified.
     wanted
-        The tensors by which derivatives may be asked for: what became of these is remembered.
+        The tensors by which derivatives are wanted: their merges are recorded.
     """
 
     def __init__(self, network: Network, arrays: Sequence[np.ndarray], wanted: Collection[int] = ()) -> None:
@@ -60,7 +60,7 @@ class Simplified:
         sizes = {index: size for index, size in network.size_dict.items() if index in present}
         self.network = Network(inputs, network.output, sizes)
         self.arrays = [state.arrays[number] for number in numbers]
-        self.depending = tuple(place for place, number in enumerate(numbers) if number in state.needed)
+        self.depending = tuple(position for position, number in enumerate(numbers) if number in state.needed)
         """The places of the tensors that depend on those wanted."""
         self._numbers, self._state, self._wanted = numbers, state, wanted
 
@@ -70,17 +70,18 @@ class Simplified:
         Nothing is conjugated.
         """
         state = self._state
-        found = {self._numbers[place]: array for place, array in cotangents.items()}
+        by_number = {self._numbers[position]: array for position, array in cotangents.items()}
         # Reverse mode: the derivative by one tensor of a merge is that of the result with all others of it.
         for step in reversed(state.history):
-            after = found.pop(step.new)
-            for place, number in enumerate(step.numbers):
+            after = by_number.pop(step.new)
+            for position, number in enumerate(step.numbers):
                 if number not in state.needed:
                     continue
-                others = [other for k, other in enumerate(step.arrays) if k != place]
-                terms = [term for k, term in enumerate(step.terms) if k != place]
-                found[number] = _spread([after, *others], [step.kept, *terms], step.terms[place], state.sizes)
-        return {number: found[number] for number in self._wanted}
+                others = [other for k, other in enumerate(step.arrays) if k != position]
+                terms = [term for k, term in enumerate(step.terms) if k != position]
+                operands, terms = [after, *others], [step.result, *terms]
+                by_number[number] = _spread(operands, terms, step.terms[position], state.sizes)
+        return {number: by_number[number] for number in self._wanted}
 
 
 class _Simplifier:
@@ -126,15 +127,15 @@ class _Simplifier:
     def _settle(self, number: int, array: np.ndarray) -> None:
         """Keep a tensor, its traces taken and the indices that only it has summed."""
         term = self.terms[number]
-        kept = tuple(
+        result = tuple(
             index for index in dict.fromkeys(term) if index in self.output or self.owners[index] != {number}
         )
-        if kept != term:
-            self._remember(_Merge((number,), (term,), (array,), number, kept))
-            array = einsum((array,), (term,), kept)
+        if result != term:
+            self._remember(_Merge((number,), (term,), (array,), number, result))
+            array = einsum((array,), (term,), result)
         self.arrays[number] = array
-        self.terms[number] = kept
-        heapq.heappush(self.queue, (self._size(kept), number))
+        self.terms[number] = result
+        heapq.heappush(self.queue, (self._size(result), number))
 
     def _partner(self, number: int) -> int | None:
         """The neighbour (for a scalar: any tensor) with the smallest result that is small enough."""
@@ -161,19 +162,19 @@ class _Simplifier:
 
     def _merge(self, first: int, second: int) -> None:
         first, second = sorted((first, second))
-        kept = self._result(first, second)
+        result = self._result(first, second)
         terms = (self.terms.pop(first), self.terms.pop(second))
         pair = (self.arrays.pop(first), self.arrays.pop(second))
-        array = einsum(pair, terms, kept)
+        array = einsum(pair, terms, result)
         new = self.count
         self.count += 1
-        self._remember(_Merge((first, second), terms, pair, new, kept))
+        self._remember(_Merge((first, second), terms, pair, new, result))
         for index in terms[0] + terms[1]:
             self.owners[index] = (self.owners[index] - {first, second}) | {new}
-        self.terms[new] = kept
+        self.terms[new] = result
         self._settle(new, array)
         # Neighbours that had no partner may have one now.
-        for neighbour in sorted(set().union(*(self.owners[index] for index in kept)) - {new}):
+        for neighbour in sorted(set().union(*(self.owners[index] for index in result)) - {new}):
             heapq.heappush(self.queue, (self._size(self.terms[neighbour]), neighbour))
 
 
@@ -191,11 +192,11 @@ def _spread(
 ) -> np.ndarray:
     """The product of tensors with the indices of a term: equal along those that none of them has, and on the
     diagonal of those that stand in it twice."""
-    held = {index for one in terms for index in one}
+    present = {index for indices in terms for index in indices}
     distinct = tuple(dict.fromkeys(term))
-    shared = tuple(index for index in distinct if index in held)
+    shared = tuple(index for index in distinct if index in present)
     product = einsum(arrays, terms, shared)
-    shape = [sizes[index] if index in held else 1 for index in distinct]
+    shape = [sizes[index] if index in present else 1 for index in distinct]
     values = np.broadcast_to(product.reshape(shape), [sizes[index] for index in distinct])
     if distinct == term:
         return values

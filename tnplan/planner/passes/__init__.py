@@ -1,1 +1,1 @@
-"""The planner's passes, one file each; `pipeline` lists them in order and no pass calls the next."""
+"""The planner's passes; `pipeline` lists them in order and no pass calls the next."""

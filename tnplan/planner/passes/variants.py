@@ -12,7 +12,7 @@
 | extent of fusion | `EXTENTS_OF_FUSION` | all after the first that fits (`pipeline.programs`) |
 | exchanges | in chunks, with longer lifetimes; in chunks; whole | the same |
 
-The last two need no new distribution, so that they are tried within each of the others. Knows no pass: what
+The last two need no new distribution, so that they are tried within each of the others. Runs no pass: what
 becomes of a variant, `variants` reads from a mapping that the caller fills while it iterates.
 """
 
@@ -24,11 +24,13 @@ from math import inf
 
 from tnplan.planner.hardware.cost import CostModel, make_grid
 from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.passes.lowering.plan_context import BY_TIER, PERSISTENT, PlanContext, Variant
 from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 from tnplan.planner.passes.tree.loop_levels import LoopNest
+from tnplan.planner.passes.tree.loop_nest import InvariantHoisting
 from tnplan.planner.passes.tree.lower_bounds import step_over
+from tnplan.planner.schedule.schedule import Contract, Fused
 
 TIGHTENINGS = 6
 """So often the limit of a step is lowered until the arena of the whole program fits."""
@@ -168,3 +170,27 @@ class VariantSpace:
         sizes = [size * self.model.item_bytes for size in self.tree.sizes]
         is_same_nest = above.loop_nest == self.loop_nest(self.shares[0], 1, groups)
         return is_same_nest and step_over(self.tree, sizes, self.limit_bytes) is None
+
+
+def seconds_alone(program: LoweredProgram, loop_nest: LoopNest, launch_s: float) -> tuple[float, float]:
+    """Seconds of one rank without launches: of all that is done once, and of one slice in the mean.
+
+    An estimate of what larger groups take; smaller shards may allow longer chains, so that they are faster.
+    """
+    times_s = {True: 0.0, False: 0.0}
+    for step in program.steps:
+        times_s[step.once] += step.predicted_s * (1.0 if step.once else step.often)
+    often = zip(loop_nest.repeats, (1, *loop_nest.serves[1:]), program.segments, strict=True)
+    for level, (repeats, serves, segment) in enumerate(often):
+        launches = sum(isinstance(instruction, Contract | Fused) for instruction in segment)
+        times_s[level == 0] -= launches * launch_s * repeats / serves
+    return times_s[True], times_s[False]
+
+
+def divided_s(alone_s: tuple[float, float], loop_nest: LoopNest, devices: int, ranks: int) -> float:
+    """Seconds of all slices on `devices` devices, were the work of one divided evenly by `ranks`."""
+    once_s, slice_s = alone_s
+    n_slices, groups = loop_nest.n_slices, devices // ranks
+    # Without an early sum there may be more slices, which groups share more evenly.
+    rounds = n_slices / groups if loop_nest.summed else -(-n_slices // groups)
+    return (once_s + rounds * slice_s) / ranks

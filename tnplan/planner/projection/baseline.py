@@ -1,6 +1,6 @@
 """The baseline of speedups: what one device takes, along the paths given and along one searched for it.
 
-A speedup says nothing where nobody looked for a good path for one device. So the projection looks for one.
+A speedup says nothing without a good path for one device. So the projection searches for one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from tnplan.common.errors import InputError
 from tnplan.common.units import figure_text, size_text, time_text
 from tnplan.planner.hardware.cost import ITEM_BYTES, memory_limit
 from tnplan.planner.hardware.profile import Profile
-from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.network import Network, structure_key
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.search_options import JOINT, SCHEDULE, TENSORS_AT_ONCE, SearchOptions
 
 DEFAULT_S = 10.0
-"""Seconds of the search unless others are asked for."""
+"""Seconds of the search by default."""
 LEAST_S = 1.0
 """A path that takes less on one device is searched no better in more time."""
 SEED = 0
@@ -31,7 +30,7 @@ ATTEMPTS, LEAST_SHARE = 4, 0.1
 """Where nothing fits, tensors are allowed a fourth, so often at most, and a search takes this share of the
 time at least."""
 UNLIMITED_BYTES = 2**512
-"""The memory of a device where `--memory unlimited` is asked for: more than any tensor takes."""
+"""The memory of a device with `--memory unlimited`: more than any tensor takes."""
 SAVED = "baseline"
 """What `meta` of a saved path has the conditions of its search under."""
 HERE, BEFORE = "searched here", "searched before"
@@ -64,9 +63,9 @@ class Baseline:
             return None
         return self.given_s / self.searched_s
 
-    def text(self, base: int, label: str, found: str) -> str:
-        """Where T on `base` devices, along the path `label`, comes from; `found` is "here" or "before"."""
-        taken = f"{found} in {time_text(self.search_s)}"
+    def text(self, base: int, label: str, origin: str) -> str:
+        """Where T on `base` devices, along the path `label`, comes from; `origin` is "here" or "before"."""
+        taken = f"{origin} in {time_text(self.search_s)}"
         if not self.search_s:
             return (
                 f"T_{base} is that of {label}, the fastest of the paths given; none was searched, so S_P, "
@@ -151,17 +150,17 @@ class BaselineSearch:
             if fresh is not None or elements < 4:
                 break
             # Nothing fits: steps of these tensors need more than the memory. A tighter limit on a tensor
-            # leaves room.
+            # leaves memory for them.
             options = replace(options, max_tensor_elements=elements // 4)
             fresh = searched((began + ends) / 2)
         starts = [path for path in paths if path.network == network]
         options = replace(options, from_paths=starts if fresh is None else [fresh, *starts])
-        found = [path for path in (fresh, searched(ends)) if path is not None]
-        if not found:
+        candidates = [path for path in (fresh, searched(ends)) if path is not None]
+        if not candidates:
             return None
-        path = min(found, key=lambda one: float(one.meta["predicted_s"]))
-        made = {"search_s": max(round(time.monotonic() - began, 3), 0.001), **conditions}
-        return replace(path, name=paths[0].name, meta={**path.meta, SAVED: made})
+        path = min(candidates, key=lambda candidate: float(candidate.meta["predicted_s"]))
+        search = {"search_s": max(round(time.monotonic() - began, 3), 0.001), **conditions}
+        return replace(path, name=paths[0].name, meta={**path.meta, SAVED: search})
 
 
 def search_seconds(path: ContractionPath) -> float:

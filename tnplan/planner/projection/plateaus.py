@@ -27,20 +27,20 @@ class Plateau:
 
 def plateaus(projection: Projection) -> list[Plateau]:
     """An entry for every row, but the first, whose E_P is not above that of the row before."""
-    found = []
+    entries = []
     for before, row in zip(projection.rows, projection.rows[1:], strict=False):
         change = row.extra_speedup / before.extra_speedup
         if change <= 1 - FLAT:
-            found.append(_fall(projection, before, row))
+            entries.append(_fall(projection, before, row))
         elif change < 1 + FLAT:
-            found.append(_flat(projection, row))
-    return found
+            entries.append(_flat(projection, row))
+    return entries
 
 
 def _flat(projection: Projection, row: Row) -> Plateau:
-    """More devices only take more slices: what of the paths with fewer operations?"""
+    """More devices only take more slices: why no path with fewer operations is faster."""
     demands, labels = projection.demands, projection.labels
-    # Paths with fewer operations would be faster here: each is asked why it is not, by tier, memory or slower
+    # Paths with fewer operations would be faster here: why each is not, by tier, memory or slower
     # steps.
     fewer = [n for n, demand in enumerate(demands) if demand.complexity < (1 - FLAT) * row.complexity]
     fewer.sort(key=lambda number: demands[number].complexity)
@@ -48,8 +48,8 @@ def _flat(projection: Projection, row: Row) -> Plateau:
     slower: Plateau | None = None
     for number in fewer:
         known = f"{labels[number]} takes {_fewer_text(row.complexity, demands[number].complexity)}"
-        tried = [one for one in projection.verdicts if one.path == number and one.ranks <= row.devices]
-        plans = [one.schedule for one in tried if one.schedule is not None]
+        verdicts = [item for item in projection.verdicts if item.path == number and item.ranks <= row.devices]
+        plans = [item.schedule for item in verdicts if item.schedule is not None]
         times = [(_time_s(plan, row.devices), plan) for plan in plans]
         if times:
             time_s, plan = min(times, key=lambda pair: pair[0])
@@ -58,13 +58,13 @@ def _flat(projection: Projection, row: Row) -> Plateau:
                 name = projection.profile.tiers[-1].name
                 text = f"{known}, but exchanges over {name} make it {time_text(time_s)}"
                 return Plateau(row.devices, "tier", text)
-        refusals = [one for one in tried if one.schedule is None]
+        refusals = [item for item in verdicts if item.schedule is None]
         if not refusals or not _is_refused(projection, number, row.devices):
             if slower is None:
                 text = f"{known}, but its steps are slower"
                 slower = Plateau(row.devices, "path", text)
         elif refused is None and _may_win_later(projection, number, row.devices):
-            text = f"{known}, but does not fit: {max(refusals, key=lambda one: one.ranks).reason}"
+            text = f"{known}, but does not fit: {max(refusals, key=lambda item: item.ranks).reason}"
             refused = Plateau(row.devices, "memory", text)
     if refused is not None or slower is not None:
         return refused or slower  # type: ignore[return-value]
@@ -132,8 +132,8 @@ def _device_seconds(profile: Profile, row: Row) -> dict[str, float]:
         if step.once and row.schedule.sliced:
             continue
         times = row.schedule.n_slices * step.often * row.ranks_per_group
-        for tier, part in enumerate(_exchange_s(profile, step.exchange_s, step.moved_bytes_by_tier)):
-            by_tier[tier] += times * part
+        for tier, tier_s in enumerate(_exchange_s(profile, step.exchange_s, step.moved_bytes_by_tier)):
+            by_tier[tier] += times * tier_s
     seconds.update(zip((tier.name for tier in profile.tiers), by_tier, strict=True))
     seconds["local"] = total - sum(by_tier)
     return seconds

@@ -24,13 +24,15 @@ from tnplan.planner.passes.pipeline import LARGEST_WORLD, Planner
 from tnplan.planner.passes.sharding.policies import POLICIES
 from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.projection.baseline import BEFORE, Baseline, BaselineSearch, search_seconds
-from tnplan.planner.schedule.annotation import StepAnnotation
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 
 # The judge of what fits: a path fits a group of ranks where the planner makes a schedule for it.
 #
-# All else that asks, asks here: the projection, the causes of plateaus and what memory alone buys. Every
+# All verdicts come from here: the projection, the causes of plateaus and what memory alone buys. Every
 # question is put to the planner once. Knows no estimate of its own.
+
+Progress = Callable[[int, int, str], None]
+COLUMNS = ("devices", "path", "groups", "ranks a group", "slices", "time", "speedup", "memory a rank")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Judge:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """All so far, in the order in which they were asked for."""
+        """All so far, in the order of the requests."""
         return tuple(self._verdicts.values())
 
     def add(self, planner: Planner) -> None:
@@ -64,8 +66,8 @@ class Judge:
         """What the planner makes of a path on `groups` groups of `ranks` ranks."""
         key = path, ranks, self.planners[path].loop_nests(ranks, groups)
         if key not in self._verdicts:
-            self._verdicts[key] = found = self._planned(path, ranks, groups)
-            self._fits[key] = found.schedule is not None
+            self._verdicts[key] = verdict = self._planned(path, ranks, groups)
+            self._fits[key] = verdict.schedule is not None
         return self._verdicts[key]
 
     def fits(self, path: int, ranks: int, groups: int) -> bool:
@@ -80,13 +82,6 @@ class Judge:
             return Verdict(path, ranks, self.planners[path].plan(ranks, self.policy, groups))
         except InputError as error:
             return Verdict(path, ranks, None, f"{error.place}: {error.problem}")
-
-
-# Predicted time and speedup for each number of devices, over several paths and every size of group.
-
-
-Progress = Callable[[int, int, str], None]
-COLUMNS = ("devices", "path", "groups", "ranks a group", "slices", "time", "speedup", "memory a rank")
 
 
 @dataclass(frozen=True)
@@ -263,8 +258,8 @@ class Projection:
     def baseline_text(self) -> str:
         """Where the time comes from that speedups count from, and with what it was compared."""
         path = self.baseline.path
-        found = "before" if path is not None and self.labels[path] == BEFORE else "here"
-        return self.baseline.text(self.baseline_devices, self.labels[self.rows[0].path], found)
+        origin = "before" if path is not None and self.labels[path] == BEFORE else "here"
+        return self.baseline.text(self.baseline_devices, self.labels[self.rows[0].path], origin)
 
     @property
     def _cells(self) -> list[tuple[str, ...]]:
@@ -331,8 +326,8 @@ def project(
     names = tuple(labels) if labels else _distinct_names(paths)
     planners = [Planner(path, profile, memory_bytes, threshold_bytes, precision) for path in paths]
     judge, sizes = Judge(planners, policy), divisors_and_powers(counts)
-    told = progress or (lambda *_: None)
-    best = _best_choices(judge, names, counts, sizes, told)
+    report_progress = progress or (lambda *_: None)
+    best = _best_choices(judge, names, counts, sizes, report_progress)
     if not best:
         reason = _reason(judge, names, counts[-1])
         raise NothingFitsError(
@@ -347,18 +342,18 @@ def project(
     known = Baseline(given_s=given_s)
     if baseline is not None:
         began = time.monotonic()
-        told(0, 1, f"a path for 1 device, searched for up to {time_text(baseline.time_s)}")
-        found = baseline.find(paths, profile, memory_bytes, precision, inf if given_s is None else given_s)
-        if found is None:
+        report_progress(0, 1, f"a path for 1 device, searched for up to {time_text(baseline.time_s)}")
+        searched = baseline.find(paths, profile, memory_bytes, precision, inf if given_s is None else given_s)
+        if searched is None:
             known = replace(known, search_s=time.monotonic() - began)
         else:
-            paths, names = (*paths, found), (*names, baseline.label)
-            judge.add(Planner(found, profile, memory_bytes, threshold_bytes, precision))
-            best = _best_choices(judge, names, counts, sizes, told)
+            paths, names = (*paths, searched), (*names, baseline.label)
+            judge.add(Planner(searched, profile, memory_bytes, threshold_bytes, precision))
+            best = _best_choices(judge, names, counts, sizes, report_progress)
             number = len(paths) - 1
             alone = judge.verdict(number, 1, 1).schedule
             searched_s = None if alone is None else alone.projected_s(1)
-            known = Baseline(search_seconds(found), number, given_s, searched_s)
+            known = Baseline(search_seconds(searched), number, given_s, searched_s)
     base = min(best)
     return Projection(
         tuple(paths),
@@ -459,15 +454,15 @@ def _demand(judge: Judge, number: int, counts: Sequence[int], sizes: Sequence[in
     loop_nest = planner.loops.loop_nest(inf)
     once = 0
     repeated = Fraction(0)
-    for place, (left, right) in enumerate(tree.children):
-        node = tree.n_leaves + place
+    for step, (left, right) in enumerate(tree.children):
+        node = tree.n_leaves + step
         flops = tree.extent(tuple({*tree.legs[left], *tree.legs[right]})) * cost.flops_per_product
         if not loop_nest.level_of[node]:
             once += flops
         else:
-            part = loop_nest.level_of[node]
+            level = loop_nest.level_of[node]
             # A fraction, since levels serve different numbers of slices: exact whatever the size.
-            repeated += Fraction(flops * loop_nest.repeats[part], loop_nest.serves[part])
+            repeated += Fraction(flops * loop_nest.repeats[level], loop_nest.serves[level])
     ways = ((p, ranks) for p in counts for ranks in sizes if ranks <= p)
     least = next((p for p, ranks in ways if judge.fits(number, ranks, p // ranks)), None)
     return Demand(loop_nest.n_slices, float(once), float(repeated), least)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tnplan.planner.hardware.chunked_overlap import Span, Spans
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -16,6 +15,7 @@ from tnplan.planner.schedule.schedule import (
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
     Instruction,
     Load,
     Redistribute,
@@ -33,10 +33,6 @@ from tnplan.planner.schedule.schedule import (
 #
 #     operand -> chain -> ... -> chain -> source => out -> chain -> ... -> chain
 #                \____ chains before ____/          \____ chains after ____/
-#
-# Each of these chains takes the result of the one before as its operand. Knows the schedule, no passes.
-
-
 Row = tuple[Fused, ...]
 """Chains in order, each of which takes the result of the one before."""
 Rows = tuple[Row, Row]
@@ -102,19 +98,16 @@ def exchange_spans(exchange: Redistribute, before: Row, after: Row, buffers: Seq
         start = buffers[buffer].offset_bytes
         return Span(start, start + buffers[buffer].size_bytes)
 
-    made = (*(chain.operand for chain in before), exchange.source)
+    written = (*(chain.operand for chain in before), exchange.source)
     read = (exchange.out, *(chain.out for chain in after if chain.closing is None))
     numbers = [chain.out for chain in after if chain.closing is not None]
     # Invariant: a closed chain leaves no tensor to go on from, so that at most the last one is closed.
     return Spans(
-        made=tuple(map(span, made)),
+        made=tuple(map(span, written)),
         read=tuple(map(span, read)),
         branches=tuple(tuple(map(span, others(chain))) for chain in (*before, *after)),
         number=span(numbers[0]) if numbers else None,
     )
-
-
-# What instructions read and write, and which inputs the buffers of a schedule depend on.
 
 
 def reads(instruction: Instruction) -> tuple[int, ...]:
@@ -179,14 +172,14 @@ class DataFlow:
                 self._writers.setdefault(buffer, []).append(number)
         freed = {item.buffer for item in schedule.once if isinstance(item, Free)}
         later = {
-            buffer for part in schedule.parts[1:] for item in part.instructions for buffer in writes(item)
+            buffer for level in schedule.parts[1:] for item in level.instructions for buffer in writes(item)
         }
         # Invariant: what is kept has bytes of its own and is written by this part alone: it holds its tensor
         # from run to run.
         self.kept = set(self._writers) - freed - later - _sharing_bytes(schedule)
         self._results = {schedule.result}
         if schedule.body:
-            self._results = self._read(item for part in schedule.parts[1:] for item in part.instructions)
+            self._results = self._read(item for level in schedule.parts[1:] for item in level.instructions)
 
     def _read(self, items: Iterable[Instruction]) -> set[int]:
         """The buffers of the part that other instructions read."""

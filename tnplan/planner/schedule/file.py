@@ -24,8 +24,8 @@ def to_document(schedule: Schedule) -> dict[str, Any]:
         document[item.name] = plain(getattr(schedule, item.name))
     document["once"] = _entries(schedule.once)
     document["outer"] = [
-        {"depth": part.depth, "inner": part.inner, "instructions": _entries(part.instructions)}
-        for part in schedule.outer
+        {"depth": level.depth, "inner": level.inner, "instructions": _entries(level.instructions)}
+        for level in schedule.outer
     ]
     document["body"] = _entries(schedule.body)
     return document
@@ -70,11 +70,11 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
             f"{str(stated)[:12]}... is not that of the contents ({computed[:12]}...)",
             "the file was changed after planning; write it again with 'tnplan plan'",
         )
-    for part in PARTS:
-        if not isinstance(body.get(part), list):
-            raise InputError(f"{place}: {part}", "is no list", "write it again with 'tnplan plan'")
+    for key in PARTS:
+        if not isinstance(body.get(key), list):
+            raise InputError(f"{place}: {key}", "is no list", "write it again with 'tnplan plan'")
     try:
-        once, outer, entries = (body.pop(part) for part in PARTS)
+        once, outer, entries = (body.pop(key) for key in PARTS)
         parts: dict[str, Any] = {
             "once": _instructions(once, "once"),
             "outer": tuple(_outer(entry, f"outer[{i}]") for i, entry in enumerate(outer)),

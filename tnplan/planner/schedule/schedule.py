@@ -26,13 +26,99 @@ from tnplan.common.units import count_text, size_text, time_text
 from tnplan.planner.hardware.compression_options import Compression
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.process_grid import Digit, Layout
-from tnplan.planner.schedule.annotation import Prediction, StepAnnotation
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 
 FORMAT = "tnplan.schedule"
 VERSION = 10
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
+
+
+@dataclass(frozen=True)
+class StepAnnotation:
+    """The annotation of one pairwise contraction. Sizes are global, after slicing; bytes and times a rank.
+
+    `state` is local, activate, keep, redistribute, gather or reduce (paper, section IV-B). `once` marks a
+    step that no sliced index touches, done before the first slice; the result of another one `serves` so many
+    slices in a row, for which it `repeats` so often, for values that an early sum runs over. Steps of one
+    `Fused` have the same number `fused`, counted from 0 over the schedule, and share its time; for others it
+    is None. `hidden_s` is what its exchanges take beside contractions, on top of `exchange_s`; `codec_s` what
+    it takes to compress its result and to restore its operands, where these wait for a later step.
+    """
+
+    state: str
+    a_modes: tuple[int, ...]
+    b_modes: tuple[int, ...]
+    c_modes: tuple[int, ...]
+    layout: Layout
+    batch: int
+    m: int
+    n: int
+    k: int
+    size_bytes: int
+    moved_bytes: int
+    moved_bytes_by_tier: tuple[int, ...]
+    flops: float
+    contract_s: float
+    permute_s: float
+    exchange_s: float
+    once: bool = False
+    serves: int = 1
+    repeats: int = 1
+    fused: int | None = None
+    hidden_s: float = 0.0
+    codec_s: float = 0.0
+
+    @property
+    def predicted_s(self) -> float:
+        """Predicted seconds of the step, with what is waited for of its exchanges."""
+        return self.contract_s + self.permute_s + self.exchange_s + self.codec_s
+
+    @property
+    def often(self) -> float:
+        """How often a slice carries out the step, in the mean of all; 0 where it is done once."""
+        return 0.0 if self.once else self.repeats / self.serves
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the planner expects on one rank of the group. `flops` are real operations of one rank.
+
+    A slice's are the mean of all slices: one that begins an outer part takes longer than the next.
+    """
+
+    once_s: float
+    slice_s: float
+    once_flops: float
+    slice_flops: float
+    once_moved_bytes: int
+    slice_moved_bytes: float
+    peak_bytes: int
+    live_bytes: int
+
+
+@dataclass(frozen=True)
+class FusedAdjoint:
+    """The gradients of a chain of `branches` on `operand` from `cotangent`, that of its result.
+
+    Only schedules of gradients have it. The cotangent is stored as the result is. `gradients` are those of
+    the branches and `out` that of the operand, with their modes in any order; None: not wanted. What lies
+    between the steps is made again. All on this rank's shards alone: over a digit that spreads a mode of the
+    chain, a gradient that lacks the mode is partial. `steps` are the numbers of the annotations, two a
+    branch.
+    """
+
+    op: ClassVar[str] = "fused_adjoint"
+    operand: int
+    branches: tuple[int, ...]
+    cotangent: int
+    out: int | None
+    gradients: tuple[int | None, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def made(self) -> tuple[int, ...]:
+        """The buffers that it writes."""
+        return tuple(buffer for buffer in (self.out, *self.gradients) if buffer is not None)
 
 
 @dataclass(frozen=True)
@@ -357,7 +443,7 @@ class Schedule:
     @property
     def instructions(self) -> tuple[Instruction, ...]:
         """The instructions of all parts."""
-        return tuple(item for part in self.parts for item in part.instructions)
+        return tuple(item for level in self.parts for item in level.instructions)
 
     @property
     def most_shared(self) -> int:
@@ -440,5 +526,53 @@ def with_parts(schedule: Schedule, parts: Sequence[Sequence[Instruction]]) -> Sc
     """The schedule with other instructions in its parts, as many as `Schedule.parts` has."""
     once, *others = map(tuple, parts)
     body = others.pop() if schedule.body else ()
-    outer = tuple(replace(part, instructions=new) for part, new in zip(schedule.outer, others, strict=True))
+    outer = tuple(replace(level, instructions=new) for level, new in zip(schedule.outer, others, strict=True))
     return replace(schedule, once=once, outer=outer, body=body)
+
+
+@dataclass(frozen=True)
+class TensorGradient:
+    """The gradient of input `tensor`, in `buffer` at the end. It is constant along modes of the tensor that
+    the buffer lacks: no other tensor and not the output has them."""
+
+    tensor: int
+    buffer: int
+
+
+@dataclass(frozen=True, repr=False)
+class GradientSchedule(Schedule):
+    """A contraction and the gradients of its inputs; the pass `reverse` makes it.
+
+    The last of `leaves` is the cotangent of the result: it has the indices of `output`. `after` mirrors
+    `outer` and `once`: the first stands for the deepest of them, the last for `once`. A part of it is
+    replayed after the body wherever the one that it stands for has served its last slice. It takes up the
+    sums that slices have added to since that one was replayed. It has no file.
+
+    Parameters
+    ----------
+    after : tuple of LoopLevel
+        The parts after the body, their depths falling to 0; none where no index is sliced.
+    gradients : tuple of TensorGradient
+        Where the gradients are at the end, in the order in which they were asked for.
+
+    Examples
+    --------
+    >>> from tnplan.planner.passes.reverse.reverse import reverse
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> schedule = reverse(tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),))), [0])
+    >>> schedule.leaves[-1], [gradient.tensor for gradient in schedule.gradients]
+    (('a', 'c'), [0])
+    """
+
+    after: tuple[LoopLevel, ...] = ()
+    gradients: tuple[TensorGradient, ...] = ()
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of all parts."""
+        return (*super().instructions, *(item for level in self.after for item in level.instructions))
+
+    @property
+    def cotangent(self) -> int:
+        """The number of the input that is the cotangent of the result."""
+        return len(self.leaves) - 1

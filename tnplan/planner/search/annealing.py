@@ -103,7 +103,7 @@ class Task:
     element_weight: float = 0.0
     """What the joint search counts for an element read or written, in multiply-adds."""
     waist_limit: float = inf
-    """Elements that the joint search allows a tensor that is held while others are summed into it."""
+    """Elements that the joint search allows a tensor that is stored while others are summed into it."""
     row_counts: tuple[float, ...] = ()
     """Of a batch of bit strings: how many rows a tensor with 0, 1, ... final indices has. These are the open
     indices, all of one extent that no other index has; the joint search counts rows in place of it."""
@@ -117,7 +117,7 @@ class ScoredTree:
     ssa_path: tuple[tuple[int, ...], ...]
     sliced: tuple[str, ...]
     time_s: float | None = None
-    """The predicted time of its schedule, where that was asked for and there is one."""
+    """The predicted time of its schedule, where it was planned and fits."""
     ranks: int | None = None
     """The ranks of a group in that schedule."""
 
@@ -159,7 +159,7 @@ class TimeUpError(Exception):
 
 
 class _TimedObjective:
-    """One of cotengra's objectives that gives up when time is up: annealing and slicing ask it throughout.
+    """One of cotengra's objectives that gives up when time is up: annealing and slicing use it throughout.
 
     It scores slices of steps beyond floating point too.
     """

@@ -39,7 +39,7 @@ class SearchCheckpoint(CheckpointFile):
         """The pools of trees of a task, and the seconds used, where there is a file."""
         import msgspec
 
-        def made(document: dict[str, Any], _: dict[str, Array]) -> tuple[Pools, float]:
+        def read_pools(document: dict[str, Any], _: dict[str, Array]) -> tuple[Pools, float]:
             try:
                 pools, used_s = converted((document["pools"], document["used_s"]), tuple[Pools, float])
             except msgspec.ValidationError:
@@ -48,7 +48,7 @@ class SearchCheckpoint(CheckpointFile):
                 raise ValueError
             return pools, used_s
 
-        return self.restored(True, made)
+        return self.restored(True, read_pools)
 
     def write(self, pools: Pools, used_s: float) -> None:
         """Write the pools."""

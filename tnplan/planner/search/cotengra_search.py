@@ -171,8 +171,8 @@ def _pairs(path: ContractionPath) -> tuple[tuple[int, ...], ...]:
 def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: float) -> dict[str, Any]:
     from cotengra import __version__
 
-    given = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
-    first = given if task.starts else ", ".join(task.methods)
+    source = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
+    first = source if task.starts else ", ".join(task.methods)
     cost = path_cost(path)
     planned = log10_mnk_planned(path) if path.sliced_inds else cost.log10_mnk_all_slices
     return {

@@ -29,8 +29,7 @@ from tnplan.planner.search.annealing import (
     roots,
 )
 from tnplan.planner.search.checkpoint import SearchCheckpoint
-from tnplan.planner.search.orders.first_trees import first_trees
-from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
+from tnplan.planner.search.orders.starts import OrderStarts, first_trees, tree_bits
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Pools, Round, warm_heat
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large
@@ -46,7 +45,7 @@ SHORTEST_SHARE = 0.1
 GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
 RANKING_SHARE = 0.3
-"""The last share of the time, in which trees are ranked by predicted time where that is asked for."""
+"""The last share of the time, in which trees are ranked by predicted time where the options want that."""
 FIRST_ORDERS = 1000
 """Orders of rounds have numbers from here on, times DRAWN_TREES; the first trees have those below."""
 DRAWN_TREES = 4

@@ -8,7 +8,7 @@ from math import inf, log2, log10
 
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.tree.build import build
-from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
+from tnplan.planner.passes.tree.loop_nest import InvariantHoisting
 
 MANY_STEPS = 5000
 """From so many steps on they are counted by a kernel, which rounds to about twelve digits."""

@@ -35,7 +35,7 @@ NEAR_LENGTH = 0.05
 
 @dataclass(frozen=True)
 class Round:
-    """A round. `rank` asks for a tree's predicted time, `near` does that and anneals, the others anneal.
+    """A round. `rank` plans a tree for its predicted time, `near` does that and anneals, the others anneal.
 
     `greedy` and `order` start from trees of their own in place of `source`, the first tree: cotengra's greedy
     ones, or those of orders. `descent` starts from an order too, without a limit, and comes to it from above.
@@ -61,7 +61,7 @@ class Round:
 
     @property
     def ranks(self) -> bool:
-        """Whether the round asks for the predicted time."""
+        """Whether the round needs the predicted time."""
         return self.kind in ("rank", "near")
 
 
@@ -76,7 +76,7 @@ class ElitePool:
     fastest: ScoredTree | None = None
     """The tree of the least predicted time, once trees are ranked."""
     asked: list[float] = field(default_factory=list)
-    """The scores of the trees whose predicted time was asked for."""
+    """The scores of the trees that were ranked by predicted time."""
     number: int = 0
     """Rounds given so far."""
     given: float = 0.0
@@ -125,7 +125,7 @@ class ElitePool:
         return draw.choices(kinds, _odds(self.origins, kinds))[0]
 
     def _near(self, number: int, draw: random.Random) -> Round:
-        # Predicted times are asked for once a tree: the plan of one takes as long as many moves.
+        # Predicted times are computed once a tree: the plan of one takes as long as many moves.
         for source in (*self.pool, self.first):
             if source.score not in self.asked:
                 self.asked.append(source.score)

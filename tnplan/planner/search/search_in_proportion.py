@@ -5,7 +5,7 @@ Every stage begins only where the best path so far is predicted to take longer t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import combinations
@@ -35,12 +35,14 @@ SEARCH_SHARE = 0.3
 """Seconds of search a predicted second."""
 LONGEST_SEARCH_S = 60.0
 SHORTEST_SEARCH_S = 2.0
-"""The least of a search that is asked for, and of the first one here where kernels have to be compiled."""
+"""The least of a search that is wanted, and of the first one here where kernels have to be compiled."""
 FIRST_SEARCH_S = 0.4
 """The first search where kernels are there. Networks of 100 tensors are often as good then as they get."""
 LONGER, MUCH_LONGER = 1.5, 5.0
 """A search is followed by a longer one while the path that it finds is worth so many times its seconds. The
 next takes as long as that path is worth, and `MUCH_LONGER` times the seconds before at most."""
+CALLS = "calls..."
+"""The index of the calls: no equation has this label."""
 
 
 def search_in_proportion(
@@ -223,14 +225,14 @@ def greedy_path(network: Network) -> tuple[tuple[int, ...], ...]:
         # both are alive: an index on a third tensor stays on what that becomes.
         if a not in live or b not in live:
             continue
-        made = result(a, b)
+        product = result(a, b)
         for name in live[a] | live[b]:
-            count[name] -= (name in live[a]) + (name in live[b]) - (name in made)
+            count[name] -= (name in live[a]) + (name in live[b]) - (name in product)
         del live[a], live[b]
         path.append((a, b))
-        live[number] = made
+        live[number] = product
         for other in live:
-            if other != number and live[other] & made:
+            if other != number and live[other] & product:
                 heappush(queue, entry(other, number))
         number += 1
     return tuple(path)
@@ -241,3 +243,30 @@ def predicted_s(path: ContractionPath, profile: Profile) -> float:
     log10_products = path_cost(path).log10_mnk_all_slices
     rate = profile.rate(path.dtype, DEFAULT_PRECISION[path.dtype]) / FLOPS_PER_PRODUCT[path.dtype]
     return 10.0 ** min(log10_products, 300.0) / rate + len(path.ssa_path) * profile.launch_s
+
+
+def search_for_calls(
+    network: Network,
+    dtype: str,
+    profile: Profile,
+    changing: Collection[int],
+    calls: int,
+    max_elements: float = inf,
+) -> ContractionPath:
+    """The path with the least time of all calls, in which the tensors `changing` have new values each time.
+
+    What depends on the other tensors alone is contracted once. The search sees an index more, on the tensors
+    that change, whose extent is the number of calls: so a step costs as often as it is made.
+
+    Where the largest tensor of that path has more than `max_elements`, it is one that suits a single call.
+    """
+    inputs = tuple(
+        (CALLS, *term) if number in changing else term for number, term in enumerate(network.inputs)
+    )
+    weighted = Network(inputs, (CALLS, *network.output), {CALLS: calls, **network.size_dict})
+    weighted_path = search_in_proportion(weighted, dtype, profile, max_elements=max_elements * calls)
+    sliced = tuple(index for index in weighted_path.sliced_inds if index != CALLS)
+    path = ContractionPath(network, weighted_path.ssa_path, sliced, dtype)
+    if path_cost(path).log2_largest <= log2(max_elements):
+        return path
+    return search_in_proportion(network, dtype, profile, max_elements=max_elements)

@@ -1,4 +1,4 @@
-"""What a search of a contraction path is asked for: options, and the checks that need no search."""
+"""The options of a search of a contraction path, and the checks that need no search."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SearchOptions:
 
     @property
     def joint(self) -> bool:
-        """Whether the joint search is asked for."""
+        """Whether the joint search is wanted."""
         return JOINT in self.methods
 
     @property
@@ -88,8 +88,8 @@ class SearchOptions:
         return self.memory_bytes // (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
 
     def check(self, network: Network, dtype: str) -> None:
-        """Refuse what no search of this network can be asked for."""
-        # All that a search cannot be asked for is refused before the first trial, of which one may take
+        """Refuse options that no search of this network can have."""
+        # All such options are refused before the first trial, of which one may take
         # minutes.
         if None not in (self.max_tensor_elements, self.memory_bytes):
             raise InputError(

@@ -24,11 +24,6 @@ from tnplan.common.errors import InputError, located
 from tnplan.common.files import read_text
 from tnplan.planner.networks.network import Network
 
-# Independent errors of a quantum code and what each flips: detectors and logical observables.
-#
-# Plain data, without geometry; where it comes from is the business of adapters. Knows no tensor network.
-
-
 LARGEST_MODEL = 1_000_000
 """The most errors, detectors or observables."""
 
@@ -56,9 +51,9 @@ class ErrorModel:
             ("observables", self.n_observables),
             ("errors", len(self.errors)),
         )
-        for what, size in sizes:
+        for name, size in sizes:
             if not 0 <= size <= LARGEST_MODEL:
-                raise InputError("error model", f"has {size} {what}", f"give at most {LARGEST_MODEL}")
+                raise InputError("error model", f"has {size} {name}", f"give at most {LARGEST_MODEL}")
         if not self.errors:
             raise InputError("error model", "has no errors", "give noise above 0")
         for number, error in enumerate(self.errors):
@@ -106,18 +101,15 @@ def _check(place: str, error: Error, n_detectors: int, n_observables: int) -> No
         elif error.probability == 1:
             remedy = "leave it out, and flip what it flips in the syndrome"
         raise InputError(place, f"has probability {error.probability:g}", remedy)
-    for what, numbers, size in (
+    for name, numbers, size in (
         ("detector", error.detectors, n_detectors),
         ("observable", error.observables, n_observables),
     ):
         if list(numbers) != sorted(set(numbers)):
-            raise InputError(place, f"names {what}s {numbers}", "name each once, in ascending order")
+            raise InputError(place, f"names {name}s {numbers}", "name each once, in ascending order")
         outside = [number for number in numbers if not 0 <= number < size]
         if outside:
-            raise InputError(place, f"names {what} {outside[0]}", f"the model has {size}, from 0 up")
-
-
-# Exact maximum-likelihood decoding: the network of how likely each logical class is, given a syndrome.
+            raise InputError(place, f"names {name} {outside[0]}", f"the model has {size}, from 0 up")
 
 
 Factors = dict[tuple[str, ...], np.ndarray]
@@ -176,26 +168,23 @@ def _multiply(factors: Factors, term: tuple[str, ...], tensor: np.ndarray) -> No
 
 def _absorb(factors: Factors) -> Factors:
     """The same product of fewer tensors: one whose indices another has too is multiplied into that."""
-    kept: Factors = {}
+    absorbed: Factors = {}
     holders: dict[str, dict[tuple[str, ...], None]] = {}
     for term in sorted(factors, key=len, reverse=True):
         rarest = min((holders.get(index, {}) for index in term), key=len)
         host = next((other for other in rarest if set(term) <= set(other)), None)
         if host is not None:
             shape = tuple(2 if index in term else 1 for index in host)
-            kept[host] = kept[host] * factors[term].reshape(shape)
+            absorbed[host] = absorbed[host] * factors[term].reshape(shape)
             continue
-        kept[term] = factors[term]
+        absorbed[term] = factors[term]
         for index in term:
             holders.setdefault(index, {})[term] = None
-    return kept
+    return absorbed
 
 
 # Error models from stim (extra `qec`): detector error models in its format, and rotated surface codes.
 #
-# The only file that imports stim. Turns its models into ours, nothing more.
-
-
 KINDS = ("circuit", "capacity")
 LARGEST_DISTANCE = 51
 LARGEST_ROUNDS = 1000

@@ -1,4 +1,4 @@
-"""Circuits whose expectation values are asked: kicked Ising models, Loschmidt echoes, ansatz circuits.
+"""Circuits for expectation values: kicked Ising models, Loschmidt echoes, ansatz circuits.
 
 All gates are of qsim's kinds: rzz by `angle` is cnot, rz, cnot. Rotations are exp(-i angle P / 2).
 """
@@ -15,15 +15,11 @@ from tnplan.circuits.gates import gate
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError
 
-# Coupling maps, generated: heavy-hexagon chips of 127 and 156 qubits, and a line. Knows no gate.
-#
-# Rows of qubits are joined by four bridges, of one qubit each, between every two rows, in alternate
-# columns. On the chip of 127 the first row lacks its last qubit and the last row its first. Qubits are
-# numbered row by row, the bridges below a row after it.
-
-
 Edge = tuple[int, int]
 
+# Heavy-hexagon chips: rows of qubits are joined by four bridges, of one qubit each, between every two rows,
+# in alternate columns. On the chip of 127 the first row lacks its last qubit and the last row its first.
+# Qubits are numbered row by row, the bridges below a row after it.
 CHIPS = {127: (7, 15, (0, 2)), 156: (8, 16, (3, 1))}
 """Of a number of qubits: rows, columns, and the first column of bridges below even and odd rows."""
 BRIDGES = 4
@@ -67,7 +63,7 @@ def heavy_hex(n_rows: int, columns: int, firsts: Sequence[int], *, is_cut: bool)
 
 
 def edge_layers(edges: Sequence[Edge]) -> list[list[Edge]]:
-    """The edges in layers in which no two share a qubit: each in the first layer that has room."""
+    """The edges in layers in which no two share a qubit: each in the first layer that is free for it."""
     layers: list[list[Edge]] = []
     used: list[set[int]] = []
     for edge in edges:
@@ -82,9 +78,6 @@ def edge_layers(edges: Sequence[Edge]) -> list[list[Edge]]:
     return layers
 
 
-# Circuits whose expectation values are asked: kicked Ising models, Loschmidt echoes, ansatz circuits.
-
-
 def kicked_ising(lattice: str, n_qubits: int, steps: int, field: float, coupling: float) -> GateSequence:
     """`steps` times rx by `field` on all qubits, then rzz by `coupling` on all edges.
 
@@ -94,7 +87,7 @@ def kicked_ising(lattice: str, n_qubits: int, steps: int, field: float, coupling
     _check_angles(("--field", field), ("--coupling", coupling))
     edges = coupling_map(lattice, n_qubits)
     step = [gate("rx", (q,), (field,)) for q in range(n_qubits)]
-    step += [one for layer in edge_layers(edges) for edge in layer for one in _rzz(edge, coupling)]
+    step += [rotation for layer in edge_layers(edges) for edge in layer for rotation in _rzz(edge, coupling)]
     return GateSequence(n_qubits, tuple(step * steps))
 
 
@@ -108,7 +101,8 @@ def loschmidt(lattice: str, n_qubits: int, steps: int, angle: float, perturbatio
     there: list[Gate] = []
     for layer in edge_layers(coupling_map(lattice, n_qubits)) * steps:
         qubits = [q for edge in layer for q in edge]
-        there += [one for q in qubits for one in (gate("rx", (q,), (angle,)), gate("rz", (q,), (pi / 4,)))]
+        for q in qubits:
+            there += [gate("rx", (q,), (angle,)), gate("rz", (q,), (pi / 4,))]
         there += [gate("cz", edge) for edge in layer]
     middle = [gate("rz", (q,), (perturbation,)) for q in range(0, n_qubits, 2)]
     return GateSequence(n_qubits, (*there, *middle, *map(_inverse, reversed(there))))
@@ -136,7 +130,7 @@ def qaoa_ansatz(
     """
     gates = [gate("h", (q,)) for q in range(n_qubits)]
     for gamma, beta in zip(gammas, betas, strict=True):
-        gates += [one for edge in edges for one in _rzz(edge, -gamma)]
+        gates += [rotation for edge in edges for rotation in _rzz(edge, -gamma)]
         gates += [gate("rx", (q,), (2 * beta,)) for q in range(n_qubits)]
     return GateSequence(n_qubits, tuple(gates))
 

@@ -25,7 +25,7 @@ LARGEST_EXACT_LOG2 = 53
 LARGEST_LOG2 = 1023
 """Below the largest float64."""
 MOST_OPEN = 63
-"""No tensor that can be held has more indices of extent 2."""
+"""No tensor that can be stored has more indices of extent 2."""
 LARGEST_CLIQUE = 16
 """Its tensor has 2^16 elements."""
 FORWARD = ((0, 1), (1, -1), (1, 0), (1, 1))
@@ -42,8 +42,8 @@ def kings_sites(rows: int, columns: int, density: float, seed: int) -> list[Site
     if n_sites == 0:
         raise InputError("--density", f"{density} keeps no site of {rows} x {columns}", "raise it")
     generator = np.random.default_rng(seed)
-    kept = np.sort(generator.choice(rows * columns, size=n_sites, replace=False))
-    return [divmod(int(number), columns) for number in kept]
+    sites = np.sort(generator.choice(rows * columns, size=n_sites, replace=False))
+    return [divmod(int(number), columns) for number in sites]
 
 
 def kings_edges(sites: Sequence[Site]) -> list[Edge]:

@@ -42,8 +42,8 @@ def peps_network(
                 bonds.append((site, site + columns))
     if n_hyper > (rows - 1) * (columns - 1):
         raise InputError("--hyper", f"is {n_hyper}", "give at most one for each plaquette")
-    places = generator.choice((rows - 1) * (columns - 1), size=n_hyper, replace=False)
-    corners = [divmod(int(place), columns - 1) for place in places]
+    plaquettes = generator.choice((rows - 1) * (columns - 1), size=n_hyper, replace=False)
+    corners = [divmod(int(plaquette), columns - 1) for plaquette in plaquettes]
     hypers: list[tuple[int, ...]] = [
         (r * columns + c, r * columns + c + 1, (r + 1) * columns + c) for r, c in corners
     ]

@@ -59,7 +59,7 @@ def edge_network(
     if not 0 <= edge < len(edges):
         raise InputError("--edge", f"is {edge}", f"give 0 to {len(edges) - 1}")
     distances = light_cone(edges, edge, len(gammas))
-    number = {vertex: place for place, vertex in enumerate(sorted(distances))}
+    number = {vertex: qubit for qubit, vertex in enumerate(sorted(distances))}
     ket = _ket(edges, distances, number, gammas, betas)
     observable = [gate("z", (number[vertex],)) for vertex in edges[edge]]
     return circuit_network(GateSequence(len(number), (*ket, *observable, *_inverse(ket))))
@@ -76,7 +76,7 @@ def cut_network(
     """
     _check_edges(edges)
     _check_angles(gammas, betas)
-    number = {vertex: place for place, vertex in enumerate(sorted({v for pair in edges for v in pair}))}
+    number = {vertex: position for position, vertex in enumerate(sorted({v for pair in edges for v in pair}))}
     ket = _ket(edges, dict.fromkeys(number, 0), number, gammas, betas)
     places = [gate("id1", (qubit,)) for qubit in number.values()]
     network, arrays = circuit_network(GateSequence(len(number), (*ket, *places, *_inverse(ket))))
@@ -85,7 +85,7 @@ def cut_network(
     first = len(number) + len(ket)
     for vertex, qubit in number.items():
         signs = np.ones((len(edges) + 1, 2), dtype=np.complex128)
-        signs[[place for place, pair in enumerate(edges) if vertex in pair], 1] = -1
+        signs[[position for position, pair in enumerate(edges) if vertex in pair], 1] = -1
         inputs[first + qubit] = (EDGE_INDEX, *inputs[first + qubit])
         arrays[first + qubit] = signs
     factors = np.full(len(edges) + 1, -0.5, dtype=np.complex128)

@@ -6,7 +6,7 @@ Geometry and order as in Arute et al., Nature 574, 505 (2019), Fig. 3; angles ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import pi
 
@@ -15,8 +15,9 @@ import numpy as np
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.common.checks import check_count
-from tnplan.planner.workloads.roots import root_layers
 
+ROOTS = ("x_1_2", "y_1_2", "hz_1_2")
+"""The square roots of X, Y and W = (X + Y) / sqrt 2."""
 # The chip by rows: first column and number of qubits of each; qubits are numbered row by row.
 ROWS = ((5, 2), (4, 4), (4, 5), (2, 8), (1, 9), (0, 9), (1, 7), (2, 5), (3, 3), (4, 1))
 ORDER = "ABCDCDAB"
@@ -25,11 +26,22 @@ THETA_SCATTER = 0.05
 PHI_SCATTER = 0.06
 
 
+def root_layers(n_qubits: int, generator: np.random.Generator) -> Iterator[list[Gate]]:
+    """Layers without end: on every qubit one of `ROOTS`, never the one that it had in the layer before.
+
+    Each layer is drawn from `generator` when the iterator reaches it.
+    """
+    last = generator.integers(3, size=n_qubits)
+    while True:
+        yield [gate(ROOTS[choice], (qubit,)) for qubit, choice in enumerate(last)]
+        last = (last + generator.integers(1, 3, size=n_qubits)) % 3
+
+
 def patch(n_qubits: int) -> list[int]:
     """The qubits of the chip that are nearest to its middle, ascending; of equally near ones the first."""
     check_count("--qubits", n_qubits, 2, N_QUBITS)
-    places = np.array([(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)])
-    distances = ((places * N_QUBITS - places.sum(axis=0)) ** 2).sum(axis=1)
+    sites = np.array([(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)])
+    distances = ((sites * N_QUBITS - sites.sum(axis=0)) ** 2).sum(axis=1)
     return sorted(np.argsort(distances, kind="stable")[:n_qubits].tolist())
 
 
@@ -37,20 +49,19 @@ def couplers(pattern: str, qubits: Sequence[int] | None = None) -> list[tuple[in
     """The pairs of qubits that pattern A, B, C or D couples, in ascending order.
 
     Of the chip, or of a patch of it, whose qubits are numbered anew in their order. A and B couple neighbours
-    in a column, C and D in a row; which of the two is told by the parity of row plus column of the first
-    qubit.
+    in a column, C and D in a row; the parity of row plus column of the first qubit says which of the two.
     """
-    places = [(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)]
-    number = {place: qubit for qubit, place in enumerate(places)}
+    sites = [(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)]
+    number = {site: qubit for qubit, site in enumerate(sites)}
     down, right, parity = {"A": (1, 0, 0), "B": (1, 0, 1), "C": (0, 1, 1), "D": (0, 1, 0)}[pattern]
     pairs = [
         (qubit, number[row + down, column + right])
-        for qubit, (row, column) in enumerate(places)
+        for qubit, (row, column) in enumerate(sites)
         if (row + column) % 2 == parity and (row + down, column + right) in number
     ]
     if qubits is None:
         return pairs
-    anew = {qubit: place for place, qubit in enumerate(qubits)}
+    anew = {qubit: site for site, qubit in enumerate(qubits)}
     return [(anew[a], anew[b]) for a, b in pairs if a in anew and b in anew]
 
 

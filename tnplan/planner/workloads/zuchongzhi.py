@@ -17,7 +17,7 @@ from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
-from tnplan.planner.workloads.roots import root_layers
+from tnplan.planner.workloads.sycamore import root_layers
 
 ORDER = "ABCDCDAB"
 THETA_SCATTER = 0.04
@@ -83,10 +83,10 @@ CHIPS = {
 def couplers(n_qubits: int, pattern: str) -> list[tuple[int, int]]:
     """The pairs of qubits that pattern A, B, C or D couples on a chip, ascending, each pair ascending."""
     chip = _chip(n_qubits)
-    places = [(y, x) for y, row in enumerate(chip.rows) for x, mark in enumerate(row) if mark == "o"]
-    number = {place: qubit for qubit, place in enumerate(places)}
+    sites = [(y, x) for y, row in enumerate(chip.rows) for x, mark in enumerate(row) if mark == "o"]
+    number = {site: qubit for qubit, site in enumerate(sites)}
     step = chip.first if pattern in "AB" else -chip.first
-    coupled = [(y, x) for y, x in places if (y + 1, x + step) in number]
+    coupled = [(y, x) for y, x in sites if (y + 1, x + step) in number]
     chains = {chain: i for i, chain in enumerate(sorted({x - step * y for y, x in coupled}))}
     turns = chip.rising if step == RISING else chip.falling
     return [

@@ -19,7 +19,7 @@ from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.job import Job, Rank, Request, Result, run_job
-from tnplan.planner.sparse_state.rows import distinct_strings
+from tnplan.planner.sparse_state import distinct_strings
 from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, shared_tasks
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import Amplitudes, AskedCircuit, ExpectationValues

@@ -12,6 +12,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from math import sqrt
 from time import perf_counter
@@ -222,9 +223,7 @@ def _through(xp: ModuleType, block: Any, tensor: Any, conjugated: Any) -> Any:
 
 def final_sites(gates: GateSequence, order: Sequence[int], options: QuestionOptions, rank: Rank) -> Sites:
     """The state after all gates, with qubit order[k] at site k."""
-    xp: ModuleType = np
-    if rank.device.name == "gpu":
-        import cupy as xp
+    xp: ModuleType = import_module("cupy" if rank.device.name == "gpu" else "numpy")
     begin = perf_counter()
 
     def look(number: int, bond: int) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.derivatives.dual_number import slopes_of
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate, slopes_of
 from tnplan.circuits.pauli_sum import PauliSum, pauli_sum
 from tnplan.circuits.program import (
     Channel,

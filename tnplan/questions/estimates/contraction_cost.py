@@ -21,8 +21,11 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.of_circuits.overlap_network import overlap_network, trace_network
+from tnplan.planner.networks.of_circuits.amplitude_network import (
+    circuit_network,
+    overlap_network,
+    trace_network,
+)
 from tnplan.planner.networks.of_circuits.sandwich import (
     density_network,
     marginal_network,
@@ -84,9 +87,6 @@ ROW_S = 5e-6
 """Seconds of a bit string and a qubit, where `slowness` is 1."""
 LOOK_TENSOR_S = 1e-4
 """Seconds to make a network and a greedy path, for each of its gates, where `slowness` is 1."""
-LOOK_SHARE, LOOK_S = 0.08, 0.005
-"""What a look at a contraction may take: this share of the time of the best other method, and these
-seconds."""
 ORDERS_S, SEARCH_S = 0.05, 0.5
 """Seconds of the search that a contraction makes, above the greedy path's `TRIALS_FROM_S`,
 `ANNEALING_FROM_S`."""
@@ -173,12 +173,12 @@ def _representatives(asked: AskedCircuit, most: int) -> tuple[list[_Asked], floa
 
 
 def quick_contraction_cost(
-    asked: AskedCircuit, profile: Profile, precision: str, best_s: float
+    asked: AskedCircuit, profile: Profile, precision: str, best_s: float, look_s: float
 ) -> Cost | None:
     """What a question takes on one device, from greedy paths of some networks; None where none fits.
 
-    `best_s` is what the best other method takes. Nothing is built where preparing the networks alone takes
-    longer than that, or where building some to look at them takes more than `LOOK_SHARE` of it.
+    `best_s` is what the best other method takes. No network is built where preparing all of them takes longer
+    than that, or where building one takes longer than `look_s`.
     """
     question = asked.question
     if isinstance(question, Sample) and question.sampling == "rejection":
@@ -192,7 +192,7 @@ def quick_contraction_cost(
         strings = len(question.bits) if isinstance(question, Amplitudes) else 0
         time_s = n_networks * (each_s + bound_s) + slow * ROW_S * asked.n_qubits * strings
         return Cost(1, bound_s, time_s, GREEDY_FACTOR)
-    if n_networks * each_s > best_s or LOOK_NETWORKS * each_s > LOOK_SHARE * best_s + LOOK_S:
+    if n_networks * each_s > best_s or (best_s < inf and LOOK_NETWORKS * each_s > look_s):
         return None
     chosen, share = _representatives(asked, LOOK_NETWORKS)
     total_s = memory = 0.0

@@ -72,9 +72,13 @@ class _Growth:
 
 
 def pauli_cost(
-    asked: AskedCircuit, profile: Profile, options: QuestionOptions, threads: int, pilot_s: float = PILOT_S
-) -> Cost:
-    """What a question takes on one device; threads share repetitions. No pilot goes on after `pilot_s`."""
+    asked: AskedCircuit, profile: Profile, options: QuestionOptions, threads: int, pilot_s: float = PILOT_S,
+    most_sums: int = MOST_SUMS,
+) -> Cost:  # fmt: skip
+    """What a question takes on one device; threads share repetitions. No pilot goes on after `pilot_s`.
+
+    Pilots are made of `most_sums` sums.
+    """
     precision, truncation = options.precision, options.truncation or Truncation()
     steps_s = inf
     for _ in range(2):  # gates that are prepared once are kept
@@ -82,7 +86,7 @@ def pauli_cost(
         planned = planned_sums(asked)
         steps_s = min(steps_s, process_time() - begin)
     steps, sums = planned.steps, planned.sums
-    chosen = sums[:: -(-len(sums) // MOST_SUMS)]
+    chosen = sums[:: -(-len(sums) // most_sums)]
     share = len(sums) / len(chosen)
     pilot_s = min(max(pilot_s, LEAST_PILOT_S), PILOT_S)
     slow = slowness()

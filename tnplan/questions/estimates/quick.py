@@ -14,8 +14,8 @@ from tnplan.questions.questions import AskedCircuit
 
 PILOT = "mps by a pilot"
 """Another look at matrix product states: all gates, as far as they go in the time of a look."""
-PILOTS = 8
-"""Runs of a Pauli sum that a look may make: of four sums, each twice."""
+PILOTS = 4
+"""The time of all runs of a pilot, longer and longer ones, in that of the last."""
 PLANNED_GATES = 200
 """Gates of a state vector that are planned to predict the time of all."""
 
@@ -36,10 +36,10 @@ def quick_cost(
         runs = options.trajectories or 1
         return state_cost(asked, profile, options.precision, devices, threads, runs, PLANNED_GATES)
     if method == "contraction":
-        return quick_contraction_cost(asked, profile, options.precision, best_s)
+        return quick_contraction_cost(asked, profile, options.precision, best_s, look_s)
     if method == "mps":
         return chain_cost(asked, profile, options, 0.0)
     if method == PILOT:
         return chain_cost(asked, profile, options, look_s)
-    cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS)
+    cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS, 1)
     return cost if cost.memory_bytes <= room_bytes(profile) * devices else None

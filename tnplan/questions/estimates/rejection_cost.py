@@ -19,8 +19,7 @@ from tnplan.executor.contraction.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.schedule.batch_plan import BatchPlan
-from tnplan.planner.sparse_state.rows import distinct_strings
-from tnplan.planner.sparse_state.search import SHORTEST_SEARCH_S, worth_searching_s
+from tnplan.planner.sparse_state import SHORTEST_SEARCH_S, distinct_strings, worth_searching_s
 from tnplan.questions.estimates.cost import SAMPLES_FACTOR, Cost, is_gpu, room_bytes
 from tnplan.questions.methods import SMALL
 from tnplan.questions.questions import Sample

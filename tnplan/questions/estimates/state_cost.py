@@ -84,9 +84,9 @@ def state_cost(
     n_qubits, all_gates, runs = _work(asked, trajectories)
     gates = all_gates[:most_gates]
     repeats = len(all_gates) / max(1, len(gates))
-    bits = devices.bit_length() - 1
-    if devices != 1 << bits or n_qubits - bits < min(LARGEST_TARGETS, n_qubits):
+    if not can_share(n_qubits, devices):
         return None
+    bits = devices.bit_length() - 1
     dtype, gpu = DTYPES[precision], is_gpu(profile)
     tile = (PROGRAM_TILES if gpu else TILES)[dtype]
     # Qubit 0 is the most significant bit of an index at the start; passes move qubits, and
@@ -151,6 +151,12 @@ def state_cost(
     return Cost(devices, memory, float(total_s), RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
 
 
+def can_share(n_qubits: int, devices: int) -> bool:
+    """Whether so many devices can share a state: a power of two, each with the qubits of the largest gate."""
+    bits = devices.bit_length() - 1
+    return devices == 1 << bits and n_qubits - bits >= min(LARGEST_TARGETS, n_qubits)
+
+
 def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads: int) -> int | None:
     """The least number of devices whose memory holds the state; None where no number does."""
     (n_qubits, _, _), states = _work(asked, 1), _states(asked)
@@ -202,8 +208,8 @@ def _shares_of_tiles(passes: Sequence[Pass], n_bits: int) -> list[float]:
     """The shares of the tiles that passes do on a CPU, from |0...0> on: tiles of zeros stay as they are."""
     shares, varying = [], 0
     for one in passes:
-        held = mask_of(one.held)
-        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held))))
+        held = mask_of(one.held_bits)
+        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held_bits))))
         varying |= held
     return shares
 

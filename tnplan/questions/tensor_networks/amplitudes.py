@@ -13,7 +13,7 @@ from tnplan.executor.device.selection.select import gpu_profile, sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
-from tnplan.planner.sparse_state.rows import distinct_strings
+from tnplan.planner.sparse_state import distinct_strings
 from tnplan.questions.tensor_networks.networks import amplitudes_by_calls, contract_network, dtype_of
 from tnplan.questions.tensor_networks.sparse_state import SparseState, products_per_s
 

@@ -12,7 +12,7 @@ from tnplan.circuits.compose import pauli_word_gates
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.planner.networks.of_circuits.overlap_network import overlap_network, trace_network
+from tnplan.planner.networks.of_circuits.amplitude_network import overlap_network, trace_network
 from tnplan.planner.networks.of_circuits.steps import is_unitary
 from tnplan.planner.networks.of_circuits.wires import by_support, leaves
 from tnplan.questions.tensor_networks.networks import contract_batch, contract_network

@@ -18,7 +18,7 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.of_circuits.sandwich import marginal_network
 from tnplan.planner.networks.of_circuits.steps import Step, steps_of
-from tnplan.planner.sparse_state.rows import distinct_strings
+from tnplan.planner.sparse_state import distinct_strings
 from tnplan.questions.tensor_networks.networks import contract_batch
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 

@@ -19,12 +19,12 @@ from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile, known_pr
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
-from tnplan.planner.sparse_state.plan_batch import with_slices
-from tnplan.planner.sparse_state.search import (
+from tnplan.planner.sparse_state import (
     LONGEST_SEARCH_S,
     SHORTEST_SEARCH_S,
     BatchSearch,
     search_batch_in_proportion,
+    with_slices,
 )
 from tnplan.questions.tensor_networks.networks import dtype_of, varied_ends
 

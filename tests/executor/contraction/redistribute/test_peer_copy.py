@@ -39,7 +39,7 @@ def run_direct(grid, extents, source, out, n_reached=None):
         result[:] = np.nan
         call = bind_redistribution(
             Redistribution(source, replace(out, offset_bytes=offset), extents, grid, communicator.rank),
-            NumpyDevice(), communicator, held, result, np.empty(4096), memory,
+            NumpyDevice(), communicator, (held, result), np.empty(4096), memory,
         )  # fmt: skip
         call()
         assert np.array_equal(result, local(whole, source.modes, out.modes, out_bounds).ravel())

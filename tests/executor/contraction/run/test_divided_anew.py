@@ -54,7 +54,9 @@ def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Which group is behind all others, if any: how far each of them comes is left to chance else."""
 
     class LateCheckpoint(checkpoints.RunCheckpoint):
-        def __init__(self, kept: checkpoints.Kept, world: Communicator, group: Communicator) -> None:
+        def __init__(
+            self, kept: checkpoints.CheckpointSettings, world: Communicator, group: Communicator
+        ) -> None:
             super().__init__(kept, world, group)
             first_rank = {"first": 0, "last": world.size - GROUP}.get(request.param)
             self.is_late = first_rank is not None and world.rank - first_rank in range(GROUP)

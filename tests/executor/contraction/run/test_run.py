@@ -15,6 +15,7 @@ import pytest
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.contraction.shards import load_shards
 from tests.support.null_device.dry_run import dry_run
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError, WriteError
 from tnplan.common.files import Staged
@@ -32,7 +33,6 @@ from tnplan.executor.device.selection.select import Chosen
 from tnplan.jobs import job
 from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.process_grid import Digit, Layout, grid_size, largest_shard
-from tnplan.planner.schedule.annotation import Prediction
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Buffer,
@@ -43,6 +43,7 @@ from tnplan.planner.schedule.schedule import (
     Instruction,
     Load,
     Mode,
+    Prediction,
     Redistribute,
     ReduceScatter,
     Schedule,
@@ -307,10 +308,22 @@ def test_a_group_computes_slices_in_a_row(case: Case) -> None:
     assert [share.rank_in_group for share in shares] == [0, 1, 0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("text", ["3", "a:b", "4:4", "5:2", "0:9", "-1:3", "1:2:3"])
-def test_wrong_ranges_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="slices"):
-        parse_slices(text, 8)
+# fmt: off
+WRONG_RANGES: list[Row] = [
+    ("3", "--slices", "'3' is not a range", "give FIRST:STOP, such"),
+    ("a:b", "--slices", "'a:b' is not a range", "give FIRST:STOP, such"),
+    ("4:4", "--slices", "4:4 holds no slice of the 8", "give FIRST:STOP with"),
+    ("5:2", "--slices", "5:2 holds no slice of the 8", "give FIRST:STOP with"),
+    ("0:9", "--slices", "0:9 holds no slice of the 8", "give FIRST:STOP with"),
+    ("-1:3", "--slices", "'-1:3' is not a range", "give FIRST:STOP, such"),
+    ("1:2:3", "--slices", "'1:2:3' is not a range", "give FIRST:STOP, such"),
+]
+# fmt: on
+
+
+@table(WRONG_RANGES)
+def test_wrong_ranges_are_refused(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: parse_slices(refusal.given, 8))
 
 
 def test_ranges_may_leave_out_an_end() -> None:
@@ -319,25 +332,26 @@ def test_ranges_may_leave_out_an_end() -> None:
     assert parse_slices(None, 8) == (0, 8)
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"ranks": 3}, "3 ranks are no multiple"),
-        ({"device": "tpu"}, "unknown"),
-        ({"result": "scattered"}, "unknown"),
-        ({"result": "sharded"}, "needs an output"),
-        ({"output": "result.txt"}, "does not end in .npy"),
-        ({"output": "nowhere/result.npy"}, "folder"),
-        ({"threads": 0}, "threads: is 0"),
-        ({"slices": (3, 3)}, "slices"),
-    ],
-)
-def test_refusals_come_first(case: Case, tmp_path: Path, options: dict[str, object], problem: str) -> None:
-    if "output" in options:
-        options = {**options, "output": tmp_path / str(options["output"])}
-    with pytest.raises(InputError, match=problem):
-        execute(case.schedule, case.arrays, **options)  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
+# fmt: off
+REFUSED: list[Row] = [
+    ({"ranks": 3}, "ranks", "3 ranks are no multiple", "start a multiple of 2"),
+    ({"device": "tpu"}, "--device", "unknown", "choose from auto, cpu"),
+    ({"result": "scattered"}, "--result", "unknown", "choose from gathered"),
+    ({"result": "sharded"}, "--result", "needs an output", "name it with --output"),
+    ({"output": "result.txt"}, "--output", "does not end in .npy", "give the result a name"),
+    ({"output": "nowhere/result.npy"}, "nowhere/result.npy", "folder", "choose a folder that"),
+    ({"threads": 0}, "--threads", "is 0", "give an integer from 1"),
+    ({"slices": (3, 3)}, "--slices", "3:3 holds no slice of the 8", "give FIRST:STOP with"),
+]
+# fmt: on
+
+
+@table(REFUSED)
+def test_refusals_come_first(
+    refusal: Refusal, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refusal.raised_by(lambda: execute(case.schedule, case.arrays, **refusal.given))
 
 
 def test_a_report_never_replaces_another_file(tmp_path: Path) -> None:

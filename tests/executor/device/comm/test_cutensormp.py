@@ -24,7 +24,7 @@ from tnplan.executor.contraction.run.slice_partition import Share, SliceRanges
 from tnplan.executor.device.comm import cutensormp
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.cuda.contract import cutensor
+from tnplan.executor.device.cuda.contract import Product, cutensor
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.executor.device.protocols.tensor_library import fuse
@@ -339,7 +339,7 @@ def test_contractions_on_a_gpu(gpu, dtype):
         held = gpu.empty(cutensor.workspace_bytes(shape, dtype, "fp32"), np.uint8)
         left, right = gpu.asarray(a.ravel()), gpu.asarray(b.ravel())
         gpu.cuda.Device().synchronize()
-        cutensor.bind_contract(shape, left, right, c, held, "fp32", stream)()
+        cutensor.bind_contract(Product(shape, left, right, c, stream), held, "fp32")()
         stream.synchronize()
         tolerance = 2e-6 if dtype in ("float32", "complex64") else 1e-14
         assert np.max(np.abs(c.get() - expected), initial=0) <= tolerance * k * 10

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tnplan.executor.device.cpu.host_memory import UNTOLD_BYTES, host_memory
+from tnplan.executor.device.cpu.host_memory import UNKNOWN_BYTES, host_memory
 from tnplan.jobs.arrays import contracted, planning
 
 KIB = 1024
@@ -76,11 +76,11 @@ def test_a_host_that_does_not_tell_what_is_free_has_what_is_installed(tmp_path: 
 
 def test_a_host_that_tells_nothing_is_never_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sysconf")
-    assert host_memory(tmp_path / "none", tmp_path / "none") == (UNTOLD_BYTES, UNTOLD_BYTES)
+    assert host_memory(tmp_path / "none", tmp_path / "none") == (UNKNOWN_BYTES, UNKNOWN_BYTES)
 
 
 def test_contractions_are_planned_where_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "host_memory", lambda: (UNTOLD_BYTES, UNTOLD_BYTES))
+    monkeypatch.setattr(planning, "host_memory", lambda: (UNKNOWN_BYTES, UNKNOWN_BYTES))
     planning.forget_contractions()
     contracted.remembered.cache_clear()
     assert tnplan.contract("ab,bc,ca->", *np.ones((3, 2, 2))) == 8

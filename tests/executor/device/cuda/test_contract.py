@@ -389,6 +389,7 @@ def test_large_products_of_short_sums_or_few_columns_need_no_cublas(size, dtype,
 def test_more_rows_than_32_bits_count(m, n, order):
     import cupy
 
+    from tnplan.executor.device.cuda.contract import Product
     from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
 
     k, m_all, n_all = 2, prod(m), prod(n)
@@ -402,7 +403,7 @@ def test_more_rows_than_32_bits_count(m, n, order):
     workspace = cupy.empty(1 << 22, np.float32)
     scratch = cupy.empty(scratch_bytes(shape, "float32", "fp32"), np.uint8)
     stream = cupy.cuda.Stream(non_blocking=True)
-    call = bind_contract(shape, a, b, c, workspace, "fp32", stream, scratch)
+    call = bind_contract(Product(shape, a, b, c, stream), workspace, "fp32", scratch)
     cupy.cuda.Device().synchronize()
     call()
     stream.synchronize()

@@ -147,6 +147,7 @@ def test_operands_that_begin_anywhere(any_size):
     """Those that cannot be read 16 bytes at a time go another way."""
     import cupy
 
+    from tnplan.executor.device.cuda.contract import Product
     from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
 
     rng = np.random.default_rng(5)
@@ -161,7 +162,7 @@ def test_operands_that_begin_anywhere(any_size):
             room = cupy.zeros(values.size + 1, values.dtype)
             room[start : start + values.size] = cupy.asarray(values.ravel())
             arrays.append(room[start : start + values.size])
-        call = bind_contract(shape, *arrays, None, "fp16x3", stream, scratch)
+        call = bind_contract(Product(shape, *arrays, stream), None, "fp16x3", scratch)
         cupy.cuda.Device().synchronize()
         call()
         stream.synchronize()

@@ -19,6 +19,7 @@ from tests.support.kernels.emulator import (
     source,
 )
 from tests.support.kernels.exponent_emulator import EmulatedLaunch
+from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.protocols.device import ContractShape
 
 pytest.importorskip("cupy")
@@ -70,7 +71,7 @@ def product(scatter: Any, shape: ContractShape, dtype: str, shift: int = 0) -> t
     begin = -room.ctypes.data % 16 // room.itemsize + shift
     c = room[begin : begin + n_batch * m * n]
     given = [np.ascontiguousarray(one).ravel().view(Arrays) for one in (a, b)]
-    scatter.bind_scattered(shape, *given, c.view(Arrays), "fp32", STREAM)()
+    scatter.bind_scattered(Product(shape, *given, c.view(Arrays), STREAM), "fp32")()
     outside = np.r_[room[:begin], room[begin + len(c) :]]
     assert np.isnan(outside).all()
     return c, np.einsum("bmk,bnk->bmn", a.astype("complex128"), b)

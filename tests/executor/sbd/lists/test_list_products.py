@@ -66,7 +66,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Any, Any, np.ndarray]:
 def test_elements_kept_or_made_again_equal_the_reference(case: Any) -> None:
     integrals, basis, matrix = case
     kept = ListHamiltonian(integrals, basis, threads=2)
-    again = ListHamiltonian(integrals, basis, threads=2, room_bytes=0)
+    again = ListHamiltonian(integrals, basis, threads=2, memory_bytes=0)
     assert (kept.elements_bytes > 0, again.elements_bytes) == (True, 0)
     scale = np.abs(matrix).max()
     np.testing.assert_allclose(kept.dense(), matrix, atol=1e-13 * scale)
@@ -80,7 +80,7 @@ def test_elements_kept_or_made_again_equal_the_reference(case: Any) -> None:
 @pytest.mark.parametrize("rows", [(0, 70), (13, 40), (5, 5)])
 def test_cells_have_every_coupling_of_both_spins(rows: tuple[int, int]) -> None:
     integrals, determinants = random_list(6, (3, 3), (20, 6), 70)
-    h = ListHamiltonian(integrals, as_list(determinants, 6), room_bytes=0)
+    h = ListHamiltonian(integrals, as_list(determinants, 6), memory_bytes=0)
     tables = h.tables
     cells = list_cells(tables, rows, 2)
     alpha, beta = (
@@ -130,7 +130,7 @@ def test_kernels_equal_the_reference(
     integrals, basis, matrix = case
     steps = make(integrals.n_orbitals, CHUNK=chunk, ROWS=rows)
     monkeypatch.setattr(tasks_module, "ROWS", rows)
-    h = ListHamiltonian(integrals, basis, threads=1, room_bytes=0)
+    h = ListHamiltonian(integrals, basis, threads=1, memory_bytes=0)
     made = BatchedList(h, steps)
     x = np.random.default_rng(0).standard_normal(len(basis))
     y = steps.put(np.zeros(len(basis)))
@@ -156,11 +156,11 @@ def test_integrals_of_every_kind(kind: str, orbitals: str) -> None:
     if integrals.is_complex:
         x = x + 1j * np.random.default_rng(1).standard_normal(25)
     np.testing.assert_allclose(ListHamiltonian(integrals, basis).dense(), matrix, atol=1e-12)
-    again = ListHamiltonian(integrals, basis, threads=1, room_bytes=0)
+    again = ListHamiltonian(integrals, basis, threads=1, memory_bytes=0)
     np.testing.assert_allclose(again.apply(x), matrix @ x, atol=1e-12)
 
     def work(ranks: Communicator) -> np.ndarray:
-        h = ListHamiltonian(integrals, basis, threads=1, room_bytes=0, rank_of=(ranks.rank, ranks.size))
+        h = ListHamiltonian(integrals, basis, threads=1, memory_bytes=0, rank_of=(ranks.rank, ranks.size))
         operator = DistributedHamiltonian(h, h.partition, ranks)
         return np.asarray(operator.apply(x[slice(*h.rows)].copy(), 0))
 
@@ -205,11 +205,11 @@ def test_ranks_give_the_product(size: int, way: str) -> None:
     basis = as_list(determinants, 7)
     whole = ListHamiltonian(integrals, basis, threads=1)
     x = np.random.default_rng(0).standard_normal(120)
-    room_bytes = np.inf if way == "kept" else 0
+    memory_bytes = np.inf if way == "kept" else 0
 
     def work(ranks: Communicator) -> Any:
         h = ListHamiltonian(
-            integrals, basis, threads=1, room_bytes=room_bytes, rank_of=(ranks.rank, ranks.size)
+            integrals, basis, threads=1, memory_bytes=memory_bytes, rank_of=(ranks.rank, ranks.size)
         )
         rows: Any = BatchedList(h, emulated(7)) if way == "emulated" else h
         operator = DistributedHamiltonian(rows, h.partition, ranks)

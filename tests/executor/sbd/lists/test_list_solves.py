@@ -34,7 +34,7 @@ from tnplan.executor.sbd.solver import initial_guess as start_module
 from tnplan.executor.sbd.solver import solve as checkpoint_module
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep
 from tnplan.executor.sbd.solver.memory_estimate import fit_list
-from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve
+from tnplan.executor.sbd.solver.setup import SolveRequest, choose_device, set_up_solve
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
@@ -105,7 +105,7 @@ def test_ranks_find_the_states(size: int, spin: float | None) -> None:
         expected = np.linalg.eigvalsh(matrix)[:3]
 
     def work(ranks: Communicator) -> Any:
-        h = ListHamiltonian(integrals, basis, threads=1, room_bytes=0, rank_of=(ranks.rank, ranks.size))
+        h = ListHamiltonian(integrals, basis, threads=1, memory_bytes=0, rank_of=(ranks.rank, ranks.size))
         backend = DistributedVectors(h, ranks, lambda dtype: h)
         return solve(h, integrals, 3, criteria=TIGHT, penalty=penalty, backend=backend)
 
@@ -127,7 +127,7 @@ def test_emulated_kernels_find_a_state_of_a_spin() -> None:
     expected = solve(alone, integrals, criteria=loose, penalty=SpinPenalty(1, 3.0))
 
     def work(ranks: Communicator) -> Any:
-        h = ListHamiltonian(integrals, basis, threads=1, room_bytes=0, rank_of=(ranks.rank, ranks.size))
+        h = ListHamiltonian(integrals, basis, threads=1, memory_bytes=0, rank_of=(ranks.rank, ranks.size))
         rows = BatchedList(h, EmulatedList(4))
         backend = DistributedVectors(h, ranks, lambda dtype: rows)
         return solve(h, integrals, criteria=loose, penalty=SpinPenalty(1, 3.0), backend=backend)
@@ -220,7 +220,8 @@ def test_a_gpu_finds_the_states_in_the_memory_that_is_predicted(spin: float | No
         chosen = choose_device("gpu", ranks, 1)
         try:
             with chosen.on_stream():
-                site = set_up_solve(integrals, basis, chosen, ranks, 2, criteria, np.inf, 1)
+                request = SolveRequest(2, criteria, np.inf, 1)
+                site = set_up_solve(integrals, basis, chosen, ranks, request)
                 found = solve(
                     site.hamiltonian, integrals, 2, criteria=criteria, penalty=penalty, backend=site.backend
                 )

@@ -42,17 +42,17 @@ CASES = {
 }
 
 
-def emulated(hamiltonian: QubitHamiltonian, room_bytes: float) -> Any:
+def emulated(hamiltonian: QubitHamiltonian, memory_bytes: float) -> Any:
     pytest.importorskip("cupy", reason="needs CuPy")
     from tests.support.kernels.qubit_emulator import EmulatedQubits
 
-    return EmulatedQubits(hamiltonian, room_bytes)
+    return EmulatedQubits(hamiltonian, memory_bytes)
 
 
-def on_gpu(hamiltonian: QubitHamiltonian, room_bytes: float) -> Any:
+def on_gpu(hamiltonian: QubitHamiltonian, memory_bytes: float) -> Any:
     from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
 
-    return GpuQubits(hamiltonian, room_bytes)
+    return GpuQubits(hamiltonian, memory_bytes)
 
 
 ROWS = [
@@ -83,7 +83,7 @@ def random_state(h: QubitHamiltonian) -> np.ndarray:
 def test_elements_kept_or_made_again_equal_the_reference(case: Any) -> None:
     terms, words, matrix = case
     kept = QubitHamiltonian(terms, words, threads=2)
-    again = QubitHamiltonian(terms, words, threads=2, room_bytes=0)
+    again = QubitHamiltonian(terms, words, threads=2, memory_bytes=0)
     assert (kept.elements_bytes > 0, again.elements_bytes) == (True, 0)
     scale = np.abs(matrix).max()
     np.testing.assert_allclose(kept.dense() + terms.core * np.eye(len(words)), matrix, atol=1e-13 * scale)
@@ -97,12 +97,12 @@ def test_elements_kept_or_made_again_equal_the_reference(case: Any) -> None:
 
 
 @pytest.mark.parametrize("make", ROWS)
-@pytest.mark.parametrize("room_bytes", [0, np.inf])
-def test_kernels_equal_the_reference(make: Any, room_bytes: float, case: Any) -> None:
+@pytest.mark.parametrize("memory_bytes", [0, np.inf])
+def test_kernels_equal_the_reference(make: Any, memory_bytes: float, case: Any) -> None:
     terms, words, matrix = case
-    h = QubitHamiltonian(terms, words, threads=1, room_bytes=0)
-    made = make(h, room_bytes)
-    assert (made.size_bytes > make(h, 0).size_bytes) == (room_bytes > 0)
+    h = QubitHamiltonian(terms, words, threads=1, memory_bytes=0)
+    made = make(h, memory_bytes)
+    assert (made.size_bytes > make(h, 0).size_bytes) == (memory_bytes > 0)
     x = random_state(h)
     y = made.put(np.zeros(h.shape))
     made.add_rows(None, made.put(x), made.put(x), y, False)
@@ -118,18 +118,19 @@ def test_ranks_give_the_bits_of_one(size: int, way: str) -> None:
     terms = random_terms(70, 60, "complex")
     strings = walk(terms, 1, 90)
     words, made = words_of(bits_of(strings, 70)), operator(terms, 70)
-    room_bytes = np.inf if way == "kept" else 0
+    memory_bytes = np.inf if way == "kept" else 0
     x = random_state(QubitHamiltonian(made, words, threads=1))
     if way == "emulated" and shutil.which("g++") is None:
         pytest.skip("needs g++")
 
     def work(ranks: Communicator) -> Any:
-        h = QubitHamiltonian(made, words, threads=1, room_bytes=room_bytes, rank_of=(ranks.rank, ranks.size))
+        rank_of = ranks.rank, ranks.size
+        h = QubitHamiltonian(made, words, threads=1, memory_bytes=memory_bytes, rank_of=rank_of)
         rows: Any = emulated(h, np.inf) if way == "emulated" else h
         return DistributedHamiltonian(rows, h.partition, ranks).apply(x[slice(*h.rows)].copy(), 0)
 
     found = np.concatenate(run_ranks(size, work))
-    expected = QubitHamiltonian(made, words, threads=3, room_bytes=room_bytes).apply(x)
+    expected = QubitHamiltonian(made, words, threads=3, memory_bytes=memory_bytes).apply(x)
     if way == "emulated":
         np.testing.assert_allclose(found, expected, atol=1e-12)
     else:

@@ -11,11 +11,9 @@ import pytest
 import tnplan
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
-from tnplan.circuits.program import CircuitProgram, Measurement
-from tnplan.common.errors import InputError
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradients
 from tnplan.executor.statevector.cpu.state import HostState
@@ -202,7 +200,7 @@ def test_layers_of_rotations_share_segments() -> None:
         gates += [gate("rz", (q,), (0.1 + q,)) for q in range(6)]
         gates += [gate("cz", (q, (q + 1) % 6)) for q in range(6)]
     segments = derivative_segments(gates)
-    assert [one.place for one in segments] == [2 * 18 + 6, 18 + 6, 6]
+    assert [segment.position for segment in segments] == [2 * 18 + 6, 18 + 6, 6]
     assert [len(one.parameters) for one in segments] == [12] * 3
     assert all(len(parameter.words) == 1 for one in segments for parameter in one.parameters)
     # Through Cliffords and rotations about the same word all derivatives are taken at the end.
@@ -210,22 +208,3 @@ def test_layers_of_rotations_share_segments() -> None:
     (one,) = derivative_segments(commuting)
     assert len(one.parameters) == 2
     assert derivative_segments([gate("h", (0,))]) == []
-
-
-def test_refusals() -> None:
-    circuit = random_circuit(5, 30, 0)
-    turned = gate("rx", (0,), (0.3,))
-    with pytest.raises(InputError, match="observable"):
-        tnplan.simulate(circuit, gradient=True, device="cpu")
-    with pytest.raises(InputError, match="another state"):
-        tnplan.simulate(circuit, observable="Z0", gradient=True, device="cpu", depolarize=0.1, shots=3)
-    middle = CircuitProgram(1, 1, (turned, Measurement(0, 0), turned))
-    with pytest.raises(InputError, match="another state"):
-        tnplan.simulate(middle, observable="Z0", gradient=True, device="cpu", shots=3)
-    unknown = GateSequence(1, (Gate("own", (0,), turned.matrix @ gate("h", (0,)).matrix, (0.3, 0.2)),))
-    with pytest.raises(InputError, match=r"gate 0 \(own\)"):
-        tnplan.simulate(unknown, observable="Z0", gradient=True, device="cpu")
-    with pytest.raises(InputError, match="memory"):
-        tnplan.simulate(
-            random_circuit(18, 30, 0), observable="Z0", gradient=True, device="cpu", memory=2.5 * 2**22
-        )

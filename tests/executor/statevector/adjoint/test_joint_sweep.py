@@ -72,7 +72,7 @@ def test_sums_are_the_derivatives(dtype: str, name: str) -> None:
     for item in sweep.plan.passes:
         made = make_program(item, n + 1, tile.register_bits, both.itemsize)
         assert made is not None
-        values = emulate(both, made, item.held, program_text(made, item, tile, both), 0)
+        values = emulate(both, made, item.held_bits, program_text(made, item, tile, both), 0)
         for (number, weight), value in zip(made.sums, values, strict=True):
             sums[number] += weight * value
         taken += sum(isinstance(step, WordSum) for step in item.steps)

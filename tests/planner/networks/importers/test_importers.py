@@ -12,6 +12,7 @@ import opt_einsum
 import pytest
 
 from tests.support.networks import random_path
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import (
@@ -198,47 +199,55 @@ def test_cotengra_json(tmp_path: Path) -> None:
     assert (network, dtype, place, values) == (paths[0].network, "complex64", None, None)
 
 
-@pytest.mark.parametrize(
-    ("document", "path", "message"),
-    [
-        ({"inputs": [["a"]], "output": []}, [], r"n.json: size_dict: is missing"),
-        ({"inputs": "a", "output": [], "size_dict": {}}, [], r"n.json: inputs: is str, not list"),
-        ({"inputs": ["a"], "output": [], "size_dict": {}}, [], r"n.json: inputs\[0\]: is no list of indices"),
-        ({"inputs": [["a"]], "output": [], "size_dict": {}}, [], "index 'a' has no size"),
-        (
-            {"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}},
-            [[0, "x"]],
-            r"path\[0\]: \[0, 'x'\] is no",
-        ),
-        ({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [[0, 2]], r"path\[0\]: position 2"),
-        ({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [], "2 tensors are left"),
-    ],
-)
-def test_wrong_cotengra_json_is_named(tmp_path: Path, document: Any, path: Any, message: str) -> None:
-    (tmp_path / "n.json").write_text(json.dumps(document))
-    with pytest.raises(InputError, match=message):
-        from_cotengra_json(tmp_path / "n.json", path)
+# fmt: off
+WRONG_COTENGRA: list[Row] = [
+    (({"inputs": [["a"]], "output": []}, []), "n.json: size_dict", "is missing", "give the file that"),
+    (({"inputs": "a", "output": [], "size_dict": {}}, []), "n.json: inputs",
+     "is str, not list", "give the file that"),
+    (({"inputs": ["a"], "output": [], "size_dict": {}}, []), "n.json: inputs[0]",
+     "is no list of indices", "give the file that"),
+    (({"inputs": [["a"]], "output": [], "size_dict": {}}, []), "n.json: network size_dict",
+     "index 'a' has no size", "give every index of"),
+    (({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [[0, "x"]]), "path: path[0]",
+     "[0, 'x'] is no", "give the tensors of"),
+    (({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [[0, 2]]), "path: path[0]",
+     "position 2", "give an opt_einsum"),
+    (({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, []), "path: ssa_path",
+     "2 tensors are left", "contract all of them"),
+]
+# fmt: on
 
 
-@pytest.mark.parametrize(
-    ("equation", "shapes", "message"),
-    [
-        ("ab,bc->ac", [(2, 3)], "has 2 terms for 1 operand;"),
-        ("ab,bc->ac", [(2, 3), (4, 2)], "operand 1: index 'b' has the extents 3 and 4"),
-        (
-            "ab,bc->ac",
-            [(2, 3), (1, 2)],
-            "operand 1: has shape .* of which axes of extent 1 are broadcast",
-        ),
-        ("ab,bc->ac", [(2, 3), (3,)], r"operand 1: has shape \(3,\) for 2 indices"),
-        ("ab,b.->a", [(2, 3), (3, 2)], "has the character '.'"),
-        ("ab,bc->z", [(2, 3), (3, 2)], "index 'z' of the output is on no operand"),
-        ("ab,bc->aa", [(2, 3), (3, 2)], "index 'a' stands 2 times"),
-    ],
-)
-def test_wrong_equations_are_named(equation: str, shapes: list[tuple[int, ...]], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        from_einsum(equation, shapes)
+@table(WRONG_COTENGRA)
+def test_wrong_cotengra_json_is_named(
+    refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    document, path = refusal.given
+    Path("n.json").write_text(json.dumps(document))
+    refusal.raised_by(lambda: from_cotengra_json(Path("n.json"), path))
+
+
+# fmt: off
+WRONG_EQUATIONS: list[Row] = [
+    (("ab,bc->ac", [(2, 3)]), "equation 'ab,bc->ac'", "has 2 terms for 1 operand", "give one operand a term"),
+    (("ab,bc->ac", [(2, 3), (4, 2)]), "operand 1", "index 'b' has the extents 3 and 4", "equal indices have"),
+    (("ab,bc->ac", [(2, 3), (1, 2)]), "operand 1",
+     "has shape (1, 2), of which axes of extent 1 are broadcast", "leave these axes out of"),
+    (("ab,bc->ac", [(2, 3), (3,)]), "operand 1", "has shape (3,) for 2 indices", "give an extent for each"),
+    (("ab,b.->a", [(2, 3), (3, 2)]), "equation 'ab,b.->a'",
+     "has the character '.'", "name indices by single"),
+    (("ab,bc->z", [(2, 3), (3, 2)]), "equation 'ab,bc->z'",
+     "index 'z' of the output is on no operand", "open indices must be on"),
+    (("ab,bc->aa", [(2, 3), (3, 2)]), "network output", "index 'a' stands 2 times", "list each open index"),
+]
+# fmt: on
+
+
+@table(WRONG_EQUATIONS)
+def test_wrong_equations_are_named(refusal: Refusal) -> None:
+    equation, shapes = refusal.given
+    refusal.raised_by(lambda: from_einsum(equation, shapes))
 
 
 def test_implicit_output_is_numpy_s() -> None:
@@ -321,24 +330,28 @@ def test_omeinsum_single_leaf_and_deep_trees(tmp_path: Path) -> None:
     assert len(path.ssa_path) == count - 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tree": leaf(9)}, "tree: tensorindex: is 9; use 1 to 4"),
-        ({"tree": {"isleaf": "no"}}, "tree: isleaf: is str, not bool"),
-        ({"tree": node([[1, 2]], [1], leaf(2))}, r"tree.args\[0\]: has labels \[1, 2\], but inputs\[1\]"),
-        ({"tree": node([[1, 2]], [1], leaf(1), leaf(2))}, "tree: eins: has 1 terms for 2 args"),
-        ({"tree": node([[1, 2], [2, 3]], [1], leaf(1), leaf(2))}, "tensors are left at its end"),
-        ({"slices": [1]}, "sliced_inds: index '1' is open"),
-        ({"output": [7]}, "index '7' is on no tensor"),
-        ({"inputs": [1]}, "its inputs or slices are no lists"),
-    ],
-)
-def test_wrong_omeinsum_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    (tmp_path / "o.json").write_text(json.dumps({**OMEINSUM, **changes}))
-    with pytest.raises(InputError, match=message) as caught:
-        load_omeinsum(tmp_path / "o.json")
-    assert str(caught.value).startswith(str(tmp_path / "o.json"))
+# fmt: off
+WRONG_OMEINSUM: list[Row] = [
+    ({"tree": leaf(9)}, "o.json: tree: tensorindex", "is 9", "use 1 to 4"),
+    ({"tree": {"isleaf": "no"}}, "o.json: tree: isleaf", "is str, not bool", "give the file that"),
+    ({"tree": node([[1, 2]], [1], leaf(2))}, "o.json: tree.args[0]",
+     "has labels [1, 2], but inputs[1]", "give the file that"),
+    ({"tree": node([[1, 2]], [1], leaf(1), leaf(2))}, "o.json: tree: eins",
+     "has 1 terms for 2 args", "give the file that"),
+    ({"tree": node([[1, 2], [2, 3]], [1], leaf(1), leaf(2))}, "o.json: ssa_path",
+     "tensors are left at its end", "contract all of them"),
+    ({"slices": [1]}, "o.json: sliced_inds", "index '1' is open", "slice summed indices of"),
+    ({"output": [7]}, "o.json: network output", "index '7' is on no tensor", "open indices must be on"),
+    ({"inputs": [1]}, "o.json", "its inputs or slices are no lists", "give the file that"),
+]
+# fmt: on
+
+
+@table(WRONG_OMEINSUM)
+def test_wrong_omeinsum_is_named(refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("o.json").write_text(json.dumps({**OMEINSUM, **refusal.given}))
+    refusal.raised_by(lambda: load_omeinsum(Path("o.json")))
 
 
 JET = {
@@ -362,27 +375,34 @@ def test_jet(tmp_path: Path) -> None:
     assert all(np.array_equal(x, y) for x, y in zip(values, arrays, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"path": [[0, 1]]}, "2 tensors are left"),
-        ({"tensors": [[["A"], ["a"], [2]]]}, r"tensors\[0\]: is not \[tags, indices, shape, values\]"),
-        ({"tensors": [[[], ["a"], [2], [[1, 0]]]]}, r"tensors\[0\]: its values do not fill its shape"),
-        ({"tensors": [[[], ["a"], [1, 1], [[1, 0]]]]}, r"tensors\[0\]: has 2 extents for the indices"),
-        ({"tensors": [[[], ["a", "b"], [-1, 3], [[1, 0]] * 6]]}, r"tensors\[0\]: \[-1, 3\] is no shape"),
-        ({"tensors": [[[], ["a"], [1.0], [[1, 0]]]]}, r"tensors\[0\]: \[1.0\] is no shape"),
-        ({"tensors": [[[], ["a"], ["1"], [[1, 0]]]]}, r"tensors\[0\]: \['1'\] is no shape"),
-        ({"tensors": [[[], ["a"], [True], [[1, 0]]]]}, r"tensors\[0\]: \[True\] is no shape"),
-        (
-            {"tensors": [[[], ["a"], [1], [[1, 0]]], [[], ["a"], [2], [[1, 0], [1, 0]]]]},
-            r"tensors\[1\]: index 'a' has extent 2, and 1 before",
-        ),
-    ],
-)
-def test_wrong_jet_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    (tmp_path / "jet.json").write_text(json.dumps({**JET, **changes}))
-    with pytest.raises(InputError, match=message):
-        load_jet(tmp_path / "jet.json")
+# fmt: off
+WRONG_JET: list[Row] = [
+    ({"path": [[0, 1]]}, "jet.json: ssa_path", "2 tensors are left", "contract all of them"),
+    ({"tensors": [[["A"], ["a"], [2]]]}, "jet.json: tensors[0]",
+     "is not [tags, indices, shape, values]", "give the file that"),
+    ({"tensors": [[[], ["a"], [2], [[1, 0]]]]}, "jet.json: tensors[0]",
+     "its values do not fill its shape", "give the file that"),
+    ({"tensors": [[[], ["a"], [1, 1], [[1, 0]]]]}, "jet.json: tensors[0]",
+     "has 2 extents for the indices", "give the file that"),
+    ({"tensors": [[[], ["a", "b"], [-1, 3], [[1, 0]] * 6]]}, "jet.json: tensors[0]",
+     "[-1, 3] is no shape", "give a list of extents"),
+    ({"tensors": [[[], ["a"], [1.0], [[1, 0]]]]}, "jet.json: tensors[0]",
+     "[1.0] is no shape", "give a list of extents"),
+    ({"tensors": [[[], ["a"], ["1"], [[1, 0]]]]}, "jet.json: tensors[0]",
+     "['1'] is no shape", "give a list of extents"),
+    ({"tensors": [[[], ["a"], [True], [[1, 0]]]]}, "jet.json: tensors[0]",
+     "[True] is no shape", "give a list of extents"),
+    ({"tensors": [[[], ["a"], [1], [[1, 0]]], [[], ["a"], [2], [[1, 0], [1, 0]]]]}, "jet.json: tensors[1]",
+     "index 'a' has extent 2, and 1 before", "mend the file"),
+]
+# fmt: on
+
+
+@table(WRONG_JET)
+def test_wrong_jet_is_named(refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("jet.json").write_text(json.dumps({**JET, **refusal.given}))
+    refusal.raised_by(lambda: load_jet(Path("jet.json")))
 
 
 def test_jet_sycamore(shared: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.importers.subscripts import parse_call
 
@@ -83,29 +84,32 @@ def test_symbols_beyond_the_letters() -> None:
     assert parse_call((equation, *[np.eye(2)] * 99)).network.output_shape == ()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ((), "einsum: has no arguments"),
-        (("ab,bc", (2, 3)), "has 2 terms for 1 operand;"),
-        (("ab", (2,)), r"operand 0: has shape \(2,\) for 2 indices"),
-        (("a", (2, 3)), r"operand 0: has shape \(2, 3\) for 1 indices"),
-        (("ab,bc", (2, 3), (4, 5)), "operand 1: index 'b' has the extents 3 and 4"),
-        (("aa", (2, 1)), "operand 0: index 'a' has the extents 2 and 1"),
-        (("ab->c", (2, 3)), "index 'c' of the output is on no operand"),
-        (("ab->a,b", (2, 3)), "has two outputs"),
-        (("a.b", (2, 3)), "has the character '.'"),
-        (("a->b->a", (2,)), "has the character"),
-        (("......", (2, 3)), "has the character '.'"),
-        (("ab", None), "operand 0: is NoneType"),
-        (("ab", (2.5, 2)), "operand 0: is tuple, and no shape; give an array, or its extents"),
-        (((2, 3), "ab"), "str is no list of labels; give an equation first, or a list"),
-        (((2, 3), [[0], 1]), r"\[0\] is no label"),
-        (((2, 3), [..., ...]), "two ellipses"),
-        (((2, 3), [0, "a"], (3,), ["b"]), "labels that have no order"),
-        (((2, 3), [1, "1"]), "labels 1 and '1' have one name"),
-    ],
-)
-def test_wrong_calls_are_named(call: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        parse_call(call)
+# fmt: off
+WRONG_CALLS: list[Row] = [
+    ((), "einsum", "has no arguments", "give an equation and"),
+    (("ab,bc", (2, 3)), "equation 'ab,bc'", "has 2 terms for 1 operand", "give one operand a term"),
+    (("ab", (2,)), "operand 0", "has shape (2,) for 2 indices", "give an extent for each"),
+    (("a", (2, 3)), "operand 0", "has shape (2, 3) for 1 indices", "give an extent for each"),
+    (("ab,bc", (2, 3), (4, 5)), "operand 1", "index 'b' has the extents 3 and 4", "equal indices have"),
+    (("aa", (2, 1)), "operand 0", "index 'a' has the extents 2 and 1", "equal indices have"),
+    (("ab->c", (2, 3)), "equation 'ab->c'",
+     "index 'c' of the output is on no operand", "open indices must be on"),
+    (("ab->a,b", (2, 3)), "equation 'ab->a,b'", "has two outputs", "write the indices of"),
+    (("a.b", (2, 3)), "equation 'a.b'", "has the character '.'", "name indices by single"),
+    (("a->b->a", (2,)), "equation 'a->b->a'", "has the character", "name indices by single"),
+    (("......", (2, 3)), "equation '......'", "has the character '.'", "name indices by single"),
+    (("ab", None), "operand 0", "is NoneType", "give an array, or its"),
+    (("ab", (2.5, 2)), "operand 0", "is tuple, and no shape", "give an array, or its extents"),
+    (((2, 3), "ab"), "lists of indices", "str is no list of labels", "give an equation first, or a list"),
+    (((2, 3), [[0], 1]), "lists of indices", "[0] is no label", "name indices by"),
+    (((2, 3), [..., ...]), "lists of indices", "two ellipses", "give one at most"),
+    (((2, 3), [0, "a"], (3,), ["b"]), "lists of indices",
+     "labels that have no order", "give the labels of the"),
+    (((2, 3), [1, "1"]), "lists of indices", "labels 1 and '1' have one name", "rename one of them"),
+]
+# fmt: on
+
+
+@table(WRONG_CALLS)
+def test_wrong_calls_are_named(refusal: Refusal) -> None:
+    refusal.raised_by(lambda: parse_call(refusal.given))

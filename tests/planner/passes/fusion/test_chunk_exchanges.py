@@ -32,7 +32,7 @@ from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.protocols.communicator import OverlappedExchange
 from tnplan.planner.hardware.chunked_overlap import Span, Spans, cut_modes, exposed_s, hazards
 from tnplan.planner.hardware.process_grid import Digit
-from tnplan.planner.passes import context_passes
+from tnplan.planner.passes import pipeline
 from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchanges
 from tnplan.planner.passes.lowering import settle_overlap as beside
 from tnplan.planner.passes.verify.verify import verify
@@ -215,7 +215,7 @@ def test_parts_are_left_out_where_only_whole_exchanges_fit(monkeypatch):
     path, ranks, profile = swapping_path(seed), (2, 4, 8)[seed % 3], hiding_profile(1 << 12)
     free = planned(path, ranks, profile)
     with monkeypatch.context() as patch:
-        patch.setattr(context_passes, "chunk_exchanges", lambda sharded, _: ChunkedExchanges(sharded.orders))
+        patch.setattr(pipeline, "chunk_exchanges", lambda sharded, _: ChunkedExchanges(sharded.orders))
         peak_bytes = planned(path, ranks, profile).predicted.peak_bytes
     assert any(in_parts(free))
     assert free.predicted.peak_bytes > peak_bytes
@@ -419,7 +419,7 @@ def test_small_tensors_have_places_of_their_own_where_memory_has_room(monkeypatc
         path, ranks, profile = swapping_path(seed), (2, 4, 8)[seed % 3], hiding_profile(1 << 12)
         with monkeypatch.context() as patch:
             schedules = {"apart": planned(path, ranks, profile)}
-            patch.setattr(context_passes, "extend_lifetimes", lambda program: program)
+            patch.setattr(pipeline, "extend_lifetimes", lambda program: program)
             schedules["together"] = planned(path, ranks, profile)
         for name, schedule in schedules.items():
             hidden_s[name] += sum(step.hidden_s for step in schedule.steps)

@@ -21,9 +21,15 @@ from tnplan.planner.passes.reverse.adjoint_flow import adjoint_flow
 from tnplan.planner.passes.reverse.keep_values import by_saving
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.passes.verify.verify import verify
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import AddSlice, Contract, Free, Fused, Zero
+from tnplan.planner.schedule.schedule import (
+    AddSlice,
+    Contract,
+    Free,
+    Fused,
+    FusedAdjoint,
+    GradientSchedule,
+    Zero,
+)
 
 
 def chain(length: int, extent: int = 8) -> ContractionPath:

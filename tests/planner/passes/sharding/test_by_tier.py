@@ -17,7 +17,7 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import Planner, plan
 from tnplan.planner.passes.sharding import policies, search
-from tnplan.planner.passes.sharding.by_tier import distribute_by_tier
+from tnplan.planner.passes.sharding.persistent_sharding import distribute_by_tier
 from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.schedule.schedule import Schedule
 

@@ -15,10 +15,9 @@ from tnplan.planner.hardware.cost import make_grid
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
-from tnplan.planner.passes.lowering.emit_schedule import emit_schedule
-from tnplan.planner.passes.lowering.plan_context import PERSISTENT, Variant
+from tnplan.planner.passes.lowering.plan_context import PERSISTENT, Variant, emit_schedule
 from tnplan.planner.passes.pipeline import Planner, attempt, plan
-from tnplan.planner.passes.sharding import by_tier as tiers
+from tnplan.planner.passes.sharding import persistent_sharding as tiers
 from tnplan.planner.passes.sharding.persistent_sharding import persistent_shardings
 from tnplan.planner.passes.sharding.search import step_modes
 from tnplan.planner.passes.sharding.states import StateSpace

@@ -24,10 +24,10 @@ from tnplan.planner.hardware.profile import CodecRates
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.tree import hoist_invariants as loops
+from tnplan.planner.passes.tree import loop_nest as loops
 from tnplan.planner.passes.tree.build import Tree, build
-from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 from tnplan.planner.passes.tree.loop_levels import LoopNest
+from tnplan.planner.passes.tree.loop_nest import InvariantHoisting
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.file import load_schedule, save_schedule

@@ -25,9 +25,8 @@ from tnplan.executor.contraction.run.slice_partition import SliceRanges, slices_
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.tree.build import Tree, build
-from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 from tnplan.planner.passes.tree.loop_levels import LoopNest
-from tnplan.planner.passes.tree.loop_nest import MOST_OUTER_LEVELS
+from tnplan.planner.passes.tree.loop_nest import MOST_OUTER_LEVELS, InvariantHoisting
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.file import from_document, load_schedule, save_schedule, to_document

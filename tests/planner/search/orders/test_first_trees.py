@@ -11,8 +11,14 @@ from tests.support.hypernetworks import task_of
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Effort, ScoredTree
 from tnplan.planner.search.driver import search_joint
-from tnplan.planner.search.orders.first_trees import FAR_BITS, first_trees
-from tnplan.planner.search.orders.starts import QUICK_KINDS, QUICK_TENSORS, OrderStarts, load_kernels
+from tnplan.planner.search.orders.starts import (
+    FAR_BITS,
+    QUICK_KINDS,
+    QUICK_TENSORS,
+    OrderStarts,
+    first_trees,
+    load_kernels,
+)
 
 
 def cylinder(rows: int, columns: int) -> Network:

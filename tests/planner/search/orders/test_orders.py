@@ -17,8 +17,7 @@ from tnplan.planner.search.orders.dissection_kernel import Cuts, dissect
 from tnplan.planner.search.orders.elimination_kernel import DEGREE, FILL, GROWTH, Rule, eliminate
 from tnplan.planner.search.orders.front_kernel import OBLIQUE, SIDEWAYS, TO_RESULT, grow
 from tnplan.planner.search.orders.hypergraph import Hypergraph, index_names, make_hypergraph
-from tnplan.planner.search.orders.starts import OrderStarts
-from tnplan.planner.search.orders.trees import rooted
+from tnplan.planner.search.orders.starts import OrderStarts, rooted
 from tnplan.planner.workloads.kings import independent_set_network, kings_edges, kings_sites
 
 CUTS = Cuts(3, 0.3, 10, 2, 1.0)

@@ -21,10 +21,9 @@ from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealing import Task
 from tnplan.planner.search.orders import elimination_kernel, starts
 from tnplan.planner.search.orders.hypergraph import index_names, make_hypergraph
-from tnplan.planner.search.orders.starts import OrderStarts
-from tnplan.planner.search.orders.trees import path_of, rooted
+from tnplan.planner.search.orders.starts import OrderStarts, path_of, rooted
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.planner.search.subtrees import regions, slicing_kernel
+from tnplan.planner.search.subtrees import measure_kernel, regions
 from tnplan.planner.search.subtrees.measure_kernel import kept_legs, measured
 from tnplan.planner.search.subtrees.regions import LargeTree
 from tnplan.planner.workloads.mixed import peps_network, regular_network
@@ -98,7 +97,7 @@ def test_memory_follows_the_network(limit: int | None, monkeypatch: pytest.Monke
     """All legs of a front over 80 x 80 sites are twenty times those of its tensors; they are never held."""
     for module in (starts, regions):
         monkeypatch.setattr(module, "MOST_LEGS", 0)
-    monkeypatch.setattr(slicing_kernel, "LEGS_AT_ONCE", 1000)
+    monkeypatch.setattr(measure_kernel, "LEGS_AT_ONCE", 1000)
     network = peps_network(80, 80, 0, extents=(2, 2), n_open=0)
     task = task_of(network, limit)
     orders = OrderStarts(replace(task, limit=None))

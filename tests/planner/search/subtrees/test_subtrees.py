@@ -14,8 +14,7 @@ from tests.support.search import chain_path
 from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealing import ScoredTree
 from tnplan.planner.search.orders.hypergraph import make_hypergraph
-from tnplan.planner.search.orders.starts import OrderStarts
-from tnplan.planner.search.orders.trees import path_of
+from tnplan.planner.search.orders.starts import OrderStarts, path_of
 from tnplan.planner.search.subtrees import regions
 from tnplan.planner.search.subtrees.measure_kernel import measured
 from tnplan.planner.search.subtrees.optimal_kernel import sweep

@@ -275,7 +275,8 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> Non
 def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
     """A box of fine numbers from residuals."""
     own_known, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
-    known, line, numbers, given = unowned(own_known), unowned(own_line), unowned(fine), unowned(residuals)
+    known, line, numbers = unowned(own_known), unowned(own_line), unowned(fine)
+    residual_values = unowned(residuals)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
         lattice = unowned(lattices[number])
@@ -286,10 +287,10 @@ def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None
                 y = lattice[3] + k * lattice[6]
                 first = predict(numbers, box, lattice, cubic, z, y, known, line)
                 if step == ONE:
-                    join_row(numbers, first, ONE, count, line, given, at)
+                    join_row(numbers, first, ONE, count, line, residual_values, at)
                 elif step == TWO:
-                    join_row(numbers, first, TWO, count, line, given, at)
+                    join_row(numbers, first, TWO, count, line, residual_values, at)
                 else:
-                    join_row(numbers, first, step, count, line, given, at)
+                    join_row(numbers, first, step, count, line, residual_values, at)
                 at += count
     own_known[0] = own_line[0] = 0  # They live until here.

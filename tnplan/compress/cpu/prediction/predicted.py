@@ -22,8 +22,8 @@ Values = NDArray[np.floating]
 def quantize(
     values: Values, header: Header, limits: tuple[float, ...], most_exact: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
-    """Residuals (components, tiles * 4096), and the places (component * tiles * 4096 + element) to be
-    stored exactly; None for these where they are more than `most_exact`."""
+    """Residuals (components, tiles * 4096), and the positions (component * tiles * 4096 + element) of values
+    to be stored exactly; None for these where they are more than `most_exact`."""
     from tnplan.compress.cpu.prediction import interpolate_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type
@@ -31,15 +31,15 @@ def quantize(
     fine = np.empty(values.size // n, np.int32)
     residuals = np.empty((n, tile_count(fine.size) * TILE), np.int32)
     residuals[:, fine.size :] = 0
-    room, found = np.empty(most_exact, np.int64), 0
+    exact, n_exact = np.empty(most_exact, np.int64), 0
     for c, rule in enumerate(header.quantizers):
-        before, step, part = found, real(rule.step), np.ascontiguousarray(values[c::n])
-        kernel.fill_fine(part, real(1) / step, fine)
+        before, step, component = n_exact, real(rule.step), np.ascontiguousarray(values[c::n])
+        kernel.fill_fine(component, real(1) / step, fine)
         split(fine, box, predictor, residuals[c])
         limit = real(round_down(limits[c], values.dtype))
-        found = int(kernel.find_missing(part, fine, step, limit, room, found))
-        room[before:found] += c * residuals.shape[1]
-    return residuals, room[:found] if found <= room.size else None
+        n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
+        exact[before:n_exact] += c * residuals.shape[1]
+    return residuals, exact[:n_exact] if n_exact <= exact.size else None
 
 
 def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> None:
@@ -49,12 +49,12 @@ def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> 
     predictor, n = _predictor(header), header.components
     fine = np.empty(values.size // n, np.int32)
     box = frame_box(header.shape, fine.size)
-    part = values if n == 1 else np.empty(fine.size, values.dtype)
+    component = values if n == 1 else np.empty(fine.size, values.dtype)
     for c, rule in enumerate(header.quantizers):
         join(residuals[c], box, predictor, fine)
-        kernel.fill_values(fine, values.dtype.type(rule.step), part)
+        kernel.fill_values(fine, values.dtype.type(rule.step), component)
         if n > 1:
-            values[c::n] = part
+            values[c::n] = component
 
 
 def _predictor(header: Header) -> Predictor:

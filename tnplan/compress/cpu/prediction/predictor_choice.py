@@ -64,7 +64,7 @@ class Trials(Protocol):
     """What predictors make of an array's sampled boxes, in units of 2^-LOG2_BITS bits."""
 
     def share_beyond(self) -> float:
-        """The share of the finest boxes' values that are too large for a predictor (`most_foretold`)."""
+        """The share of the finest boxes' values that are too large for a predictor (`most_predictable`)."""
 
     def plain(self) -> int:
         """What the finest boxes take as they are."""
@@ -82,14 +82,14 @@ TakeBoxes = Callable[[int], NDArray[np.floating]]
 @lru_cache(64)
 def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     """The boxes of an array of this shape that may be looked at, for each stride; none of a small array."""
-    found, stride, whole = list[SampledBoxes](), 1, box_of_shape(shape)
+    levels, stride, whole = list[SampledBoxes](), 1, box_of_shape(shape)
     while prod(extents := _extents(whole, stride)) >= LEAST_SIZE:
-        found.append(_boxes(extents, stride))
+        levels.append(_boxes(extents, stride))
         stride *= COARSER
-    return tuple(found)
+    return tuple(levels)
 
 
-def most_foretold(steps: NDArray[np.float64]) -> float:
+def most_predictable(steps: NDArray[np.float64]) -> float:
     """The largest value that a predictor may have, for the steps of an array's components."""
     return float(steps.min()) * (LARGEST_FINE >> SHIFT)
 
@@ -119,7 +119,7 @@ def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor
 
 
 class HostTrials:
-    """The trials of an array on the host, each when it is asked for."""
+    """The trials of an array on the host, each when it is needed."""
 
     def __init__(self, shape: tuple[int, ...], take: TakeBoxes, steps: NDArray[np.float64]) -> None:
         self._levels, self._take, self._steps = sampled_boxes(shape), take, steps
@@ -132,7 +132,7 @@ class HostTrials:
 
     def share_beyond(self) -> float:
         """See `Trials`."""
-        return self._at(0).share_beyond(most_foretold(self._steps))
+        return self._at(0).share_beyond(most_predictable(self._steps))
 
     def plain(self) -> int:
         """See `Trials`."""
@@ -200,10 +200,10 @@ def _boxes(extents: Sequence[int], stride: int) -> SampledBoxes:
         counts[axis] = min(extents[axis], max(counts[axis], -(-TILE // others) + 1))
     starts = list[Box]()
     for k in range(N_BOXES):
-        parts = [(2 * k + 1) * odd % (2 * N_BOXES) for odd in (1, 3, 5)]
+        fractions = [(2 * k + 1) * odd % (2 * N_BOXES) for odd in (1, 3, 5)]
         z, y, x = (
-            (n - m) * part // (2 * N_BOXES) * stride
-            for n, m, part in zip(extents, counts, parts, strict=True)
+            (n - m) * fraction // (2 * N_BOXES) * stride
+            for n, m, fraction in zip(extents, counts, fractions, strict=True)
         )
         starts.append((z, y, x))
     return SampledBoxes(tuple(starts), (counts[0], counts[1], counts[2]), stride)

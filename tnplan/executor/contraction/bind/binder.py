@@ -45,8 +45,6 @@ from tnplan.planner.hardware.chunked_overlap import chunk_order
 from tnplan.planner.hardware.compression_options import Lossy
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.data_flow import Row, overlapped_rows
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -56,6 +54,8 @@ from tnplan.planner.schedule.schedule import (
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
+    GradientSchedule,
     Instruction,
     Load,
     Redistribute,
@@ -84,7 +84,7 @@ class SpilledTensor:
 
 
 def bind_encode(values: View, stored: SpilledTensor, codec: Codec, lossy: Lossy, setting: str) -> Call:
-    """The call that compresses `values`; it raises InputError where they need more room than was planned."""
+    """The call that compresses `values`; it raises InputError where they take more bytes than was planned."""
     if not len(values):
         return nothing
 
@@ -125,9 +125,6 @@ def bind_decode(stored: SpilledTensor, values: View, codec: Codec) -> Call:
         overlaps.add(stored.sample, values)
 
     return run
-
-
-# Instructions to callables: every view, shape and table of one rank made once, before the first slice.
 
 
 def bind(
@@ -180,27 +177,27 @@ class Binder:
         # Kernels of all steps are compiled at once, in parallel, before any step is bound.
         self._prepare_products()
         self._prepare_chains()
-        program.once = self._part(schedule.once)
-        program.outer = [self._part(part.instructions) for part in schedule.outer]
-        program.body = self._part(schedule.body)
+        program.once = self._bind_all(schedule.once)
+        program.outer = [self._bind_all(level.instructions) for level in schedule.outer]
+        program.body = self._bind_all(schedule.body)
         if isinstance(schedule, GradientSchedule):
-            program.after = [self._part(part.instructions) for part in schedule.after]
-            program.gradients = [self._shard(one.buffer).view for one in schedule.gradients]
+            program.after = [self._bind_all(level.instructions) for level in schedule.after]
+            program.gradients = [self._shard(gradient.buffer).view for gradient in schedule.gradients]
         return program
 
-    def _part(self, part: Sequence[Instruction]) -> list[BoundInstruction]:
+    def _bind_all(self, instructions: Sequence[Instruction]) -> list[BoundInstruction]:
         """The instructions in order; chunked exchanges and the chains that overlap with them as one group."""
-        # An exchange in chunks and the chains around it become one interleaved list, at the place of the
-        # exchange; the chains' own places stay empty.
+        # An exchange in chunks and the chains around it become one interleaved list, which replaces the
+        # exchange; the chains themselves are left out.
         groups: dict[Instruction, list[BoundInstruction]] = {}
-        for number, instruction in enumerate(part):
+        for number, instruction in enumerate(instructions):
             if isinstance(instruction, Redistribute) and instruction.parts > 1:
-                group = self._chunked(instruction, *overlapped_rows(part, number))
+                group = self._chunked(instruction, *overlapped_rows(instructions, number))
                 if group is not None:
-                    groups |= {chain: [] for row in overlapped_rows(part, number) for chain in row}
+                    groups |= {chain: [] for row in overlapped_rows(instructions, number) for chain in row}
                     groups[instruction] = group
         bound: list[BoundInstruction] = []
-        for instruction in part:
+        for instruction in instructions:
             if instruction in groups:
                 bound += groups[instruction]
             elif not isinstance(instruction, Free):
@@ -210,11 +207,11 @@ class Binder:
     def _chunked(self, exchange: Redistribute, before: Row, after: Row) -> list[BoundInstruction] | None:
         """A chunked exchange with the chains that overlap with it; None where it is to be made whole."""
         change, workspace = self._change(exchange), self._workspace(exchange.workspace)
-        moves = bind_chunks(
+        chunks = bind_chunks(
             change, exchange.parts, 0 if workspace is None else len(workspace), self._schedule.dtype,
             self._device, self._communicator, self._memory,
         )  # fmt: skip
-        if moves is None:
+        if chunks is None:
             return None
         order = chunk_order(exchange.parts, exchange.falling)
         bound: list[BoundInstruction] = []
@@ -228,10 +225,10 @@ class Binder:
             # Chunk by chunk: made, then on its way. The loop below ends each before it is read, so that later
             # chunks are made and earlier ones read while one moves.
             chains(before, number)
-            move = moves[number]
-            bound.append(BoundInstruction(exchange.op, exchange.step, move.begin, True, move.time_s))
+            chunk = chunks[number]
+            bound.append(BoundInstruction(exchange.op, exchange.step, chunk.begin, True, chunk.time_s))
         for number in order:
-            bound.append(BoundInstruction(exchange.op, exchange.step, moves[number].end, True))
+            bound.append(BoundInstruction(exchange.op, exchange.step, chunks[number].end, True))
             chains(after, number)
         return bound
 
@@ -246,7 +243,7 @@ class Binder:
             case Contract():
                 return self._contract(instruction)
             case Fused():
-                return call_in_turn([self._fused(instruction, part) for part in self._parts(instruction)])
+                return call_in_turn([self._fused(instruction, which) for which in self._parts(instruction)])
             case FusedAdjoint():
                 return bind_adjoint(self._schedule, instruction, self._device, self._shard)
             case Redistribute() | ReduceScatter():
@@ -312,15 +309,15 @@ class Binder:
             return self._device.bind_block(*views, self._block_start(source, out))
         return self._device.bind_add_block(*views, self._block_start(out, source))
 
-    def _block_start(self, whole: int, part: int) -> Callable[[], int]:
+    def _block_start(self, full: int, sliced: int) -> Callable[[], int]:
         """What gives the element of a whole tensor at which its part for the loops' values begins."""
-        schedule, modes = self._schedule, self._schedule.buffers[whole].modes
+        schedule, modes = self._schedule, self._schedule.buffers[full].modes
         # Invariant: sliced modes are the first of the buffer (pass 7), so that a slice is one range of
         # elements.
-        n_fixed = len(modes) - len(schedule.buffers[part].modes)
+        n_fixed = len(modes) - len(schedule.buffers[sliced].modes)
         fixed = [
             (schedule.modes[mode].index, stride)
-            for mode, stride in zip(modes[:n_fixed], self._shard(whole).strides[:n_fixed], strict=True)
+            for mode, stride in zip(modes[:n_fixed], self._shard(full).strides[:n_fixed], strict=True)
         ]
         # The dictionary is shared and written by the loops: a start is looked up when the call runs.
         values = self._program.loop_values
@@ -328,9 +325,9 @@ class Binder:
 
     def _sum_modes(self, instruction: SumModes) -> Call:
         source, out = self._shard(instruction.source), self._shard(instruction.out)
-        left = set(self._schedule.buffers[instruction.out].modes)
-        kept = tuple(mode in left for mode in self._schedule.buffers[instruction.source].modes)
-        return self._device.bind_sum(out.view, source.view, source.shape, kept)
+        out_modes = set(self._schedule.buffers[instruction.out].modes)
+        in_target = tuple(mode in out_modes for mode in self._schedule.buffers[instruction.source].modes)
+        return self._device.bind_sum(out.view, source.view, source.shape, in_target)
 
     def _contract(self, instruction: Contract) -> Call:
         a, b, c = (self._shard(number) for number in (instruction.a, instruction.b, instruction.c))
@@ -354,33 +351,33 @@ class Binder:
         # products on the data as it lies, one of them transposed.
         last = (*batch, *m, *k), (*batch, *n, *k)
         first = (*batch, *k, *m), (*batch, *k, *n)
-        stored = all(modes[one] in (last[one], first[one]) for one in (0, 1))
+        stored = all(modes[side] in (last[side], first[side]) for side in (0, 1))
         ordered = stored and sets[2] == {*batch, *m, *n}
         extents = [
             dict(zip(entry, shard.shape, strict=True)) for entry, shard in zip(modes, (a, b, c), strict=True)
         ]
         equal = all(
-            extents[0].get(mode, extent) == extent for part in extents[1:] for mode, extent in part.items()
+            extents[0].get(mode, extent) == extent for other in extents[1:] for mode, extent in other.items()
         )
         if not ordered or not equal or any(extents[1][mode] != extents[2][mode] for mode in n):
             raise ValueError(f"contract of step {instruction.step}: its operands do not fit together")
-        place = dict(zip(modes[2], c.strides, strict=True))
+        c_strides = dict(zip(modes[2], c.strides, strict=True))
 
-        def modes_of(part: Sequence[int]) -> tuple[tuple[int, int], ...]:
-            return tuple((extents[2][mode], place[mode]) for mode in part)
+        def strided(group: Sequence[int]) -> tuple[tuple[int, int], ...]:
+            return tuple((extents[2][mode], c_strides[mode]) for mode in group)
 
         summed = prod(extents[0][mode] for mode in k)
         # With one term, or one row, both orders are the same memory, and the operand counts as k last.
         k_first = "".join(
             name
-            for name, one, kept in (("a", 0, m), ("b", 1, n))
-            if modes[one] != last[one] and summed > 1 and prod(extents[one][mode] for mode in kept) > 1
+            for name, side, rows in (("a", 0, m), ("b", 1, n))
+            if modes[side] != last[side] and summed > 1 and prod(extents[side][mode] for mode in rows) > 1
         )
-        return ContractShape(modes_of(batch), modes_of(m), modes_of(n), summed, k_first)
+        return ContractShape(strided(batch), strided(m), strided(n), summed, k_first)
 
-    def _fused(self, instruction: Fused, part: tuple[int, int] = (0, 1), first: bool = True) -> Call:
+    def _fused(self, instruction: Fused, numbered: tuple[int, int] = (0, 1), first: bool = True) -> Call:
         """A chain, or the given one of several equal parts of it, and whether it is the `first` to run."""
-        number, parts = part
+        number, parts = numbered
         schedule = self._schedule
 
         def view(buffer: int) -> View:
@@ -433,15 +430,16 @@ class Binder:
         # Invariant: the same test as in `bind_chunks` for what may overlap at all, so that the kernels of
         # parts are there when chains are bound in parts.
         overlaps = self._memory is not None or self._communicator.overlaps
-        for part in (outer.instructions for outer in schedule.parts):
-            parts: dict[Fused, int] = {}
-            for number, exchange in enumerate(part):
+        for instructions in (outer.instructions for outer in schedule.parts):
+            chunks_of: dict[Fused, int] = {}
+            for number, exchange in enumerate(instructions):
                 if overlaps and isinstance(exchange, Redistribute) and exchange.parts > 1:
-                    for row in overlapped_rows(part, number):
-                        parts |= dict.fromkeys(row, exchange.parts)
-            for chain in part:
+                    for row in overlapped_rows(instructions, number):
+                        chunks_of |= dict.fromkeys(row, exchange.parts)
+            for chain in instructions:
                 if isinstance(chain, Fused):
-                    chains.append((self._chain_shape(chain, parts.get(chain, chain.parts)), chain.precision))
+                    n_parts = chunks_of.get(chain, chain.parts)
+                    chains.append((self._chain_shape(chain, n_parts), chain.precision))
         if chains:
             self._device.prepare_fused(chains, schedule.dtype, schedule.profile["fused_bytes"])
         prepare_adjoints(schedule, self._device, self._shard)
@@ -457,37 +455,34 @@ class Binder:
 
     def _exchange(self, instruction: Redistribute | ReduceScatter) -> Call:
         change = self._change(instruction)
-        source, target = self._shard(instruction.source).view, self._shard(instruction.out).view
+        views = self._shard(instruction.source).view, self._shard(instruction.out).view
+        ends = change, self._device, self._communicator, views
         if not isinstance(instruction, ReduceScatter) and instruction.compressed:
-            workspace, how = self._compressing(instruction)
-            return bind_compressed(change, source, target, workspace, how, self._device, self._communicator)
-        return bind_redistribution(
-            change, self._device, self._communicator, source, target,
-            self._workspace(instruction.workspace), self._memory,
-        )  # fmt: skip
+            return bind_compressed(*ends, *self._compressing(instruction))
+        return bind_redistribution(*ends, self._workspace(instruction.workspace), self._memory)
 
     def _compressing(self, instruction: Redistribute) -> tuple[MessageWorkspace, MessageCompression]:
         """The workspace of an exchange that is compressed, and how it is."""
         schedule, compression = self._schedule, self._schedule.compression
         if compression is None or compression.exchange is None or instruction.workspace is None:
             raise ValueError(f"step {instruction.step}: an exchange is compressed without bound or workspace")
-        place, view = schedule.buffers[instruction.workspace], self._device.view
-        start_bytes = place.offset_bytes
-        room = MessageWorkspace(
-            place.size_bytes, lambda at, count, dtype: view(start_bytes + at, count, dtype), schedule.dtype
+        buffer, view = schedule.buffers[instruction.workspace], self._device.view
+        start_bytes = buffer.offset_bytes
+        message_workspace = MessageWorkspace(
+            buffer.size_bytes, lambda at, count, dtype: view(start_bytes + at, count, dtype), schedule.dtype
         )
         how = MessageCompression(
             self._codec, compression.exchange, compression.setting, instruction.compressed, instruction.step
         )
         self._program.tallies.append(("exchange", how.tally))
-        return room, how
+        return message_workspace, how
 
     def _encode(self, instruction: Encode) -> Call:
-        compression, place = self._schedule.compression, self._schedule.buffers[instruction.out]
+        compression, buffer = self._schedule.compression, self._schedule.buffers[instruction.out]
         if compression is None or compression.store is None:
             raise ValueError(f"step {instruction.step}: a tensor is stored without a bound")
         stored = SpilledTensor(
-            self._device.view(place.offset_bytes, place.size_bytes, "uint8"), instruction.step
+            self._device.view(buffer.offset_bytes, buffer.size_bytes, "uint8"), instruction.step
         )
         self._stored[instruction.out] = stored
         self._program.tallies.append(("store", stored.tally))

@@ -8,8 +8,7 @@ from tnplan.executor.contraction.redistribute.redistribution import ShardBox
 from tnplan.executor.device.protocols.device import AdjointShape, Call, Device, FusedShape, View
 from tnplan.planner.hardware.chunked_overlap import cut_modes
 from tnplan.planner.schedule.data_flow import end_of
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.schedule import Fused, Schedule
+from tnplan.planner.schedule.schedule import Fused, FusedAdjoint, Schedule
 
 Shard = Callable[[int], ShardBox]
 """Gives this rank's part of a buffer."""
@@ -57,7 +56,7 @@ def bind_adjoint(schedule: Schedule, instruction: FusedAdjoint, device: Device, 
     return device.bind_adjoint(
         _adjoint_shape(schedule, instruction, shard), view(instruction.operand),
         list(map(view, instruction.branches)), view(instruction.cotangent),
-        list(map(view, instruction.gradients)), view(instruction.out), schedule.profile["fused_bytes"],
+        [*map(view, instruction.gradients), view(instruction.out)], schedule.profile["fused_bytes"],
     )  # fmt: skip
 
 

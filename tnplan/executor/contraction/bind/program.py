@@ -77,13 +77,13 @@ class BoundProgram:
         loops: list[tuple[int, Part]] = []
         inside: list[tuple[int, Part]] = []
         rounds = schedule.repeats(len(schedule.summed))
-        for part, made in zip(schedule.parts[1:], replayed, strict=True):
-            if not part.inner:
-                loops.append((schedule.serves(part.depth), made))
+        for level, replay in zip(schedule.parts[1:], replayed, strict=True):
+            if not level.inner:
+                loops.append((schedule.serves(level.depth), replay))
                 continue
             if not inside:
-                loops.append((schedule.serves(part.depth), early_sum(rounds, inside)))
-            inside.append((rounds // schedule.repeats(part.inner), made))
+                loops.append((schedule.serves(level.depth), early_sum(rounds, inside)))
+            inside.append((rounds // schedule.repeats(level.inner), replay))
         return loops
 
     def set_slice(self, number: int) -> None:

@@ -50,7 +50,7 @@ class _LibraryBinder(Binder):
         self._library = start()
 
     def _prepare_products(self) -> None:
-        """The library takes what it needs when it is asked for a plan."""
+        """The library takes what it needs when it makes a plan."""
 
     def _contract(self, instruction: Contract) -> Call:
         numbers = (instruction.a, instruction.b, instruction.c)
@@ -95,8 +95,8 @@ def local_tensors(
         for stored, shape in zip(modes, shapes, strict=True)
         for mode, extent in zip(stored, shape, strict=True)
     }
-    kept = [tuple(mode for mode in stored if extents[mode] != 1) for stored in modes]
-    a, b, c = fused_tensors(kept, extents)
+    wide = [tuple(mode for mode in stored if extents[mode] != 1) for stored in modes]
+    a, b, c = fused_tensors(wide, extents)
     return a, b, c
 
 
@@ -137,8 +137,8 @@ def _blocks(
     radix = {mode: digit.radix for mode, digit in zip(tensor.layout, grid, strict=True) if mode is not None}
     if len(radix) not in (0, len(grid)) or any(extents[mode] != parts for mode, parts in radix.items()):
         return None
-    held = tuple(mode for mode in tensor.modes if mode not in radix)
+    whole_modes = tuple(mode for mode in tensor.modes if mode not in radix)
     moving = tuple(mode for mode in order if mode not in radix)
-    if held[: len(moving)] != moving:
+    if whole_modes[: len(moving)] != moving:
         return None
-    return tuple((mode, extents[mode], radix.get(mode, 1)) for mode in order), held[len(moving) :]
+    return tuple((mode, extents[mode], radix.get(mode, 1)) for mode in order), whole_modes[len(moving) :]

@@ -40,15 +40,13 @@ def bind_chunks(
         target=_behind_cut(change, change.target, chunks),
     )  # fmt: skip
     plan = plan_redistribution(change, capacity)
-    reached = memory is not None and can_copy_to_peers(change, memory, dtype)
-    if not reached and not communicator.overlaps:
+    reached = memory if memory is not None and can_copy_to_peers(change, memory, dtype) else None
+    if reached is None and not communicator.overlaps:
         return None
     bound = []
     for number in range(chunks):
-        chunk = _Chunk(change, plan, number, dtype, device)
-        exchange = (
-            chunk.by_copies(memory) if reached and memory is not None else chunk.by_messages(communicator)
-        )
+        chunk = _Chunk(plan, number, dtype, device)
+        exchange = chunk.by_messages(communicator) if reached is None else chunk.by_copies(reached)
         if exchange is None:
             return None
         bound.append(exchange)
@@ -68,14 +66,13 @@ def _behind_cut(change: Redistribution, tensor: ShardedTensor, chunks: int) -> S
 class _Chunk:
     """Chunk `number` of a redistribution on one rank; none is bound where a piece of it is no range."""
 
-    def __init__(
-        self, change: Redistribution, plan: RedistributionPlan, number: int, dtype: str, device: Device
-    ) -> None:
+    def __init__(self, plan: RedistributionPlan, number: int, dtype: str, device: Device) -> None:
+        change = plan.change
         self._change, self._plan, self._number, self._dtype = change, plan, number, dtype
         self._source = self._shard(change.rank, change.source, device.view)
         self._target = self._shard(change.rank, change.target, device.view)
         self._packing = Packing(device, self._source, self._target)
-        self._kept = [Piece(item) for item in plan.receives if item.peer == change.rank]
+        self._own_pieces = [Piece(item) for item in plan.receives if item.peer == change.rank]
 
     def by_copies(self, memory: PeerMemory) -> OverlappedExchange | None:
         """Every rank writes to its peers, beginning with the one after it."""
@@ -86,11 +83,11 @@ class _Chunk:
             view, piece = partial(memory.view, transfer.peer), Piece(transfer)
             theirs = self._shard(transfer.peer, change.target, view)
             moved.append((piece.in_place(theirs), piece.in_place(self._source)))
-        kept = [(piece.in_place(self._target), piece.in_place(self._source)) for piece in self._kept]
+        own = [(piece.in_place(self._target), piece.in_place(self._source)) for piece in self._own_pieces]
         sent_bytes = sum(transfer.elements for transfer in sends) * ITEM_BYTES[self._dtype]
-        if any(view is None for pair in (*moved, *kept) for view in pair):
+        if any(view is None for pair in (*moved, *own) for view in pair):
             return None
-        return memory.bind_overlapped(moved, kept, change.peers(), sent_bytes)
+        return memory.bind_overlapped(moved, own, change.peers(), sent_bytes)
 
     def by_messages(self, communicator: Communicator) -> OverlappedExchange | None:
         """What a rank keeps is copied by its device while messages move."""
@@ -99,7 +96,7 @@ class _Chunk:
         receives = [(item.peer, Piece(item).in_place(self._target)) for item in received]
         if any(view is None for _, view in (*sends, *receives)):
             return None
-        copies = [self._packing.keep(piece) for piece in self._kept]
+        copies = [self._packing.keep(piece) for piece in self._own_pieces]
         bound = communicator.bind_overlapped(sends, receives)
 
         def begin() -> None:

@@ -3,7 +3,7 @@
 A round packs and compresses one message after the other, exchanges sizes, and then the streams, each behind a
 sample of its values; what arrives is restored and unpacked likewise. Where there are several rounds, one is
 compressed, and the one before it restored, while a round's streams move. Streams are never longer than the
-planned room, since values that do not compress are stored as they are. Knows boxes and the interfaces of
+planned bytes, since values that do not compress are stored as they are. Knows boxes and the interfaces of
 device, communicator and codec; never schedules.
 """
 
@@ -110,26 +110,20 @@ def summary(kinds: Sequence[str], ranks: Sequence[Sequence[Tally]]) -> dict[str,
     for rank in ranks:
         # Every rank has its own shards of the same tensors: squares add up over ranks, for each instruction
         # by itself.
-        tallies = [one.added(other) for one, other in zip(tallies, rank, strict=True)]
+        tallies = [tally.added(other) for tally, other in zip(tallies, rank, strict=True)]
     bound = fidelity = 1.0
     for tally in tallies:
         bound *= 1 + tally.error
         fidelity *= tally.fidelity
-    sizes = {
-        kind: {
-            name: sum(getattr(tally, name) for one, tally in zip(kinds, tallies, strict=True) if one == kind)
-            for name in ("tensor_bytes", "stream_bytes")
-        }
-        for kind in sorted(set(kinds))
-    }
+    sizes = {kind: {"tensor_bytes": 0, "stream_bytes": 0} for kind in sorted(set(kinds))}
+    for kind, tally in zip(kinds, tallies, strict=True):
+        sizes[kind]["tensor_bytes"] += tally.tensor_bytes
+        sizes[kind]["stream_bytes"] += tally.stream_bytes
     return {
         "bound": bound - 1 if isfinite(bound) else None,
         "fidelity": fidelity if isfinite(fidelity) else None,
         **sizes,
     }
-
-
-# A redistribution whose messages are compressed on some tiers: bound once, sizes known when it runs.
 
 
 LEAST_SLOT_BYTES = 1 << 20
@@ -194,10 +188,10 @@ class _Message:
 
 
 def bind_compressed(
-    change: Redistribution, source: View, target: View, workspace: MessageWorkspace, how: MessageCompression,
-    device: Device, communicator: Communicator,
+    change: Redistribution, device: Device, communicator: Communicator, views: tuple[View, View],
+    workspace: MessageWorkspace, how: MessageCompression,
 ) -> Call:  # fmt: skip
-    """The call that fills this rank's shard of the target, without sums, from flat views of its shards."""
+    """The call that fills this rank's shard of the target, without sums; `views` are its shards, flat."""
     peers = change.n_peers
     # Two turns only where one round is not enough: they halve the slots, and hide the codec's work behind
     # messages.
@@ -206,8 +200,8 @@ def bind_compressed(
         plan = plan_redistribution(change, 2 * peers * elements)
         if plan.rounds.pieces * plan.rounds.waves == 1:
             break
-    packing = Packing(device, *change.shards(source, target))
-    return _Binder(change, plan, packing, communicator, workspace, slot_bytes, how).call(turns)
+    packing = Packing(device, *change.shards(*views))
+    return _Binder(plan, packing, communicator, workspace, slot_bytes, how).call(turns)
 
 
 def slots(workspace: MessageWorkspace, peers: int, turns: int, codec: Codec) -> tuple[int, int]:
@@ -238,23 +232,24 @@ def _stream_start(samples: int, workspace: MessageWorkspace) -> int:
 
 class _Binder:
     def __init__(
-        self, change: Redistribution, plan: RedistributionPlan, packing: Packing, communicator: Communicator,
+        self, plan: RedistributionPlan, packing: Packing, communicator: Communicator,
         workspace: MessageWorkspace, slot_bytes: int, how: MessageCompression,
     ) -> None:  # fmt: skip
-        self._change = change
+        self._change = plan.change
         self._plan = plan
         self._packing = packing
         self._communicator = communicator
         self._workspace = workspace
         self._slot_bytes = slot_bytes
         self._how = how
-        self._peers = change.n_peers
+        self._peers = plan.change.n_peers
         self._overlaps = how.tally.overlaps = how.codec.overlaps()
 
     def call(self, turns: int) -> Call:
         """All rounds, `turns` of them under way at once, and what the rank keeps."""
         plan = self._plan
-        kept = [self._packing.keep(Piece(item)) for item in plan.receives if item.peer == self._change.rank]
+        own = [item for item in plan.receives if item.peer == self._change.rank]
+        own_copies = [self._packing.keep(Piece(item)) for item in own]
         rounds: list[tuple[list[_Message], list[_Message]]] = []
         for number in range(plan.rounds.pieces):
             for wave in range(plan.rounds.waves):
@@ -271,8 +266,8 @@ class _Binder:
                 if sends or receives:
                     # Bound and never begun: `connect` opens the ways to these peers.
                     self._communicator.bind_exchange(
-                        [(one.peer, self._slot(0)) for one in sends],
-                        [(one.peer, self._slot(0)) for one in receives],
+                        [(message.peer, self._slot(0)) for message in sends],
+                        [(message.peer, self._slot(0)) for message in receives],
                     )
                     rounds.append((sends, receives))
 
@@ -284,7 +279,7 @@ class _Binder:
                 # it comes round again.
                 if len(begun) == turns:
                     self._end(*begun.popleft())
-            for call in kept:
+            for call in own_copies:
                 call()
             while begun:
                 self._end(*begun.popleft())

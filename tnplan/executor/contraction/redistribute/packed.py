@@ -23,32 +23,31 @@ from tnplan.executor.device.protocols.device import Call, Device, View, call_in_
 
 
 def bind_redistribution(
-    change: Redistribution, device: Device, communicator: Communicator, source: View, target: View,
+    change: Redistribution, device: Device, communicator: Communicator, views: tuple[View, View],
     workspace: View | None, memory: PeerMemory | None = None,
 ) -> Call:  # fmt: skip
-    """The call that fills this rank's shard of the target; `source` and `target` are views of its shards.
+    """The call that fills this rank's shard of the target; `views` are those of its shards before and after.
 
     With the peers' `memory`, in which the tensors have their offsets, buffers are left out where they can be.
     """
     capacity = 0 if workspace is None else len(workspace)
     plan = plan_redistribution(change, capacity, communicator.overlaps)
-    packing = Packing(device, *change.shards(source, target))
-    dtype = np.dtype(source.dtype).name
+    packing = Packing(device, *change.shards(*views))
+    dtype = np.dtype(views[0].dtype).name
     # Invariant: the same answer on all ranks that exchange with each other, or some would wait for messages
     # that nobody sends.
     if memory is not None and can_copy_to_peers(change, memory, dtype):
-        return bind_peer_copies(change, plan, packing, memory, dtype)
-    summed = bool(change.summed)
-    binder = _RoundBinder(plan, packing, communicator, workspace, summed)
-    kept = []
-    if not summed:
-        kept = [packing.keep(Piece(item)) for item in plan.receives if item.peer == change.rank]
+        return bind_peer_copies(plan, packing, memory, dtype)
+    binder = _RoundBinder(plan, packing, communicator, workspace)
+    own_copies = []
+    if not change.summed:
+        own_copies = [packing.keep(Piece(item)) for item in plan.receives if item.peer == change.rank]
     rounds = [
         binder.round(number, wave)
         for number in range(plan.rounds.pieces)
         for wave in range(plan.rounds.waves)
     ]
-    return call_in_turn(_in_order(rounds, kept, plan.rounds.turns))
+    return call_in_turn(_in_order(rounds, own_copies, plan.rounds.turns))
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class _BoundRound:
     unpacks: list[Call]
 
 
-def _in_order(rounds: list[_BoundRound], kept: list[Call], turns: int) -> list[Call]:
+def _in_order(rounds: list[_BoundRound], own_copies: list[Call], turns: int) -> list[Call]:
     """All calls, with `turns` rounds begun before the first of them ends.
 
     A round packs into its part of the workspace after the round that had it has ended, and begins after
@@ -70,7 +69,7 @@ def _in_order(rounds: list[_BoundRound], kept: list[Call], turns: int) -> list[C
     calls: list[Call] = []
     for round_ in rounds[:turns]:
         calls += round_.packs + round_.begin
-    calls += kept
+    calls += own_copies
     for number, round_ in enumerate(rounds):
         calls += round_.end + round_.unpacks
         for following in rounds[number + turns : number + turns + 1]:
@@ -80,14 +79,13 @@ def _in_order(rounds: list[_BoundRound], kept: list[Call], turns: int) -> list[C
 
 class _RoundBinder:
     def __init__(
-        self, plan: RedistributionPlan, packing: Packing, communicator: Communicator, workspace: View | None,
-        summed: bool,
-    ) -> None:  # fmt: skip
+        self, plan: RedistributionPlan, packing: Packing, communicator: Communicator, workspace: View | None
+    ) -> None:
         self._plan = plan
         self._packing = packing
         self._communicator = communicator
         self._workspace = workspace
-        self._summed = summed
+        self._summed = bool(plan.change.summed)
 
     def round(self, number: int, wave: int) -> _BoundRound:
         """The packs, the exchange and the unpacks of one round."""

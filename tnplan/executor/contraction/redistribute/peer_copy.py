@@ -56,15 +56,14 @@ def can_copy_to_peers(change: Redistribution, memory: PeerMemory, dtype: str) ->
     return max(runs(change)) * ITEM_BYTES[dtype] >= SHORTEST_RUN_BYTES
 
 
-def bind_peer_copies(
-    change: Redistribution, plan: RedistributionPlan, packing: Packing, memory: PeerMemory, dtype: str
-) -> Call:
+def bind_peer_copies(plan: RedistributionPlan, packing: Packing, memory: PeerMemory, dtype: str) -> Call:
     """The call that fills this rank's shard of the target, or its part of everyone's.
 
     For what `can_copy_to_peers`. Ranks write to their peers where what arrives lies together for longer, and
     read from them otherwise. Each begins with the rank after it, so that no two work on the same one; what it
     keeps is copied meanwhile.
     """
+    change = plan.change
     source_run, target_run = runs(change)
 
     def shard_of(peer: int, tensor: ShardedTensor) -> ShardBox:
@@ -78,7 +77,7 @@ def bind_peer_copies(
 
     # Remote accesses are to be the longer runs; of equal ones writes, which wait for no answer.
     writes = target_run >= source_run
-    kept = [packing.keep(Piece(transfer)) for transfer in plan.receives if transfer.peer == change.rank]
+    own_copies = [packing.keep(Piece(transfer)) for transfer in plan.receives if transfer.peer == change.rank]
     copies = []
     for transfer in in_turn_of_ranks(change, plan.sends if writes else plan.receives):
         peer = transfer.peer
@@ -88,7 +87,7 @@ def bind_peer_copies(
             ends = packing.target, shard_of(peer, change.source)
         copies.append(memory.bind_copy(*bound(transfer, *ends)))
     sent = sum(transfer.elements for transfer in plan.sends if transfer.peer != change.rank)
-    return memory.bind(copies, kept, change.peers(), sent * ITEM_BYTES[dtype])
+    return memory.bind(copies, own_copies, change.peers(), sent * ITEM_BYTES[dtype])
 
 
 def in_turn_of_ranks(change: Redistribution, transfers: Sequence[BoxTransfer]) -> list[BoxTransfer]:

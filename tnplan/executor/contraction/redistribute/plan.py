@@ -63,6 +63,7 @@ class RedistributionPlan:
     `receives` with equal bounds are terms of one sum and stand together, by rising `order`.
     """
 
+    change: Redistribution
     sends: tuple[BoxTransfer, ...]
     receives: tuple[BoxTransfer, ...]
     rounds: MessageRounds
@@ -100,7 +101,7 @@ def plan_redistribution(change: Redistribution, capacity: int, overlap: bool = F
     # Invariant: terms of one sum stand together, by rising digits of their senders, so that every rank adds
     # them in the same order and a run gives the same bits each time.
     receives.sort(key=lambda transfer: (transfer.bounds, transfer.order))
-    return RedistributionPlan(tuple(sends), tuple(receives), rounds)
+    return RedistributionPlan(change, tuple(sends), tuple(receives), rounds)
 
 
 def _senders(change: Redistribution, bounds: Box) -> list[list[_DigitChoice]]:
@@ -125,14 +126,14 @@ def _receivers(change: Redistribution, bounds: Box) -> list[list[_DigitChoice]]:
     for number, mode in enumerate(change.target.layout):
         radix = change.grid[number].radix
         if mode is not None:
-            found = _meeting(change.source.modes, mode, bounds, change.extents, radix)
+            values = _meeting(change.source.modes, mode, bounds, change.extents, radix)
         else:
-            found = [_DigitChoice(value) for value in range(radix)]
+            values = [_DigitChoice(value) for value in range(radix)]
         if change.source.layout[number] is None and number not in change.summed:
             # The counterpart of the last case in `_senders`: of several holders only the one with the
             # receiver's digit.
-            found = [choice for choice in found if choice.value == change.digits[number]]
-        choices.append(found)
+            values = [choice for choice in values if choice.value == change.digits[number]]
+        choices.append(values)
     return choices
 
 
@@ -141,12 +142,12 @@ def _meeting(
 ) -> list[_DigitChoice]:
     """The parts of a mode, split by `radix`, that meet a box."""
     position = modes.index(mode)
-    found = []
+    choices = []
     for value in range(radix):
         common = intersect((bounds[position],), (part(extents[mode], radix, value),))
         if common is not None:
-            found.append(_DigitChoice(value, position, common[0]))
-    return found
+            choices.append(_DigitChoice(value, position, common[0]))
+    return choices
 
 
 def _combine(choices: list[list[_DigitChoice]], whole: Box) -> list[tuple[tuple[int, ...], Box]]:
@@ -171,8 +172,8 @@ def _plan_rounds(change: Redistribution, capacity: int, overlap: bool) -> Messag
     """
     peers = change.n_peers
     largest = _largest_box(change)
-    # Two halves of the workspace, each with room for all peers both ways: one is packed while the other
-    # moves.
+    # Two halves of the workspace, each of which holds the pieces of all peers both ways: one is packed while
+    # the other moves.
     wanted = min(PIPELINED_PIECES, largest // PIPELINED_ELEMENTS)
     if overlap and peers and wanted > 1 and capacity // 2 >= 2 * peers:
         return MessageRounds(max(wanted, _pieces(largest, capacity // 2 // (2 * peers))), peers, 1, 2)

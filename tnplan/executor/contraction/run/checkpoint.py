@@ -92,10 +92,10 @@ class Division:
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        return {"groups": list(self.groups), "left": [[one.start, one.stop] for one in self.left.ranges]}
+        return {"groups": list(self.groups), "left": [[span.start, span.stop] for span in self.left.ranges]}
 
     def identity(self, run: RunIdentity) -> str:
-        """What tells a group's slices, in this division of a run, from those in others."""
+        """What identifies a group's slices, in this division of a run."""
         return identity_of({**run.document(), **self.document()})
 
     def next(self, done: Mapping[int, int], n_groups: int) -> Division:
@@ -103,7 +103,7 @@ class Division:
         ranges: list[range] = []
         first, count = 0, self.left.count
         for group, n_done in sorted(done.items()):
-            # A group has done the first `n_done` of its places: what is left begins behind these, and groups
+            # A group has done the first `n_done` of its slices: what is left begins behind these, and groups
             # without a partial sum have all of theirs left.
             start = slices_of_group(group, self.groups[-1], 0, count).start
             ranges += self.left.part(first, start).ranges
@@ -142,9 +142,6 @@ class Manifest(CheckpointFile):
         self.replace(division.document())
 
 
-# Checkpoints of a sliced contraction: every rank's partial sum and how many of its group's slices are in it.
-
-
 FORMS = ("npy", "tnz")
 COMPRESSED = ".tnz"
 INTERVAL = 20
@@ -161,8 +158,8 @@ class Generation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a checkpoint keeps: partial sums of a run, of so many `elements` on this rank, in a folder."""
+class CheckpointSettings:
+    """The folder of a run's partial sums, of so many `elements` on this rank; whether they are compressed."""
 
     folder: Path
     run: RunIdentity
@@ -173,16 +170,16 @@ class Kept:
 class RunCheckpoint:
     """The checkpoints of one rank. `group` joins the ranks of its group, which lie in a row in `world`."""
 
-    def __init__(self, kept: Kept, world: Communicator, group: Communicator) -> None:
-        self._folder = kept.folder
-        self._compressed = kept.compressed
-        self._run = kept.run
-        self._elements = kept.elements
-        self._manifest = Manifest(kept.folder / "manifest.json", kept.run)
+    def __init__(self, settings: CheckpointSettings, world: Communicator, group: Communicator) -> None:
+        self._folder = settings.folder
+        self._compressed = settings.compressed
+        self._run = settings.run
+        self._elements = settings.elements
+        self._manifest = Manifest(settings.folder / "manifest.json", settings.run)
         self._world = world
         self._group = group
         self._group_number, self._n_groups = world.rank // group.size, world.size // group.size
-        self._division = first_division(kept.run, self._n_groups)
+        self._division = first_division(settings.run, self._n_groups)
         self._last = perf_counter()
         self._cost_s = 0.0
         self._count: int | None = None
@@ -197,8 +194,8 @@ class RunCheckpoint:
         Collective over the world. Without a checkpoint nothing is written before there is a partial sum to
         keep.
         """
-        found = agree(self._world, lambda: self._found(resume) if self._world.rank == 0 else None)
-        self._division = self._world.broadcast_object(found or self._division, 0)
+        division = agree(self._world, lambda: self._found(resume) if self._world.rank == 0 else None)
+        self._division = self._world.broadcast_object(division or self._division, 0)
         if self._division.groups[-1] != self._n_groups:
             self._divide()
         return self._division
@@ -223,7 +220,7 @@ class RunCheckpoint:
         if not self._manifest.path.exists():
             raise InputError(str(folder), "has lost its manifest", RESTART)
         division = self._manifest.division()
-        if not any(one.division == division.number for one in self._files()):
+        if not any(generation.division == division.number for generation in self._files()):
             raise InputError(str(folder), "has lost the partial sums of its division of slices", RESTART)
         return division
 
@@ -234,7 +231,7 @@ class RunCheckpoint:
         done, total = agree(self._world, self._added)
         self._division = self._division.next(self._world.broadcast_object(done, 0), self._n_groups)
         # A kill may have left the sum of an earlier attempt, in the other form.
-        self._delete(lambda one: one[:2] == (self._world.rank, self._division.number))
+        self._delete(lambda generation: generation[:2] == (self._world.rank, self._division.number))
         try:
             agree(self._world, lambda: None if total is None else self._save(0, total))
             agree(self._world, self._write_manifest)
@@ -252,7 +249,7 @@ class RunCheckpoint:
         if self._group_number != 0:
             return {}, None
         total, done = np.zeros(self._elements, self._run.dtype), {}
-        ranks = {one.rank for one in self._files() if one.division == self._division.number}
+        ranks = {name.rank for name in self._files() if name.division == self._division.number}
         for number in self._group.broadcast_object(sorted({rank // self._group.size for rank in ranks}), 0):
             count, partial = self._newest(number)
             if partial is not None:
@@ -273,15 +270,16 @@ class RunCheckpoint:
         count, partial = agree(self._world, lambda: self._newest(self._group_number))
         self._count = None if partial is None else count
         division, rank = self._division.number, self._world.rank
-        self._delete(lambda one: one[:2] == (rank, division) and one.n_slices != self._count)
+        self._delete(lambda name: name[:2] == (rank, division) and name.n_slices != self._count)
         if rank == 0:
-            self._delete(lambda one: one.division != division)
+            self._delete(lambda generation: generation.division != division)
         return count, partial
 
     def _newest(self, number: int) -> tuple[int, NDArray[Any] | None]:
         """The newest generation of a group of the division, read by the ranks of this rank's group."""
         rank = number * self._group.size + self._group.rank
-        counts = {one.n_slices for one in self._files() if one[:2] == (rank, self._division.number)}
+        key = rank, self._division.number
+        counts = {generation.n_slices for generation in self._files() if generation[:2] == key}
         gathered = self._group.gather_objects(counts)
         refusal: InputError | None = None
         # A generation counts only if all ranks of the group have it whole. A kill between two writes leaves
@@ -310,37 +308,37 @@ class RunCheckpoint:
         return agree(self._group, lambda: self._read_own(number, count))
 
     def _read_own(self, number: int, count: int) -> NDArray[Any]:
-        kept = self._sum(count, number * self._group.size + self._group.rank)
+        stored = self._sum(count, number * self._group.size + self._group.rank)
         n_slices = self._division.slices_of(number).count
         if count > n_slices:
-            raise kept.refusal(f"is of {count} slices, the group has {n_slices}")
-        return kept.load(self._elements, self._run.dtype)
+            raise stored.refusal(f"is of {count} slices, the group has {n_slices}")
+        return stored.load(self._elements, self._run.dtype)
 
     def _files(self) -> dict[Generation, list[Path]]:
         """The partial sums in the folder by their names; one may be there in both forms."""
-        found: dict[Generation, list[Path]] = {}
+        files: dict[Generation, list[Path]] = {}
         for path in self._folder.iterdir() if self._folder.exists() else ():
             if match := NAME.fullmatch(path.name):
-                found.setdefault(Generation(*map(int, match.groups())), []).append(path)
-        return found
+                files.setdefault(Generation(*map(int, match.groups())), []).append(path)
+        return files
 
     def _delete(self, is_old: Callable[[Generation], bool]) -> None:
-        for one, paths in self._files().items():
-            for path in paths if is_old(one) else ():
+        for generation, paths in self._files().items():
+            for path in paths if is_old(generation) else ():
                 path.unlink(missing_ok=True)
 
     def _sum(self, count: int, rank: int) -> PartialSum:
         """A generation of the division, in the form that is there, else in that of this run."""
         forms = {form: self._in_form(count, rank, form) for form in FORMS}
-        there = (kept for kept in forms.values() if kept.path.exists())
-        return next(there, forms[FORMS[self._compressed]])
+        existing = (stored for stored in forms.values() if stored.path.exists())
+        return next(existing, forms[FORMS[self._compressed]])
 
     def _in_form(self, count: int, rank: int, form: str) -> PartialSum:
         path = self._folder / f"rank{rank}.{self._division.number}.{count}.{form}"
         return PartialSum(path, self._division.identity(self._run), rank, count)
 
     def due(self) -> tuple[bool, str]:
-        """Whether this slice is to be kept, and the signal for which the run is to stop then, if any.
+        """Whether a checkpoint is due after this slice, and the signal for which the run then stops, if any.
 
         The group's first rank decides for all.
         """

@@ -24,8 +24,7 @@ from tnplan.executor.contraction.run.slice_partition import (
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn, nothing
 from tnplan.planner.schedule.data_flow import DataFlow
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Free, Instruction, Schedule
+from tnplan.planner.schedule.schedule import Free, GradientSchedule, Instruction, Schedule
 
 RECORDED_CALLS = 20_000
 """The most calls of instructions in a run, those of all slices counted, that are recorded as one."""
@@ -74,12 +73,12 @@ class CompiledProgram:
         self._slices = slices_of_group(share.group, share.n_groups, 0, n_slices)
         self._scaling = ScaledCalls(schedule, device, self.inputs.views) if scaled else None
         self._set: set[int] = set()
-        parts = [[instruction.call for instruction in part] for part in self.bound.parts]
-        self._once = parts[0]
+        of_parts = [[instruction.call for instruction in bound] for bound in self.bound.parts]
+        self._once = of_parts[0]
         self._items = [
-            [item for item in part.instructions if not isinstance(item, Free)] for part in schedule.parts
+            [item for item in level.instructions if not isinstance(item, Free)] for level in schedule.parts
         ]
-        levels = list(zip(self._items, parts, strict=True))[1:]
+        levels = list(zip(self._items, of_parts, strict=True))[1:]
         calls = [call_in_turn(self._scaled(*level)) for level in levels]
         self._levels = self.bound.loops(calls, partial(_early_sum, self.bound))
         self._after = _levels_after(self.bound)
@@ -229,11 +228,11 @@ def count_calls(program: BoundProgram, n_slices: int) -> int:
     """The calls of instructions in a run of so many slices from the first."""
     schedule = program.schedule
     count = len(program.once)
-    for part, bound in zip(schedule.parts[1:], program.parts[1:], strict=True):
-        count += -(-n_slices // schedule.serves(part.depth)) * schedule.repeats(part.inner) * len(bound)
+    for level, bound in zip(schedule.parts[1:], program.parts[1:], strict=True):
+        count += -(-n_slices // schedule.serves(level.depth)) * schedule.repeats(level.inner) * len(bound)
     if isinstance(schedule, GradientSchedule):
-        for part, bound in zip(schedule.after, program.after, strict=True):
-            count += -(-n_slices // schedule.serves(part.depth)) * len(bound)
+        for level, bound in zip(schedule.after, program.after, strict=True):
+            count += -(-n_slices // schedule.serves(level.depth)) * len(bound)
     return count
 
 
@@ -242,8 +241,8 @@ def _levels_after(program: BoundProgram) -> list[tuple[int, Call]]:
     schedule = program.schedule
     if not isinstance(schedule, GradientSchedule):
         return []
-    calls = [call_in_turn([bound.call for bound in part]) for part in program.after]
-    return [(schedule.serves(part.depth), call) for part, call in zip(schedule.after, calls, strict=True)]
+    calls = [call_in_turn([bound.call for bound in level]) for level in program.after]
+    return [(schedule.serves(level.depth), call) for level, call in zip(schedule.after, calls, strict=True)]
 
 
 def _early_sum(program: BoundProgram, rounds: int, inside: Sequence[tuple[int, Call]]) -> Call:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.contraction.run.checkpoint import (
+    CheckpointSettings,
     Division,
-    Kept,
     RunCheckpoint,
     RunIdentity,
     first_division,
@@ -149,31 +149,31 @@ def _division(
         return None, first_division(identity, share.n_groups)
     result, digits = schedule.buffers[schedule.result], rank_digits(share.rank_in_group, schedule.grid)
     shape = box_shape(box(result.modes, result.layout, schedule.extents, digits, schedule.grid))
-    kept = Kept(job.checkpoint_folder, identity, prod(shape), job.compress_checkpoints)
-    checkpoint = RunCheckpoint(kept, world, group)
+    settings = CheckpointSettings(job.checkpoint_folder, identity, prod(shape), job.compress_checkpoints)
+    checkpoint = RunCheckpoint(settings, world, group)
     return checkpoint, checkpoint.open(job.resume)
 
 
-def _run_slices(outcome: RunOutcome, device: Device, done: int, say: Progress) -> None:
+def _run_slices(outcome: RunOutcome, device: Device, done: int, progress: Progress) -> None:
     share, checkpoint = outcome.share, outcome.checkpoint
     n_slices, alone = share.n_slices, share.n_groups == 1
     if not outcome.program.body:
         if n_slices:
-            say(n_slices, n_slices, f"slice {n_slices} of {n_slices}")
+            progress(n_slices, n_slices, f"slice {n_slices} of {n_slices}")
         return
 
     def after_slice() -> None:
         nonlocal done
         done += 1
         # The result of a lone group is written right after its last slice.
-        ended = alone and done == n_slices
+        is_last = alone and done == n_slices
         stop = ""
-        if checkpoint is not None and not ended:
+        if checkpoint is not None and not is_last:
             is_due, stop = checkpoint.due()
             if is_due:
                 checkpoint.write(done, device.to_host(outcome.program.result))
         if stop:
             raise StoppedRunError(stop)
-        say(done, n_slices, f"slice {done} of {n_slices}")
+        progress(done, n_slices, f"slice {done} of {n_slices}")
 
     run_slices(outcome.program, device, outcome.timings, share.slices.part(done, n_slices), after_slice)

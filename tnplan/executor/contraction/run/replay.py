@@ -34,8 +34,8 @@ class Timings:
 
     def of_calls(self, program: BoundProgram) -> Iterator[tuple[BoundInstruction, float]]:
         """Every instruction of the program with its seconds."""
-        for part, seconds in zip(program.parts, self.parts_s, strict=True):
-            yield from zip(part, seconds, strict=True)
+        for instructions, seconds in zip(program.parts, self.parts_s, strict=True):
+            yield from zip(instructions, seconds, strict=True)
 
     def by_kind(self, program: BoundProgram) -> dict[str, float]:
         """Seconds by opcode."""
@@ -55,17 +55,17 @@ class Timings:
 
 def new_timings(program: BoundProgram) -> Timings:
     """Timings of a program that has not run."""
-    return Timings([[0.0] * len(part) for part in program.parts])
+    return Timings([[0.0] * len(instructions) for instructions in program.parts])
 
 
 def run_once(program: BoundProgram, device: Device, timings: Timings) -> None:
     """Run what comes before the first slice; the result is zero afterwards where slices add to it."""
-    part = _TimedCalls(program.once, device, timings, timings.parts_s[0])
-    part.run()
+    timed = _TimedCalls(program.once, device, timings, timings.parts_s[0])
+    timed.run()
     if program.body:
         device.zero(program.result)
     device.synchronize()
-    part.add_times()
+    timed.add_times()
 
 
 def run_slices(
@@ -81,7 +81,7 @@ def run_slices(
     """
     loops = zip(program.parts[1:], timings.parts_s[1:], strict=True)
     timed: list[_Replayed] = [_TimedCalls(calls, device, timings, seconds) for calls, seconds in loops]
-    parts = program.loops(timed, partial(_EarlySum, program, device))
+    levels = program.loops(timed, partial(_EarlySum, program, device))
     before: int | None = None
     for number in slices:
         start = perf_counter()
@@ -89,14 +89,14 @@ def run_slices(
         # A level is replayed where the block of `serves` slices that its results are for begins: number //
         # serves is the number of that block.
         # Invariant: parts are from the outermost level in, so that what a part reads is made before it.
-        due = [part for serves, part in parts if before is None or number // serves != before // serves]
-        for part in due:
-            part.run()
+        due = [level for serves, level in levels if before is None or number // serves != before // serves]
+        for level in due:
+            level.run()
         # Once a slice and not once a call: marks are read when the device has passed all of them.
         device.synchronize()
         timings.slice_s[number] = perf_counter() - start
-        for part in due:
-            part.add_times()
+        for level in due:
+            level.add_times()
         before = number
         after_slice()
 
@@ -105,21 +105,21 @@ class _EarlySum:
     """The parts inside the loops of the early sum, each with how many rounds in a row it serves."""
 
     def __init__(
-        self, program: BoundProgram, device: Device, rounds: int, parts: Sequence[tuple[int, _Replayed]]
+        self, program: BoundProgram, device: Device, rounds: int, levels: Sequence[tuple[int, _Replayed]]
     ) -> None:
         self._program, self._device = program, device
-        self._rounds, self._parts = rounds, parts
+        self._rounds, self._levels = rounds, levels
 
     def run(self) -> None:
         """Run all rounds; the times of a part are taken before it runs again."""
         for number in range(self._rounds):
             self._program.set_round(number)
-            due = [part for serves, part in self._parts if number % serves == 0]
-            for part in due:
-                part.run()
+            due = [level for serves, level in self._levels if number % serves == 0]
+            for level in due:
+                level.run()
             self._device.synchronize()
-            for part in due:
-                part.add_times()
+            for level in due:
+                level.add_times()
 
     def add_times(self) -> None:
         """They are added already."""
@@ -129,13 +129,13 @@ class _TimedCalls:
     """Calls with a mark before the first and after each; `seconds` has an entry for each."""
 
     def __init__(
-        self, part: Sequence[BoundInstruction], device: Device, timings: Timings, seconds: list[float]
+        self, instructions: Sequence[BoundInstruction], device: Device, timings: Timings, seconds: list[float]
     ) -> None:
         self._device = device
         self._timings, self._seconds = timings, seconds
-        self._part = part
-        self._calls = [device.named(bound.name, bound.call) for bound in part]
-        self._marks: Sequence[Mark] = device.marks(len(part) + 1)
+        self._bound = instructions
+        self._calls = [device.named(bound.name, bound.call) for bound in instructions]
+        self._marks: Sequence[Mark] = device.marks(len(instructions) + 1)
 
     def run(self) -> None:
         """Run the calls in order."""
@@ -148,9 +148,9 @@ class _TimedCalls:
     def add_times(self) -> None:
         """Add the time of each call of the last run, which is done."""
         timings, seconds = self._timings, self._seconds
-        for place, (bound, (before, after)) in enumerate(zip(self._part, pairwise(self._marks), strict=True)):
-            time_s = self._device.elapsed_s(before, after)
-            seconds[place] += time_s
+        for number, (bound, marks) in enumerate(zip(self._bound, pairwise(self._marks), strict=True)):
+            time_s = self._device.elapsed_s(*marks)
+            seconds[number] += time_s
             if bound.overlaps:
                 timings.waited_s += time_s
             if bound.exchange_s is not None:

@@ -23,8 +23,7 @@ from tnplan.executor.device.protocols.communicator import AgreedError, Communica
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Device, View
 from tnplan.planner.hardware.process_grid import Box, box, box_shape, grid_size, rank_digits
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import GradientSchedule, Schedule
 
 FORMAT = "tnplan.shards"
 VERSION = 1
@@ -45,8 +44,8 @@ def owners(schedule: Schedule, buffer: int | None = None) -> list[int]:
 
 def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
     """The whole result with the axes of the schedule's output, on world rank 0; None on the others."""
-    found = gather_results(outcome.program, outcome.share, outcome.group, device)
-    return None if found is None else found[0].copy().reshape(outcome.program.schedule.output_shape)
+    arrays = gather_results(outcome.program, outcome.share, outcome.group, device)
+    return None if arrays is None else arrays[0].copy().reshape(outcome.program.schedule.output_shape)
 
 
 def gather_results(
@@ -63,18 +62,18 @@ def gather_results(
         buffers += [(gradient.buffer, view) for gradient, view in gradients]
     if group.size == 1:
         return device.to_hosts([view for _, view in buffers])
-    found = [_gather(schedule, buffer, view, group, device) for buffer, view in buffers]
-    return [whole for whole in found if whole is not None] if group.rank == 0 else None
+    arrays = [_gather(schedule, buffer, view, group, device) for buffer, view in buffers]
+    return [whole for whole in arrays if whole is not None] if group.rank == 0 else None
 
 
 def _spread(schedule: Schedule, buffer: int) -> tuple[list[int], dict[int, Box]]:
     """The extents of the modes of a buffer, and the box over them that each of its owners holds."""
-    held, grid = schedule.buffers[buffer], schedule.grid
+    stored, grid = schedule.buffers[buffer], schedule.grid
     boxes = {
-        rank: box(held.modes, held.layout, schedule.extents, rank_digits(rank, grid), grid)
+        rank: box(stored.modes, stored.layout, schedule.extents, rank_digits(rank, grid), grid)
         for rank in owners(schedule, buffer)
     }
-    return [schedule.extents[mode] for mode in held.modes], boxes
+    return [schedule.extents[mode] for mode in stored.modes], boxes
 
 
 def _gather(
@@ -126,18 +125,18 @@ def shard_file(output: Path, rank: int) -> Path:
 
 
 def write_result(
-    output: Path, held: NDArray[Any] | None, sharded: bool, document: dict[str, Any], outcome: RunOutcome,
+    output: Path, own: NDArray[Any] | None, sharded: bool, document: dict[str, Any], outcome: RunOutcome,
     world: Communicator,
 ) -> None:  # fmt: skip
-    """Write what every rank has `held` of the result, then the index of shards and `document`, a .json.
+    """Write what every rank has of the result (`own`), then the index of shards and `document`, a .json.
 
     All files are whole before any is moved to its name. Collective over the world; raises AgreedError.
     """
 
-    def fill(values: Staged, documents: Staged) -> None:
-        if held is not None:
+    def fill(arrays: Staged, documents: Staged) -> None:
+        if own is not None:
             file = shard_file(output, outcome.group.rank) if sharded else output
-            values.add(file, lambda stream: np.save(stream, held, allow_pickle=False))
+            arrays.add(file, lambda stream: np.save(stream, own, allow_pickle=False))
         if world.rank != 0:
             return
         file = shard_index(output) if sharded else output
@@ -146,8 +145,8 @@ def write_result(
         _add_json(documents, output.with_suffix(".json"), {**document, "file": file.name})
 
     try:
-        with Staged() as values, Staged() as documents:
-            for step in (lambda: fill(values, documents), values.move, documents.move):
+        with Staged() as arrays, Staged() as documents:
+            for step in (lambda: fill(arrays, documents), arrays.move, documents.move):
                 agree(world, step)
     except AgreedError:
         world.barrier()  # no rank ends the job before all have deleted what they did not move
@@ -163,7 +162,7 @@ def _index(schedule: Schedule, output: Path) -> dict[str, Any]:
     return {
         "format": FORMAT, "version": VERSION, "schedule": schedule.identity, "dtype": schedule.dtype,
         "output": list(schedule.output), "shape": list(schedule.output_shape), "mode_extents": extents,
-        "shards": [{"file": shard_file(output, rank).name, "box": [list(part) for part in bounds]}
+        "shards": [{"file": shard_file(output, rank).name, "box": [list(span) for span in bounds]}
                    for rank, bounds in boxes.items()],
     }  # fmt: skip
 

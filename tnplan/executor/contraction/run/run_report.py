@@ -121,19 +121,19 @@ def result_document(
 
 
 def _compression(outcome: RunOutcome, ranks: list[list[Tally]], resumed: bool) -> dict[str, Any] | None:
-    """The bounds that were asked for and what came of them; None where the schedule has none."""
-    asked = outcome.program.schedule.compression
-    if asked is None:
+    """The bounds of the schedule and the measured ones; None where the schedule has none."""
+    options = outcome.program.schedule.compression
+    if options is None:
         return None
-    found = summary([kind for kind, _ in outcome.program.tallies], ranks)
+    measured = summary([kind for kind, _ in outcome.program.tallies], ranks)
     if resumed:
         # What was compressed before the checkpoint was not counted in this run.
-        found |= {"bound": None, "fidelity": None}
+        measured |= {"bound": None, "fidelity": None}
     return {
-        "setting": asked.setting,
-        **{f"{name}_bound": None if one is None else one.bound
-           for name, one in (("exchange", asked.exchange), ("store", asked.store))},
-        **found,
+        "setting": options.setting,
+        **{f"{name}_bound": None if lossy is None else lossy.bound
+           for name, lossy in (("exchange", options.exchange), ("store", options.store))},
+        **measured,
     }  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        found = subprocess.run(
+        described = subprocess.run(
             ["git", "-C", str(root), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"],
             capture_output=True,
             text=True,
@@ -184,7 +184,7 @@ def commit() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return found.stdout.strip() or None
+    return described.stdout.strip() or None
 
 
 def _predicted(schedule: Schedule, share: Share) -> dict[str, Any]:
@@ -219,8 +219,8 @@ def _parts(schedule: Schedule, slices: SliceRanges, ranks: list[list[float]]) ->
     """Of each part that is replayed: how many slices in a row it serves, how often it is repeated for them,
     how often it ran in the group of this rank, and its seconds in all on the slowest rank."""
     parts = []
-    for number, part in enumerate(schedule.parts[1:], 1):
-        serves, repeats = schedule.serves(part.depth), schedule.repeats(part.inner)
+    for number, level in enumerate(schedule.parts[1:], 1):
+        serves, repeats = schedule.serves(level.depth), schedule.repeats(level.inner)
         time_s = max(seconds[number] for seconds in ranks)
         runs = starts(slices, serves) * repeats
         parts.append({"serves": serves, "repeats": repeats, "runs": runs, "time_s": time_s})

@@ -70,21 +70,21 @@ class ScaledCalls:
 
         Small tensors are scaled together, as soon as one of them is read.
         """
-        made: list[Call] = []
+        scaled_calls: list[Call] = []
         waiting: dict[int, int] = {}
         for item, call in zip(items, calls, strict=True):
             # Scaling waits until one of the tensors is read: small ones are then scaled together, in one
             # launch.
             if not waiting.keys().isdisjoint(reads(item)):
-                made.append(self._scale(waiting))
+                scaled_calls.append(self._scale(waiting))
                 waiting.clear()
-            made.append(self._tracked(item, call))
+            scaled_calls.append(self._tracked(item, call))
             scaling = self._plan.scaling(item)
             if scaling is not None and scaling[1]:
-                made.append(self._scale({writes(item)[0]: scaling[0]}, scaling[1]))
+                scaled_calls.append(self._scale({writes(item)[0]: scaling[0]}, scaling[1]))
             elif scaling is not None:
                 waiting[writes(item)[0]] = scaling[0]
-        return [*made, self._scale(waiting)] if waiting else made
+        return [*scaled_calls, self._scale(waiting)] if waiting else scaled_calls
 
     def _scale(self, slots: Mapping[int, int], tolerated_bits: int = 0) -> Call:
         """The call that scales the tensors of buffers, each with its slot."""

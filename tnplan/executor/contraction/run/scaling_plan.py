@@ -29,7 +29,7 @@ from tnplan.planner.schedule.schedule import (
 
 @dataclass(frozen=True)
 class SafeRange:
-    """What the bounds of a tensor are held within, in bits, by its dtype.
+    """Limits of the bounds of a tensor, in bits, by its dtype.
 
     Parameters
     ----------
@@ -101,9 +101,9 @@ class ScalingPlan:
         """What an instruction makes, or adds; those that load and that begin a sum are not here."""
         # Instructions in the order in which they run: the sources of each are known when it is included.
         # `often` is how many times it runs in all, and so its scaling.
-        for part in schedule.parts:
-            often = schedule.n_slices / schedule.serves(part.depth) * schedule.repeats(part.inner)
-            for item in part.instructions:
+        for level in schedule.parts:
+            often = schedule.n_slices / schedule.serves(level.depth) * schedule.repeats(level.inner)
+            for item in level.instructions:
                 if not isinstance(item, Free):
                     self._include(item, often)
         self._of_buffers.setdefault(schedule.result, ScaledTensor())
@@ -111,8 +111,8 @@ class ScalingPlan:
 
     def scaling(self, item: Instruction) -> tuple[int, int] | None:
         """The slot of what an instruction makes, if that is scaled then, and the bits that are tolerated."""
-        made = self._made.get(item)
-        return None if made is None or made.slot is None else (made.slot, made.tolerated)
+        tensor = self._made.get(item)
+        return None if tensor is None or tensor.slot is None else (tensor.slot, tensor.tolerated)
 
     def sum_slot(self, buffer: int) -> int:
         """The slot of a sum in a buffer."""
@@ -140,15 +140,15 @@ class ScalingPlan:
         out = writes(item)[0]
         sources = tuple(self._of_buffers[buffer] for buffer in reads(item))
         elements = self.elements(out)
-        made = ScaledTensor(sources, *self._own_bounds(item), often * max(elements, LEAST_COST))
+        tensor = ScaledTensor(sources, *self._own_bounds(item), often * max(elements, LEAST_COST))
         # A large tensor is measured first and scaled only if that takes more than so many bits.
-        made.tolerated = safe.tolerated if elements > CACHED_ELEMENTS else 0
-        self._made[item] = made
+        tensor.tolerated = safe.tolerated if elements > CACHED_ELEMENTS else 0
+        self._made[item] = tensor
         if isinstance(item, Accumulate) or (isinstance(item, Fused) and item.adds):
-            self._add(item, out, made)
+            self._add(item, out, tensor)
             return
-        self._keep_within(made, 0.0)
-        self._of_buffers[out] = made
+        self._keep_within(tensor, 0.0)
+        self._of_buffers[out] = tensor
 
     def _add(self, item: Instruction, out: int, term: ScaledTensor) -> None:
         """Add a term to a sum. What `Accumulate` adds is measured first, so that its bounds do not matter."""
@@ -185,7 +185,7 @@ class ScalingPlan:
             return above, safe.shrinkage
         return 0.0, 0.0
 
-    def _keep_within(self, made: ScaledTensor, grown: float) -> None:
+    def _keep_within(self, product: ScaledTensor, grown: float) -> None:
         """Scale what a tensor is made of, until its own bounds are within the range.
 
         `grown` is by how many bits it grows where it is added up. Of the tensors that can be scaled, that one
@@ -195,12 +195,12 @@ class ScalingPlan:
         # sets its bounds to what is tolerated; until the product is within the range, or nothing is left to
         # scale.
         while True:
-            above, below = _bounds(made)
+            above, below = _bounds(product)
             over = above + grown > self._safe.above, below > self._safe.below
             if not any(over):
                 return
             best, least = None, inf
-            for tensor in _reach(made.sources):
+            for tensor in _reach(product.sources):
                 spare = [bits - tensor.tolerated for bits in _bounds(tensor)]
                 gain = sum(bits for bits, is_over in zip(spare, over, strict=True) if is_over)
                 if tensor.slot is None and gain > 0 and tensor.cost / gain < least:
@@ -233,7 +233,7 @@ def _reach(sources: Sequence[ScaledTensor]) -> Iterator[ScaledTensor]:
 def _bounds(tensor: ScaledTensor) -> tuple[float, float]:
     """The bits of a tensor's largest part, at most, and of its inverse."""
     reached = [tensor, *(_reach(tensor.sources) if tensor.slot is None else ())]
-    return sum(one.above for one in reached), sum(one.below for one in reached)
+    return sum(source.above for source in reached), sum(source.below for source in reached)
 
 
 def _slots(tensors: Sequence[ScaledTensor]) -> Iterator[int]:

@@ -18,8 +18,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, call_in_turn, nothing
 from tnplan.planner.hardware.process_grid import largest_shard
 from tnplan.planner.schedule.data_flow import DataFlow
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import GradientSchedule, Schedule
 
 STAGING_ELEMENTS = 1 << 20
 
@@ -37,11 +36,11 @@ class SliceRanges:
     def of(cls, *ranges: range) -> SliceRanges:
         """The slices of ranges that rise; those that touch become one."""
         joined: list[range] = []
-        for one in filter(None, ranges):
-            if joined and one.start < joined[-1].stop:
-                raise ValueError(f"{one} does not come after {joined[-1]}")
-            touches = joined and one.start == joined[-1].stop
-            joined.append(range(joined.pop().start if touches else one.start, one.stop))
+        for numbers in filter(None, ranges):
+            if joined and numbers.start < joined[-1].stop:
+                raise ValueError(f"{numbers} does not come after {joined[-1]}")
+            touches = joined and numbers.start == joined[-1].stop
+            joined.append(range(joined.pop().start if touches else numbers.start, numbers.stop))
         return cls(tuple(joined))
 
     def __iter__(self) -> Iterator[int]:
@@ -51,20 +50,20 @@ class SliceRanges:
     @property
     def count(self) -> int:
         """How many slices there are."""
-        return sum(one.stop - one.start for one in self.ranges)
+        return sum(numbers.stop - numbers.start for numbers in self.ranges)
 
     def part(self, first: int, stop: int) -> SliceRanges:
-        """Those from the place `first` on and before the place `stop`, counted from 0."""
+        """Those from position `first` on and before position `stop`, counted from 0."""
         parts = []
-        for one in self.ranges:
-            parts.append(range(one.start + max(first, 0), min(one.start + stop, one.stop)))
-            first, stop = (place - (one.stop - one.start) for place in (first, stop))
+        for numbers in self.ranges:
+            parts.append(range(numbers.start + max(first, 0), min(numbers.start + stop, numbers.stop)))
+            first, stop = (position - (numbers.stop - numbers.start) for position in (first, stop))
         return self.of(*parts)
 
     def of_group(self, group: int, n_groups: int) -> SliceRanges:
         """Those that one of several groups computes: an even share, as many in a row as there are."""
-        places = slices_of_group(group, n_groups, 0, self.count)
-        return self.part(places.start, places.stop)
+        positions = slices_of_group(group, n_groups, 0, self.count)
+        return self.part(positions.start, positions.stop)
 
 
 @dataclass(frozen=True)
@@ -110,10 +109,10 @@ def slices_of_group(group: int, n_groups: int, first: int, stop: int) -> range:
 def starts(slices: SliceRanges, serves: int) -> int:
     """How often a part runs for some slices, if its results serve `serves` in a row."""
     count, before = 0, None
-    for one in slices.ranges:
+    for numbers in slices.ranges:
         # Blocks of `serves` slices that the range touches, but for one that the range before has begun
         # already.
-        first, last = one.start // serves, (one.stop - 1) // serves
+        first, last = numbers.start // serves, (numbers.stop - 1) // serves
         count += last - first + (first != before)
         before = last
     return count
@@ -180,7 +179,7 @@ def _staging(schedule: Schedule) -> tuple[int, int]:
     """Where arriving pieces go, and their elements: the largest part of the arena without the results and
     without what is kept for the next run.
 
-    A schedule with slices has room there, for the operands that it fixes; without, only group 0 has a result.
+    A schedule with slices has memory there, for operands that it fixes; without, only group 0 has a result.
     """
     buffer = schedule.buffers[schedule.result]
     if isinstance(schedule, GradientSchedule):
@@ -189,12 +188,12 @@ def _staging(schedule: Schedule) -> tuple[int, int]:
         lasting = DataFlow(schedule).kept
     # The largest gap between what must last: the results and what later runs need. Everything else of the
     # arena is free once all slices are done.
-    held = sorted(
-        (one.offset_bytes, round_up(one.offset_bytes + one.size_bytes, CACHE_LINE_BYTES))
-        for one in (buffer, *(schedule.buffers[number] for number in lasting))
+    occupied = sorted(
+        (each.offset_bytes, round_up(each.offset_bytes + each.size_bytes, CACHE_LINE_BYTES))
+        for each in (buffer, *(schedule.buffers[number] for number in lasting))
     )
     offset = size_bytes = end = 0
-    for start, stop in [*held, (arena_bytes(schedule), 0)]:
+    for start, stop in [*occupied, (arena_bytes(schedule), 0)]:
         if start - end > size_bytes:
             offset, size_bytes = end, start - end
         end = max(end, stop)

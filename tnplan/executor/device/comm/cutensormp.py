@@ -122,11 +122,11 @@ class CutensorMp:
         import cupy
 
         source, out = tensors
-        one = SpreadTensor(((_NOTHING, 1, 1),))
+        unit_tensor = SpreadTensor(((_NOTHING, 1, 1),))
         dtype = views[1].dtype.name
         detail = f"an exchange of {dtype} tensors with {len(source.modes)} modes"
         operands: list[Any] = []
-        for tensor in (source, one, out):
+        for tensor in (source, unit_tensor, out):
             operands.append((self._tensor(tensor, dtype, detail), array(c_int32, _labels(tensor))))
         a, b, c = operands
         operation, plan, preference = c_void_p(), c_void_p(), c_void_p()
@@ -158,11 +158,11 @@ class CutensorMp:
         host_workspace: Any,
         detail: str,
     ) -> Call:
-        one, zero, _ = factors(views[2].dtype.name)
+        unit, zero, _ = factors(views[2].dtype.name)
         a, b, c = (c_void_p(int(view.data.ptr)) for view in views)
         contract = self._library.cutensorMpContract
         arguments = (
-            self._handle, plan, c_void_p(one), a, b, c_void_p(zero), c, c,
+            self._handle, plan, c_void_p(unit), a, b, c_void_p(zero), c, c,
             c_void_p(int(workspace.data.ptr)), c_void_p(host_workspace.ctypes.data),
         )  # fmt: skip
         # The arguments are addresses: what they point to lives as long as the call.
@@ -188,10 +188,10 @@ class CutensorMp:
         )  # fmt: skip
         return descriptor
 
-    def _attribute(self, plan: c_void_p, which: int) -> int:
-        size, name = c_uint64(), "cutensorMpPlanGetAttribute"
-        status = getattr(self._library, name)(self._handle, plan, c_int32(which), byref(size), c_size_t(8))
-        self._check(name, status, "")
+    def _attribute(self, plan: c_void_p, attribute: int) -> int:
+        size, get = c_uint64(), self._library.cutensorMpPlanGetAttribute
+        status = get(self._handle, plan, c_int32(attribute), byref(size), c_size_t(8))
+        self._check("cutensorMpPlanGetAttribute", status, "")
         return size.value
 
     def _make(self, name: str, destroy: str, handle: c_void_p, detail: str, *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""A heartbeat between the ranks of a job: whoever is silent for too long ends it on all hosts that are left.
+"""A heartbeat between the ranks of a job: a rank that is silent for too long ends it on all other hosts.
 
 MPI and NCCL wait for a lost rank for ever and cannot be interrupted. So a thread of each rank sends a
 datagram a second: rank 0 watches all, and all watch rank 0. Datagrams need no connection, and one that is
@@ -21,16 +21,16 @@ from functools import partial
 from socket import gethostname
 from time import monotonic, sleep
 
-from tnplan.executor.device.comm.time_limit import end_process, ending_after, leave_the_line_to_others
+from tnplan.executor.device.comm.time_limit import end_process, ending_after, wait_for_lower_ranks
 from tnplan.executor.device.protocols.communicator import AgreedError, World
 
 EVERY_S = 1.0
 FIRST_WITHIN_S = 10.0
 """How long a rank may take to be heard for the first time."""
-MEET_S, LOOK_EVERY_S = 5.0, 0.005
-"""How long a job waits for that before its work begins, and how often it looks."""
+FIRST_WAIT_S, LOOK_EVERY_S = 5.0, 0.005
+"""How long a job waits for that before its work begins, and how often it checks."""
 REPEATS, APART_S = 5, 0.1
-"""How often and how far apart the end of a job is told."""
+"""How often and how far apart the end of a job is sent."""
 END_S = 4.0
 """How long the end of all processes is left to MPI."""
 TOKEN_BYTES = 16
@@ -44,7 +44,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True)
 class Peer:
-    """What a rank says of itself when the job begins."""
+    """The host, the addresses and the port of a rank, and its token."""
 
     host: str
     port: int
@@ -54,7 +54,7 @@ class Peer:
 
 def addresses() -> tuple[str, ...]:
     """The IPv4 addresses of this host, that of its own loop last."""
-    found = []
+    listed = []
     with suppress(OSError):
         import fcntl
 
@@ -62,10 +62,10 @@ def addresses() -> tuple[str, ...]:
             for _, name in socket.if_nameindex():
                 with suppress(OSError):
                     request = struct.pack("256s", name.encode()[:15])
-                    found.append(socket.inet_ntoa(fcntl.ioctl(probe.fileno(), 0x8915, request)[20:24]))
+                    listed.append(socket.inet_ntoa(fcntl.ioctl(probe.fileno(), 0x8915, request)[20:24]))
     with suppress(OSError):
-        found.append(socket.gethostbyname(gethostname()))
-    outside = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+        listed.append(socket.gethostbyname(gethostname()))
+    outside = [address for address in dict.fromkeys(listed) if not address.startswith("127.")]
     return (*outside, "127.0.0.1")
 
 
@@ -94,9 +94,9 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; the others are told that this rank needs no watching any more."""
+        """End the thread; a last datagram tells the others not to watch this rank any more."""
         self._stopped.set()
-        with suppress(OSError):  # the thread hears this at once
+        with suppress(OSError):  # wakes the thread
             self._socket.sendto(b"", ("127.0.0.1", self._socket.getsockname()[1]))
         self._thread.join()
         for _ in range(REPEATS if self._heard else 0):
@@ -114,23 +114,23 @@ class Heartbeat:
         return [rank for rank in self._watched if rank not in self._heard]
 
     def _run(self) -> None:
-        begun = last_s = monotonic()
-        told = False
+        start_s = last_s = monotonic()
+        has_warned = False
         while not self._stopped.is_set():
             self._send(BEAT)
             self._receive(self._every_s)
             now = monotonic()
-            # Where this process itself did not run, what it did not hear says nothing.
+            # Where this process itself did not run, missing datagrams say nothing.
             late_s = now - last_s - self._every_s
             if late_s > self._every_s:
-                self._heard = {rank: heard + late_s for rank, heard in self._heard.items()}
+                self._heard = {rank: last_beat_s + late_s for rank, last_beat_s in self._heard.items()}
             self.largest_gap_s = max(self.largest_gap_s, late_s)
             last_s = now
-            if not told and now - begun > FIRST_WITHIN_S:
-                told = True
+            if not has_warned and now - start_s > FIRST_WITHIN_S:
+                has_warned = True
                 self._warn()
-            for rank, heard in list(self._heard.items()):
-                if now - heard > self._timeout_s and not self._stopped.is_set():
+            for rank, last_beat_s in list(self._heard.items()):
+                if now - last_beat_s > self._timeout_s and not self._stopped.is_set():
                     self._lost(rank)
                     return
 
@@ -140,17 +140,17 @@ class Heartbeat:
             # Where a datagram came from is where the answer goes: through whatever translates addresses on
             # the way.
             if rank in self._where:
-                goals = [self._where[rank]]
+                targets = [self._where[rank]]
             elif self._rank == 0:
-                continue  # it calls first
+                continue  # the other ranks send first
             else:
-                goals = [(address, self._peers[0].port) for address in self._peers[0].addresses]
-            for goal in goals:
+                targets = [(address, self._peers[0].port) for address in self._peers[0].addresses]
+            for target in targets:
                 with suppress(OSError):  # a link that is down may come back
-                    self._socket.sendto(packet, goal)
+                    self._socket.sendto(packet, target)
 
     def _receive(self, wait_s: float) -> None:
-        """Hear whoever calls, for so long."""
+        """Receive datagrams for so long."""
         end_s = monotonic() + wait_s
         while (left_s := end_s - monotonic()) > 0 and not self._stopped.is_set():
             self._socket.settimeout(left_s)
@@ -176,12 +176,12 @@ class Heartbeat:
                 self._heard[rank], self._where[rank] = monotonic(), where
 
     def _answer(self, where: Address) -> None:
-        """Beat at once for a rank that calls first: who has never heard rank 0 does not miss it."""
+        """Answer the first datagram of a rank at once: a rank that never heard rank 0 does not miss it."""
         with suppress(OSError):
             self._socket.sendto(_HEAD.pack(self._token, BEAT, 0), where)
 
     def _warn(self) -> None:
-        """Say which ranks cannot be watched."""
+        """Print which ranks cannot be watched."""
         silent = self.unheard()
         if self._rank == 0 and silent:
             hosts = ", ".join(sorted({self._peers[rank].host for rank in silent}))
@@ -209,7 +209,7 @@ class Heartbeat:
 def end_job(world: World, text: str, prints: bool) -> None:
     """Print the line, where this rank is to, and end all processes, which may wait in MPI for ever.
 
-    The launcher is told by MPI's own abort; where that waits too, this process ends all the same.
+    MPI's own abort informs the launcher; where that waits too, this process ends all the same.
     """
     line = f"tnplan: error: {text}"
     if not prints:
@@ -221,7 +221,7 @@ def end_job(world: World, text: str, prints: bool) -> None:
 
 def end_before_beats(world: World, text: str) -> None:
     """End all processes, of which any may be lost."""
-    leave_the_line_to_others()
+    wait_for_lower_ranks()
     end_job(world, text, True)
 
 
@@ -234,7 +234,7 @@ def end_without_mpi(text: str, prints: bool) -> None:
 
 
 _beats: list[Heartbeat] = []
-"""That of the job that this process works on."""
+"""The heartbeat of the job that this process works on."""
 _commands: list[bool] = []
 """Whether this process is one command, which ends with `end_of_command`."""
 
@@ -260,9 +260,9 @@ def watched(world: World, timeout_s: float, can_resume: bool = False) -> Iterato
         yield
         outer.can_resume = before
         return
-    # Until all have heard each other a plain time limit watches: no rank can tell yet who is missing.
+    # Until all have heard each other a plain time limit watches: no rank can know yet which is missing.
     with ending_after(timeout_s, "the start of the ranks", partial(end_before_beats, world)):
-        _beats.append(_met(world, timeout_s, can_resume))
+        _beats.append(_started(world, timeout_s, can_resume))
     refusal = None
     try:
         yield
@@ -276,7 +276,7 @@ def watched(world: World, timeout_s: float, can_resume: bool = False) -> Iterato
         raise refusal
 
 
-def _met(world: World, timeout_s: float, can_resume: bool) -> Heartbeat:
+def _started(world: World, timeout_s: float, can_resume: bool) -> Heartbeat:
     """The heartbeat of this rank, once all ranks hear those that they watch; collective."""
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sender.bind(("", 0))
@@ -284,7 +284,7 @@ def _met(world: World, timeout_s: float, can_resume: bool) -> Heartbeat:
     peers, end = world.gather_objects(mine), partial(end_job, world)
     beat = Heartbeat(world.rank, peers, sender, timeout_s, end, can_resume=can_resume)
     beat.start()
-    beat.wait_until_heard(MEET_S)
+    beat.wait_until_heard(FIRST_WAIT_S)
     world.barrier()
     return beat
 

@@ -151,11 +151,11 @@ class NcclCommunicator(ForwardingCommunicator):
 
     def split(self, color: int, key: int) -> NcclCommunicator:
         """The ranks with the same colour, connected among themselves."""
-        part = NcclCommunicator(self._host.split(color, key), self._stream)
-        part.memories = self.memories
-        self.connections += part.connections
-        part.connections = self.connections
-        return part
+        group = NcclCommunicator(self._host.split(color, key), self._stream)
+        group.memories = self.memories
+        self.connections += group.connections
+        group.connections = self.connections
+        return group
 
     def let_go(self, ended: threading.Event) -> None:
         """End the messages to and from peers; those bound but not begun are errors from now on.
@@ -167,7 +167,7 @@ class NcclCommunicator(ForwardingCommunicator):
         # A rank that waits in a message must be let go at once; one that is done gives way to those.
         if self.connection is not None and self._is_idle():
             ended.wait(LET_GO_AFTER_S)
-        waited = self.turn.acquire(timeout=LET_GO_AFTER_S)
+        locked = self.turn.acquire(timeout=LET_GO_AFTER_S)
         try:
             connection = self.connection
             if connection is not None and self._take(connection):
@@ -175,7 +175,7 @@ class NcclCommunicator(ForwardingCommunicator):
                     connection.abort()
                     ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))
         finally:
-            if waited:
+            if locked:
                 self.turn.release()
 
     def _is_idle(self) -> bool:
@@ -215,21 +215,21 @@ def connect_ranks(host: Communicator) -> Any:
         f"rank {host.rank}: NCCL: did not connect {host.size} ranks within {limit_s:.0f} s; see what it says "
         "with NCCL_DEBUG=INFO, and name the network with NCCL_SOCKET_IFNAME"
     )
-    watch = threading.Timer(limit_s, host.abort, (message, 1))
-    watch.daemon = True
-    watch.start()
+    timer = threading.Timer(limit_s, host.abort, (message, 1))
+    timer.daemon = True
+    timer.start()
     try:
         identity = host.broadcast_object(nccl.get_unique_id() if host.rank == 0 else None, 0)
-        made = nccl.NcclCommunicator(host.size, identity, host.rank)
+        connection = nccl.NcclCommunicator(host.size, identity, host.rank)
     except nccl.NcclError as error:
         raise InputError(
             "NCCL", f"cannot connect {host.size} ranks ({error})", "see what it says with NCCL_DEBUG=INFO",
             topic="GPUs",
         ) from None
     finally:
-        watch.cancel()
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
-    return made
+        timer.cancel()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    return connection
 
 
 def disconnect(connection: Any) -> None:

@@ -25,7 +25,7 @@ from tnplan.executor.device.comm.launcher import (
 from tnplan.executor.device.protocols.communicator import FORWARD_S, World
 
 GRACE_S = 1.0
-"""How long a rank leaves it to others to say why the job ends."""
+"""How long a rank waits for others to print why the job ends."""
 STATUS = 1
 
 End = Callable[[str], None]
@@ -50,14 +50,14 @@ def ending_after(limit_s: float, waits_for: str, end: End) -> Iterator[None]:
         timer.cancel()
 
 
-def leave_the_line_to_others() -> None:
-    """Wait where other ranks say why the job ends: rank 0, or else the first of a host that is left."""
+def wait_for_lower_ranks() -> None:
+    """Wait where a lower rank prints why the job ends: rank 0, or else the first of a host that is left."""
     sleep(GRACE_S * ((launched_rank() > 0) + (launched_local_rank() > 0)))
 
 
 def end_process(text: str) -> None:
     """Print the line and end this process and, by its launcher, the job: MPI is not there to do it."""
-    leave_the_line_to_others()
+    wait_for_lower_ranks()
     sys.stderr.write(f"tnplan: error: rank {launched_rank()}: {text}\n")
     sys.stderr.flush()
     sleep(FORWARD_S)
@@ -83,14 +83,14 @@ def world_communicator(timeout_s: float = 0.0) -> World | None:
             "install it with: pip install 'tnplan[mpi]'",
             topic="installation",
         )
-    given = signal.getsignal(signal.SIGINT)
-    if given is signal.default_int_handler:
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
         interrupt_ends_process()
     from tnplan.executor.device.comm import mpi
 
     with ending_after(timeout_s, "the start of MPI", end_process):
         world = mpi.world()
-    if given in (signal.default_int_handler, signal.SIG_DFL):
+    if handler in (signal.default_int_handler, signal.SIG_DFL):
         interrupt_is_raised()
     if world.size != size:
         raise InputError(

@@ -24,7 +24,7 @@ Labels = tuple[int, ...]
 
 def bind_adjoint(
     shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
-    gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
+    outputs: Sequence[Array | None], capacity_bytes: int,
 ) -> Call:  # fmt: skip
     """From the cotangent of a chain's result to those of its branches and of its operand.
 
@@ -35,32 +35,33 @@ def bind_adjoint(
     if tile is None:
         raise ValueError(f"a chain of {len(branches)} steps cannot be fused: no tile holds it")
     loops = [entry for entry in chain.operand if entry[0] not in tile.modes]
-    back = None if out is None or shape.back is None else (_shaped(out, shape.back), _labels(shape.back))
+    *gradients, last = outputs
+    back = None if last is None or shape.back is None else (_shaped(last, shape.back), _labels(shape.back))
     ends = (
         (_shaped(operand, chain.operand), _labels(chain.operand)),
         (_shaped(cotangent, chain.out), _labels(chain.out)),
     )
-    held = [
-        (_shaped(one, modes), _labels(modes)) for one, modes in zip(branches, chain.branches, strict=True)
+    shaped = [
+        (_shaped(array, modes), _labels(modes)) for array, modes in zip(branches, chain.branches, strict=True)
     ]
     wanted = [modes is not None for modes in shape.gradients]
 
     def run() -> None:
         # With y = x b, summed over k: the gradient of b is x times the cotangent of y, summed over rows, and
         # the cotangent of x is that of y times b, summed over n. Added up over tiles in double precision.
-        totals = [np.zeros(one.shape, np.result_type(one.dtype, np.float64)) for one, _ in held]
+        totals = [np.zeros(array.shape, np.result_type(array.dtype, np.float64)) for array, _ in shaped]
         for fixed in _values(loops):
             first, last = (_part(*end, fixed) for end in ends)
-            for number, term in _terms(first, last, held, wanted):
+            for number, term in _terms(first, last, shaped, wanted):
                 totals[number] += term
             if back is not None:
-                found, order = _back(last, held)
-                into, labels = _part(*back, fixed)
-                into[...] = found.transpose([order.index(mode) for mode in labels])
-        for total, (_, labels), modes, gradient in zip(totals, held, shape.gradients, gradients, strict=True):
-            if gradient is not None and modes is not None:
+                taken_back, order = _back(last, shaped)
+                view, labels = _part(*back, fixed)
+                view[...] = taken_back.transpose([order.index(mode) for mode in labels])
+        for total, (_, labels), modes, out in zip(totals, shaped, shape.gradients, gradients, strict=True):
+            if out is not None and modes is not None:
                 axes = [labels.index(mode) for mode in _labels(modes)]
-                gradient[...] = total.transpose(axes).ravel()
+                out[...] = total.transpose(axes).ravel()
 
     return run
 
@@ -69,7 +70,7 @@ Tensor = tuple[Array, Labels]
 
 
 def _terms(
-    value: Tensor, cotangent: Tensor, branches: Sequence[Tensor], wanted: Sequence[bool]
+    value: Tensor, cotangent: Tensor, branches: Sequence[Tensor], has_gradient: Sequence[bool]
 ) -> Iterator[tuple[int, Array]]:
     """What a tile adds to the gradient of each branch that is wanted, as the branch is stored."""
     values = [value]
@@ -79,9 +80,9 @@ def _terms(
     # Invariant: `cotangent` is that of the result of step `number` when its gradient is taken.
     for number in reversed(range(len(branches))):
         _, labels = branches[number]
-        if wanted[number]:
-            found, order = _product(values[number], cotangent)
-            yield number, found.transpose([order.index(mode) for mode in labels])
+        if has_gradient[number]:
+            term, order = _product(values[number], cotangent)
+            yield number, term.transpose([order.index(mode) for mode in labels])
         cotangent = _product(cotangent, branches[number])
 
 
@@ -92,18 +93,18 @@ def _back(cotangent: Tensor, branches: Sequence[Tensor]) -> Tensor:
     return cotangent
 
 
-def _product(one: Tensor, other: Tensor) -> Tensor:
+def _product(left: Tensor, right: Tensor) -> Tensor:
     """Summed over the modes that both have."""
-    (a, of_a), (b, of_b) = one, other
-    shared = [mode for mode in of_a if mode in of_b]
-    found = np.tensordot(a, b, ([of_a.index(mode) for mode in shared], [of_b.index(mode) for mode in shared]))
-    return found, tuple(mode for mode in (*of_a, *of_b) if mode not in shared)
+    (a, a_labels), (b, b_labels) = left, right
+    shared = [mode for mode in a_labels if mode in b_labels]
+    axes = [a_labels.index(mode) for mode in shared], [b_labels.index(mode) for mode in shared]
+    return np.tensordot(a, b, axes), tuple(mode for mode in (*a_labels, *b_labels) if mode not in shared)
 
 
 def _part(array: Array, labels: Labels, fixed: dict[int, int]) -> Tensor:
     """The part of a tensor with some modes fixed: a view."""
-    place = tuple(fixed.get(mode, slice(None)) for mode in labels)
-    return array[place], tuple(mode for mode in labels if mode not in fixed)
+    index = tuple(fixed.get(mode, slice(None)) for mode in labels)
+    return array[index], tuple(mode for mode in labels if mode not in fixed)
 
 
 def _values(loops: Modes) -> Iterator[dict[int, int]]:

@@ -45,7 +45,7 @@ class NumpyCodec:
         reals, n = flat_values(values), header.components
         limits = [0.0]
         if header.mode != "lossless":
-            reaches = (extent(reals[part::n], normals=False) for part in range(n))
+            reaches = (extent(reals[component::n], normals=False) for component in range(n))
             limits = [error_limit(reach, lossy.bound, header.mode) for reach in reaches]
         return measured(at, len(values), limits, _norm_square(reals), reals, header)
 
@@ -76,7 +76,7 @@ class NumpyOverlaps:
 
     def add(self, sample: Array, values: Array) -> None:
         """Add the sums over a sample."""
-        x, y = (part.astype(complex) for part in (sample, values[:: sample_stride(len(values))]))
+        x, y = (sampled.astype(complex) for sampled in (sample, values[:: sample_stride(len(values))]))
         # Sums that overflow are not finite, and no fidelity comes of them.
         with np.errstate(over="ignore", invalid="ignore"):
             self.overlap += complex(np.vdot(x, y))
@@ -90,6 +90,6 @@ class NumpyOverlaps:
 
 def _norm_square(reals: NDArray[np.floating]) -> float:
     """The sum of squares in double precision; infinite where it overflows."""
-    parts = (reals[first : first + SUMMED].astype(np.float64) for first in range(0, len(reals), SUMMED))
+    chunks = (reals[first : first + SUMMED].astype(np.float64) for first in range(0, len(reals), SUMMED))
     with np.errstate(over="ignore"):
-        return float(sum(np.dot(part, part) for part in parts))
+        return float(sum(np.dot(chunk, chunk) for chunk in chunks))

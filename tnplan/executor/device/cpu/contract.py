@@ -74,15 +74,15 @@ def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Ar
     for extents, copy in tiling.copies.items():
         product = workspace[: prod(extents)].reshape(extents)
         if few:
-            place = placed_small(c, workspace, copy)
+            store = placed_small(c, workspace, copy)
         else:
-            place = CopyKernel(copy, c.dtype, tiling.start_divisor).placed(c, workspace)
-        steps[extents] = multiply, product, place
+            store = CopyKernel(copy, c.dtype, tiling.start_divisor).placed(c, workspace)
+        steps[extents] = multiply, product, store
 
     def rows_of(operand: Array, transposed: bool) -> Rows:
         def view(batch: OutputBlock, block: OutputBlock) -> Array:
-            part = operand[batch.start : batch.start + batch.rows, block.start : block.start + block.rows]
-            return part.swapaxes(1, 2) if transposed else part
+            rows = operand[batch.start : batch.start + batch.rows, block.start : block.start + block.rows]
+            return rows.swapaxes(1, 2) if transposed else rows
 
         return view
 

@@ -92,9 +92,9 @@ def fused_tiles(
     for t in range(tile_source.size):
         # Two halves of the scratch memory take turns: nothing between two stages leaves it (fused contraction
         # of a chain).
-        held, following = scratch[0], scratch[1]
+        tile, next_tile = scratch[0], scratch[1]
         for i in range(gather.size):
-            held[i] = operand[tile_source[t] + gather[i]]
+            tile[i] = operand[tile_source[t] + gather[i]]
         branch = 0
         table = 0
         for stage in range(sizes.shape[0]):
@@ -106,14 +106,14 @@ def fused_tiles(
                 for j in range(n):
                     total = zero
                     for q in range(k):
-                        total += held[start + tables[table + m + q]] * branches[branch + j * k + q]
-                    following[i * n + j] = total
+                        total += tile[start + tables[table + m + q]] * branches[branch + j * k + q]
+                    next_tile[i * n + j] = total
             branch += n * k
             table += m + k
-            held, following = following, held
+            tile, next_tile = next_tile, tile
         for i in range(scatter.size):
-            place = tile_target[t] + scatter[i]
+            at = tile_target[t] + scatter[i]
             if closes:
-                closed[0] += held[i] * out[place]
+                closed[0] += tile[i] * out[at]
             else:
-                out[place] = out[place] + held[i] if adds else held[i]
+                out[at] = out[at] + tile[i] if adds else tile[i]

@@ -52,9 +52,6 @@ class NumpyInputBlock:
         """They are there."""
 
 
-# The NumPy device: one CPU rank. BLAS products, numba copies; a replay allocates nothing.
-
-
 Array = NDArray[Any]
 
 PARALLEL_ELEMENTS = 1 << 18
@@ -66,7 +63,7 @@ PARALLEL_PRODUCTS = 1 << 24
 class NumpyDevice(HostDevice):
     """A CPU with `threads` threads for copies and tiles (the threads of BLAS are set around the replay).
 
-    Beside the arena, each further thread has room for a tile.
+    Beside the arena, each further thread has a buffer for a tile.
     """
 
     name = "cpu"
@@ -81,7 +78,7 @@ class NumpyDevice(HostDevice):
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena, aligned to a cache line; raises InputError where the host has too little."""
         check_host_memory(size_bytes, host_memory()[1])
-        # NumPy need not align to a cache line: one line more leaves room to begin on a boundary.
+        # NumPy need not align to a cache line: with one line more the arena can begin on a boundary.
         block = np.empty(size_bytes + CACHE_LINE_BYTES, np.uint8)
         start = -block.ctypes.data % CACHE_LINE_BYTES
         self._arena = block[start : start + size_bytes]
@@ -160,20 +157,20 @@ class NumpyDevice(HostDevice):
         return run
 
     def bind_sum(
-        self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
+        self, target: Array, source: Array, extents: tuple[int, ...], in_target: tuple[bool, ...]
     ) -> Call:
         """Sum over axes, neighbours of the same kind fused first."""
         shape: list[int] = []
         kinds: list[bool] = []
-        for extent, keep in zip(extents, kept, strict=True):
-            if kinds and kinds[-1] == keep:
+        for extent, is_kept in zip(extents, in_target, strict=True):
+            if kinds and kinds[-1] == is_kept:
                 shape[-1] *= extent
             else:
                 shape.append(extent)
-                kinds.append(keep)
+                kinds.append(is_kept)
         view = source.reshape(shape)
-        out = target.reshape([extent for extent, keep in zip(shape, kinds, strict=True) if keep])
-        axes = tuple(axis for axis, keep in enumerate(kinds) if not keep)
+        out = target.reshape([extent for extent, is_kept in zip(shape, kinds, strict=True) if is_kept])
+        axes = tuple(axis for axis, is_kept in enumerate(kinds) if not is_kept)
         return partial(np.add.reduce, view, axis=axes, out=out)
 
     def bind_contract(
@@ -201,24 +198,26 @@ class NumpyDevice(HostDevice):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
         tiling = cut_output(shape, len(workspace))
         if self._pool is not None and n_batch * m * n * k >= PARALLEL_PRODUCTS:
-            parts = tiling.divided(self._threads)
-            if len(parts) == self._threads:  # of fewer tiles, BLAS has threads left for each
-                return self._bind_tiles(parts, a, b, c, workspace)
+            tilings = tiling.divided(self._threads)
+            if len(tilings) == self._threads:  # of fewer tiles, BLAS has threads left for each
+                return self._bind_tiles(tilings, a, b, c, workspace)
         return bind_tiles(tiling, a, b, c, workspace)
 
-    def _bind_tiles(self, parts: list[OutputTiling], a: Array, b: Array, c: Array, workspace: Array) -> Call:
+    def _bind_tiles(
+        self, tilings: list[OutputTiling], a: Array, b: Array, c: Array, workspace: Array
+    ) -> Call:
         """Tiles over threads, each with one thread of BLAS, which gains nothing from more for one tile."""
-        size_bytes = workspace.itemsize * max(prod(extents) for extents in parts[0].copies)
-        places = [workspace, *self._workspaces(len(parts) - 1, size_bytes, workspace.dtype)]
-        calls = [bind_tiles(part, a, b, c, place) for part, place in zip(parts, places, strict=True)]
-        together = self._bind_parallel(calls)
+        size_bytes = workspace.itemsize * max(prod(extents) for extents in tilings[0].copies)
+        buffers = [workspace, *self._workspaces(len(tilings) - 1, size_bytes, workspace.dtype)]
+        calls = [bind_tiles(tiling, a, b, c, buffer) for tiling, buffer in zip(tilings, buffers, strict=True)]
+        run_parallel = self._bind_parallel(calls)
 
         def run() -> None:
             with blas_threads(1):
                 # The limit of BLAS is one for the process: another rank's thread may have changed it
                 # meanwhile.
                 if is_blas_single():
-                    together()
+                    run_parallel()
                     return
             for call in calls:  # ranks of one process, whose BLAS takes the threads of each
                 call()
@@ -227,9 +226,9 @@ class NumpyDevice(HostDevice):
 
     def _workspaces(self, count: int, size_bytes: int, dtype: np.dtype[Any]) -> list[Array]:
         """Workspaces of threads beside the first one's. All contractions take the same: they run in turn."""
-        if count > len(self._spare) or any(len(one) < size_bytes for one in self._spare[:count]):
+        if count > len(self._spare) or any(len(buffer) < size_bytes for buffer in self._spare[:count]):
             self._spare = [np.empty(size_bytes, np.uint8) for _ in range(count)]
-        return [one[:size_bytes].view(dtype) for one in self._spare[:count]]
+        return [buffer[:size_bytes].view(dtype) for buffer in self._spare[:count]]
 
     def bind_fused(
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,
@@ -240,10 +239,10 @@ class NumpyDevice(HostDevice):
 
     def bind_adjoint(
         self, shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
-        gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
+        outputs: Sequence[Array | None], capacity_bytes: int,
     ) -> Call:  # fmt: skip
         """The backward pass through a chain, tile by tile; see `cpu.adjoint`."""
-        return bind_adjoint(shape, operand, branches, cotangent, gradients, out, capacity_bytes)
+        return bind_adjoint(shape, operand, branches, cotangent, outputs, capacity_bytes)
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""
@@ -298,8 +297,8 @@ class NumpyDevice(HostDevice):
 
 
 def _operand(flat: Array, shape: tuple[int, int, int], k_first: bool) -> Array:
-    """An operand as [batch | kept | k]: a view with exchanged axes where it is stored with k first."""
-    n_batch, kept, k = shape
+    """An operand as [batch | rows | k]: a view with exchanged axes where it is stored with k first."""
+    n_batch, rows, k = shape
     if not k_first:
         return flat.reshape(shape)
-    return flat.reshape(n_batch, k, kept).swapaxes(1, 2)
+    return flat.reshape(n_batch, k, rows).swapaxes(1, 2)

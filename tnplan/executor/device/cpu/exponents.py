@@ -27,14 +27,14 @@ class NumpyExponents:
 
     def bind_normalize(self, views: Sequence[Array], slots: Sequence[int], tolerated_bits: int = 0) -> Call:
         """Scale one tensor after the other."""
-        held, pairs = self._slots, list(zip(map(_reals, views), slots, strict=True))
+        stored, pairs = self._slots, list(zip(map(_reals, views), slots, strict=True))
 
         def run() -> None:
             for reals, slot in pairs:
                 power = _power(reals)
                 if power != ZERO and abs(power) <= tolerated_bits:
                     power = 0
-                held[slot] = power
+                stored[slot] = power
                 if power != ZERO:
                     _scale(reals, -power, reals)
 
@@ -42,10 +42,10 @@ class NumpyExponents:
 
     def bind_clear(self, slot: int) -> Call:
         """Write ZERO."""
-        held = self._slots
+        stored = self._slots
 
         def run() -> None:
-            held[slot] = ZERO
+            stored[slot] = ZERO
 
         return run
 
@@ -95,10 +95,10 @@ class NumpyExponents:
 
     def bind_total(self, slots: Sequence[int]) -> tuple[Call, Callable[[], int]]:
         """The slots are on the host already."""
-        held, numbers = self._slots, np.array(slots, np.int64)
+        stored, numbers = self._slots, np.array(slots, np.int64)
 
         def total() -> int:
-            exponent = int(held[numbers].sum())
+            exponent = int(stored[numbers].sum())
             return 0 if exponent <= ZERO // 2 else exponent
 
         return nothing, total

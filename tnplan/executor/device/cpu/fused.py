@@ -65,13 +65,13 @@ def bind_chain(
         source = branch.reshape(extents).transpose(axes)
         moves.append((turned[first : first + len(branch)].reshape(source.shape), source))
         first += len(branch)
-    met = out if closing is None else closing
+    closes_with = out if closing is None else closing
     # A chain that closes sums over all tiles: in double precision, and rounded once.
     total = np.zeros(1, np.result_type(out.dtype, np.float64))
-    rest = (
+    arguments = (
         plan.tile_target, plan.gather, plan.scatter, plan.tables, plan.sizes, shape.adds, shape.closes, total
     )  # fmt: skip
-    multiply = fused_tiles.bound(operand, turned, met, scratch, plan.tile_source, *rest)
+    multiply = fused_tiles.bound(operand, turned, closes_with, scratch, plan.tile_source, *arguments)
 
     def run() -> None:
         for target, source in moves:
@@ -93,23 +93,23 @@ def make_plan(shape: FusedShape, capacity: int) -> ChainTables:
         )
     source, target = mode_strides(shape.operand), mode_strides(shape.out)
     loops = [(mode, extent) for mode, extent in shape.operand if mode not in tile.modes]
-    held = [(mode, extent) for mode, extent in shape.operand if mode in tile.modes]
-    gather = _table(held, source)
+    modes = [(mode, extent) for mode, extent in shape.operand if mode in tile.modes]
+    gather = _table(modes, source)
     # After each stage the tile is [m | n], row-major: its modes in `held`, from which the next stage's places
     # come.
     tables: list[Array] = []
     sizes, turned = [], []
     for stage, branch in zip(tile.stages, shape.branches, strict=True):
-        place, extents = mode_strides(held), dict(branch)
-        m = [(mode, extent) for mode, extent in held if mode not in stage.k_modes]
-        k, n = ([(mode, extents[mode]) for mode in part] for part in (stage.k_modes, stage.n_modes))
-        tables.extend((_table(m, place), _table(k, place)))
-        sizes.append([prod(extent for _, extent in part) for part in (m, n, k)])
+        strides, extents = mode_strides(modes), dict(branch)
+        m = [(mode, extent) for mode, extent in modes if mode not in stage.k_modes]
+        k, n = ([(mode, extents[mode]) for mode in names] for names in (stage.k_modes, stage.n_modes))
+        tables.extend((_table(m, strides), _table(k, strides)))
+        sizes.append([prod(extent for _, extent in names) for names in (m, n, k)])
         axes = {mode: axis for axis, (mode, _) in enumerate(branch)}
         turned.append(tuple(axes[mode] for mode, _ in (*n, *k)))
-        held = m + n
+        modes = m + n
     return ChainTables(
-        _table(loops, source), _table(loops, target), gather, _table(held, target),
+        _table(loops, source), _table(loops, target), gather, _table(modes, target),
         np.concatenate(tables), np.array(sizes, np.int64),
         tuple(tuple(extent for _, extent in branch) for branch in shape.branches), tuple(turned),
         tile.elements,

@@ -18,7 +18,7 @@ from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator
 
-# What can be said of the host that a run was made on. Knows no device.
+# Facts of the host that a run is made on. Knows no device.
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -40,8 +40,8 @@ def ranks_here(world: Communicator) -> int:
 
 def threads_a_rank(world: Communicator) -> int:
     """This process's cores over the ranks of its host that share them, at least 1; collective."""
-    here = gethostname(), usable_cores()
-    return max(1, len(here[1]) // world.gather_objects(here).count(here))
+    host = gethostname(), usable_cores()
+    return max(1, len(host[1]) // world.gather_objects(host).count(host))
 
 
 def host_facts() -> dict[str, Any]:
@@ -57,21 +57,18 @@ def host_facts() -> dict[str, Any]:
 def cpu_name(cpuinfo: Path) -> str:
     """The processor as Linux names it, or its architecture where there is no such file."""
     if cpuinfo.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
-        if found:
-            return f"{found[1].strip()} ({platform.machine()})"
+        match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+        if match:
+            return f"{match[1].strip()} ({platform.machine()})"
     return platform.machine()
-
-
-# The memory that this process may take: the host's, or less where a control group limits it.
 
 
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 REMEDY = "plan with a smaller --memory or more --devices"
 """What to do where a schedule does not fit."""
-UNTOLD_BYTES = 2.0**62
-"""More than any host has: where nothing can be told."""
+UNKNOWN_BYTES = 2.0**62
+"""More than any host has: where the memory is unknown."""
 
 
 @dataclass(frozen=True)
@@ -99,21 +96,21 @@ def host_memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, float]
         if limit is None or used is None:
             continue
         pages = re.search(rf"^{names.pages} (\d+)$", _read(folder / "memory.stat") or "", re.MULTILINE)
-        held = used - (int(pages[1]) if pages else 0)
-        total, free = min(total, limit), min(free, max(0, limit - held))
+        used_bytes = used - (int(pages[1]) if pages else 0)
+        total, free = min(total, limit), min(free, max(0, limit - used_bytes))
     return total, free
 
 
 def check_host_memory(needed_bytes: int, free_bytes: float, n_ranks: int = 1, remedy: str = REMEDY) -> None:
     """Raise InputError where this host has not the free memory that each of its `n_ranks` ranks needs."""
     if n_ranks * needed_bytes > free_bytes:
-        each = "for a rank"
+        needed_by = "for a rank"
         if n_ranks > 1:
-            each = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
+            needed_by = f"for {n_ranks} ranks, {size_text(needed_bytes)} each"
             remedy = f"{remedy}, or start fewer ranks on a host"
         raise InputError(
             "--device cpu",
-            f"{size_text(n_ranks * needed_bytes)} are needed {each}, {gethostname()} has "
+            f"{size_text(n_ranks * needed_bytes)} are needed {needed_by}, {gethostname()} has "
             f"{size_text(free_bytes)} free",
             remedy, topic="memory",
         )
@@ -145,12 +142,12 @@ def _installed_bytes() -> float:
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):
-        return UNTOLD_BYTES
+        return UNKNOWN_BYTES
 
 
 def _kilobytes(text: str, name: str, otherwise: float) -> float:
-    found = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
-    return float(found[1]) * 1024 if found else otherwise
+    match = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
+    return float(match[1]) * 1024 if match else otherwise
 
 
 def _number(path: Path) -> int | None:

@@ -24,11 +24,11 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, 
 
 WORD_BYTES = 8
 PINNED_BYTES = 1 << 13
-"""Of pinned memory for what the host is told, which kernels can write: more than the header of a stream, and
-than what a survey finds along 30 axes."""
+"""Of pinned memory in which kernels write numbers for the host: more than the header of a stream, and than
+the numbers of a survey along 30 axes."""
 LOOKS = 256
-"""So often the host looks whether it has been told, some 20 us, before it asks the stream between, in which
-time other threads go on."""
+"""So often the host looks for the numbers, some 20 us, before it queries the stream in between, in which time
+other threads go on."""
 SLAB_BYTES = 1 << 22
 """Small arrays of zeros are cut from one that is filled at once: filling takes the host 10 us."""
 LARGEST_CUT = SLAB_BYTES // 8
@@ -81,24 +81,24 @@ class CupyCodec:
         return copied
 
     def mailbox(self, n_words: int) -> tuple[np.uint64, Callable[[], NDArray[np.uint64]]]:
-        """Where a kernel tells the host so many words, and what waits for them."""
+        """The address where a kernel writes so many words for the host, and the call that waits for them."""
         pinned, stream = _take_pinned(), cupy.cuda.get_current_stream()
         words = pinned.words
         words[n_words] = 0
 
-        def told() -> NDArray[np.uint64]:
+        def wait() -> NDArray[np.uint64]:
             for _ in range(LOOKS):
                 if words[n_words]:
                     break
             else:
-                # Not until the stream is done: what was asked for since may take long.
+                # Not until the stream is done: work that was given to it since may take long.
                 while not words[n_words] and not stream.done:
                     pass
             copied = words[:n_words].copy()
             _PINNED.append(pinned)
             return copied
 
-        return pinned.place, told
+        return pinned.place, wait
 
     def zeros(self, size: int, dtype: str) -> Any:
         """A new array of zeros."""
@@ -120,18 +120,18 @@ class CupyCodec:
     def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
         """Run a kernel that is compiled for arrays of `dtype`; structures go as ctypes arrays."""
         kernel = _kernel(launch.file, launch.entry, dtype)
-        words, places = _words(len(arguments))(), _words(len(arguments))()
+        words, pointers = _words(len(arguments))(), _words(len(arguments))()
         first = addressof(words)
-        for number, one in enumerate(arguments):
-            if isinstance(one, Array):
-                places[number] = addressof(one)
+        for number, argument in enumerate(arguments):
+            if isinstance(argument, Array):
+                pointers[number] = addressof(argument)
             else:
-                words[number] = int(one) if isinstance(one, np.generic) else one.data.ptr
-                places[number] = first + WORD_BYTES * number
+                words[number] = int(argument) if isinstance(argument, np.generic) else argument.data.ptr
+                pointers[number] = first + WORD_BYTES * number
         # The driver has copied all arguments when it returns.
         driver.launchKernel(
             kernel, *launch.grid, 1, launch.threads, 1, 1, 0, cupy.cuda.get_current_stream().ptr,
-            addressof(places), 0,
+            addressof(pointers), 0,
         )  # fmt: skip
 
 

@@ -166,9 +166,6 @@ def neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-# The CUDA device: one GPU, by CuPy. A replay launches kernels on one stream and allocates nothing.
-
-
 Array = Any
 """A flat cupy.ndarray over the arena."""
 
@@ -285,29 +282,30 @@ class CupyDevice:
         return bind_add_block(target, source, start, self.stream, self._properties["multiProcessorCount"])
 
     def bind_sum(
-        self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
+        self, target: Array, source: Array, extents: tuple[int, ...], in_target: tuple[bool, ...]
     ) -> Call:
         """Sum over axes; see `copy.permute`."""
         from tnplan.executor.device.cuda.copy.permute import bind_sum
 
-        return bind_sum(target, source, extents, kept, self.stream)
+        return bind_sum(target, source, extents, in_target, self.stream)
 
     def bind_contract(
         self, shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None,
         precision: str = "fp32", engine: str = "gemm",
     ) -> Call:  # fmt: skip
         """A batched product by matrix products (`contract.dispatch`) or by cuTENSOR."""
+        from tnplan.executor.device.cuda.contract import Product
         from tnplan.executor.device.cuda.contract.dispatch import bind_contract
 
-        dtype = c.dtype.name
+        dtype, product = c.dtype.name, Product(shape, a, b, c, self.stream)
         precision = check_precision(precision, dtype)
         scratch = self.scratch(_scratch_bytes(shape, dtype, precision, engine))
         if engine == "cutensor":
             from tnplan.executor.device.cuda.contract import cutensor
 
-            call = cutensor.bind_contract(shape, a, b, c, scratch, precision, self.stream)
+            call = cutensor.bind_contract(product, scratch, precision)
         else:
-            call = bind_contract(shape, a, b, c, workspace, precision, self.stream, scratch)
+            call = bind_contract(product, workspace, precision, scratch)
         return self.loaded(call)
 
     def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
@@ -360,14 +358,13 @@ class CupyDevice:
 
     def bind_adjoint(
         self, shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
-        gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
+        outputs: Sequence[Array | None], capacity_bytes: int,
     ) -> Call:  # fmt: skip
         """The backward pass through a chain; see `fused.adjoint`."""
         from tnplan.executor.device.cuda.fused.adjoint import bind_adjoint
 
-        made = (*gradients, out)
         return bind_adjoint(
-            shape, operand, branches, cotangent, made, self.stream, capacity_bytes, self.scratch
+            shape, operand, branches, cotangent, outputs, self.stream, capacity_bytes, self.scratch
         )
 
     def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
@@ -382,9 +379,9 @@ class CupyDevice:
 
     def exponents(self, count: int, dtype: str) -> CupyExponents:
         """Slots in the GPU's memory; see `copy.exponents`."""
-        made = CupyExponents(count, dtype, self.stream, self._properties["multiProcessorCount"])
-        self.peak_bytes += made.size_bytes
-        return made
+        slots = CupyExponents(count, dtype, self.stream, self._properties["multiProcessorCount"])
+        self.peak_bytes += slots.size_bytes
+        return slots
 
     def codec(self) -> CupyStreamCodec:
         """The codec of arrays of the GPU, on this device's stream."""
@@ -415,10 +412,10 @@ class CupyDevice:
 
     def to_hosts(self, sources: Sequence[Array]) -> list[NDArray[Any]]:
         """The contents of each as a new host array; small ones pass through pinned memory together."""
-        found: list[NDArray[Any]] = []
+        arrays: list[NDArray[Any]] = []
         for group in _in_groups(sources):
             if len(group) == 1:
-                found.append(self.to_host(group[0]))
+                arrays.append(self.to_host(group[0]))
                 continue
             staging, begin, waiting = self._pinned(sum(source.nbytes for source in group)), 0, []
             for source in group:
@@ -429,8 +426,8 @@ class CupyDevice:
                 )  # fmt: skip
                 begin += source.nbytes
             self.stream.synchronize()
-            found += [piece.copy().view(source.dtype) for piece, source in zip(waiting, group, strict=True)]
-        return found
+            arrays += [piece.copy().view(source.dtype) for piece, source in zip(waiting, group, strict=True)]
+        return arrays
 
     def from_host(self, target: Array, array: NDArray[Any]) -> None:
         """Set the contents from a flat host array, by way of pinned memory."""
@@ -518,11 +515,11 @@ def _scratch_bytes(shape: ContractShape, dtype: str, precision: str, engine: str
 def _in_groups(sources: Sequence[Array]) -> list[list[Array]]:
     """Arrays in a row whose bytes fit into pinned memory together, or that are alone."""
     groups: list[list[Array]] = []
-    room = 0
+    free_bytes = 0
     for source in sources:
-        if not groups or source.nbytes > room:
+        if not groups or source.nbytes > free_bytes:
             groups.append([])
-            room = STAGING_BYTES
+            free_bytes = STAGING_BYTES
         groups[-1].append(source)
-        room -= source.nbytes
+        free_bytes -= source.nbytes
     return groups

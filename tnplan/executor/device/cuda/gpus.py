@@ -32,11 +32,11 @@ def visible_gpus() -> VisibleGpus:
             "look at CUDA_VISIBLE_DEVICES, or choose --device cpu",
             topic="GPUs",
         )
-    found = [runtime.getDeviceProperties(number) for number in range(count)]
+    all_properties = [runtime.getDeviceProperties(number) for number in range(count)]
     return VisibleGpus(
         gethostname(),
-        tuple(_identity(number, properties) for number, properties in enumerate(found)),
-        tuple(f"sm_{entry['major']}{entry['minor']}" for entry in found),
+        tuple(_identity(number, properties) for number, properties in enumerate(all_properties)),
+        tuple(f"sm_{entry['major']}{entry['minor']}" for entry in all_properties),
     )
 
 

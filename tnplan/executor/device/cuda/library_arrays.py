@@ -92,7 +92,7 @@ def empty(shape: tuple[int, ...], dtype: Any, library: str, like: Any) -> tuple[
     """
     if library == "torch":
         torch = sys.modules["torch"]
-        given = torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=like.device)
-        return given, cupy.from_dlpack(given)
+        tensor = torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=like.device)
+        return tensor, cupy.from_dlpack(tensor)
     values = cupy.empty(shape, dtype)
     return values if library == "cupy" else sys.modules[library].dlpack.from_dlpack(values), values

@@ -37,7 +37,7 @@ LET_GO_EVERY_S = 0.01
 FIRST = -5
 """The highest priority of a stream."""
 LINK_SHARE = 2
-"""One in so many of the blocks that a GPU has room for fills its links, in short runs too (on H200)."""
+"""One in so many of the blocks that fit on a GPU fills its links, in short runs too (on H200)."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ class CudaMemory:
         # All or none: ranks must agree on whether they copy or send, so that one pair that cannot reach each
         # other is enough for messages among all on this machine.
         everyone: list[set[int]] = host.gather_objects(set(self._bases))
-        here = {rank for rank, offer in enumerate(offers) if offer[0].machine == offered[0].machine}
-        self.ranks = frozenset(here if all(everyone[rank] >= here for rank in here) else ())
+        on_this_host = {rank for rank, offer in enumerate(offers) if offer[0].machine == offered[0].machine}
+        all_connected = all(everyone[rank] >= on_this_host for rank in on_this_host)
+        self.ranks = frozenset(on_this_host if all_connected else ())
         self._signals = Signals(host.rank, counters)
         self._gpu = gpu
         self._closed = False
@@ -148,16 +149,16 @@ class CudaMemory:
         # Before the first meeting ranks still write their sources and read what the targets replace; behind
         # the second all copies have arrived.
         meet = self.bind_meeting(peers)
-        ready, met, done = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
+        ready, peers_ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
         stream, copying = self._stream, self._copy_stream
 
         def run() -> None:
             record(ready, stream)
             copying.wait_event(ready)
             meet()
-            record(met, copying)
+            record(peers_ready, copying)
             # Local copies must not fill the GPU before the first copy has its blocks.
-            stream.wait_event(met)
+            stream.wait_event(peers_ready)
             for call in (*copies, meet, *local_copies):
                 call()
             record(done, copying)
@@ -166,7 +167,7 @@ class CudaMemory:
         return run
 
     def bind_overlapped(
-        self, moved: Sequence[tuple[Any, Any]], kept: Sequence[tuple[Any, Any]], peers: Sequence[int],
+        self, moved: Sequence[tuple[Any, Any]], own: Sequence[tuple[Any, Any]], peers: Sequence[int],
         sent_bytes: int,
     ) -> OverlappedExchange:  # fmt: skip
         """The copies between two meetings of the peers' streams, none of them a kernel."""
@@ -178,7 +179,7 @@ class CudaMemory:
         stream, copying, local = self._stream, self._copy_stream, self._local
         to_peers, to_itself = (
             [(target.data.ptr, source.data.ptr, target.nbytes) for target, source in pairs]
-            for pairs in (moved, kept)
+            for pairs in (moved, own)
         )
 
         def copy(ranges: Sequence[tuple[int, int, int]], where: Any) -> None:

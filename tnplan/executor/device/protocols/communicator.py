@@ -40,7 +40,7 @@ class OverlappedExchange:
     """An exchange that overlaps with work of the device: `begin` is called before that work, `end` after it.
 
     `time_s` gives the seconds that the last one took, from when all its ranks had come or, by messages, this
-    one; it is to be asked after `Device.synchronize`.
+    one; it is to be called after `Device.synchronize`.
     """
 
     begin: Call
@@ -96,7 +96,7 @@ class PeerMemory(Protocol):
         """
 
     def bind_overlapped(
-        self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
+        self, moved: Sequence[tuple[View, View]], own: Sequence[tuple[View, View]], peers: Sequence[int],
         sent_bytes: int,
     ) -> OverlappedExchange:  # fmt: skip
         """Bind copies of ranges that leave the device free for other work.
@@ -109,7 +109,7 @@ class PeerMemory(Protocol):
         moved
             (target, source) of each range that goes to a peer: they begin when the work that all peers gave
             their devices before is done.
-        kept
+        own
             The same within this rank: they begin when this rank's work is done.
         peers, sent_bytes
             As in `bind`.
@@ -371,11 +371,11 @@ class _CountedMemory:
         )
 
     def bind_overlapped(
-        self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
+        self, moved: Sequence[tuple[View, View]], own: Sequence[tuple[View, View]], peers: Sequence[int],
         sent_bytes: int,
     ) -> OverlappedExchange:  # fmt: skip
         """Bind copies that are counted whenever they begin."""
-        bound = self._inner.bind_overlapped(moved, kept, peers, sent_bytes)
+        bound = self._inner.bind_overlapped(moved, own, peers, sent_bytes)
         return replace(bound, begin=self._counter.counted(bound.begin, sent_bytes, True))
 
 

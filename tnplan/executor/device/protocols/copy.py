@@ -88,9 +88,9 @@ def mode_strides(modes: Sequence[tuple[int, int]]) -> dict[int, int]:
 
 def make_copy(axes: Sequence[Axis], lead: Sequence[Axis] = ()) -> Copy:
     """The copy over `lead` and `axes` (in any order), with axes fused that stay adjacent on both sides."""
-    kept = sorted((axis for axis in axes if axis[0] != 1), key=lambda axis: (-axis[2], -axis[1]))
+    ordered = sorted((axis for axis in axes if axis[0] != 1), key=lambda axis: (-axis[2], -axis[1]))
     fused: list[Axis] = []
-    for extent, source, target in kept:
+    for extent, source, target in ordered:
         if fused and fused[-1][1] == source * extent and fused[-1][2] == target * extent:
             fused[-1] = (fused[-1][0] * extent, source, target)
         else:

@@ -49,7 +49,7 @@ class AdjointDevice(Protocol):
 
     def bind_adjoint(
         self, shape: AdjointShape, operand: View, branches: Sequence[View], cotangent: View,
-        gradients: Sequence[View | None], out: View | None, capacity_bytes: int,
+        outputs: Sequence[View | None], capacity_bytes: int,
     ) -> Call:  # fmt: skip
         """Bind the backward pass through a chain.
 
@@ -59,8 +59,8 @@ class AdjointDevice(Protocol):
             The chain, and the modes of all gradients as they are stored.
         operand, branches, cotangent
             Flat views of one dtype: what the chain reads, and the cotangent of its result.
-        gradients, out
-            Those of the branches and of the operand; None where the shape has none.
+        outputs
+            The gradients of the branches and, last, of the operand; None where the shape has none.
         capacity_bytes
             As in `bind_fused`.
 
@@ -82,9 +82,6 @@ class AdjointDevice(Protocol):
         capacity_bytes
             As in `bind_fused`.
         """
-
-
-# The interface of a device, as replay uses it. Knows boxes, strides, flat buffers; not schedules or ranks.
 
 
 # Inputs whose values change between runs: what a device gives for them. Knows no device.
@@ -117,9 +114,6 @@ class InputBlock(Protocol):
         """Have what was set on the device for the work that is given to it next."""
 
 
-# The interface of a device, as replay uses it. Knows boxes, strides, flat buffers; not schedules or ranks.
-
-
 Call = Callable[[], None]
 Mark = Any
 """A point in a device's work, made by `Device.marks`."""
@@ -148,7 +142,7 @@ class ContractShape:
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """The extents of batch, m, n and k."""
-        b, m, n = (prod(extent for extent, _ in part) for part in (self.batch, self.m, self.n))
+        b, m, n = (prod(extent for extent, _ in modes) for modes in (self.batch, self.m, self.n))
         return b, m, n, self.k
 
     @property
@@ -284,7 +278,7 @@ class Device(AdjointDevice, Protocol):
         Parameters
         ----------
         call
-            Has been made once. What it asks the host for is asked now, for the last time.
+            Has been made once. What it reads from the host is read now, for the last time.
 
         Returns
         -------
@@ -364,7 +358,9 @@ class Device(AdjointDevice, Protocol):
             Gives, whenever the call is made, the element of the target at which the block begins.
         """
 
-    def bind_sum(self, target: View, source: View, extents: tuple[int, ...], kept: tuple[bool, ...]) -> Call:
+    def bind_sum(
+        self, target: View, source: View, extents: tuple[int, ...], in_target: tuple[bool, ...]
+    ) -> Call:
         """Bind a sum over axes, always in the same order.
 
         Parameters
@@ -375,7 +371,7 @@ class Device(AdjointDevice, Protocol):
             Row-major of shape `extents`.
         extents
             The extent of each axis of the source.
-        kept
+        in_target
             For each axis whether the target has it.
         """
 
@@ -513,7 +509,7 @@ class Device(AdjointDevice, Protocol):
         """Set a point to the time at which the work given so far is done."""
 
     def elapsed_s(self, first: Mark, second: Mark) -> float:
-        """The seconds from one point to another; to be asked after `synchronize`."""
+        """The seconds from one point to another; to be called after `synchronize`."""
 
     def named(self, name: str, call: Call) -> Call:
         """The call under a name that profilers show, where the device has one to show it."""

@@ -59,7 +59,7 @@ class OutputTiling:
 
     def divided(self, parts: int) -> list[OutputTiling]:
         """At most `parts` tilings, each with consecutive blocks of the part that has most of them."""
-        name = max(("batch", "m", "n"), key=lambda one: len(getattr(self, one)))
+        name = max(("batch", "m", "n"), key=lambda kind: len(getattr(self, kind)))
         blocks = getattr(self, name)
         parts = min(parts, len(blocks))
         ends = [len(blocks) * number // parts for number in range(parts + 1)]
@@ -88,9 +88,9 @@ class OutputTiling:
                 for left, rows, left_offset in lefts:
                     offset = batch_offset + left_offset
                     for right, columns, right_offset in rights:
-                        multiply, product, place = steps[n_batch, rows, columns]
+                        multiply, product, store = steps[n_batch, rows, columns]
                         multiply(left, right, product)
-                        place(offset + right_offset)
+                        store(offset + right_offset)
 
         return run
 
@@ -100,31 +100,31 @@ def cut_output(shape: ContractShape, capacity: int, efficient_extent: int = EFFI
 
     m and n of a tile stay at `efficient_extent` or more where they can.
     """
-    parts = [shape.batch, shape.m, shape.n]
-    whole = [list(part) for part in parts]
+    sides = [shape.batch, shape.m, shape.n]
+    whole = [list(modes) for modes in sides]
     chunk = [0, 0, 0]
     # Leading modes leave the tile until it fits; of the last one to leave a chunk stays, as long as fits.
     while (size := _size(whole)) > capacity:
-        which = _strip(whole, efficient_extent)
-        extent, stride = whole[which].pop(0)
+        number = _strip(whole, efficient_extent)
+        extent, stride = whole[number].pop(0)
         fit = capacity // (size // extent)
         if fit > 1:
-            chunk[which] = fit
-            whole[which].insert(0, (fit, stride))
-    cut = [_cut(part, kept, limit) for part, kept, limit in zip(parts, whole, chunk, strict=True)]
+            chunk[number] = fit
+            whole[number].insert(0, (fit, stride))
+    cut = [_cut(modes, trailing, limit) for modes, trailing, limit in zip(sides, whole, chunk, strict=True)]
     # The part with the mode that is fastest in c is last in the tile too: the copy then has its longest runs.
     n_last = innermost(shape.n) <= innermost(shape.m)
     copies = {}
     for batch, m, n in product(*(tail for _, tail in cut)):
         stored = (batch, m, n) if n_last else (batch, n, m)
-        n_batch, rows, columns = (prod(extent for extent, _ in part) for part in stored)
+        n_batch, rows, columns = (prod(extent for extent, _ in modes) for modes in stored)
         copies[n_batch, rows, columns] = _tile_copy(stored)
     blocks = [part_blocks for part_blocks, _ in cut]
     return OutputTiling(blocks[0], blocks[1], blocks[2], n_last, copies)
 
 
 def _size(whole: list[list[tuple[int, int]]]) -> int:
-    return prod(extent for part in whole for extent, _ in part)
+    return prod(extent for modes in whole for extent, _ in modes)
 
 
 def _strip(whole: list[list[tuple[int, int]]], efficient_extent: int) -> int:
@@ -136,21 +136,21 @@ def _strip(whole: list[list[tuple[int, int]]], efficient_extent: int) -> int:
         return 0
     if not whole[1] or not whole[2]:
         return 1 if whole[1] else 2
-    rest = [prod(extent for extent, _ in part[1:]) for part in whole]
-    able = [which for which in (1, 2) if rest[which] >= efficient_extent]
+    rest = [prod(extent for extent, _ in modes[1:]) for modes in whole]
+    able = [number for number in (1, 2) if rest[number] >= efficient_extent]
     if len(able) == 1:
         return able[0]
     if able:
-        return max(able, key=lambda which: whole[which][0][1])
-    return max((1, 2), key=lambda which: rest[which] * whole[which][0][0])
+        return max(able, key=lambda number: whole[number][0][1])
+    return max((1, 2), key=lambda number: rest[number] * whole[number][0][0])
 
 
 def _cut(
-    part: StridedModes, kept: list[tuple[int, int]], limit: int
+    modes: StridedModes, trailing: list[tuple[int, int]], limit: int
 ) -> tuple[tuple[OutputBlock, ...], list[StridedModes]]:
     """The blocks of a part, and the modes of its tiles: a second variant where the last chunk is smaller."""
-    n_loops = len(part) - len(kept)
-    loops, tail = part[:n_loops], part[n_loops:]
+    n_loops = len(modes) - len(trailing)
+    loops, tail = modes[:n_loops], modes[n_loops:]
     chunks = [(0, tail[0][0])] if tail else [(0, 1)]
     if limit:
         extent = tail[0][0]
@@ -168,13 +168,13 @@ def _cut(
     return tuple(blocks), [((length, tail[0][1]), *tail[1:]) if tail else () for length in lengths]
 
 
-def innermost(part: StridedModes) -> int:
+def innermost(modes: StridedModes) -> int:
     """The least stride in c of the modes of a part; more than any where it has none."""
-    return min((stride for extent, stride in part if extent > 1), default=1 << 62)
+    return min((stride for extent, stride in modes if extent > 1), default=1 << 62)
 
 
-def _tile_copy(parts: Sequence[StridedModes]) -> Copy:
+def _tile_copy(sides: Sequence[StridedModes]) -> Copy:
     """The copy to c of a tile that is stored as these parts, row-major."""
-    modes = [mode for part in parts for mode in part]
+    modes = [mode for side in sides for mode in side]
     strides = row_major([extent for extent, _ in modes])
     return make_copy([(extent, step, stride) for (extent, stride), step in zip(modes, strides, strict=True)])

@@ -1,7 +1,7 @@
 """Signals that ask a job to stop at its next checkpoint, as Slurm sends before a time limit.
 
-`SIGTERM` and `SIGUSR1` set a flag, which ranks look at where they can keep what they have. A command ends at
-once where they cannot: what is on the disk is all that there is to keep.
+`SIGTERM` and `SIGUSR1` set a flag, which ranks read where they can write a checkpoint. Where they cannot, a
+command ends at once: everything that can be kept is on the disk.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 STATUS = 143
 """The exit status of a job that stopped so."""
 
-_asked: list[str] = []
+_received: list[str] = []
+"""The names of the signals that came."""
 _keeping: list[bool] = []
 """An entry for each rank of this process that is inside `keeping`."""
 _checkpoint: list[Path] = []
-"""That of the job, while it listens."""
+"""The checkpoint of the job, while it listens."""
 _end_command: list[Callable[[str], None]] = []
 
 
@@ -36,21 +37,21 @@ class StoppedRunError(Exception):
 @contextmanager
 def listening(checkpoint: Path) -> Iterator[None]:
     """Let the signals ask this process's job to stop, rather than end it; in the main thread alone."""
-    _asked.clear()
+    _received.clear()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         # No more: this thread may hold any lock.
-        _asked.append(signal.Signals(number).name)
+        _received.append(signal.Signals(number).name)
 
-    before = [(number, signal.signal(number, hear)) for number in SIGNALS]
+    before = [(number, signal.signal(number, on_signal)) for number in SIGNALS]
     _checkpoint[:] = [checkpoint]
     try:
         yield
     finally:
-        _asked.clear()  # the next job of this process may keep no checkpoint, and not listen
+        _received.clear()  # the next job of this process may keep no checkpoint, and not listen
         _checkpoint.clear()
         for number, handler in before:
             signal.signal(number, handler)
@@ -58,7 +59,7 @@ def listening(checkpoint: Path) -> Iterator[None]:
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Inside, a rank looks at `asked` again and again, and then keeps what is not on the disk yet."""
+    """Inside, a rank calls `asked` again and again, and then writes what is not on the disk yet."""
     _keeping.append(True)
     try:
         yield
@@ -70,14 +71,14 @@ def keeping() -> Iterator[None]:
 
 def asked() -> str:
     """The signal that asks to stop; empty where none came."""
-    return _asked[0] if _asked else ""
+    return _received[0] if _received else ""
 
 
 def ask(number: int) -> None:
     """Ask the job that listens to stop, for a signal; not from its handler."""
     if _checkpoint:
         name = signal.Signals(number).name
-        _asked.append(name)
+        _received.append(name)
         _end_at_once(name)
 
 

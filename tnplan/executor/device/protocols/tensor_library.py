@@ -102,6 +102,6 @@ def fused_tensors(tensors: Sequence[tuple[int, ...]], extents: Mapping[int, int]
     """Tensors with the modes of every run of `fuse` as one, with the label of the first."""
     runs = fuse(tensors)
     return [
-        tuple((mode, prod(extents[part] for part in runs[mode])) for mode in stored if mode in runs)
+        tuple((mode, prod(map(extents.__getitem__, runs[mode]))) for mode in stored if mode in runs)
         for stored in tensors
     ]

@@ -36,8 +36,8 @@ class MissingKernels:
 
         self._gpu = gpu
         self._begun: list[Future[bytes]] | None = None
-        kernels = {repr(one): one for one in chain_kernels(chains, dtype, capacity_bytes)}
-        self._missing = [one for one in kernels.values() if not is_kept(*one, gpu)]
+        kernels = {repr(kernel): kernel for kernel in chain_kernels(chains, dtype, capacity_bytes)}
+        self._missing = [kernel for kernel in kernels.values() if not is_kept(*kernel, gpu)]
         self.may_compile = may_compile()
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class MissingKernels:
             from tnplan.executor.device.cuda.runtime.kernel_cache import compile_soon
 
             self._begun = compile_soon(self._missing, self._gpu)
-        ended = [one for one in self._begun if one.done()]
-        for one in ended:
-            one.result()
+        ended = [future for future in self._begun if future.done()]
+        for future in ended:
+            future.result()
         return len(ended) == len(self._begun)

@@ -60,12 +60,12 @@ def open_device(
 
 def find_gpu(world: Communicator, needed_bytes: int, remedy: str = REMEDY) -> int:
     """The number of this rank's GPU; raises InputError. Collective over the world."""
-    seen: list[VisibleGpus] = []
+    visible: list[VisibleGpus] = []
     for entry in world.gather_objects(look()):
         if not isinstance(entry, VisibleGpus):
             raise InputError(*entry)
-        seen.append(entry)
-    number = assign(seen, world.rank)
+        visible.append(entry)
+    number = assign(visible, world.rank)
     from tnplan.executor.device.cuda.gpus import check_free, check_nccl
 
     if world.size > 1:
@@ -101,12 +101,12 @@ def profile_of(gpu_name: str) -> str:
 
 
 def _check_seen(number: int) -> None:
-    seen = look()
-    if not isinstance(seen, VisibleGpus):
-        raise InputError(*seen)
-    if number >= len(seen.identities):
+    visible = look()
+    if not isinstance(visible, VisibleGpus):
+        raise InputError(*visible)
+    if number >= len(visible.identities):
         raise InputError(
-            PLACE, f"GPU {number} is not one of {len(seen.identities)}", "name one that is there",
+            PLACE, f"GPU {number} is not one of {len(visible.identities)}", "name one that is there",
             topic="GPUs",
         )
 

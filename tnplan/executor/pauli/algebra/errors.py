@@ -43,11 +43,11 @@ def error_of_overlap(
     """
     largest, norm = norms(observable)
     other_norm = norms(other)[1]
-    most = abs(value) + (norm if is_unital else largest) * other_norm
+    max_error = abs(value) + (norm if is_unital else largest) * other_norm
     if not other_norm:
         return ErrorOfValue(0.0, False, 0.0)
     bound = (dropped.l2 if is_unital else dropped.l1) * other_norm
-    return _capped(bound, dropped.norm * other_norm, most)
+    return _capped(bound, dropped.norm * other_norm, max_error)
 
 
 def norms(terms: PauliSum) -> tuple[float, float]:
@@ -57,8 +57,8 @@ def norms(terms: PauliSum) -> tuple[float, float]:
     return (largest, largest * float(np.linalg.norm(sizes / largest))) if largest else (0.0, 0.0)
 
 
-def _capped(bound: float, estimate: float, most: float) -> ErrorOfValue:
-    return ErrorOfValue(min(bound, most), bound >= most > 0, min(estimate, most))
+def _capped(bound: float, estimate: float, max_error: float) -> ErrorOfValue:
+    return ErrorOfValue(min(bound, max_error), bound >= max_error > 0, min(estimate, max_error))
 
 
 def error_of_state(

@@ -148,15 +148,15 @@ def _heavier(bloch: Array, max_weight: int, n_lighter: int) -> Dropped:
     return Dropped(l1, norm, n_all - n_lighter, norm)
 
 
-def _products(factors: Array, most: int) -> float:
-    """The products of more than `most` different factors, all of them added up."""
-    few, more = np.zeros(most + 1), 0.0
-    few[0] = 1.0
+def _products(factors: Array, max_factors: int) -> float:
+    """The products of more than `max_factors` different factors, all of them added up."""
+    sums, beyond = np.zeros(max_factors + 1), 0.0
+    sums[0] = 1.0
     with np.errstate(over="ignore"):
         for factor in factors[factors > 0].tolist():
-            more += factor * (more + float(few[-1]))
-            few[1:] += factor * few[:-1]
-    return more
+            beyond += factor * (beyond + float(sums[-1]))
+            sums[1:] += factor * sums[:-1]
+    return beyond
 
 
 def _checked(bloch: Array, n_qubits: int) -> Array:

@@ -36,7 +36,7 @@ NAMED_ROTATIONS: dict[str, tuple[tuple[str, float], ...]] = {
     "cry": (("IY", 0.5), ("ZY", -0.5)), "phase": (("Z", 1),),
     "cphase": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)),
 }  # fmt: skip
-"""Gates of one angle: the words on their qubits that they turn about, and which part of the angle, up to its
+"""Gates of one angle: the words on their qubits that they turn about, and the factor of the angle, up to its
 sign."""
 
 
@@ -202,6 +202,16 @@ def quarter_turns(angle: float) -> int | None:
     return round(math.atan2(sine, cosine) / (math.pi / 2)) % 4
 
 
+def acted_mask(step: PauliStep) -> int:
+    """The qubits that a step acts on, as bits."""
+    return step.x | step.z if isinstance(step, Rotation) else sum(1 << qubit for qubit in step.qubits)
+
+
+def set_bits(mask: int) -> tuple[int, ...]:
+    """The numbers of the bits of a mask that are 1."""
+    return tuple(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
+
+
 def word_masks(qubits: Sequence[int], word: int) -> tuple[int, int]:
     """The two masks of a local word."""
     x = sum((word >> 2 * j & 1) << qubit for j, qubit in enumerate(qubits))
@@ -212,16 +222,16 @@ def word_masks(qubits: Sequence[int], word: int) -> tuple[int, int]:
 def named_rotations(gate: Gate) -> tuple[Rotation, ...]:
     """The rotations that a gate's name stands for, the first of them acting first; none for other names, and
     where the gate's matrix is not theirs up to its phase. Their angles are linear in those of the gate."""
-    for parts in _candidates(gate.name, gate.params):
-        if any(len(letters) != len(gate.qubits) for letters, _ in parts):
+    for word_angles in _candidates(gate.name, gate.params):
+        if any(len(letters) != len(gate.qubits) for letters, _ in word_angles):
             continue
         unitary = np.eye(len(gate.matrix))
-        for letters, angle in parts:
+        for letters, angle in word_angles:
             word = sum("IXZY".index(letter) << 2 * j for j, letter in enumerate(letters))
             unitary = rotation_matrix(local_words(len(letters))[word], angle) @ unitary
         phase = np.vdot(unitary, gate.matrix) / len(unitary)
         if np.allclose(phase * unitary, gate.matrix, rtol=0, atol=MATRIX_ROUNDING):
-            return tuple(rotation(letters, gate.qubits, angle + 0.0) for letters, angle in parts)
+            return tuple(rotation(letters, gate.qubits, angle + 0.0) for letters, angle in word_angles)
     return ()
 
 
@@ -236,7 +246,7 @@ def _candidates(name: str, params: Sequence[float]) -> list[list[tuple[str, floa
     if name not in NAMED_ROTATIONS or len(params) != 1:
         return []
     words = NAMED_ROTATIONS[name]
-    return [[(letters, part * sign * params[0]) for letters, part in words] for sign in (1, -1)]
+    return [[(letters, factor * sign * params[0]) for letters, factor in words] for sign in (1, -1)]
 
 
 def rotation_matrix(word: Array, angle: float) -> Array:
@@ -248,14 +258,15 @@ def _as_rotation(gate: Gate) -> Rotation | None:
     """The rotation that a gate is up to its phase: cos(angle / 2) - i sin(angle / 2) P."""
     side = len(gate.matrix)
     words = local_words(len(gate.qubits))
-    parts = words.reshape(len(words), -1) @ gate.matrix.T.ravel() / side
-    others = np.flatnonzero(np.abs(parts[1:]) > EXACT) + 1
-    if len(others) != 1:
+    coefficients = words.reshape(len(words), -1) @ gate.matrix.T.ravel() / side
+    nonzero = np.flatnonzero(np.abs(coefficients[1:]) > EXACT) + 1
+    if len(nonzero) != 1:
         return None
     angle = math.pi
-    if abs(parts[0]) > EXACT:
-        angle = 2 * math.atan2((1j * parts[others[0]] * abs(parts[0]) / parts[0]).real, abs(parts[0]))
-    return Rotation(*word_masks(gate.qubits, int(others[0])), angle)
+    if abs(coefficients[0]) > EXACT:
+        cosine = abs(coefficients[0])
+        angle = 2 * math.atan2((1j * coefficients[nonzero[0]] * cosine / coefficients[0]).real, cosine)
+    return Rotation(*word_masks(gate.qubits, int(nonzero[0])), angle)
 
 
 def _diagonal(qubits: tuple[int, ...], phases: Array) -> list[Rotation]:
@@ -274,8 +285,7 @@ def _diagonal(qubits: tuple[int, ...], phases: Array) -> list[Rotation]:
 @lru_cache(maxsize=4096)
 def _simple(step: Rotation) -> PauliStep:
     """A rotation by a multiple of pi/2 on at most two qubits as a Clifford."""
-    both = step.x | step.z
-    qubits = tuple(q for q in range(both.bit_length()) if both >> q & 1)
+    qubits = set_bits(acted_mask(step))
     quarters = quarter_turns(step.angle)
     if quarters is None or not 1 <= len(qubits) <= 2:
         return step
@@ -285,5 +295,5 @@ def _simple(step: Rotation) -> PauliStep:
 
 
 def simple_steps(steps: Sequence[PauliStep]) -> tuple[PauliStep, ...]:
-    """The same steps, with rotations that are Clifford gates on one or two qubits made Cliffords."""
+    """The same steps, with rotations that are Clifford gates on one or two qubits as Cliffords."""
     return tuple(_simple(step) if isinstance(step, Rotation) else step for step in steps)

@@ -21,9 +21,11 @@ from tnplan.executor.pauli.algebra.gates import (
     Clifford,
     PauliStep,
     Rotation,
+    acted_mask,
     heisenberg_matrix,
     local_words,
     rotation_matrix,
+    set_bits,
 )
 from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, State
 
@@ -45,26 +47,22 @@ def after_first_steps(
     if not isinstance(state, str | ProductState | None):
         return tuple(steps), state
     bloch = state.bloch if isinstance(state, ProductState) else bits_bloch(state or "0" * n_qubits)
-    turned, left, met = np.array(bloch, np.float64), [], 0
+    turned, remaining, joined = np.array(bloch, np.float64), [], 0
     for step in steps:
-        both = _mask(step)
-        if both.bit_count() != 1 or both & met:
-            met |= both
-            left.append(step)
+        acted = acted_mask(step)
+        if acted.bit_count() != 1 or acted & joined:
+            joined |= acted
+            remaining.append(step)
             continue
-        qubit = both.bit_length() - 1
+        qubit = acted.bit_length() - 1
         values = np.zeros(4)
         values[0], values[BLOCH_WORDS] = 1.0, turned[qubit]
         turned[qubit] = (values @ _local_matrix(step))[BLOCH_WORDS]
-    if len(left) == len(steps):
+    if len(remaining) == len(steps):
         return tuple(steps), state
     lengths = np.linalg.norm(turned, axis=1, keepdims=True)
-    return tuple(left), ProductState(turned / np.maximum(lengths, 1.0))
+    return tuple(remaining), ProductState(turned / np.maximum(lengths, 1.0))
 
-
-def _mask(step: PauliStep) -> int:
-    """The qubits that a step acts on, as bits."""
-    return step.x | step.z if isinstance(step, Rotation) else sum(1 << qubit for qubit in step.qubits)
 
 
 def _local_matrix(step: PauliStep) -> Array:
@@ -92,39 +90,39 @@ def bit_preparation(bits: str) -> tuple[Gate, ...]:
 
 def product_preparation(state: ProductState) -> tuple[Gate | Channel, ...]:
     """A turn of each qubit, which has a real amplitude of 0; before it a flip by chance where it is mixed."""
-    made: list[Gate | Channel] = []
+    gates: list[Gate | Channel] = []
     for qubit, bloch in enumerate(state.bloch):
         length = min(1.0, float(np.linalg.norm(bloch)))
         if length < 1 - BLOCH_ROUNDING:
-            made.append(flip_by_chance(qubit, (1 - length) / 2))
+            gates.append(flip_by_chance(qubit, (1 - length) / 2))
         if length > 0 and not np.array_equal(bloch, [0, 0, length]):
-            made.append(Gate("prepare", (qubit,), _turn(*bloch.tolist())))
-    return tuple(made)
+            gates.append(Gate("prepare", (qubit,), _turn(*bloch.tolist())))
+    return tuple(gates)
 
 
 def stabilizer_preparation(state: StabilizerState, n_qubits: int) -> tuple[Gate | Channel, ...]:
-    """Cliffords; before them flips by chance of the qubits for which there is no word."""
+    """Cliffords; before them flips by chance of the qubits without a stabilizer."""
     words = [_Word(*unpack(key), int(sign)) for key, sign in zip(state.keys, state.signs, strict=True)]
-    undone: list[Gate] = []
+    undoing: list[Gate] = []
     free = set(range(n_qubits))
     for number, word in enumerate(words):
         word.drop_z(set(range(n_qubits)) - free)
         later = words[number:]
         pivot = word.lowest(word.x or word.z)
         if not word.x:
-            undone.append(_apply(later, "h", pivot))
-        for qubit in _qubits(word.x & word.z):
-            undone.append(_apply(later, "s_inverse", qubit))
-        for qubit in _qubits(word.x & ~(1 << pivot)):
-            undone.append(_apply(later, "h", qubit))
-        for qubit in _qubits(word.z):
-            undone.append(_apply(later, "cz", pivot, qubit))
-        undone.append(_apply(later, "h", pivot))
+            undoing.append(_apply(later, "h", pivot))
+        for qubit in set_bits(word.x & word.z):
+            undoing.append(_apply(later, "s_inverse", qubit))
+        for qubit in set_bits(word.x & ~(1 << pivot)):
+            undoing.append(_apply(later, "h", qubit))
+        for qubit in set_bits(word.z):
+            undoing.append(_apply(later, "cz", pivot, qubit))
+        undoing.append(_apply(later, "h", pivot))
         if word.power & 2:
-            undone.append(_apply(later, "x", pivot))
+            undoing.append(_apply(later, "x", pivot))
         free.remove(pivot)
     mixed = [flip_by_chance(qubit, 0.5) for qubit in sorted(free)]
-    return (*mixed, *(_inverse(inverse_gate) for inverse_gate in reversed(undone)))
+    return (*mixed, *(_inverse(inverse_gate) for inverse_gate in reversed(undoing)))
 
 
 def flip_by_chance(qubit: int, chance: float) -> Channel:
@@ -170,14 +168,10 @@ def _apply(words: list[_Word], name: str, *qubits: int) -> Gate:
     return Gate(name, qubits, S_INVERSE) if name == "s_inverse" else gate(name, qubits)
 
 
-def _inverse(one: Gate) -> Gate:
+def _inverse(applied: Gate) -> Gate:
     """The gate that undoes one of `_apply`."""
-    return gate("s", one.qubits) if one.name == "s_inverse" else one
+    return gate("s", applied.qubits) if applied.name == "s_inverse" else applied
 
-
-def _qubits(mask: int) -> list[int]:
-    """The qubits of a mask."""
-    return [qubit for qubit in range(mask.bit_length()) if mask >> qubit & 1]
 
 
 def _turn(x: float, y: float, z: float) -> Array:

@@ -72,8 +72,8 @@ class StabilizerState:
         powers = bit_counts(terms.x & terms.z)
         for key, sign, (w, bit) in zip(self.keys, self.signs, self.pivots, strict=True):
             hit = (rows[:, w] >> np.uint64(bit) & ONE).astype(bool)
-            own = int(bit_counts(key[:half] & key[half:])) + 1 - int(sign)
-            powers[hit] += own + 2 * bit_counts(rows[hit, half:] & key[:half])
+            key_power = int(bit_counts(key[:half] & key[half:])) + 1 - int(sign)
+            powers[hit] += key_power + 2 * bit_counts(rows[hit, half:] & key[:half])
             rows[hit] ^= key
         is_reached = ~np.any(rows, axis=1)
         return np.where(is_reached, 1.0 - (powers & 2), 0.0)
@@ -157,26 +157,27 @@ def stabilizer_state(words: Sequence[str], n_qubits: int) -> StabilizerState:
 def _reduced(rows: list[Word], n_qubits: int) -> StabilizerState:
     """The same group by rows of which each has a bit of its own."""
     pivots: list[tuple[int, int]] = []
-    done: list[Word] = []
+    reduced: list[Word] = []
     for row in rows:
         # Gauss-Jordan elimination over bits, with signs: rows are products, so powers of i go
         # along.
-        for other, (part, bit) in zip(done, pivots, strict=True):
-            if row[part] >> bit & 1:
+        for other, (letter, bit) in zip(reduced, pivots, strict=True):
+            if row[letter] >> bit & 1:
                 row = product(row, other)
         x, z, power = row
         if not x | z:
             if power & 3:
                 raise InputError("--stabilizers", "have -I as a product", "change a sign")
             continue
-        part, bit = (0, x.bit_length() - 1) if x else (1, z.bit_length() - 1)
-        done = [product(other, row) if other[part] >> bit & 1 else other for other in done]
-        done.append(row)
-        pivots.append((part, bit))
+        letter, bit = (0, x.bit_length() - 1) if x else (1, z.bit_length() - 1)
+        reduced = [product(other, row) if other[letter] >> bit & 1 else other for other in reduced]
+        reduced.append(row)
+        pivots.append((letter, bit))
     words = -(-n_qubits // 64)
-    keys = np.array([pack(x, z, n_qubits) for x, z, _ in done], np.uint64).reshape(len(done), 2 * words)
-    signs = np.array([1 - (power - (x & z).bit_count()) % 4 for x, z, power in done], np.int64)
-    return StabilizerState(keys, signs, tuple((part * words + bit // 64, bit % 64) for part, bit in pivots))
+    keys = np.array([pack(x, z, n_qubits) for x, z, _ in reduced], np.uint64).reshape(len(reduced), 2 * words)
+    signs = np.array([1 - (power - (x & z).bit_count()) % 4 for x, z, power in reduced], np.int64)
+    bits = tuple((letter * words + bit // 64, bit % 64) for letter, bit in pivots)
+    return StabilizerState(keys, signs, bits)
 
 
 def given_overlap(other: Any, n_qubits: int) -> OverlapWith:

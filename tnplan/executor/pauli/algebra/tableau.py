@@ -16,7 +16,15 @@ import numpy as np
 
 from tnplan.circuits.pauli_sum import PauliSum, n_words, pack, pauli_sum
 from tnplan.common.arrays import Array
-from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, quarter_turns, word_masks
+from tnplan.executor.pauli.algebra.gates import (
+    Clifford,
+    PauliStep,
+    Rotation,
+    acted_mask,
+    quarter_turns,
+    set_bits,
+    word_masks,
+)
 
 Word = tuple[int, int, int]
 """x mask, z mask, e: i^e times all X of the word and then all Z; the Hermitian word has e = |x & z|."""
@@ -57,19 +65,19 @@ class Tableau:
     def append(self, step: Clifford | Rotation) -> None:
         """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
         # With B = C_k ... C_1 in the order in which they act, B^dagger P B is the product of the
-        # old images of the factors of C_k^dagger P C_k. All new images are made before any old one
-        # is replaced.
+        # old images of the factors of C_k^dagger P C_k. All new images are computed before any old
+        # one is replaced.
         changes = _changes(step)
         self.is_identity = self.is_identity and not changes
         words = [self._product(power, factors) for _, _, power, factors in changes]
-        for (part, q, _, _), word in zip(changes, words, strict=True):
-            self.images[part][q] = word
+        for (letter, q, _, _), word in zip(changes, words, strict=True):
+            self.images[letter][q] = word
 
     def _product(self, e: int, factors: Sequence[tuple[int, int]]) -> Word:
         """i^e times the images of factors."""
         x = z = 0
-        for part, q in factors:
-            a, b, power = self.images[part][q]
+        for letter, q in factors:
+            a, b, power = self.images[letter][q]
             e += power + 2 * (z & a).bit_count()
             x ^= a
             z ^= b
@@ -79,23 +87,20 @@ class Tableau:
 @lru_cache(maxsize=4096)
 def _factors(x: int, z: int) -> tuple[tuple[int, int], ...]:
     """The factors of a word, all X before all Z."""
-    return tuple(
-        (part, q) for part, mask in enumerate((x, z)) for q in range(mask.bit_length()) if mask >> q & 1
-    )
+    return tuple((letter, q) for letter, mask in enumerate((x, z)) for q in set_bits(mask))
 
 
 @lru_cache(maxsize=4096)
 def _changes(step: Clifford | Rotation) -> tuple[Change, ...]:
     """What a Clifford makes of X and Z on its qubits, where it changes them."""
-    both = step.x | step.z if isinstance(step, Rotation) else sum(1 << q for q in step.qubits)
     changes: list[Change] = []
-    for q in (q for q in range(both.bit_length()) if both >> q & 1):
-        for part, word in enumerate(((1 << q, 0), (0, 1 << q))):
+    for q in set_bits(acted_mask(step)):
+        for letter, word in enumerate(((1 << q, 0), (0, 1 << q))):
             x, z, sign = (
                 rotation_image(step, *word) if isinstance(step, Rotation) else clifford_image(step, *word)
             )
             if (x, z, sign) != (*word, 1):
-                changes.append((part, q, (x & z).bit_count() + 1 - sign, _factors(x, z)))
+                changes.append((letter, q, (x & z).bit_count() + 1 - sign, _factors(x, z)))
     return tuple(changes)
 
 
@@ -142,9 +147,9 @@ def clifford_layer(gates: tuple[Clifford, ...], n_qubits: int) -> CliffordLayer:
     images, powers = np.zeros((128 * words, 2 * words), np.uint64), np.zeros(128 * words, np.int32)
     qubits = {qubit for gate in gates for qubit in gate.qubits}
     for qubit in qubits:
-        for part in (0, 1):
-            x, z, sign = signed(tableau.images[part][qubit])
-            row = 64 * words * part + qubit
+        for letter in (0, 1):
+            x, z, sign = signed(tableau.images[letter][qubit])
+            row = 64 * words * letter + qubit
             images[row], powers[row] = pack(x, z, n_qubits), 1 - sign
     return CliffordLayer(images, powers, pack(sum(1 << qubit for qubit in qubits), 0, n_qubits)[:words])
 
@@ -155,21 +160,21 @@ class Absorbed:
 
     Rotation k comes from step `origins[k]`, its angle multiplied by `signs[k]`, 1 or -1. The final words are
     those of the circuit itself, since the Cliffords act on the observable first. Word k of the observable
-    became `term_signs`[k], 1 or -1, times word `places`[k] of this one; both int64 [term].
+    became `term_signs`[k], 1 or -1, times word `term_indices`[k] of this one; both int64 [term].
     """
 
     rotations: tuple[Rotation, ...]
     observable: PauliSum
     origins: tuple[int, ...]
     signs: tuple[int, ...]
-    places: Array
+    term_indices: Array
     term_signs: Array
 
 
 def absorb(
-    steps: Sequence[PauliStep], observable: PauliSum, kept: AbstractSet[int] = frozenset()
+    steps: Sequence[PauliStep], observable: PauliSum, excluded: AbstractSet[int] = frozenset()
 ) -> Absorbed:
-    """Absorb all Cliffords, and rotations by multiples of pi/2 but those of the numbers `kept`.
+    """Absorb all Cliffords, and rotations by multiples of pi/2 but those of the numbers `excluded`.
 
     All steps must be Cliffords or rotations.
     """
@@ -179,7 +184,7 @@ def absorb(
     tableau = Tableau(observable.n_qubits)
     rotations, origins, signs = [], [], []
     for number, step in enumerate(steps):
-        if isinstance(step, Rotation) and (number in kept or quarter_turns(step.angle) is None):
+        if isinstance(step, Rotation) and (number in excluded or quarter_turns(step.angle) is None):
             x, z, sign = tableau.image(step.x, step.z)
             rotations.append(step if tableau.is_identity else Rotation(x, z, sign * step.angle))
             origins.append(number)
@@ -192,6 +197,6 @@ def absorb(
         observable.n_qubits,
     )
     number_of = {(x, z): k for k, (x, z, _) in enumerate(start.masks())}
-    places = np.array([number_of[x, z] for x, z, _ in images], np.int64)
+    term_indices = np.array([number_of[x, z] for x, z, _ in images], np.int64)
     term_signs = np.array([sign for _, _, sign in images], np.int64)
-    return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs), places, term_signs)
+    return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs), term_indices, term_signs)

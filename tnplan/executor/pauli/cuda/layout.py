@@ -56,5 +56,5 @@ def rotations_defines(words: int, dtype: str, by_passes: bool) -> dict[str, str 
 
 def most_members(words: int, by_passes: bool) -> int:
     """How many rotations are a group, at most."""
-    both = next((both for most, *both in MEMBERS if words <= most), (1, 1))
-    return both[0] if by_passes else both[1]
+    limits = next((limits for max_words, *limits in MEMBERS if words <= max_words), (1, 1))
+    return limits[0] if by_passes else limits[1]

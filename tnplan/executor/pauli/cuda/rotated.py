@@ -21,17 +21,14 @@ from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
 
-# What launches on a GPU did, entered in the ledger: reads the columns of a log. Knows no array of terms.
-
-
 CUT, SWEPT = ("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")
 """The fields of what was lost in branches, and in sweeps."""
-PLACES = {name: number for number, name in enumerate(EVENT.names or ())}
-"""The places of the fields of an event, which has 8 bytes for each."""
+FIELD_NUMBERS = {name: number for number, name in enumerate(EVENT.names or ())}
+"""The numbers of the fields of an event, which has 8 bytes for each."""
 COUNTED = [
-    PLACES[name] for name in ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
+    FIELD_NUMBERS[name] for name in ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
 ]
-LOSSES = [[PLACES[name] for name in names] for names in (CUT, SWEPT)]
+LOSSES = [[FIELD_NUMBERS[name] for name in names] for names in (CUT, SWEPT)]
 
 
 class EventLedger:
@@ -75,8 +72,8 @@ class EventLedger:
     def _enter_steps(self, log: Array, first: int, quarters: Array, sweeps: Array) -> None:
         """Enter rotations, each of them a step, and their sweeps."""
         n = len(sweeps)
-        part = log[first : first + n]
-        counts, sums = (part.view(kind).reshape(n, -1) for kind in (np.int64, np.float64))
+        rows = log[first : first + n]
+        counts, sums = (rows.view(kind).reshape(n, -1) for kind in (np.int64, np.float64))
         fresh, revived, passed, hits, merged, swept, zeros, left = counts[:, COUNTED].T
         more = fresh + revived + passed - hits * quarters
         # Terms after each step: new rows, revived and passed ones come in. A quarter turn moves the
@@ -101,24 +98,24 @@ class EventLedger:
             self.ledger.steps.append((before, grown, self.live, branched, merged))
             self._step = [self.live, self.live, 0, 0]
             return
-        own = log[event]
+        outcome = log[event]
         if kind == "sweep":
-            self.ledger.losses.append(_loss(own, SWEPT))
-            self.live = int(own["left"])
+            self.ledger.losses.append(_loss(outcome, SWEPT))
+            self.live = int(outcome["left"])
             return
-        loss = _loss(own, CUT)
-        if kind == "part":
+        loss = _loss(outcome, CUT)
+        if kind == "branches":
             self._lost.append(loss)
         elif kind == "scale":
             self.ledger.losses.append(total_loss(self._lost)._replace(may_merge=True))
             self._lost.clear()
         elif kind in ("turn", "quarter"):
             self.ledger.losses.append(loss)
-        self.live += sum(int(own[name]) for name in ("added", "fresh", "revived", "passed"))
-        self.live -= int(own["hits"]) if kind == "quarter" else 0
+        self.live += sum(int(outcome[name]) for name in ("added", "fresh", "revived", "passed"))
+        self.live -= int(outcome["hits"]) if kind == "quarter" else 0
         self._step[1] = self.live
-        self._step[2] += int(own["hits"])
-        self._step[3] += int(own["merged"])
+        self._step[2] += int(outcome["hits"])
+        self._step[3] += int(outcome["merged"])
 
 
 def _loss(event: Any, names: tuple[str, ...]) -> Loss:
@@ -127,19 +124,16 @@ def _loss(event: Any, names: tuple[str, ...]) -> Loss:
     return Loss(l1, squares, terms)
 
 
-# Rotations that stay on a GPU, many in a launch, also under limits of terms and of memory.
-
-
 # The terms of a GPU and the log of what happens to them: launches that wait for nothing.
 #
 # Every change is an event, launched at once, Cliffords in a row when something else follows; what it did
-# stands in a log on the GPU. `settle` waits, enters the log in the ledger, and where rows found no room,
-# makes room and does the rest again. It is called when the log is full and wherever the host needs a
-# number. Knows no step of a propagation, and no other rank.
+# stands in a log on the GPU. `settle` waits, enters the log in the ledger, and where rows were lacking,
+# enlarges the arrays and launches the rest again. It is called when the log is full and where the host
+# needs a number. Knows no step of a propagation, and no other rank.
 
 
 Again = Callable[[int, int], None]
-"""A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
+"""A launch; from an event on, if it is not 0, where a first attempt lacked rows and left so many."""
 
 FOURFOLD_BELOW = 1 << 21
 """Rows below which arrays grow fourfold, else twofold."""
@@ -156,7 +150,7 @@ class LoggedTerms(Terms):
         self.n_qubits, self.adapter = start.n_qubits, table_module
         self.table = table_module.GpuTable(start.keys, start.coefficients)
         self.event_ledger = EventLedger(start.n_terms)
-        self.ledger, self.most = self.event_ledger.ledger, table_module.MOST_ROWS
+        self.ledger, self.max_rows = self.event_ledger.ledger, table_module.MOST_ROWS
         self.event = self.moved_bytes = 0
         self.queue: list[tuple[int, Again]] = []
         """Launches since the log began, and their last events."""
@@ -164,7 +158,7 @@ class LoggedTerms(Terms):
         """Cliffords of the newest event that are not launched yet."""
         self.is_stale = False
         """Whether rows have changed since they were entered into the table."""
-        self.within: TermLimits | None = None
+        self.limits_met: TermLimits | None = None
         """All terms are within these limits."""
 
     def continue_from(self, ledger: Ledger, frequencies: Array) -> None:
@@ -202,7 +196,7 @@ class LoggedTerms(Terms):
         self.queue.clear()
         self.event = 0
         wasted = 3 * n > 4 * live and n > self.adapter.SMALLEST_CAPACITY
-        if wasted or (n > live and n + live > self.most):
+        if wasted or (n > live and n + live > self.max_rows):
             self._close_gaps(n)
         else:
             self.table.restart(n, max(0, n - live))
@@ -217,7 +211,7 @@ class LoggedTerms(Terms):
         return self.event
 
     def _do(self, launch: Again) -> None:
-        """Launch for the newest event; again where an event before it found no room."""
+        """Launch for the newest event; again where an event before it lacked rows."""
         self.queue.append((self.event, launch))
         launch(0, 0)
 
@@ -225,17 +219,17 @@ class LoggedTerms(Terms):
         """Launch the Cliffords that are not launched yet."""
         if not self.maps:
             return
-        distinct = list({id(one): one for one in self.maps}.values())
-        numbers = {id(one): number for number, one in enumerate(distinct)}
-        order = np.array([numbers[id(one)] for one in self.maps], np.int32)
-        *maps, order = self.table.to_gpu(
-            *(np.stack([getattr(one, name) for one in distinct]) for name in ("images", "powers", "touched")),
-            order,
-        )  # fmt: skip
+        distinct = list({id(layer): layer for layer in self.maps}.values())
+        numbers = {id(layer): number for number, layer in enumerate(distinct)}
+        order = np.array([numbers[id(layer)] for layer in self.maps], np.int32)
+        stacks = (
+            np.stack([getattr(layer, name) for layer in distinct]) for name in ("images", "powers", "touched")
+        )
+        *maps, order = self.table.to_gpu(*stacks, order)
         event = self.event
         self._do(lambda *_: self.table.clifford(maps, order, event))
         self.maps.clear()
-        self.is_stale, self.within = True, None
+        self.is_stale, self.limits_met = True, None
 
     def _refresh(self) -> None:
         """Enter all rows into the table, if they have changed."""
@@ -245,7 +239,7 @@ class LoggedTerms(Terms):
             self.is_stale = False
 
     def _catch_up(self, last: int = 0) -> Array:
-        """Wait for all events; where one found no room, make room and launch it and what follows again.
+        """Wait for all events; where one lacked rows, enlarge the arrays and launch it and later ones again.
 
         So too where rotations wait for the form that is for more rows. Returns the log before event `last`.
         """
@@ -253,23 +247,23 @@ class LoggedTerms(Terms):
             stalled, log = self.table.read_all(last)
             if not stalled:
                 return log
-            wanted, there = int(self.table.read(stalled)["n"]), self.table.capacity
-            if wanted > there:
-                self._grow(there, wanted, wanted - there)
+            needed, capacity = int(self.table.read(stalled)["n"]), self.table.capacity
+            if needed > capacity:
+                self._grow(capacity, needed, needed - capacity)
             else:
-                self.table.choose_form(wanted)
+                self.table.choose_form(needed)
                 self.table.resume()
             # Invariant: events after a stalled one have done nothing, so that they are launched
             # again in their order.
-            again = [launch for event, launch in self.queue if event >= stalled]
-            again[0](stalled, there if wanted > there else 0)
-            for launch in again[1:]:
+            launches = [launch for event, launch in self.queue if event >= stalled]
+            launches[0](stalled, capacity if needed > capacity else 0)
+            for launch in launches[1:]:
                 launch(0, 0)
 
     def _grow(self, n: int, least: int, failures: int = 0) -> None:
         capacity = self.table.capacity
-        times = 2 if capacity >= FOURFOLD_BELOW else 4
-        self.table.grow(n, max(least, min(times * capacity, self.most)), failures)
+        factor = 2 if capacity >= FOURFOLD_BELOW else 4
+        self.table.grow(n, max(least, min(factor * capacity, self.max_rows)), failures)
 
     def _rows_after(self, event: int) -> int:
         return rows_after(self.table.read(event))
@@ -283,9 +277,9 @@ class LoggedTerms(Terms):
         self.event_ledger.live = self.table.close_gaps(n)
         self.is_stale = False
 
-    def _keep(self, chosen: Any) -> None:
-        self.table.keep(chosen)
-        self.event_ledger.live = len(chosen)
+    def _keep(self, rows: Any) -> None:
+        self.table.keep(rows)
+        self.event_ledger.live = len(rows)
         self.is_stale = False
 
 
@@ -294,19 +288,16 @@ def rows_after(event: Any) -> int:
     return int(event["n"] + event["added"] - event["packed"])
 
 
-# Rotations that stay on a GPU, many in a launch, also under limits of terms and of memory.
-
-
 ANY_FREQUENCY = TermLimits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
-"""No limit, where frequencies must be followed since it is not known whether they are one."""
+"""No limit; frequencies are followed, since later steps may limit them."""
 
 
 class RotatedTerms(LoggedTerms):
-    """Terms on one GPU that are rotated, swept, and held under their limits."""
+    """Terms on one GPU that are rotated, swept, and cut where they pass their limits."""
 
     def __init__(self, start: PauliSum) -> None:
         super().__init__(start)
-        self.room: int | None = None
+        self.memory_terms: int | None = None
         """Terms that the memory holds, if that is bounded."""
         self.term_cap: TermCap | None = None
         self.may_be_past = False
@@ -316,24 +307,24 @@ class RotatedTerms(LoggedTerms):
         """Have no more terms than `cap` allows after any step, on one GPU."""
         if self.ranks is not None:
             return False
-        self.term_cap, self.most = cap, min(self.most, 2 * cap.n_terms)
+        self.term_cap, self.max_rows = cap, min(self.max_rows, 2 * cap.n_terms)
         return True
 
     def limit(self, n_terms: int) -> None:
         """Do not double arrays past so many terms."""
-        self.room, self.most = n_terms, min(n_terms, self.most)
+        self.memory_terms, self.max_rows = n_terms, min(n_terms, self.max_rows)
 
     def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits."""
         event = self._begin("sweep")
-        past = limits_struct(limits, event)
-        self._do(lambda *_: self.table.sweep(past))
-        self.within = limits
+        struct = limits_struct(limits, event)
+        self._do(lambda *_: self.table.sweep(struct))
+        self.limits_met = limits
 
     def _launch_rotations(self, rotations: RotationBatch, cut: float, limits: TermLimits | None) -> None:
-        """Launch rotations at once; the log has room for them."""
+        """Launch rotations at once; the log has enough elements."""
         table, first, sweeps = self.table, self.event + 1, self._sweeps(rotations, limits)
-        self.within = limits if rotations.due[-1] else None
+        self.limits_met = limits if rotations.due[-1] else None
         quarters = rotations.cosines == 0
         self.event += len(sweeps)
         if limits is None:
@@ -355,32 +346,32 @@ class RotatedTerms(LoggedTerms):
 
     def _sweeps(self, rotations: RotationBatch, limits: TermLimits | None) -> Array:
         """Which sweep follows each rotation, as the kernel numbers them."""
-        is_within = np.concatenate([[self.within == limits], rotations.due[:-1]])
+        is_within = np.concatenate([[self.limits_met == limits], rotations.due[:-1]])
         return np.where(rotations.due, np.where(is_within, 1, 2), 0)
 
     def _rotate_bounded(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations while the terms fit in the memory if the next one doubles them; holds the cap."""
-        done = 0
-        while done < len(rotations.due):
+        n_done = 0
+        while n_done < len(rotations.due):
             rows = self._settled()
-            bounds = [self.term_cap.n_terms] if self.term_cap is not None else []
-            bounds += [self.room // 2] if self.room is not None else []
-            least = min(bounds)
+            limits_of_terms = [self.term_cap.n_terms] if self.term_cap is not None else []
+            limits_of_terms += [self.memory_terms // 2] if self.memory_terms is not None else []
+            bound = min(limits_of_terms)
             # A rotation doubles the terms at most: each anticommuting word gives one branch.
-            if self.room is not None and 2 * self.event_ledger.live > self.room:
-                assert done, "at_once allows none then"
+            if self.memory_terms is not None and 2 * self.event_ledger.live > self.memory_terms:
+                assert n_done, "batch_limit allows none then"
                 break
-            if rows > least:
+            if rows > bound:
                 self._close_gaps(rows)
                 rows = self.event_ledger.live
-            done += self._launch_bounded(rotations.between(done), cut, limits, rows, least)
+            n_done += self._launch_bounded(rotations.between(n_done), cut, limits, rows, bound)
             self._hold_cap()
-        return done
+        return n_done
 
     def _launch_bounded(
-        self, rotations: RotationBatch, cut: float, limits: TermLimits, rows: int, most: int
+        self, rotations: RotationBatch, cut: float, limits: TermLimits, rows: int, max_rows: int
     ) -> int:
-        """Rotations of so many rows until there are more than `most` after one; how many. The log is new.
+        """Rotations of so many rows until there are more than `max_rows` after one; how many. The log is new.
 
         Groups are so short that they do not lead past twice as many.
         """
@@ -391,23 +382,23 @@ class RotatedTerms(LoggedTerms):
         count, first, resumed = len(sweeps), 0, 0
         # k commuting rotations in one pass make 2^k times the terms at most: k is such that this
         # stays within 2 * most.
-        members = min(table.members, max(1, (2 * most // max(1, rows)).bit_length() - 1))
+        members = min(table.members, max(1, (2 * max_rows // max(1, rows)).bit_length() - 1))
         groups = commuting_groups(rotations.generators, members, sweeps == 2)
         structs = table.rotation_structs(rotations, cut, sweeps, groups)
         while True:
-            table.rotate_all(structs, first, 1, resumed, past, 2 * most >> members)
+            table.rotate_all(structs, first, 1, resumed, past, 2 * max_rows >> members)
             stalled, log = table.read_all(count + 1)
-            wanted, there = int(log["n"][stalled]), table.capacity
-            if not stalled or wanted <= there:
+            needed, capacity = int(log["n"][stalled]), table.capacity
+            if not stalled or needed <= capacity:
                 break
-            self._grow(there, wanted, wanted - there)
-            first, resumed = stalled - 1, there
+            self._grow(capacity, needed, needed - capacity)
+            first, resumed = stalled - 1, capacity
         self.event = stalled - 1 if stalled else count
-        self.within = limits if rotations.due[self.event - 1] else None
+        self.limits_met = limits if rotations.due[self.event - 1] else None
         self.event_ledger.note("steps", 1, rotations.cosines[: self.event] == 0, sweeps[: self.event])
-        done = self.event
+        n_done = self.event
         self._enter(log)
-        return done
+        return n_done
 
     def _hold_cap(self) -> None:
         """Where there are too many terms, drop those past the limits, then the smallest, or resample."""
@@ -417,7 +408,7 @@ class RotatedTerms(LoggedTerms):
         if cap is None or self.event_ledger.live <= cap.n_terms:
             return
         # What the limits cut goes first, and only then the smallest.
-        if self.within != cap.limits:
+        if self.limits_met != cap.limits:
             self.sweep(cap.limits)
             self.settle()
         if self.event_ledger.live > cap.n_terms:
@@ -430,6 +421,6 @@ class RotatedTerms(LoggedTerms):
     def _keep_largest(self, count: int) -> None:
         from tnplan.executor.pauli.cuda.selection import largest
 
-        chosen, l1, squares, dropped = largest(self.table, self._settled(), count)
+        rows, l1, squares, dropped = largest(self.table, self._settled(), count)
         self.ledger.losses.append(Loss(l1, squares, dropped))
-        self._keep(chosen)
+        self._keep(rows)

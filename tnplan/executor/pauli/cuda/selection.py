@@ -12,8 +12,7 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.expectation import key_products
-from tnplan.executor.pauli.cuda.room import give_back, room_for
-from tnplan.executor.pauli.cuda.table import GpuTable
+from tnplan.executor.pauli.cuda.table import GpuTable, free_pool, memory_for
 from tnplan.executor.pauli.terms.selection import Resampler
 
 READ_ROWS = 1 << 20
@@ -30,23 +29,23 @@ def largest(table: GpuTable, n: int, count: int) -> tuple[Any, float, float, int
     Returns also the sums of |c| and |c|^2 and the number of the terms that are not among them.
     """
     sizes = cupy.abs(table.coefficients[:n]).astype(np.float64)
-    kept = largest_mask(sizes, table.keys, count)
-    gone = sizes[~kept & (sizes > 0)]
-    return cupy.flatnonzero(kept), float(gone.sum()), float((gone**2).sum()), int(gone.size)
+    is_largest = largest_mask(sizes, table.keys, count)
+    dropped = sizes[~is_largest & (sizes > 0)]
+    return cupy.flatnonzero(is_largest), float(dropped.sum()), float((dropped**2).sum()), int(dropped.size)
 
 
 def largest_mask(sizes: Any, keys: Any, count: int) -> Any:
     """Which rows have the `count` largest sizes; of equal ones those of the least words."""
     least = cupy.partition(sizes, len(sizes) - count)[len(sizes) - count]
-    ties, kept = cupy.flatnonzero(sizes == least), sizes > least
-    room = count - int(cupy.count_nonzero(kept))
-    order = np.lexsort(cupy.asnumpy(keys[ties]).T)[:room]
-    kept[ties[cupy.asarray(order)]] = True
-    return kept
+    ties, is_largest = cupy.flatnonzero(sizes == least), sizes > least
+    n_ties = count - int(cupy.count_nonzero(is_largest))
+    order = np.lexsort(cupy.asnumpy(keys[ties]).T)[:n_ties]
+    is_largest[ties[cupy.asarray(order)]] = True
+    return is_largest
 
 
-def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:
-    """Let a resampler leave at most `most` of n rows; their numbers. Coefficients are then the new ones.
+def resample(table: GpuTable, n: int, resampler: Resampler, max_terms: int) -> Any:
+    """Let a resampler leave at most `max_terms` of n rows; their numbers. Coefficients are then the new ones.
 
     Rows lie in another order in every run; they are drawn from in the order of their weights, equal ones
     in that of their hashes. Strata of alike weights have less noise than random ones.
@@ -58,9 +57,9 @@ def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:
     weights *= resampler.importance(table.keys[:n])
     order = order[cupy.argsort(weights[order])]  # CuPy's is stable
     weights = weights[order]
-    chosen, drawn = resampler.draw(weights, most, cupy)
-    rows = order[chosen]
-    table.coefficients[rows] = (table.coefficients[rows] * (drawn / weights[chosen])).astype(table.dtype)
+    drawn_from, sizes = resampler.draw(weights, max_terms, cupy)
+    rows = order[drawn_from]
+    table.coefficients[rows] = (table.coefficients[rows] * (sizes / weights[drawn_from])).astype(table.dtype)
     return rows
 
 
@@ -71,8 +70,8 @@ def in_order(table: GpuTable, n: int) -> tuple[Array, Array]:
         terms = np.flatnonzero(coefficients)
         terms = terms[np.lexsort(keys[terms].T)]
         return keys[terms], coefficients[terms]
-    give_back()
-    with room_for(n):
+    free_pool()
+    with memory_for(n):
         order = cupy.flatnonzero(table.coefficients[:n])
         # Stable sorts from the least significant word of the keys to the most significant:
         # lexicographic order.

@@ -6,7 +6,8 @@ wait.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from tnplan.executor.pauli.cuda.layout import (
     rotation_type,
     rotations_defines,
 )
-from tnplan.executor.pauli.cuda.room import give_back, room_for
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 
 Lists = tuple[Any, Any, Any]
@@ -38,11 +38,11 @@ TABLE_FILE, ROTATIONS_FILE = (
     Path(__file__).parent / "kernels" / name for name in ("table.cu", "rotations.cu")
 )
 SMALLEST_CAPACITY = 1 << 18
-"""Rows that arrays have room for at first, at least."""
+"""Rows of the first arrays, at least."""
 SLOTS_A_ROW = 2
 """Entries of the table for each row, at least."""
 LOG_EVENTS = 8192
-"""Events that the log has room for."""
+"""Elements of the log."""
 THREADS = 256
 """Threads of a block of table.cu."""
 BLOCKS_A_MULTIPROCESSOR = 8
@@ -62,9 +62,32 @@ GAPS_KEPT_BELOW = 1 << 16
 MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
 KEPT_SHARE = 2
-"""CuPy's pool may keep free blocks of the size of the arrays over this: a term's bytes have room for them."""
+"""CuPy's pool may keep free blocks of the size of the arrays over this; `term_bytes` counts them."""
 ROW_ARRAYS = ("keys", "coefficients", "frequencies")
 """The arrays that have an element a row."""
+
+
+POOLED_BYTES = 1 << 26
+"""So much that is free stays in CuPy's pool in any case."""
+
+
+def free_pool(kept_bytes: int = 0) -> None:
+    """Free the blocks that CuPy's pool keeps, where they are more. A limit of memory counts them too."""
+    pool = cupy.get_default_memory_pool()
+    if pool.free_bytes() > max(kept_bytes, POOLED_BYTES):
+        pool.free_all_blocks()
+
+
+@contextmanager
+def memory_for(terms: int) -> Iterator[None]:
+    """Arrays of so many terms are allocated within; InputError where the GPU has no memory for them."""
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError:
+        raise InputError(
+            "GPU", f"has no memory for {terms} terms", "truncate, set --memory, or use more GPUs",
+            topic="memory",
+        ) from None
 
 
 class CooperativeLaunch(BoundKernel):
@@ -80,20 +103,16 @@ class GpuTable:
     keys: uint64 [capacity, words]; coefficients: float32 or float64; frequencies: int32. Where a coefficient
     is 0 there is no term. `lists` is what the last `split` listed; `spare`, uint32 [capacity], is for numbers
     of rows while a kernel runs, and `patterns`, [capacity], for bits of each: uint32 while rotations go
-    `by_passes`, else uint8. `failed` numbers the rows that found no room.
+    `by_passes`, else uint8. `failed` numbers the rows whose branches found no free row.
     """
 
     def __init__(self, keys: Array, coefficients: Array) -> None:
         self.words, self.dtype = keys.shape[1], coefficients.dtype
-        self.load = cache(
-            lambda name: load_kernel(TABLE_FILE, name, pauli_defines(self.words, self.dtype.name))
-        )
-        self.load_rotations = cache(
-            lambda by_passes: load_kernel(
-                ROTATIONS_FILE, "turns", rotations_defines(self.words, self.dtype.name, by_passes)
-            )
-        )
         kind = self.words, self.dtype.name
+        self.load = cache(lambda name: load_kernel(TABLE_FILE, name, pauli_defines(*kind)))
+        self.load_rotations = cache(
+            lambda by_passes: load_kernel(ROTATIONS_FILE, "turns", rotations_defines(*kind, by_passes))
+        )
         compile_ahead(
             [(TABLE_FILE, pauli_defines(*kind)), (ROTATIONS_FILE, rotations_defines(*kind, by_passes=True))]
         )
@@ -110,7 +129,7 @@ class GpuTable:
         """Those of the newest launch."""
         self._bound: tuple[Any, Any] = (None, None)
         """The kernel of rotations with the arrays that it has as arguments, and what tells these arrays."""
-        with room_for(len(keys)):
+        with memory_for(len(keys)):
             self._begin_with(keys, coefficients)
 
     def _begin_with(self, keys: Array, coefficients: Array) -> None:
@@ -122,7 +141,7 @@ class GpuTable:
         # Copies: CuPy would compile kernels for `keys[:n] = ...`.
         self.keys[:n].set(np.ascontiguousarray(keys))
         self.coefficients[:n].set(np.ascontiguousarray(coefficients))
-        self.lists: Lists = self.room(0)
+        self.lists: Lists = self.number_lists(0)
         self.spare, self.patterns = cupy.empty(capacity, np.uint32), cupy.empty(0, np.uint32)
         self.failed = cupy.empty(0, np.uint32)
         self.slots = cupy.empty(0, np.uint64)
@@ -131,7 +150,7 @@ class GpuTable:
 
     @property
     def capacity(self) -> int:
-        """How many rows there is room for."""
+        """How many rows the arrays have."""
         return len(self.coefficients)
 
     @property
@@ -180,33 +199,32 @@ class GpuTable:
         return structs
 
     def rotate_all(
-        self, structs: Array, first: int, event: int, resumed: int, limits: Any, most: int = NO_BOUND
+        self, structs: Array, first: int, event: int, resumed: int, limits: Any, max_rows: int = NO_BOUND
     ) -> None:  # fmt: skip
         """Do the rotations from number `first` on; number k is event `event` + k.
 
         `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one. More rows than
-        `most` after a group end the launch.
+        `max_rows` after a group end the launch.
         """
         if self.rotations.nbytes < structs.nbytes:
             self.rotations = cupy.empty(structs.nbytes, np.uint8)
         self._to_gpu(self.rotations, structs)
         arrays = (self.keys, self.patterns, self.slots, self.rotations)
-        tells = (self.capacity, *(array.data.ptr for array in arrays))
+        layout = (self.capacity, *(array.data.ptr for array in arrays))
         # Packing all arguments takes longer than many launches: they are packed anew only where an
         # array has moved.
-        if self._bound[0] != tells:
-            given = typed((
+        if self._bound[0] != layout:
+            arguments = typed((
                 *self._rows, self.patterns, *self._table, self.capacity, self.spare, GAPS_KEPT_BELOW, 0,
                 self.rotations, 0, 0, 0, self.failed, 0, 0, limits, *self._events, self.meeting,
             ))  # fmt: skip
             kernel = self.load_rotations(self.by_passes)
-            launch = CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, given, 0, self.stream)
-            self._bound = tells, launch
+            self._bound = layout, self._cooperative(kernel, arguments)
         launch = self._bound[1]
-        most = min(most, BY_PASSES_BELOW) if self.by_passes else most
+        max_rows = min(max_rows, BY_PASSES_BELOW) if self.by_passes else max_rows
         for number, value in zip(
             CHANGING,
-            (most, first, len(structs), event, self.failed.data.ptr, len(self.failed), resumed, limits),
+            (max_rows, first, len(structs), event, self.failed.data.ptr, len(self.failed), resumed, limits),
             strict=True,
         ):
             launch.put(number, value)
@@ -218,7 +236,7 @@ class GpuTable:
     def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
         """The first half of a rotation: its branches, their words, values and frequencies; waits."""
         if len(self.lists[0]) < self.capacity:
-            self.lists = self.room(self.capacity)
+            self.lists = self.number_lists(self.capacity)
         struct = np.array(
             [(generator, cosine, sine, cut, event)], rotation_type(self.words, [("event", np.int64)])
         )[0]
@@ -228,12 +246,12 @@ class GpuTable:
         return self.keys[index.astype(np.int64)] ^ cupy.asarray(generator), values, counts
 
     def merge_rows(self, lists: Lists, event: int) -> None:
-        """Add values to words, and append the words not there; there is room. `lists` have rows first."""
+        """Add values to words, and append new words; the arrays are large enough. `lists` have rows first."""
         self._launch("meet", *self._rows, *self._table, *lists, len(lists[1]), *self._events, event)
 
     def branches(self, n: int, qubits: Array, weights: Array, cut: float, event: int) -> Lists:
-        """List the branches of a transfer's part; waits. Rows are not yet multiplied by anything."""
-        index, values, counts = self.room(n)
+        """List the branches of a transfer by one local word; waits. Rows are not yet multiplied by it."""
+        index, values, counts = self.number_lists(n)
         self._launch(
             "branches", *self._rows, cupy.asarray(qubits, np.int32), np.int32(len(qubits)),
             cupy.asarray(weights), index, values, counts, *self._events, np.float64(cut), event,
@@ -268,12 +286,12 @@ class GpuTable:
         self._launch("expect", self.keys, self.coefficients, cupy.asarray(ones), total, n)
         return float(total[0])
 
-    def empty(self, n: int) -> Lists:
-        """Room for lists that begin with rows."""
-        return cupy.empty((n, self.words), np.uint64), *self.room(n)[1:]
+    def row_lists(self, n: int) -> Lists:
+        """Empty lists that begin with rows."""
+        return cupy.empty((n, self.words), np.uint64), *self.number_lists(n)[1:]
 
-    def room(self, n: int) -> Lists:
-        """Room for lists that begin with numbers of rows."""
+    def number_lists(self, n: int) -> Lists:
+        """Empty lists that begin with numbers of rows."""
         return cupy.empty(n, np.uint32), cupy.empty(n, self.dtype), cupy.empty(n, np.int32)
 
     def read(self, event: int) -> Any:
@@ -281,19 +299,19 @@ class GpuTable:
         return self._outcomes(1 + event, 1)[0]
 
     def read_all(self, last: int = 0) -> tuple[int, Array]:
-        """The event that found no room, or 0, and the events before `last`; waits."""
+        """The event that lacked rows, or 0, and the events before `last`; waits."""
         both = self._outcomes(0, 1 + last)
         return int(both[:1].view(np.int64)[0]), both[1:]
 
     def _outcomes(self, first: int, count: int) -> Array:
         """So many elements of `outcome`; waits."""
-        found = np.empty(count, EVENT)
+        events = np.empty(count, EVENT)
         runtime.memcpyAsync(
-            found.ctypes.data, self.outcome.data.ptr + first * EVENT.itemsize, found.nbytes,
+            events.ctypes.data, self.outcome.data.ptr + first * EVENT.itemsize, events.nbytes,
             runtime.memcpyDeviceToHost, self.stream.ptr,
         )  # fmt: skip
         self.stream.synchronize()
-        return found
+        return events
 
     def restart(self, n: int, dead: int = 0) -> None:
         """Begin the log anew with n rows, `dead` of which are no terms."""
@@ -307,7 +325,7 @@ class GpuTable:
         """Go on with the form of rotations that is right for n rows, between two groups."""
         pattern = np.uint32 if n <= BY_PASSES_BELOW else np.uint8
         if self.patterns.dtype != pattern or len(self.patterns) != self.capacity:
-            with room_for(self.capacity):
+            with memory_for(self.capacity):
                 self.patterns = cupy.empty(self.capacity, pattern)
         if len(self.failed):
             self.failed = cupy.empty(0, np.uint32)
@@ -317,44 +335,44 @@ class GpuTable:
         runtime.memsetAsync(self.stalled.data.ptr, 0, self.stalled.nbytes, self.stream.ptr)
 
     def grow(self, n: int, capacity: int, failures: int = 0) -> None:
-        """Make room for `capacity` rows, when there are n, and `failures`, listed in `spare`, found none."""
+        """Enlarge to `capacity` rows, when there are n, and `failures`, listed in `spare`, lacked a row."""
         if capacity > MOST_ROWS:
             raise InputError(
                 "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs",
                 topic="GPUs",
             )
-        with room_for(capacity):
+        with memory_for(capacity):
             self.failed = self.spare[:failures].copy()
             self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
-            self.lists = self.room(0)
-            # One array after the other, the old one given back in between: never two of them are
-            # there twice.
+            self.lists = self.number_lists(0)
+            # One array after the other, the old one freed in between: never two of them are there
+            # twice.
             for name in (*ROW_ARRAYS, "patterns"):
                 old = getattr(self, name)
                 new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
                 new[:n] = old[:n]
                 setattr(self, name, new)
                 del old
-                give_back()
+                free_pool()
             self.spare = cupy.empty(capacity, np.uint32)
             self.resume()
             self.enter_all(n)
 
     def enter_all(self, n: int) -> None:
-        """A table for as many rows as there is room for, with the n that are there."""
+        """A table for as many rows as the arrays have, with the n that are there."""
         size = 1 << (SLOTS_A_ROW * self.capacity - 1).bit_length()
         if self.slots.size != size:
             self.slots = cupy.empty(size, np.uint64)
         self.rebuild(0, n)
 
-    def keep(self, chosen: Any) -> None:
+    def keep(self, rows: Any) -> None:
         """Keep the rows of these numbers, an array of the GPU, and begin the log anew."""
-        n = len(chosen)
+        n = len(rows)
         for name in ROW_ARRAYS:
-            give_back(self.size_bytes // KEPT_SHARE)
+            free_pool(self.size_bytes // KEPT_SHARE)
             array = getattr(self, name)
-            array[:n] = array[chosen]
-        give_back(self.size_bytes // KEPT_SHARE)
+            array[:n] = array[rows]
+        free_pool(self.size_bytes // KEPT_SHARE)
         self.restart(n)
         self.rebuild(0)
 
@@ -363,7 +381,7 @@ class GpuTable:
         keys, coefficients = self.keys[:n:step], self.coefficients[:n:step]
         return np.asarray(cupy.asnumpy(keys))[np.asarray(cupy.asnumpy(coefficients)) != 0]
 
-    def leave(self, n: int, masks: Array, shard: int, most: int) -> tuple[list[Lists], list[Any], Array]:
+    def leave(self, n: int, masks: Array, shard: int, max_terms: int) -> tuple[list[Lists], list[Any], Array]:
         """Take out the terms of n rows that belong to other shards, at most so many for each shard; waits.
 
         Bit b of a word's shard is the parity of what it shares with masks[b]. Returns lists that begin with
@@ -371,37 +389,37 @@ class GpuTable:
         too, and how many terms belong to each shard, to this one 0.
         """
         shards = 1 << len(masks)
-        room = most * (shards - 1)
-        (rows, values, counts), places = self.empty(room), cupy.empty(room, np.uint32)
-        bits, wanted = np.int32(len(masks)), cupy.zeros(shards, np.uint64)
+        n_rows = max_terms * (shards - 1)
+        (rows, values, counts), free_rows = self.row_lists(n_rows), cupy.empty(n_rows, np.uint32)
+        bits, shard_counts = np.int32(len(masks)), cupy.zeros(shards, np.uint64)
         self._launch(
-            "leave", *self._rows, cupy.asarray(masks), bits, np.int32(shard), n, most, rows, values, counts,
-            places, wanted,
+            "leave", *self._rows, cupy.asarray(masks), bits, np.int32(shard), n, max_terms, rows, values,
+            counts, free_rows, shard_counts,
         )  # fmt: skip
-        found = np.asarray(cupy.asnumpy(wanted)).astype(np.int64)
-        sizes = np.minimum(np.delete(found, shard), most).tolist()
-        parts = [slice(most * k, most * k + size) for k, size in enumerate(sizes)]
-        return [(rows[part], values[part], counts[part]) for part in parts], [places[p] for p in parts], found
+        n_of_shards = np.asarray(cupy.asnumpy(shard_counts)).astype(np.int64)
+        sizes = np.minimum(np.delete(n_of_shards, shard), max_terms).tolist()
+        ranges = [slice(max_terms * k, max_terms * k + size) for k, size in enumerate(sizes)]
+        lists = [(rows[r], values[r], counts[r]) for r in ranges]
+        return lists, [free_rows[r] for r in ranges], n_of_shards
 
-    def join(self, n: int, lists: Lists, places: Any) -> int:
+    def join(self, n: int, lists: Lists, free_rows: Any) -> int:
         """Put terms whose words are not here in the rows of these numbers, and those left over past n rows.
 
-        There is room. Returns how many rows there are then. `close_gaps` is due.
+        The arrays are large enough. Returns how many rows there are then. `close_gaps` is due.
         """
-        arrived, free = len(lists[1]), len(places)
+        arrived, n_free = len(lists[1]), len(free_rows)
         if arrived:
-            self._launch("join", *self._rows, *lists, arrived, places, free, n)
-        return n + max(0, arrived - free)
+            self._launch("join", *self._rows, *lists, arrived, free_rows, n_free, n)
+        return n + max(0, arrived - n_free)
 
     def close_gaps(self, n: int) -> int:
         """Move the terms among n rows to the first ones, begin the log anew, and return how many they are."""
         self.restart(n)
         self.meeting.fill(0)
-        given = typed((
+        arguments = typed((
             *self._rows, *self._table, self.capacity, self.spare, n, self.log, self.meeting,
         ))  # fmt: skip
-        kernel, stream = self.load("pack_rows"), self.stream
-        CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, given, 0, stream)()
+        self._cooperative(self.load("pack_rows"), arguments)()
         n -= int(self.read(0)["packed"])
         self.restart(n)
         return n
@@ -425,13 +443,17 @@ class GpuTable:
         for name in (*ROW_ARRAYS, "lists", "spare", "patterns", "slots", "log", "stalled", "outcome"):
             setattr(self, name, None)
         self._bound = (None, None)
-        give_back()
+        free_pool()
 
     def _to_gpu(self, target: Any, source: Array) -> None:
         """Copy an array of the host to the beginning of one of the GPU."""
         runtime.memcpyAsync(
             target.data.ptr, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice, self.stream.ptr
         )
+
+    def _cooperative(self, kernel: Any, arguments: list[Any]) -> CooperativeLaunch:
+        """The launch of a kernel with a block on every multiprocessor."""
+        return CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, arguments, 0, self.stream)
 
     def _launch(self, kernel: str, *arguments: Any) -> None:
         """Launch a kernel of table.cu once."""
@@ -441,5 +463,5 @@ class GpuTable:
 
 def typed(arguments: Sequence[Any]) -> list[Any]:
     """The arguments of a kernel: of arrays of the GPU their addresses, of Python's integers int64."""
-    given = [np.uint64(a.data.ptr) if isinstance(a, cupy.ndarray) else a for a in arguments]
-    return [np.int64(a) if isinstance(a, int) else a for a in given]
+    addresses = [np.uint64(a.data.ptr) if isinstance(a, cupy.ndarray) else a for a in arguments]
+    return [np.int64(a) if isinstance(a, int) else a for a in addresses]

@@ -1,4 +1,4 @@
-"""Where the tape of a gradient lies: in blocks on the GPU, the oldest on the host where there is no room.
+"""Where the tape of a gradient lies: in blocks on the GPU, the oldest on the host where the GPU is full.
 
 Knows arrays of entries; no step and no term.
 """
@@ -17,7 +17,7 @@ from tnplan.executor.device.cpu.host_memory import host_memory
 FIRST_ENTRIES, BLOCK_ENTRIES = 1 << 18, 1 << 22
 """Entries of the first block, and of others at least."""
 KEPT_FREE = 0.25
-"""The share of the free memory of a GPU that is left to terms, where no memory is given."""
+"""The share of the free memory of a GPU that is left to terms, where no limit of memory is set."""
 
 
 class Entries(NamedTuple):
@@ -34,11 +34,11 @@ class Entries(NamedTuple):
         return sum(int(array.nbytes) for array in self)
 
 
-class Place(NamedTuple):
-    """So many entries of a block, from `at` on."""
+class EntryRange(NamedTuple):
+    """So many entries of a block, from `first` on."""
 
     block: int
-    at: int
+    first: int
     n_entries: int
 
 
@@ -46,7 +46,7 @@ class TapeStore:
     """Blocks of entries, the last of which is written."""
 
     def __init__(self, dtype: Any, memory_bytes: float | None = None) -> None:
-        """`memory_bytes` is what blocks on the GPU may take; None: what is free when one is made."""
+        """`memory_bytes` is what blocks on the GPU may take; None: what is free when one is allocated."""
         self.dtype, self.memory_bytes = np.dtype(dtype), memory_bytes
         self.blocks: list[Entries] = []
         self.used = self.on_host = 0
@@ -62,24 +62,24 @@ class TapeStore:
         """What all blocks take."""
         return sum(block.size_bytes for block in self.blocks)
 
-    def room(self, n: int) -> tuple[Entries, int]:
-        """A block with room for n more entries, and the place of the first of them."""
+    def reserve(self, n: int) -> tuple[Entries, int]:
+        """A block with n free entries, and the number of the first of them."""
         if not self.blocks or self.used + n > len(self.blocks[-1].kinds):
             self._add_block(max(n, BLOCK_ENTRIES if self.blocks else FIRST_ENTRIES))
         return self.blocks[-1], self.used
 
-    def take(self, count: int) -> Place:
-        """The place of entries that were written where there was room last."""
-        place = Place(len(self.blocks) - 1, self.used, count)
+    def take(self, count: int) -> EntryRange:
+        """The range of the entries that were written after the last `reserve`."""
+        entries = EntryRange(len(self.blocks) - 1, self.used, count)
         self.used += count
-        return place
+        return entries
 
     def _add_block(self, n: int) -> None:
         needed = n * (9 + 2 * self.dtype.itemsize)
         # The oldest blocks go first: the backward pass needs them last.
         while self.on_host < len(self.blocks) and needed > self._free():
             self.spill(self.on_host + 1)
-        while (block := self._made(n)) is None:
+        while (block := self._new_block(n)) is None:
             on_gpu = len(self.blocks) - self.on_host
             if not on_gpu:
                 raise InputError(
@@ -91,8 +91,8 @@ class TapeStore:
         self.blocks.append(block)
         self.used = 0
 
-    def _made(self, n: int) -> Entries | None:
-        """A block of n entries; None where the GPU has no room."""
+    def _new_block(self, n: int) -> Entries | None:
+        """A block of n entries; None where the GPU has no memory for it."""
         try:
             return Entries(
                 cupy.empty(n, np.uint32), cupy.empty(n, np.uint32), cupy.empty(2 * n, self.dtype),
@@ -131,7 +131,7 @@ class TapeStore:
             self.used = len(self.blocks[-1].kinds)
 
     def on_gpu(self, block: int) -> Entries:
-        """A block, to be read in the backward pass; those after it are given back."""
+        """A block, to be read in the backward pass; those after it are freed."""
         del self.blocks[block + 1 :]
         if block < self.on_host:
             self.blocks[block] = Entries(*map(cupy.asarray, self.blocks[block]))

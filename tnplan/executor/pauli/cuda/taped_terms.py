@@ -32,7 +32,7 @@ COUNT = np.dtype(
 )
 """The kernels' struct Count."""
 LOG_EVENTS = 4096
-"""Events that the log has room for."""
+"""Elements of the log."""
 THREADS, BLOCKS_A_MULTIPROCESSOR = 256, 8
 LEAST_GAPS = 1 << 16
 """Gaps are closed where they are more than this, and than half of the rows."""
@@ -43,7 +43,7 @@ ROW_BYTES = 40
 class TapedTurn(NamedTuple):
     """A rotation: where its entries are."""
 
-    place: Any
+    entries: Any
     cosine: float
     sine: float
 
@@ -55,9 +55,9 @@ class TapedSigns(NamedTuple):
 
 
 class TapedGaps(NamedTuple):
-    """Gaps closed: the rows that were kept, of so many."""
+    """Gaps closed: the rows that stayed, of so many."""
 
-    kept: Any
+    rows: Any
     n: int
 
 
@@ -110,7 +110,7 @@ class GpuTapedTerms(Terms):
     def size_bytes(self) -> int:
         """What the arrays of terms and the tape on the GPU take."""
         arrays = (self.alive, self.hits, self.log)
-        return self.table.size_bytes + sum(int(one.nbytes) for one in arrays) + self.store.gpu_bytes
+        return self.table.size_bytes + sum(int(array.nbytes) for array in arrays) + self.store.gpu_bytes
 
     def count(self, generator: Array) -> int:
         """At most how many terms a rotation would split: all."""
@@ -123,15 +123,15 @@ class GpuTapedTerms(Terms):
         event, table = self._begin(), self.table
         turn = np.array([(generator, cosine, sine, cut)], rotation_type(table.words, ()))[0]
         self._launch("find", table.keys, self.alive, turn, self.hits, self.log, event)
-        # The one wait: room for new rows and for the tape must be there before the terms are split.
-        own = self._enter(event - 1, event)
-        n, n_hits = int(own["n"]), int(own["hits"])
-        self._make_room(n, n_hits)
+        # The one wait: new rows and entries of the tape are allocated before the terms are split.
+        counts = self._enter(event - 1, event)
+        n, n_hits = int(counts["n"]), int(counts["hits"])
+        self._reserve_rows(n, n_hits)
         self.store.memory_bytes = None if self.memory_bytes is None else self.memory_bytes - table.size_bytes
-        entries, at = self.store.room(n_hits)
+        entries, first = self.store.reserve(n_hits)
         self._launch(
             "turn_pairs", table.keys, table.coefficients, table.frequencies, self.alive, table.slots,
-            np.uint64(table.slots.size - 1), n, self.hits, n_hits, turn, *entries, at, self.log, event,
+            np.uint64(table.slots.size - 1), n, self.hits, n_hits, turn, *entries, first, self.log, event,
         )  # fmt: skip
         self.pending.append(("turn", event, (cosine, sine)))
 
@@ -178,13 +178,13 @@ class GpuTapedTerms(Terms):
         n, cupy, table = self._settled(), self.cupy, self.table
         alive = self.alive[:n] != 0
         sizes = cupy.where(alive, cupy.abs(table.coefficients[:n]).astype(np.float64), -1.0)
-        kept = largest_mask(sizes, table.keys, count)
-        gone = sizes[alive & ~kept]
+        is_largest = largest_mask(sizes, table.keys, count)
+        dropped = sizes[alive & ~is_largest]
         self.ledger.losses.append(
-            Loss(float(gone.sum()), float((gone**2).sum()), int(cupy.count_nonzero(gone)))
+            Loss(float(dropped.sum()), float((dropped**2).sum()), int(cupy.count_nonzero(dropped)))
         )
-        self.alive[:n] = kept
-        table.coefficients[:n] *= kept
+        self.alive[:n] = is_largest
+        table.coefficients[:n] *= is_largest
         self.live = count
 
     def end_step(self) -> None:
@@ -198,9 +198,9 @@ class GpuTapedTerms(Terms):
     def local_terms(self) -> PauliSum:
         """The terms, in rising order of their words."""
         n, cupy = self._settled(), self.cupy
-        chosen = cupy.flatnonzero(self.alive[:n])
-        rows = (cupy.asnumpy(array[chosen]) for array in (self.table.keys, self.table.coefficients))
-        return PauliSum(self.n_qubits, *rows).sorted()
+        rows = cupy.flatnonzero(self.alive[:n])
+        arrays = (cupy.asnumpy(array[rows]) for array in (self.table.keys, self.table.coefficients))
+        return PauliSum(self.n_qubits, *arrays).sorted()
 
     def weigh(self, state: Any) -> float:
         """Begin the backward pass with the value of each word in a state; the value of all terms."""
@@ -234,13 +234,13 @@ class GpuTapedTerms(Terms):
                 self._launch("give_signs", self.slopes, step.signs, len(step.signs))
             elif isinstance(step, TapedGaps):
                 before = cupy.zeros(step.n, np.float64)
-                self._launch("spread", self.slopes, step.kept, len(step.kept), before)
+                self._launch("spread", self.slopes, step.rows, len(step.rows), before)
                 self.slopes = before
             else:
-                block, at, n_entries = step.place
+                block, first, n_entries = step.entries
                 if n_entries:
                     self._launch(
-                        "back", self.slopes, *self.store.on_gpu(block), at, n_entries,
+                        "back", self.slopes, *self.store.on_gpu(block), first, n_entries,
                         np.float64(step.cosine), np.float64(step.sine), derivatives, number,
                     )  # fmt: skip
                 number += 1
@@ -271,26 +271,27 @@ class GpuTapedTerms(Terms):
         self._restart()
         return self.rows
 
-    def _enter(self, last: int, wanted: int | None = None) -> Any:
-        """Wait, enter events up to `last` in ledger and tape; the counts of event `wanted`."""
-        wanted = last if wanted is None else wanted
-        if not self.pending and wanted == self.entered:
+    def _enter(self, last: int, number: int | None = None) -> Any:
+        """Wait, enter events up to `last` in ledger and tape; the counts of event `number`."""
+        number = last if number is None else number
+        if not self.pending and number == self.entered:
             return None
-        part = self.log[self.entered * COUNT.itemsize : (wanted + 1) * COUNT.itemsize]
-        log = self.cupy.asnumpy(part).view(COUNT)
+        new_events = self.log[self.entered * COUNT.itemsize : (number + 1) * COUNT.itemsize]
+        log = self.cupy.asnumpy(new_events).view(COUNT)
         for kind, event, turned in self.pending:
-            own = log[max(0, event - self.entered)]
+            counts = log[max(0, event - self.entered)]
             if kind == "turn":
-                before, hits, merged = self.live, int(own["hits"]), int(own["merged"])
-                self.rows += int(own["added"])
-                self.live += int(own["added"] + own["revived"])
+                before, hits, merged = self.live, int(counts["hits"]), int(counts["merged"])
+                self.rows += int(counts["added"])
+                self.live += int(counts["added"] + counts["revived"])
                 self.step_counts = (before, self.live, hits, merged)
-                self.ledger.losses.append(Loss(float(own["l1"]), float(own["squares"]), int(own["gone"])))
-                self.tape.append(TapedTurn(self.store.take(int(own["entries"])), *turned))
+                sums = float(counts["l1"]), float(counts["squares"])
+                self.ledger.losses.append(Loss(*sums, int(counts["gone"])))
+                self.tape.append(TapedTurn(self.store.take(int(counts["entries"])), *turned))
             elif kind == "drop":
-                self.live -= int(own["swept"])
-                lost = float(own["swept_l1"]), float(own["swept_squares"])
-                self.ledger.losses.append(Loss(*lost, int(own["gone"])))
+                self.live -= int(counts["swept"])
+                sums = float(counts["swept_l1"]), float(counts["swept_squares"])
+                self.ledger.losses.append(Loss(*sums, int(counts["gone"])))
             elif kind == "clifford":
                 self.step_counts = (self.live, self.live, 0, 0)
             else:
@@ -300,36 +301,36 @@ class GpuTapedTerms(Terms):
         self.entered = last
         return log[-1]
 
-    def _make_room(self, n: int, more: int) -> None:
-        """Have room for so many more than n rows."""
-        table, there = self.table, self.table.capacity
-        if n + more <= there:
+    def _reserve_rows(self, n: int, more: int) -> None:
+        """Have at least so many more than n rows."""
+        table, capacity = self.table, self.table.capacity
+        if n + more <= capacity:
             return
-        capacity = max(n + more, 2 * there)
-        needed = (capacity + there) * (8 * table.words + ROW_BYTES)
+        new_capacity = max(n + more, 2 * capacity)
+        needed = (new_capacity + capacity) * (8 * table.words + ROW_BYTES)
         pool = self.cupy.get_default_memory_pool()
         if needed > self.cupy.cuda.Device().mem_info[0] + pool.free_bytes():
             self.store.spill_all()
-        table.grow(n, capacity)
+        table.grow(n, new_capacity)
         for name in ("alive", "hits"):
             old = getattr(self, name)
-            new = self.cupy.zeros(capacity, old.dtype)
-            new[:there] = old
+            new = self.cupy.zeros(new_capacity, old.dtype)
+            new[:capacity] = old
             setattr(self, name, new)
 
     def _close_gaps(self) -> None:
         """Give terms the first rows, in their order."""
         n = self._settled()
-        chosen = self.cupy.flatnonzero(self.alive[:n])
-        self.table.keep(chosen)
+        rows = self.cupy.flatnonzero(self.alive[:n])
+        self.table.keep(rows)
         self.alive.fill(0)
-        self.alive[: len(chosen)].fill(1)
-        self.tape.append(TapedGaps(chosen.astype(np.uint32), n))
+        self.alive[: len(rows)].fill(1)
+        self.tape.append(TapedGaps(rows.astype(np.uint32), n))
         self.rows = self.live
         self._restart()
 
     def _launch(self, entry: str, *arguments: Any) -> None:
         """Launch a kernel of tape.cu once."""
         blocks = self.table.processors * BLOCKS_A_MULTIPROCESSOR
-        given = self.adapter.typed(arguments)
-        self.adapter.BoundKernel(self._kernel(entry), blocks, THREADS, given, 0, self.table.stream)()
+        addresses = self.adapter.typed(arguments)
+        self.adapter.BoundKernel(self._kernel(entry), blocks, THREADS, addresses, 0, self.table.stream)()

@@ -7,6 +7,7 @@ launches wait for nothing: see `logged`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tnplan.executor.pauli.resharding import (
     LinearHash,
     LocalRun,
     Sample,
-    place_of,
+    rank_and_size,
 )
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import TermLimits
@@ -50,7 +51,7 @@ class GpuTerms(RotatedTerms):
 
     def __init__(self, start: PauliSum, ranks: Communicator | None = None) -> None:
         self.ranks = ranks
-        self.rank, n_ranks = place_of(ranks)
+        self.rank, n_ranks = rank_and_size(ranks)
         self.linear_hash, self.costs = LinearHash(start.n_qubits, n_ranks.bit_length() - 1), COSTS
         if start.n_terms < self.costs.alone_below:
             self.linear_hash.masks[:] = 0
@@ -62,14 +63,14 @@ class GpuTerms(RotatedTerms):
         super().limit(n_terms)
         self.costs = self.costs._replace(alone_below=min(self.costs.alone_below, n_terms // 4))
 
-    def at_once(self, room: int | None) -> int:
+    def batch_limit(self, memory_terms: int | None) -> int:
         """How many rotations may be launched at once; with several GPUs those that fit if each doubles."""
-        if room is None:
+        if memory_terms is None:
             return MOST_ROTATIONS
         if self.ranks is None:
-            return MOST_ROTATIONS if 2 * self.n <= room else 0
+            return MOST_ROTATIONS if 2 * self.n <= memory_terms else 0
         n = max(1, self.all_ranks(self.n))
-        return min(MOST_ROTATIONS, max(0, (room // n).bit_length() - 1))
+        return min(MOST_ROTATIONS, max(0, (memory_terms // n).bit_length() - 1))
 
     def count(self, generator: Array) -> int:
         """How many terms of this rank a rotation about `generator` would split."""
@@ -101,7 +102,7 @@ class GpuTerms(RotatedTerms):
 
     def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        if self.ranks is None and (self.room is not None or self.term_cap is not None):
+        if self.ranks is None and (self.memory_terms is not None or self.term_cap is not None):
             return self._rotate_bounded(rotations, cut, limits)
         distances = self.linear_hash.of(rotations.generators)
         rotations, first = rotations._replace(distances=distances), 0
@@ -117,22 +118,22 @@ class GpuTerms(RotatedTerms):
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
         n = self._settled()
-        self.within = None
-        qubits, words, parts = np.array(step.qubits), np.arange(len(step.matrix)), []
+        self.limits_met = None
+        qubits, words, branch_lists = np.array(step.qubits), np.arange(len(step.matrix)), []
         # A Pauli transfer matrix takes word a to sum_b T[b, a] b. Branches with b = a ^ d share d,
         # and with it a generator and the rank that owns them.
         for d in words[1:]:
             weights = step.matrix[words ^ d, words]
             if not np.any(weights):
                 continue
-            rows, values, counts = self.table.branches(n, qubits, weights, cut, self._begin("part"))
+            rows, values, counts = self.table.branches(n, qubits, weights, cut, self._begin("branches"))
             generator = pack(*word_masks(step.qubits, int(d)), self.n_qubits)
-            parts.append((generator, (rows ^ self.table.to_gpu(generator)[0], values, counts)))
+            branch_lists.append((generator, (rows ^ self.table.to_gpu(generator)[0], values, counts)))
         # Invariant: all branches are listed from the old coefficients before the diagonal scales
         # these in place.
         event, splits = self._begin("scale"), np.count_nonzero(step.matrix, axis=0) > 1
         self._do(lambda *_: self.table.scale(qubits, np.diag(step.matrix), splits, event))
-        for generator, lists in parts:
+        for generator, lists in branch_lists:
             self._catch_up()
             self._merge(lists, self.linear_hash.distance(generator))
         self.may_be_past = True
@@ -191,21 +192,21 @@ class GpuTerms(RotatedTerms):
             # so that all branches of this shard are for one other.
             lists = self.table.split(generator, cosine, sine, cut, event)
             self._merge(lists, int(across))
-            self.within = None
+            self.limits_met = None
             if limits is not None:
                 if is_due:
                     self.sweep(limits)
                 self.end_step()
             return
-        done, n_rotations = 0, len(rotations.due)
-        while done < n_rotations:
+        first, n_rotations = 0, len(rotations.due)
+        while first < n_rotations:
             self._launch_maps()
             if self.event == self.adapter.LOG_EVENTS - 1:
                 self.settle()
             self._refresh()
-            last = min(n_rotations, done + self.adapter.LOG_EVENTS - 1 - self.event)
-            self._launch_rotations(rotations.between(done, last), cut, limits)
-            done = last
+            last = min(n_rotations, first + self.adapter.LOG_EVENTS - 1 - self.event)
+            self._launch_rotations(rotations.between(first, last), cut, limits)
+            first = last
 
     def _merge(self, lists: Any, across: int) -> None:
         """Take branches to the rank that owns their words. All events before are done."""
@@ -226,7 +227,7 @@ class GpuTerms(RotatedTerms):
     def exchange(self, lists: Any, peer: int) -> Any:
         """The peer's branches for this rank."""
         assert self.ranks is not None
-        arrived = self.table.empty(self.ranks.gather_objects(len(lists[1]))[peer])
+        arrived = self.table.row_lists(self.ranks.gather_objects(len(lists[1]))[peer])
         self.ranks.exchange(messages(peer, lists), messages(peer, arrived))
         return arrived
 
@@ -239,26 +240,25 @@ class GpuTerms(RotatedTerms):
         counted = self.ranks.gather_objects((table.leave(n, masks, rank, 0)[2], table.capacity))
         # Invariant: every rank knows how many terms each sends to each, so that all make the same
         # number of exchanges.
-        goes = np.array([leaves for leaves, _ in counted])
+        n_leaving = np.array([leaves for leaves, _ in counted])
         share = max(MOVED_TERMS, min(capacity for _, capacity in counted) // MOVED_ROWS_SHARE) // len(peers)
-        most = max(1, min(int(goes.max()), share))
-        rounds = np.arange(0, goes.max(), most)
-        parts = np.clip(goes - rounds[:, None, None], 0, most)
-        surplus = int((parts[:, :, rank] - parts[:, rank]).clip(0).sum())
+        max_terms = max(1, min(int(n_leaving.max()), share))
+        rounds = np.arange(0, n_leaving.max(), max_terms)
+        n_moved = np.clip(n_leaving - rounds[:, None, None], 0, max_terms)
+        surplus = int((n_moved[:, :, rank] - n_moved[:, rank]).clip(0).sum())
         if n + surplus > table.capacity > self.event_ledger.live + surplus:
             self._close_gaps(n)
             n = self.event_ledger.live
         elif n + surplus > table.capacity:
             self._grow(n, n + surplus)
-        self.moved_bytes = max(self.moved_bytes, 2 * most * len(peers) * table.listed_bytes)
-        for part in parts:
-            arrived = [table.empty(int(part[peer, rank])) for peer in peers]
-            left, places, _ = table.leave(n, masks, rank, most)
+        self.moved_bytes = max(self.moved_bytes, 2 * max_terms * len(peers) * table.listed_bytes)
+        for counts in n_moved:
+            arrived = [table.row_lists(int(counts[peer, rank])) for peer in peers]
+            leaving, free_rows, _ = table.leave(n, masks, rank, max_terms)
             sends, receives = (
-                [one for peer, arrays in zip(peers, lists, strict=True) for one in messages(peer, arrays)]
-                for lists in (left, arrived)
+                list(chain.from_iterable(map(messages, peers, lists))) for lists in (leaving, arrived)
             )
             self.ranks.exchange(sends, receives)
-            for lists, free in zip(arrived, places, strict=True):
+            for lists, free in zip(arrived, free_rows, strict=True):
                 n = table.join(n, lists, free)
         self._close_gaps(n)

@@ -62,7 +62,7 @@ def rotate_all(
     """
     from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
 
-    # Kernels allocate nothing: they stop where a list has no room, the host enlarges the arrays,
+    # Kernels allocate nothing: they stop where a list does not fit, the host enlarges the arrays,
     # and they go on at the same phase of the same rotation. `done` has the phases, so nothing is
     # done twice.
     rotations = rotations._replace(generators=np.array(rotations.generators))
@@ -81,18 +81,18 @@ def rotate_all(
 
     kernel.begin_rotations(tables, width)
     while True:
-        others = [pool.submit(work, first) for first in range(1, threads)] if pool is not None else []
+        running = [pool.submit(work, first) for first in range(1, threads)] if pool is not None else []
         work(0)
-        for other in others:
-            other.result()
+        for task in running:
+            task.result()
         if not numbers[:, kernel.LACKS].any():
             break
         for s, shard in enumerate(shards):
             lacks, listed = numbers[s, [kernel.LACKS, kernel.LISTED]].tolist()
             _take(shard, numbers[s])
-            # Shards that had room are enlarged as well if they are nearly full: stops are costly.
-            soon = min(shard.most, 5 * (shard.n - shard.n_spare) // 4)
-            shard.reserve(shard.capacity + lacks if lacks else soon, listed)
+            # Other shards are enlarged as well if they are nearly full: stops are costly.
+            nearly_full = min(shard.max_rows, 5 * (shard.n - shard.n_spare) // 4)
+            shard.reserve(shard.capacity + lacks if lacks else nearly_full, listed)
             _give(shard, tables.addresses[s], numbers[s])
         tables.stop[0] = 0
     kernel.end_rotations(tables, width)

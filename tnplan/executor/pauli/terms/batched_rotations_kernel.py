@@ -7,7 +7,7 @@ behind it. The second phase waits until the other shard has done the first, so t
 third until the other has done the second, so that it has read what is changed here. So a shard waits for one
 other alone, and for none in a rotation that leaves branches where they are.
 
-A shard that has no room for a list stops all threads. They return, the host makes room, and calls again.
+A shard where a list does not fit stops all threads. They return, the host enlarges it, and calls again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tnplan.executor.pauli.terms.hash_table_kernel import (
 )
 
 N, N_SPARE, IS_SWEPT, N_HITS, N_CHANGED, CAPACITY, N_SLOTS, LISTED, LACKS, NUMBERS = range(10)
-"""The columns of `ShardTables.numbers`. LACKS: for how many rows a shard has no room."""
+"""The columns of `ShardTables.numbers`. LACKS: how many rows a shard has too few."""
 BEFORE, GROWN, AFTER, BRANCHED, MERGED, CUT, SWEPT, COUNTED = range(8)
 """The columns of the log: terms before a rotation, after it, after the sweep; terms split, branches merged,
 branches cut, terms swept."""
@@ -86,11 +86,11 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
 # other.
 @jit
 def split_shard(
-    tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool, most: int
+    tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool, max_terms: int
 ) -> bool:  # fmt: skip
     """The first phase: split the terms of shard s, and list their branches.
 
-    False, and nothing done, where terms and branches may be more than `most`.
+    False, and nothing done, where terms and branches may be more than `max_terms`.
     """
     # Bounds are looked at before anything is changed, so that a rotation is done whole or not at
     # all.
@@ -104,7 +104,7 @@ def split_shard(
     if not may_split(rows.union, generator):
         return True
     hits = anticommuting(rows.keys, shard[N], generator, rows.hits, rows.columns)
-    if log[BEFORE] + hits > most:
+    if log[BEFORE] + hits > max_terms:
         return False
     shard[N_HITS] = shard[N_CHANGED] = hits
     shard[LISTED], losses[0], losses[1], log[CUT] = split(
@@ -116,12 +116,12 @@ def split_shard(
 
 @jit
 def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, follow: bool) -> bool:
-    """The second phase: take the list of shard `other` to shard s; False where there is no room for it."""
+    """The second phase: take the list of shard `other` to shard s; False where it does not fit."""
     # Invariant: `other` has split, and has not begun to sweep: its list and its keys stay as they
     # are.
     shard, log, listed = tables.numbers[s], tables.log[s, number], tables.numbers[other, LISTED]
     if listed:
-        # Room is looked at for the worst case, that every branch makes a new term; the host
+        # The worst case is that every branch makes a new term; where that does not fit, the host
         # enlarges the arrays and calls again, at this phase.
         lacks = shard[N] - shard[N_SPARE] + listed - shard[CAPACITY]
         if lacks > 0:
@@ -176,7 +176,7 @@ def rotate_shards(
     n_shards, width = len(tables.numbers), rotations.generators.shape[1]
     phases, spins = PHASES * len(rotations.generators), 0
     while True:
-        moved, left = False, False
+        has_moved, is_unfinished = False, False
         for s in range(first, n_shards, threads):
             # As far as this shard comes: to the end, or until its partner lags behind.
             while done[WORDS_A_LINE * s] < phases:
@@ -204,12 +204,12 @@ def rotate_shards(
                 else:
                     sweep_shard(tables, s, number, width, limits, rotations.due[number], follow)
                 store_release(done, WORDS_A_LINE * s, done[WORDS_A_LINE * s] + 1)
-                moved = True
-            left = left or done[WORDS_A_LINE * s] < phases
-        if not left:
+                has_moved = True
+            is_unfinished = is_unfinished or done[WORDS_A_LINE * s] < phases
+        if not is_unfinished:
             return
         # No progress: spin, then give the processor away, as there may be more threads than cores.
-        spins = 0 if moved else spins + 1
+        spins = 0 if has_moved else spins + 1
         if spins > SPINS_BEFORE_YIELD:
             yield_processor()
 

@@ -31,7 +31,7 @@ def local_word(row: Any, qubits: Any) -> Any:
 def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, touched: Any, out: Any) -> None:
     """Every row becomes the product of the images of its factors; see `tableau.CliffordLayer`.
 
-    `out` is room for a row.
+    `out` is scratch for a row.
     """
     # C^dagger P C is the product of the images of P's factors: i^|x & z| times an X for each bit of
     # x and a Z for each bit of z, qubit by qubit. Qubits that no gate touches keep their letters.

@@ -20,7 +20,7 @@ from tnplan.executor.pauli.terms.selection import Arrivals
 from tnplan.executor.pauli.terms.truncation import TermLimits, Truncation
 
 SMALLEST_CAPACITY = 1024
-"""Rows that arrays have room for at first, at least."""
+"""Rows of the first arrays, at least."""
 FOURFOLD_BELOW = 1 << 14
 """Rows below which arrays grow fourfold, else twofold."""
 NO_LIMIT = 1 << 40
@@ -39,7 +39,7 @@ class ShardArrays(NamedTuple):
     """The arrays of a shard, as kernels take them: see `hash_table_kernel` and `HashTerms`.
 
     `hits` are the terms that split. Of branches there are the terms that send them (`senders`), their
-    `values` and frequencies (`counts`), and the terms that they met (`targets`). `columns` is room for the
+    `values` and frequencies (`counts`), and the terms that they met (`targets`). `columns` is scratch for
     numbers of words.
     """
 
@@ -109,7 +109,7 @@ class HashTerms:
 
     `hits[:n_hits]` are the terms that the last rotation split, and those behind, up to `n_changed`, the new
     ones. Where `is_swept`, no other term has changed since the last sweep. Rows below `n` are terms, but
-    `spare[:n_spare]`, while many rotations are done. Arrays do not grow so past `most` terms.
+    `spare[:n_spare]`, while many rotations are done. Arrays do not grow so past `max_rows` terms.
     """
 
     def __init__(self, start: PauliSum) -> None:
@@ -139,13 +139,13 @@ class HashTerms:
             columns=np.empty(width, np.int64),
         )
         self.arrays.keys[: self.n], self.arrays.coefficients[: self.n] = start.keys, start.coefficients
-        self.n_hits, self.n_changed, self.most = 0, 0, NO_LIMIT
+        self.n_hits, self.n_changed, self.max_rows = 0, 0, NO_LIMIT
         self.is_new, self.is_stale, self.is_swept = True, True, False
         self.size_bytes = _size_bytes(self.arrays)
 
     @property
     def capacity(self) -> int:
-        """For how many rows there is room."""
+        """How many rows the arrays have."""
         return len(self.arrays.values)
 
     def rows(self) -> PauliSum:
@@ -162,10 +162,10 @@ class HashTerms:
         self.refresh()
         self.is_swept = self.is_swept and not self.n_changed
         self.n_hits = self.n_changed = self.count(generator)
-        listed, *lost = self.kernel.split(self.arrays, self.n_hits, True, generator, cosine, sine, cut)
+        listed, *sums = self.kernel.split(self.arrays, self.n_hits, True, generator, cosine, sine, cut)
         arrays = self.arrays
         branches = Branches(arrays.keys, arrays.tags, arrays.senders, arrays.values, arrays.counts, generator)
-        return branches.first(listed), self.n_hits, Loss(*lost)
+        return branches.first(listed), self.n_hits, Loss(*sums)
 
     def transfer(self, step: TransferMatrix, cut: float) -> tuple[list[Branches], int, Loss]:
         """The first half of a transfer: branches by the local word d >= 1 that they multiply by."""
@@ -181,11 +181,11 @@ class HashTerms:
             if not np.any(weights):
                 continue
             senders, values, counts = (np.empty(self.n, array.dtype) for array in arrays[SENT])
-            listed, lost, gone = self.maps.branches(
+            listed, lost_l1, n_dropped = self.maps.branches(
                 arrays.keys, arrays.coefficients, arrays.frequencies, self.n, qubits, weights, cut,
                 senders, values, counts,
             )  # fmt: skip
-            l1, dropped = l1 + lost, dropped + gone
+            l1, dropped = l1 + lost_l1, dropped + n_dropped
             generator = pack(*word_masks(step.qubits, int(d)), self.n_qubits)
             branches = Branches(arrays.keys, arrays.tags, senders, values, counts, generator)
             lists.append(branches.first(listed))
@@ -214,8 +214,8 @@ class HashTerms:
         Puts the others first in the list.
         """
         self.refresh()
-        left = int(self.kernel.meet(self.arrays, branches, True)) if branches.n else 0
-        return branches.n - left, Arrivals(*branches.first(left).packed())
+        n_left = int(self.kernel.meet(self.arrays, branches, True)) if branches.n else 0
+        return branches.n - n_left, Arrivals(*branches.first(n_left).packed())
 
     def none(self) -> Arrivals:
         """No words, with coefficients of the type of these."""
@@ -233,20 +233,20 @@ class HashTerms:
         """Drop terms past the limits, and zeros."""
         self.refresh()
         n_changed = self.n_changed if self.is_swept else -1
-        self.n_spare, *lost = self.kernel.sweep(
+        self.n_spare, *sums = self.kernel.sweep(
             self.arrays, self.n, self.n_spare, limits, limits.has_frequency, self.n_hits, n_changed
         )
         if self.n_spare:
             self.n, self.n_spare = self.kernel.close_gaps(self.arrays, self.n, self.n_spare), 0
         self.n_hits, self.n_changed, self.is_swept = 0, 0, True
-        return Loss(*lost)
+        return Loss(*sums)
 
-    def keep(self, chosen: Array) -> None:
+    def keep(self, rows: Array) -> None:
         """Keep the terms of these numbers, which rise."""
         self.refresh()
         for array in self.arrays[TERMS]:
-            array[: len(chosen)] = array[chosen]
-        self.n, self.is_stale = len(chosen), True
+            array[: len(rows)] = array[rows]
+        self.n, self.is_stale = len(rows), True
         self._changed()
 
     def weaken(self, factors: Array) -> None:
@@ -255,12 +255,12 @@ class HashTerms:
         self._changed()
         self.sweep(ZEROS)
 
-    def leave(self, chosen: Array) -> tuple[Array, Array, Array]:
+    def leave(self, rows: Array) -> tuple[Array, Array, Array]:
         """Take out the terms of these numbers, which rise: their words, coefficients and frequencies."""
         keys, coefficients, _, frequencies = (
-            np.ascontiguousarray(array[chosen]) for array in self.arrays[TERMS]
+            np.ascontiguousarray(array[rows]) for array in self.arrays[TERMS]
         )
-        self.keep(np.delete(np.arange(self.n), chosen))
+        self.keep(np.delete(np.arange(self.n), rows))
         return keys, coefficients, frequencies
 
     def join(self, keys: Array, coefficients: Array, frequencies: Array) -> None:
@@ -276,7 +276,7 @@ class HashTerms:
         self._changed(is_new=True)
 
     def reserve(self, n_terms: int, listed: int = 0) -> None:
-        """Have room for so many rows; keeps the first `listed` branches."""
+        """Have arrays of at least so many rows; keeps the first `listed` branches."""
         if n_terms <= self.capacity:
             return
         if n_terms > MOST_ROWS:
@@ -285,11 +285,11 @@ class HashTerms:
                 "truncate, or use more threads or ranks",
             )  # fmt: skip
         # Growth by a factor makes the copies cost a constant a term.
-        times = 4 if self.capacity < FOURFOLD_BELOW else 2
-        capacity = max(n_terms, min(times * self.capacity, self.most, MOST_ROWS))
-        n_kept = max(listed, self.n_changed, self.n_spare)
+        factor = 4 if self.capacity < FOURFOLD_BELOW else 2
+        capacity = max(n_terms, min(factor * self.capacity, self.max_rows, MOST_ROWS))
+        n_listed = max(listed, self.n_changed, self.n_spare)
         grown = {name: _grown(getattr(self.arrays, name), self.n, capacity) for name in TERM_ARRAYS}
-        grown |= {name: _grown(getattr(self.arrays, name), n_kept, capacity) for name in BRANCH_ARRAYS}
+        grown |= {name: _grown(getattr(self.arrays, name), n_listed, capacity) for name in BRANCH_ARRAYS}
         # Entries name the numbers of rows, so a larger table is filled anew.
         if len(self.arrays.slots) < SLOTS_A_TERM * capacity:
             grown["slots"], self.is_stale = _table(capacity), True

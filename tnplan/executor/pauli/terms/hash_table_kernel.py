@@ -29,7 +29,7 @@ FREE = np.uint64(0)
 DEAD, NONE = np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFE)
 """What `where` says of a row that is free, and of one that no list has."""
 BLOCK = 64
-"""Values of a list whose memory is asked for ahead together."""
+"""Values of a list whose memory is prefetched together."""
 
 
 # A word (Pauli string) with bit masks x and z is i^|x & z| X^x Z^z, so that it is Hermitian: bit q
@@ -92,7 +92,7 @@ def term(slot: Any) -> Any:
 
 @inline
 def tag_at(slots: Any, tag: Any, mask: Any) -> Any:
-    """The first place of an entry with this tag, or the free one behind those that may have it."""
+    """The first slot of an entry with this tag, or the free slot behind those that may have it."""
     # Linear probing. Invariant: at least half of the entries are free (SLOTS_A_TERM), so that the
     # search ends, mostly within a line of memory.
     at = home(tag, mask)
@@ -102,8 +102,8 @@ def tag_at(slots: Any, tag: Any, mask: Any) -> Any:
 
 
 @jit
-def place(slots: Any, tag: Any, i: Any) -> Any:
-    """The place in `slots` of term i."""
+def slot_of(slots: Any, tag: Any, i: Any) -> Any:
+    """The slot of term i."""
     mask = np.uint64(slots.size - 1)
     at = home(tag, mask)
     while slots[at] != entry(tag, i):
@@ -139,15 +139,15 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) ->
     for w in range(generator.size):
         if generator[w] != FREE:
             # x of the generator looks at z of the row, and z at x: column w + words, modulo 2
-            # words. generator[column - words] is its other half: where column < words the place is
+            # words. generator[column - words] is its other half: where column < words the index is
             # negative, and counts from the end as in Python.
             columns[used] = (w + words) % generator.size
             used += 1
     count = 0
     if used == 1:
         a, mask = keys[:, columns[0]], generator[columns[0] - words]
-        # Without a branch, whose outcome is random: each number is written, and kept where the
-        # parity is odd. Invariant: `hits` has room for n numbers, as count <= i.
+        # Without a branch, whose outcome is random: each number is written, and stays where the
+        # parity is odd. Invariant: `hits` has at least n elements, and count <= i.
         for i in range(n):
             hits[count] = i
             count += count_bits(a[i] & mask) & 1
@@ -203,7 +203,7 @@ def split(
     """P becomes cosine P - s sine Q with G P = i s Q, for the terms of `hits`: scale them, list -s sine Q.
 
     Returns the branches listed, and the L1 norm, squares and number of those below `cut`, which are not, but
-    zeros. `where` has the places of terms in the list. Frequencies are kept where they are to be followed.
+    zeros. `where` has the positions of terms in the list. Frequencies are counted where they are followed.
     """
     keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _, used = rows
     words = generator.size // 2
@@ -265,12 +265,12 @@ def merge_branches(
     the spare ones, the number of new terms, and of values that met a term. `is_own`: the list is this shard's
     newest, so that of two terms that send branches to each other the first finds the other for both.
 
-    Goes in blocks, whose entries and rows are asked for ahead, so that the processor waits for many places of
+    Goes in blocks, whose entries and rows are prefetched, so that the processor waits for many lines of
     memory at once.
     """
     # Branches go from P to Q = G P and back: if both are terms, P's branch meets Q and Q's meets P.
-    # Where both are in this list (`is_own`), where[i] is the place of term i's branch, so that the
-    # first of the two serves both; the second sees that where[i] is no longer its place.
+    # Where both are in this list (`is_own`), where[i] is the position of term i's branch, so that the
+    # first of the two serves both; the second sees that where[i] is no longer its position.
     keys, coefficients, tags, frequencies, slots, where, spare, union, hits = rows[:9]
     sources, source_tags, senders, values, counts, generator = branches
     targets = rows.targets
@@ -305,7 +305,7 @@ def merge_branches(
                     merged += 1
                 continue
             # A new term takes a spare row, or one behind the last: then n_spare goes below 0 and
-            # counts these. Invariant: the caller has room for as many rows as the list is long.
+            # counts these. Invariant: the arrays have as many free rows as the list has values.
             n_spare -= 1
             j = np.int64(spare[n_spare]) if n_spare >= 0 else n - 1 - n_spare
             for w in range(generator.size):
@@ -331,7 +331,7 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
     keys, coefficients, _, frequencies, slots = rows[:5]
     sources, source_tags, senders, values, counts, generator = branches
     mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
-    left = 0
+    n_left = 0
     for b in range(senders.size):
         i = np.int64(senders[b])
         tag = source_tags[i] ^ generator_tag
@@ -344,9 +344,9 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
         if slots[at] != FREE:
             add(coefficients, frequencies, term(slots[at]), values, counts, b, follow)
         else:
-            senders[left], values[left], counts[left] = senders[b], values[b], counts[b]
-            left += 1
-    return left
+            senders[n_left], values[n_left], counts[n_left] = senders[b], values[b], counts[b]
+            n_left += 1
+    return n_left
 
 
 @jit
@@ -408,31 +408,31 @@ def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, n_hits: in
     l1 = squares = 0.0
     dropped = 0
     is_full = n_changed < 0
-    mask, doomed = np.uint64(slots.size - 1), n_spare
+    mask, n_dead = np.uint64(slots.size - 1), n_spare
     looked = n if is_full else n_changed
     for begin in range(0, looked, BLOCK):
         for k in range(begin, min(looked, begin + BLOCK)):
             i = k if is_full else np.int64(hits[k])
             size = np.float64(abs(coefficients[i]))
-            gone = size < limits.merged_cut or size == 0
-            gone = gone or (follow and frequencies[i] > limits.max_frequency)
-            if limits.has_letters and not gone and (is_full or k >= n_hits):
+            is_dropped = size < limits.merged_cut or size == 0
+            is_dropped = is_dropped or (follow and frequencies[i] > limits.max_frequency)
+            if limits.has_letters and not is_dropped and (is_full or k >= n_hits):
                 weight, xy = letters(keys, i)
-                gone = weight > limits.max_weight or xy > limits.max_xy
+                is_dropped = weight > limits.max_weight or xy > limits.max_xy
             # A row may be named twice in `hits`: it goes once.
-            if gone and where[i] != DEAD:
+            if is_dropped and where[i] != DEAD:
                 l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
                 coefficients[i], where[i] = 0, DEAD
                 prefetch(slots, np.int64(home(tags[i], mask)))
-                spare[doomed] = i
-                doomed += 1
-        # Second half of the block: the entries asked for above have arrived.
-        for k in range(n_spare, doomed):
+                spare[n_dead] = i
+                n_dead += 1
+        # Second half of the block: the entries prefetched above have arrived.
+        for k in range(n_spare, n_dead):
             i = np.int64(spare[k])
-            free(slots, place(slots, tags[i], i))
+            free(slots, slot_of(slots, tags[i], i))
             for w in range(keys.shape[1]):
                 keys[i, w] = FREE
-        n_spare = doomed
+        n_spare = n_dead
     return n_spare, l1, squares, dropped
 
 
@@ -459,17 +459,17 @@ def close_gaps(rows: Any, n: int, n_spare: int) -> int:
     # Invariant: after it rows 0 .. left-1 are terms, with no gap. The order of terms changes, in
     # the same way in every run.
     keys, coefficients, tags, frequencies, slots, where, spare = rows[:7]
-    left, last = n - n_spare, n - 1
+    n_left, last = n - n_spare, n - 1
     for k in range(n_spare):
         i = np.int64(spare[k])
-        if i >= left:
+        if i >= n_left:
             continue
         while where[last] == DEAD:
             last -= 1
-        slots[place(slots, tags[last], last)] = entry(tags[last], i)
+        slots[slot_of(slots, tags[last], last)] = entry(tags[last], i)
         for w in range(keys.shape[1]):
             keys[i, w] = keys[last, w]
         coefficients[i], tags[i], frequencies[i] = coefficients[last], tags[last], frequencies[last]
         where[i] = NONE
         last -= 1
-    return left
+    return n_left

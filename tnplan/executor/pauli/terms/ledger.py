@@ -45,7 +45,7 @@ class Dropped:
     norm: float = 0.0
 
     def __add__(self, other: Dropped) -> Dropped:
-        """What was dropped in two places."""
+        """What two ranks or runs dropped together."""
         return Dropped(
             self.l1 + other.l1, self.l2 + other.l2, self.terms + other.terms,
             math.hypot(self.norm, other.norm),
@@ -73,7 +73,7 @@ class Record:
 
 @dataclass
 class Ledger:
-    """What happened on one rank, kept while it works: a line a step, and every loss in order."""
+    """What happened on one rank: a line a step, and every loss in order."""
 
     steps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     """The fields of `Record`, in order; those of the newest steps."""
@@ -119,7 +119,7 @@ def loss_of(sizes: Array) -> Loss:
 
 
 def total_loss(losses: Sequence[Loss]) -> Loss:
-    """One event that happened in several places."""
+    """The losses of several shards as one event."""
     if len(losses) == 1:
         return losses[0]
     return Loss(

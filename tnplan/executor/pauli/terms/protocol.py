@@ -65,8 +65,8 @@ class Terms(Protocol):
         """The sum of a number over the ranks; collective."""
         return value if self.ranks is None else sum(self.ranks.gather_objects(value))
 
-    def at_once(self, room: int | None) -> int:
-        """How many rotations `rotate_many` may be given; 0: none. `room` bounds the terms of all ranks."""
+    def batch_limit(self, memory_terms: int | None) -> int:
+        """How many rotations `rotate_many` may be given; 0: none. All ranks hold `memory_terms` at most."""
         return 0
 
     def limit(self, n_terms: int) -> None:
@@ -81,7 +81,7 @@ class Terms(Protocol):
         """How many terms of this rank a rotation about `generator` would split, at most."""
 
     def moved(self) -> Terms:
-        """These terms, or those of another device where they have moved there; asked between steps."""
+        """These terms, or those of another device where they have moved there; called between steps."""
         return self
 
     def reshard(self, generators: Array) -> int:

@@ -18,10 +18,10 @@ class Resampler(Protocol):
     def importance(self, keys: Array) -> Array | float:
         """By what magnitudes of packed words, uint64 [n, 2 W], are multiplied before they are drawn from."""
 
-    def kept(self, most: int) -> int:
-        """How many terms a draw leaves where there may be `most`."""
+    def n_left(self, max_terms: int) -> int:
+        """How many terms a draw leaves where there may be `max_terms`."""
 
-    def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
+    def draw(self, sizes: Array, max_terms: int, xp: Any = np) -> tuple[Array, Array]:
         """From magnitudes times importance, float64: the numbers of the terms that stay, rising, and their
         new magnitudes times importance.
 
@@ -45,16 +45,16 @@ class Arrivals(NamedTuple):
     values: Array
     counts: Array
 
-    def chosen(self, which: Array) -> Arrivals:
+    def chosen(self, rows: Array) -> Arrivals:
         """Some of them, by a mask or by numbers."""
-        return Arrivals(self.keys[which], self.values[which], self.counts[which])
+        return Arrivals(self.keys[rows], self.values[rows], self.counts[rows])
 
 
-def united(parts: Sequence[Arrivals]) -> Arrivals:
+def united(lists: Sequence[Arrivals]) -> Arrivals:
     """Arrivals of several lists as one, equal words merged: their values added, the least frequency kept."""
-    if len(parts) == 1:
-        return parts[0]
-    keys, values, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    if len(lists) == 1:
+        return lists[0]
+    keys, values, counts = (np.concatenate(arrays) for arrays in zip(*lists, strict=True))
     if not len(values):
         return Arrivals(keys, values, counts)
     order = np.lexsort(keys.T)
@@ -67,13 +67,13 @@ def is_past(arrivals: Arrivals, limits: TermLimits) -> Array:
     """Which arrivals are past a limit."""
     half = arrivals.keys.shape[1] // 2
     x, z = arrivals.keys[:, :half], arrivals.keys[:, half:]
-    gone = np.abs(arrivals.values).astype(np.float64) < limits.merged_cut
+    are_past = np.abs(arrivals.values).astype(np.float64) < limits.merged_cut
     if limits.has_frequency:
-        gone |= arrivals.counts > limits.max_frequency
+        are_past |= arrivals.counts > limits.max_frequency
     if limits.has_letters:
-        gone |= bit_counts(x | z) > limits.max_weight
-        gone |= bit_counts(x) > limits.max_xy
-    return np.asarray(gone)
+        are_past |= bit_counts(x | z) > limits.max_weight
+        are_past |= bit_counts(x) > limits.max_xy
+    return np.asarray(are_past)
 
 
 def nth_largest(
@@ -81,8 +81,8 @@ def nth_largest(
 ) -> float:  # fmt: skip
     """The n-th largest of the numbers of all ranks, by halving: doubles >= 0 rise with their bits."""
     if is_alone:
-        together = np.concatenate(sizes)
-        return float(np.partition(together, len(together) - n)[len(together) - n])
+        all_sizes = np.concatenate(sizes)
+        return float(np.partition(all_sizes, len(all_sizes) - n)[len(all_sizes) - n])
     # The bits of doubles >= 0, read as whole numbers, are in the order of the doubles: bisection
     # over 64 bits gives the exact value with 64 counts, and no term leaves its rank.
     low, high = 0, int(np.array(np.inf).view(np.uint64))
@@ -96,12 +96,12 @@ def nth_largest(
     return float(np.array(low, np.uint64).view(np.float64))
 
 
-def least_words(keys: Sequence[Array], room: int, rank: int, rows: Sequence[Array]) -> list[Array]:
-    """Of words in each shard of this rank, masks of those among the `room` least of all ranks.
+def least_words(keys: Sequence[Array], count: int, rank: int, rows: Sequence[Array]) -> list[Array]:
+    """Of words in each shard of this rank, masks of those among the `count` least of all ranks.
 
     `rows` are the words of every rank: those of this one are `keys`, one after another.
     """
     chosen = np.zeros(sum(map(len, rows)), bool)
-    chosen[np.lexsort(np.concatenate(rows).T)[:room]] = True
+    chosen[np.lexsort(np.concatenate(rows).T)[:count]] = True
     first, n = sum(map(len, rows[:rank])), sum(map(len, keys))
-    return np.split(chosen[first : first + n], np.cumsum([len(part) for part in keys])[:-1])
+    return np.split(chosen[first : first + n], np.cumsum([len(words) for words in keys])[:-1])

@@ -27,7 +27,7 @@ from tnplan.executor.pauli.resharding import (
     LinearHash,
     LocalRun,
     Sample,
-    place_of,
+    rank_and_size,
 )
 from tnplan.executor.pauli.terms.batched_rotations import NO_BOUND, Bound, rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
@@ -67,7 +67,7 @@ class ShardedTerms(Terms):
     def __init__(self, start: PauliSum, threads: int = 1, ranks: Communicator | None = None) -> None:
         self.n_qubits = start.n_qubits
         self.ranks = ranks
-        self.rank, n_ranks = place_of(ranks)
+        self.rank, n_ranks = rank_and_size(ranks)
         self.n_local = 1 << (threads - 1).bit_length()
         self.linear_hash = LinearHash(start.n_qubits, (self.n_local * n_ranks).bit_length() - 1)
         self.is_distributed = threads == 1 or n_ranks > 1
@@ -100,18 +100,18 @@ class ShardedTerms(Terms):
         """What this rank's arrays take."""
         return sum(shard.size_bytes for shard in self.shards)
 
-    def at_once(self, room: int | None) -> int:
+    def batch_limit(self, memory_terms: int | None) -> int:
         """How many rotations may be done at once: where memory is bounded, those that fit if each doubles."""
-        if room is None:
+        if memory_terms is None:
             return max(1, min(MOST_ROTATIONS, MOST_VISITS // max(1, self.n)))
         n = max(1, self.all_ranks(self.n))
-        return min(MOST_ROTATIONS_BOUNDED, max(0, (room // n).bit_length() - 1))
+        return min(MOST_ROTATIONS_BOUNDED, max(0, (memory_terms // n).bit_length() - 1))
 
     def limit(self, n_terms: int) -> None:
-        """Grow no shard past its part of so many terms of this rank, unless it has more."""
+        """Grow no shard past its share of so many terms of this rank, unless it has more."""
         self._distribute()
         for shard in self.shards:
-            shard.most = n_terms // self.n_local
+            shard.max_rows = n_terms // self.n_local
 
     def cap(self, cap: TermCap) -> bool:
         """Never have more terms than `cap` allows, on all ranks together."""
@@ -137,15 +137,15 @@ class ShardedTerms(Terms):
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
         before = self._begin_step()
-        done = self._each(lambda shard: shard.split(generator, cosine, sine, cut))
-        self.ledger.losses.append(total_loss([loss for _, _, loss in done]))
-        merged = self._merge([self._delivered([branches for branches, _, _ in done], generator)])
-        self.step_counts = (before, self.n, sum(hits for _, hits, _ in done), merged)
+        splits = self._each(lambda shard: shard.split(generator, cosine, sine, cut))
+        self.ledger.losses.append(total_loss([loss for _, _, loss in splits]))
+        merged = self._merge([self._delivered([branches for branches, _, _ in splits], generator)])
+        self.step_counts = (before, self.n, sum(hits for _, hits, _ in splits), merged)
 
     def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
         if self.term_cap is not None:
-            self._rotate_capped(rotations, cut, limits, self.term_cap.n_terms)
+            self._rotate_capped(rotations, cut, limits, self.term_cap)
             return len(rotations.due)
         distances = self.linear_hash.of(rotations.generators)
         rotations, first = rotations._replace(distances=distances), 0
@@ -154,7 +154,7 @@ class ShardedTerms(Terms):
             while last < len(distances) and distances[last] < self.n_local:
                 last += 1
             if last > first:
-                self._rotate_here(rotations.between(first, last), cut, limits)
+                self._rotate_on_rank(rotations.between(first, last), cut, limits)
             else:
                 last += 1
                 super().rotate_many(rotations.between(first, last), cut, limits)
@@ -164,15 +164,15 @@ class ShardedTerms(Terms):
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
         before = self._begin_step()
-        done = self._each(lambda shard: shard.transfer(step, cut))
-        self.ledger.losses.append(total_loss([loss for _, _, loss in done]))
+        splits = self._each(lambda shard: shard.transfer(step, cut))
+        self.ledger.losses.append(total_loss([loss for _, _, loss in splits]))
         merged = self._merge(
             [
                 self._delivered(lists, lists[0].generator)
-                for lists in zip(*(lists for lists, _, _ in done), strict=True)
+                for lists in zip(*(lists for lists, _, _ in splits), strict=True)
             ]
         )
-        self.step_counts = (before, self.n, sum(branched for _, branched, _ in done), merged)
+        self.step_counts = (before, self.n, sum(branched for _, branched, _ in splits), merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
@@ -193,51 +193,50 @@ class ShardedTerms(Terms):
 
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
-        parts = [shard.rows() for shard in self.shards]
-        keys = np.concatenate([part.keys for part in parts])
-        return PauliSum(self.n_qubits, keys, np.concatenate([part.coefficients for part in parts])).sorted()
+        sums = [shard.rows() for shard in self.shards]
+        keys = np.concatenate([terms.keys for terms in sums])
+        return PauliSum(self.n_qubits, keys, np.concatenate([terms.coefficients for terms in sums])).sorted()
 
     def in_bits(self, bits: str | None = None) -> complex:
         """This rank's part of the value in a computational state; None is all 0."""
         return sum((value_in(shard.rows(), bits) for shard in self.shards), 0.0)
 
-    def _rotate_here(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
+    def _rotate_on_rank(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations that leave all branches on this rank."""
         if not self.is_distributed:
-            alone = rotations._replace(distances=np.zeros_like(rotations.distances))
+            undistributed = rotations._replace(distances=np.zeros_like(rotations.distances))
             bound = Bound(SINGLE_SHARD_BELOW)
-            done = rotate_all(self.shards[:1], alone, cut, limits, self.ledger, bound=bound)
-            rotations = rotations.between(done)
+            n_done = rotate_all(self.shards[:1], undistributed, cut, limits, self.ledger, bound=bound)
+            rotations = rotations.between(n_done)
             if not len(rotations.due):
                 return
             self._distribute()
         self._each(HashTerms.refresh, least=SINGLE_SHARD_BELOW)
         rotate_all(self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads)
 
-    def _rotate_capped(self, rotations: RotationBatch, cut: float, limits: TermLimits, most: int) -> None:
+    def _rotate_capped(self, rotations: RotationBatch, cut: float, limits: TermLimits, cap: TermCap) -> None:
         """Rotations of capped terms: many at once where one shard has all, while they are sure to fit.
 
         Where the next may not, terms are resampled before it, unless they are few already.
         """
         before = NO_BOUND if self.threads == 1 else SINGLE_SHARD_BELOW
         while len(rotations.due):
-            done, is_alone = 0, not self.is_distributed or len(self.shards) * self.n_ranks == 1
+            n_done, is_alone = 0, not self.is_distributed or len(self.shards) * self.n_ranks == 1
             if is_alone:
-                here = rotations._replace(distances=np.zeros_like(rotations.distances))
-                bound = Bound(before, most)
-                done = rotate_all(self.shards[:1], here, cut, limits, self.ledger, bound=bound)
-            if not done and not (is_alone and self.n <= before and self._resample_early()):
-                done = 1
+                undistributed = rotations._replace(distances=np.zeros_like(rotations.distances))
+                bound = Bound(before, cap.n_terms)
+                n_done = rotate_all(self.shards[:1], undistributed, cut, limits, self.ledger, bound=bound)
+            if not n_done and not (is_alone and self.n <= before and self._resample_early(cap)):
+                n_done = 1
                 super().rotate_many(rotations.between(0, 1), cut, limits)
                 for shard in self.shards:
                     shard.is_swept = shard.is_swept and not shard.n_changed
-            rotations = rotations.between(done)
+            rotations = rotations.between(n_done)
 
-    def _resample_early(self) -> bool:
+    def _resample_early(self, cap: TermCap) -> bool:
         """Let a resampler leave as many terms as it leaves of too many; whether any went."""
-        cap, n = self.term_cap, self.n
-        assert cap is not None
-        if cap.resampler is None or n <= cap.resampler.kept(cap.n_terms):
+        n = self.n
+        if cap.resampler is None or n <= cap.resampler.n_left(cap.n_terms):
             return False
         self._resample(cap.n_terms, [self.shards[0].none()] * len(self.shards))
         return self.n < n
@@ -266,8 +265,8 @@ class ShardedTerms(Terms):
 
         Threads do it where the rank has at least so many terms (default: SERIAL_BELOW).
         """
-        is_alone = self.pool is None or self.n < (SERIAL_BELOW if least is None else least)
-        run = map if self.pool is None or is_alone else self.pool.map
+        is_serial = self.pool is None or self.n < (SERIAL_BELOW if least is None else least)
+        run = map if self.pool is None or is_serial else self.pool.map
         return list(run(work, self.shards, *arguments))
 
     def _delivered(self, lists: Sequence[Branches], generator: Array) -> list[Branches]:
@@ -289,45 +288,45 @@ class ShardedTerms(Terms):
         return sum(sum(self._each(HashTerms.merge, lists)) for lists in delivered)
 
     def _merge_capped(self, delivered: Sequence[Sequence[Branches]], cap: TermCap) -> int:
-        """The same where there may be too many terms: what met none is kept apart until it is chosen."""
+        """The same where there may be too many terms: new words wait until some of them are chosen."""
         met = [self._each(HashTerms.meet, lists) for lists in delivered]
-        listed = sum(len(part.values) for parts in met for _, part in parts)
-        arrivals = [united([part for _, part in parts]) for parts in zip(*met, strict=True)]
-        new = sum(len(part.values) for part in arrivals)
-        merged = sum(n for parts in met for n, _ in parts) + listed - new
+        listed = sum(len(words.values) for of_list in met for _, words in of_list)
+        arrivals = [united([words for _, words in of_shard]) for of_shard in zip(*met, strict=True)]
+        new = sum(len(words.values) for words in arrivals)
+        merged = sum(n for of_list in met for n, _ in of_list) + listed - new
         if self.all_ranks(self.n + new) > cap.n_terms:
             arrivals = self._sweep_all(arrivals, cap.limits)
-            if self.all_ranks(self.n + sum(len(part.values) for part in arrivals)) > cap.n_terms:
+            if self.all_ranks(self.n + sum(len(new_words.values) for new_words in arrivals)) > cap.n_terms:
                 choose = self._keep_largest if cap.resampler is None else self._resample
                 arrivals = choose(cap.n_terms, arrivals)
-        for shard, part in zip(self.shards, arrivals, strict=True):
-            if len(part.values):
-                shard.merge(unpacked(*part))
+        for shard, new_words in zip(self.shards, arrivals, strict=True):
+            if len(new_words.values):
+                shard.merge(unpacked(*new_words))
         return merged
 
     def _sweep_all(self, arrivals: Sequence[Arrivals], limits: TermLimits) -> list[Arrivals]:
         """Drop terms and arrivals past the limits, and zeros; returns the arrivals that are left."""
         losses = self._each(lambda shard: shard.sweep(limits), least=SINGLE_SHARD_BELOW)
-        past = [is_past(part, limits) | (part.values == 0) for part in arrivals]
-        gone = [np.abs(part.values[which]) for part, which in zip(arrivals, past, strict=True)]
-        losses.append(loss_of(np.concatenate(gone).astype(np.float64)))
+        are_past = [is_past(new_words, limits) | (new_words.values == 0) for new_words in arrivals]
+        dropped = [np.abs(new_words.values[mask]) for new_words, mask in zip(arrivals, are_past, strict=True)]
+        losses.append(loss_of(np.concatenate(dropped).astype(np.float64)))
         self.ledger.losses.append(total_loss(losses))
-        return [part.chosen(~which) for part, which in zip(arrivals, past, strict=True)]
+        return [new_words.chosen(~mask) for new_words, mask in zip(arrivals, are_past, strict=True)]
 
     def _keep_largest(self, count: int, arrivals: Sequence[Arrivals]) -> list[Arrivals]:
         """Of terms and arrivals on all ranks keep the `count` largest, and of equal ones the least words.
 
-        Returns the arrivals that are kept.
+        Returns the arrivals that stay.
         """
         sizes, keys = self._candidates(arrivals)
-        lost, kept_arrivals = [], []
-        for s, kept in enumerate(self._largest(sizes, keys, count)):
-            lost.append(sizes[s][~kept])
+        lost, stayed = [], []
+        for s, is_kept in enumerate(self._largest(sizes, keys, count)):
+            lost.append(sizes[s][~is_kept])
             shard = self.shards[s]
-            kept_arrivals.append(arrivals[s].chosen(kept[shard.n :]))
-            shard.weaken(kept[: shard.n].astype(np.float32))
+            stayed.append(arrivals[s].chosen(is_kept[shard.n :]))
+            shard.weaken(is_kept[: shard.n].astype(np.float32))
         self.ledger.losses.append(loss_of(np.concatenate(lost)))
-        return kept_arrivals
+        return stayed
 
     def _largest(
         self, sizes: Sequence[Array], keys: Sequence[Callable[[Array], Array]], count: int
@@ -356,55 +355,56 @@ class ShardedTerms(Terms):
             size * resampler.importance(some(np.arange(len(size))))
             for size, some in zip(sizes, words, strict=True)
         ]
-        chosen, magnitudes = resampler.draw(np.concatenate(sizes), count)
+        numbers, magnitudes = resampler.draw(np.concatenate(sizes), count)
         # One draw over the terms and arrivals of all shards, in turn: chosen numbers rise, so that
         # each shard's are a range.
-        ends, stay = np.cumsum([len(size) for size in sizes]), []
-        for s, (shard, part, size) in enumerate(zip(self.shards, arrivals, sizes, strict=True)):
+        ends, stayed = np.cumsum([len(size) for size in sizes]), []
+        for s, (shard, new_words, size) in enumerate(zip(self.shards, arrivals, sizes, strict=True)):
             begin = int(ends[s]) - len(size)
-            first, last = np.searchsorted(chosen, (begin, int(ends[s])))
-            numbers = chosen[first:last] - begin
+            first, last = np.searchsorted(numbers, (begin, int(ends[s])))
+            rows = numbers[first:last] - begin
             # A drawn term gets a new magnitude and keeps its sign: the factor is new over old.
-            factors = magnitudes[first:last] / size[numbers]
-            old = np.searchsorted(numbers, shard.n)
-            part = part.chosen(numbers[old:] - shard.n)
-            stay.append(part._replace(values=(part.values * factors[old:]).astype(part.values.dtype)))
+            factors = magnitudes[first:last] / size[rows]
+            old = np.searchsorted(rows, shard.n)
+            new_words = new_words.chosen(rows[old:] - shard.n)
+            values = (new_words.values * factors[old:]).astype(new_words.values.dtype)
+            stayed.append(new_words._replace(values=values))
             every = np.zeros(shard.n)
-            every[numbers[:old]] = factors[:old]
+            every[rows[:old]] = factors[:old]
             shard.weaken(every)
-        return stay
+        return stayed
 
     def _candidates(self, arrivals: Sequence[Arrivals]) -> tuple[list[Array], list[Callable[[Array], Array]]]:
         """Of each shard the magnitudes of terms and then of arrivals, and a way to the words of some."""
 
-        def words(shard: HashTerms, part: Arrivals) -> Callable[[Array], Array]:
+        def words(shard: HashTerms, new_words: Arrivals) -> Callable[[Array], Array]:
             def some(numbers: Array) -> Array:
                 old = np.searchsorted(numbers, shard.n)
-                rows = shard.arrays.keys[numbers[:old]], part.keys[numbers[old:] - shard.n]
+                rows = shard.arrays.keys[numbers[:old]], new_words.keys[numbers[old:] - shard.n]
                 return np.concatenate(rows)
 
             return some
 
         pairs = list(zip(self.shards, arrivals, strict=True))
         sizes = [
-            np.abs(np.concatenate([shard.rows().coefficients, part.values])).astype(np.float64)
-            for shard, part in pairs
+            np.abs(np.concatenate([shard.rows().coefficients, new_words.values])).astype(np.float64)
+            for shard, new_words in pairs
         ]
-        return sizes, [words(shard, part) for shard, part in pairs]
+        return sizes, [words(shard, new_words) for shard, new_words in pairs]
 
     def exchange(self, lists: Sequence[Branches], peer: int) -> list[Branches]:
         """The lists of the peer for ours."""
         assert self.ranks is not None
         counts = self.ranks.gather_objects([branches.n for branches in lists])[peer]
-        arrived = [self._room(n) for n in counts]
-        sent = [array for branches in lists if branches.n for array in branches.packed()]
-        self.ranks.exchange(messages(peer, sent), messages(peer, chain.from_iterable(arrived)))
+        arrived = [self._branch_buffers(n) for n in counts]
+        outgoing = [array for branches in lists if branches.n for array in branches.packed()]
+        self.ranks.exchange(messages(peer, outgoing), messages(peer, chain.from_iterable(arrived)))
         return [unpacked(*arrays) for arrays in arrived]
 
-    def _room(self, n: int) -> tuple[Array, Array, Array]:
-        """Room for words, coefficients and frequencies of other ranks."""
-        width, kind = self.shards[0].arrays.keys.shape[1], self.shards[0].arrays.values.dtype
-        return np.empty((n, width), np.uint64), np.empty(n, kind), np.empty(n, np.int32)
+    def _branch_buffers(self, n: int) -> tuple[Array, Array, Array]:
+        """Empty arrays for words, coefficients and frequencies of other ranks."""
+        width, dtype = self.shards[0].arrays.keys.shape[1], self.shards[0].arrays.values.dtype
+        return np.empty((n, width), np.uint64), np.empty(n, dtype), np.empty(n, np.int32)
 
     @property
     def _first_mask(self) -> int:
@@ -422,19 +422,19 @@ class ShardedTerms(Terms):
         sends: list[tuple[int, Array]] = []
         for number, shard in enumerate(self.shards):
             owners = self.linear_hash.of(shard.arrays.keys[: shard.n]) // self.n_local
-            chosen = np.flatnonzero(owners != self.rank)
-            arrays = shard.leave(chosen)
+            rows = np.flatnonzero(owners != self.rank)
+            arrays = shard.leave(rows)
             for peer in range(ranks.size):
-                part = owners[chosen] == peer
-                counts[peer, number] = np.count_nonzero(part)
-                sends += messages(peer, (array[part] for array in arrays))
+                goes = owners[rows] == peer
+                counts[peer, number] = np.count_nonzero(goes)
+                sends += messages(peer, (array[goes] for array in arrays))
         arriving = [
-            (peer, number, self._room(int(n)))
+            (peer, number, self._branch_buffers(int(n)))
             for number in range(self.n_local)
-            for peer, n in enumerate(given[self.rank, number] for given in ranks.gather_objects(counts))
+            for peer, n in enumerate(arrivals[self.rank, number] for arrivals in ranks.gather_objects(counts))
             if n
         ]
-        ranks.exchange(sends, [one for peer, _, arrays in arriving for one in messages(peer, arrays)])
+        ranks.exchange(sends, [message for peer, _, arrays in arriving for message in messages(peer, arrays)])
         # Terms join after those that go have left: a word is on one rank at a time.
         for _, number, arrays in arriving:
             self.shards[number].join(*arrays)

@@ -49,11 +49,11 @@ class Split:
 class Sent:
     """Contributions that a step sent from term to term.
 
-    Term `places[s][k]` of those that were scaled in shard s sent `scale` times `weights[s][k]`. Its list went
-    to shard s ^ `within` of the rank at distance `across`, whose list met the terms `targets`.
+    Term `positions[s][k]` of those that were scaled in shard s sent `scale` times `weights[s][k]`. Its list
+    went to shard s ^ `within` of the rank at distance `across`, whose list met the terms `targets`.
     """
 
-    places: list[Array]
+    positions: list[Array]
     weights: list[Array]
     scale: float
     across: int
@@ -72,8 +72,8 @@ class TapedStep:
     @property
     def size_bytes(self) -> int:
         """What its arrays take; the weights of a transfer are counted as if all were arrays."""
-        arrays: list[Any] = [a for one in self.splits for a in (one.terms, one.factors, one.coefficients)]
-        arrays += [a for one in self.sent for a in (*one.places, *one.weights, *one.targets)]
+        arrays: list[Any] = [a for s in self.splits for a in (s.terms, s.factors, s.coefficients)]
+        arrays += [a for sent in self.sent for a in (*sent.positions, *sent.weights, *sent.targets)]
         return sum(a.nbytes for a in arrays if isinstance(a, np.ndarray))
 
 
@@ -99,10 +99,10 @@ class TapedTerms(ShardedTerms):
     @property
     def size_bytes(self) -> int:
         """What the arrays of terms and of the tape take."""
-        return super().size_bytes + sum(one.nbytes for one in self.numbers) + self.tape_bytes
+        return super().size_bytes + sum(numbers.nbytes for numbers in self.numbers) + self.tape_bytes
 
     # Steps are taped one by one, and terms stay where they are.
-    at_once, cap, reshard = Terms.at_once, Terms.cap, Terms.reshard
+    batch_limit, cap, reshard = Terms.batch_limit, Terms.cap, Terms.reshard
     rotate_many = Terms.rotate_many
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
@@ -111,19 +111,19 @@ class TapedTerms(ShardedTerms):
 
         def split(shard: HashTerms, numbers: Array) -> tuple[Split, Array, Array, Branches, int, Loss]:
             # The tape has what the reverse needs: which terms split, their coefficients before,
-            # where each branch went, and its sign. Words are not kept.
+            # where each branch went, and its sign. Words are not needed.
             hits = shard.arrays.hits[: shard.count(generator)].copy()
             terms = Split(numbers[hits], cosine, shard.arrays.coefficients[hits])
             branches, branched, loss = shard.split(generator, cosine, sine, cut)
             signs = branch_signs(branches.keys[branches.senders], generator)
-            places = np.searchsorted(hits, branches.senders).astype(np.uint32)
-            return terms, places, signs, branches, branched, loss
+            positions = np.searchsorted(hits, branches.senders).astype(np.uint32)
+            return terms, positions, signs, branches, branched, loss
 
-        splits, places, signs, lists, branched, losses = map(
+        splits, positions, signs, lists, branched, losses = map(
             list, zip(*self._each(split, self.numbers), strict=True)
         )
         self.ledger.losses.append(total_loss(losses))
-        merged, sent = self._send(lists, places, signs, sine)
+        merged, sent = self._send(lists, positions, signs, sine)
         self._record(TapedStep(splits, (sent,), (cosine, sine)))
         self.step_counts = (before, self.n, sum(branched), merged)
 
@@ -132,26 +132,27 @@ class TapedTerms(ShardedTerms):
         before = self._begin_step()
 
         def split(shard: HashTerms) -> tuple[Array, list[Branches], int, Loss]:
-            words = local_words(shard.rows().keys, step.qubits)
+            words = local_word_numbers(shard.rows().keys, step.qubits)
             return words, *shard.transfer(step, cut)
 
         # Words are read before the transfer, since the tape needs the local word that each term
         # had.
-        words, lists, branched, losses = map(list, zip(*self._each(split), strict=True))
+        words, branch_lists, branched, losses = map(list, zip(*self._each(split), strict=True))
         self.ledger.losses.append(total_loss(losses))
         splits = [
             # Word a keeps T[a, a] of its coefficient and gives T[a ^ d, a] to a ^ d: backwards
             # slopes go by the transposed matrix.
-            Split(numbers, np.diag(step.matrix)[own])
-            for numbers, own in zip(self.numbers, words, strict=True)
+            Split(numbers, np.diag(step.matrix)[local])
+            for numbers, local in zip(self.numbers, words, strict=True)
         ]
         merged, sent = 0, []
-        for parts in zip(*lists, strict=True):
-            d = int(local_words(parts[0].generator[None], step.qubits)[0])
-            places = [part.senders for part in parts]
-            weights = [step.matrix[own[at] ^ d, own[at]] for own, at in zip(words, places, strict=True)]
-            met, sent_list = self._send(parts, places, weights, 1.0)
-            merged += met
+        for lists_of_word in zip(*branch_lists, strict=True):
+            d = int(local_word_numbers(lists_of_word[0].generator[None], step.qubits)[0])
+            senders = [branches.senders for branches in lists_of_word]
+            sources = [local[rows] for local, rows in zip(words, senders, strict=True)]
+            weights = [step.matrix[source ^ d, source] for source in sources]
+            n_met, sent_list = self._send(lists_of_word, senders, weights, 1.0)
+            merged += n_met
             sent.append(sent_list)
         self._record(TapedStep(splits, tuple(sent)))
         self.step_counts = (before, self.n, sum(branched), merged)
@@ -208,13 +209,13 @@ class TapedTerms(ShardedTerms):
 
     def weigh(self, state: Any) -> Any:
         """Begin the backward pass with the value of each word in a state; this rank's part of the value."""
-        parts = [shard.rows() for shard in self.shards]
-        weights = [state_values(part, state) for part in parts]
-        kind = np.result_type(np.float64, parts[0].coefficients, *weights)
+        rows = [shard.rows() for shard in self.shards]
+        weights = [state_values(terms, state) for terms in rows]
+        kind = np.result_type(np.float64, rows[0].coefficients, *weights)
         self.slopes = np.zeros(self.n_numbers, kind)
         for numbers, values in zip(self.numbers, weights, strict=True):
             self.slopes[numbers] = values
-        return sum((w * part.coefficients).sum().item() for w, part in zip(weights, parts, strict=True))
+        return sum((w * terms.coefficients).sum().item() for w, terms in zip(weights, rows, strict=True))
 
     def back(self) -> Array:
         """Take the slopes back to before all steps; this rank's part of the derivatives by the angles of
@@ -239,26 +240,27 @@ class TapedTerms(ShardedTerms):
         for s, (split, values) in enumerate(zip(step.splits, after, strict=True)):
             before = split.factors * values
             for sent, lists in zip(step.sent, arrived, strict=True):
-                before[sent.places[s]] += sent.scale * sent.weights[s] * lists[s]
+                before[sent.positions[s]] += sent.scale * sent.weights[s] * lists[s]
             if step.turn is not None and split.coefficients is not None:
-                (cosine, sine), places = step.turn, step.sent[0].places[s]
-                met = step.sent[0].weights[s] * arrived[0][s]
-                before_turn = split.coefficients
-                derivative += cosine * (before_turn[places] @ met) - sine * (before_turn @ values)
+                (cosine, sine), positions = step.turn, step.sent[0].positions[s]
+                weighted = step.sent[0].weights[s] * arrived[0][s]
+                coefficients = split.coefficients
+                derivative += cosine * (coefficients[positions] @ weighted) - sine * (coefficients @ values)
             slopes[split.terms] = before
         return derivative
 
     def returned(self, sent: Sent, slopes: Array) -> list[Array]:
         """The backward pass of a step's lists: for each shard the slopes of the terms that its contributions
         met; collective where they went to another rank."""
-        here = [slopes[numbers] for numbers in sent.targets]
+        arrived = [slopes[numbers] for numbers in sent.targets]
         if sent.across:
             assert self.ranks is not None
             peer = self.rank ^ sent.across
-            back = [np.empty(len(sent.places[s ^ sent.within]), slopes.dtype) for s in range(self.n_local)]
-            self.ranks.exchange(messages(peer, here), messages(peer, back))
-            here = back
-        return [here[s ^ sent.within] for s in range(self.n_local)]
+            lengths = [len(sent.positions[s ^ sent.within]) for s in range(self.n_local)]
+            peer_slopes = [np.empty(n, slopes.dtype) for n in lengths]
+            self.ranks.exchange(messages(peer, arrived), messages(peer, peer_slopes))
+            arrived = peer_slopes
+        return [arrived[s ^ sent.within] for s in range(self.n_local)]
 
     def start_values(self, n_terms: int) -> Array:
         """The slopes of the terms of the start after the backward pass, in their order there; collective."""
@@ -268,7 +270,7 @@ class TapedTerms(ShardedTerms):
         return np.asarray(self.all_ranks(values))  # type: ignore[type-var]
 
     def _send(
-        self, lists: Sequence[Branches], places: list[Array], weights: list[Array], scale: float
+        self, lists: Sequence[Branches], positions: list[Array], weights: list[Array], scale: float
     ) -> tuple[int, Sent]:
         """Take lists of branches to their words; how many met a term, and what the tape has of it."""
         generator = lists[0].generator
@@ -280,7 +282,7 @@ class TapedTerms(ShardedTerms):
             self.numbers[s] = np.concatenate([self.numbers[s], self._fresh(shard.n - len(self.numbers[s]))])
             targets.append(self.numbers[s][shard.arrays.targets[: branches.n]])
         across, within = divmod(distance, self.n_local)
-        return merged, Sent(places, weights, scale, across, within, targets)
+        return merged, Sent(positions, weights, scale, across, within, targets)
 
     def _fresh(self, n: int) -> Array:
         """Numbers that no term has had."""
@@ -303,20 +305,20 @@ class TapedTerms(ShardedTerms):
         super()._distribute()
         self.numbers = [numbers[owners == s] for s in range(self.n_local)]
 
-    def _drop(self, gone: Sequence[Array]) -> None:
+    def _drop(self, dropped: Sequence[Array]) -> None:
         """Drop terms of each shard, by masks: one event."""
         lost = [
-            np.abs(shard.rows().coefficients[which]) for shard, which in zip(self.shards, gone, strict=True)
+            np.abs(shard.rows().coefficients[mask]) for shard, mask in zip(self.shards, dropped, strict=True)
         ]
         self.ledger.losses.append(loss_of(np.concatenate(lost).astype(np.float64)))
-        for s, which in enumerate(gone):
-            if which.any():
-                left = np.flatnonzero(~which)
-                self.shards[s].keep(left)
-                self.numbers[s] = self.numbers[s][left]
+        for s, mask in enumerate(dropped):
+            if mask.any():
+                kept_rows = np.flatnonzero(~mask)
+                self.shards[s].keep(kept_rows)
+                self.numbers[s] = self.numbers[s][kept_rows]
 
 
-def local_words(keys: Array, qubits: Sequence[int]) -> Array:
+def local_word_numbers(keys: Array, qubits: Sequence[int]) -> Array:
     """The numbers of the local words that packed words have on `qubits`, int64."""
     half = keys.shape[1] // 2
     words = np.zeros(len(keys), np.int64)

@@ -39,11 +39,11 @@ class Singles(NamedTuple):
 
     def within(self, first: int, last: int) -> Singles:
         """Those from strings first .. last-1, which are numbered from 0."""
-        kept = (self.other >= first) & (self.other < last)
+        is_inside = (self.other >= first) & (self.other < last)
         return self._replace(
-            start=np.concatenate([[0], np.cumsum(kept)])[self.start],
-            other=self.other[kept] - np.int32(first),
-            **{name: getattr(self, name)[kept] for name in ("create", "destroy", "sign", "pairs")},
+            start=np.concatenate([[0], np.cumsum(is_inside)])[self.start],
+            other=self.other[is_inside] - np.int32(first),
+            **{name: getattr(self, name)[is_inside] for name in ("create", "destroy", "sign", "pairs")},
         )
 
 
@@ -102,24 +102,24 @@ def find_singles(strings: StringSet, threads: int, ordered: bool = False) -> Sin
 def neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
     """Every ordered pair of strings one excitation apart: string, other, create, destroy, sign."""
     # Each (string, electron) gives a key, the string without this electron. Equal keys are strings
-    # one excitation apart: sorting brings them together. `place` is the number of the electron in
+    # one excitation apart: sorting brings them together. `electron` is the number of the electron in
     # its string, and (-1)^(place + place) is the sign of the move.
     own, orbital = (table.astype(np.int32) for table in np.nonzero(strings.occupied))
-    place = np.arange(len(own)) - np.searchsorted(own, own)
+    electron = np.arange(len(own)) - np.searchsorted(own, own)
     keys = strings.words[own]
     keys[np.arange(len(own)), orbital // WORD] ^= np.uint64(1) << (orbital % WORD).astype(np.uint64)
     order = np.lexsort(keys.T)
     keys = keys[order]
     new = np.concatenate([[True], (keys[1:] != keys[:-1]).any(1)])[: len(own)]
     group = np.cumsum(new)
-    found = []
+    entry_pairs = []
     # Entries at distance 1, 2, ... of the sorted keys, as long as they have the same key: all pairs
     # within a run.
     for distance in range(1, int(np.bincount(group).max(initial=1))):
         at = np.flatnonzero(group[distance:] == group[:-distance])
-        found += [(order[at], order[at + distance]), (order[at + distance], order[at])]
-    bra, ket = (np.concatenate([pair[side] for pair in found] or [order[:0]]) for side in (0, 1))
-    sign = 1 - 2 * ((place[bra] + place[ket]) % 2)
+        entry_pairs += [(order[at], order[at + distance]), (order[at + distance], order[at])]
+    bra, ket = (np.concatenate([pair[side] for pair in entry_pairs] or [order[:0]]) for side in (0, 1))
+    sign = 1 - 2 * ((electron[bra] + electron[ket]) % 2)
     create, destroy = (orbital[entry].astype(np.int16) for entry in (bra, ket))
     return own[bra], own[ket], create, destroy, sign.astype(np.int8)
 
@@ -147,7 +147,7 @@ def match_pairs(singles: Singles) -> Matching:
     start = np.append(np.searchsorted(keys, bounds), len(keys))
     active = np.full(len(singles.rank), -1, np.int32)
     active[present] = np.arange(len(present))
-    # Every excitation has its reverse in the set. Where pairs are numbered in order, both get one place.
+    # Every excitation has its reverse in the set. Where pairs are numbered in order, both get one number.
     down = np.flatnonzero(singles.create < singles.destroy)
     width = int(singles.create.max(initial=0)) + 1
     raising = np.zeros(width * width, np.int64)

@@ -39,9 +39,9 @@ def add_by_parts(add: Callable[[Array, Array], None], x: Array, y: Array) -> Non
         add(x, y)
         return
     for part, target in zip(real_parts(x), (y.real, y.imag), strict=True):
-        made = np.zeros(y.shape)
-        add(part, made)
-        target += made
+        increment = np.zeros(y.shape)
+        add(part, increment)
+        target += increment
 
 
 # Integrals from arrays as PySCF keeps them, every symmetry that they ought to have being checked.
@@ -142,10 +142,10 @@ def _of_spins(one: Any, two: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     return list(one), list(two)
 
 
-def _overlap(given: Any, n: int) -> Array | None:
-    if given is None:
+def _overlap(values: Any, n: int) -> Array | None:
+    if values is None:
         return None
-    overlap = _numbers("overlap", given, np.dtype(np.complex128 if np.iscomplexobj(given) else np.float64))
+    overlap = _numbers("overlap", values, np.dtype(np.complex128 if np.iscomplexobj(values) else np.float64))
     if overlap.shape != (n, n):
         raise InputError("overlap", f"has the shape {overlap.shape}", f"give {(n, n)}")
     away = np.abs(overlap @ overlap.conj().T - np.eye(n)).max()
@@ -174,12 +174,12 @@ def _numbers(name: str, values: Any, dtype: np.dtype[Any]) -> Array:
     return array
 
 
-def _check_equal(name: str, what: str, first: Array, second: Array) -> None:
+def _check_equal(name: str, symmetry: str, first: Array, second: Array) -> None:
     beyond = np.abs(first - second) - TOLERANCE * np.maximum(1.0, np.abs(first))
     if beyond.size and beyond.max() > 0:
         worst = np.abs(first - second).max()
         remedy = "give Hermitian integrals" if np.iscomplexobj(first) else "give real, symmetric integrals"
-        raise InputError(name, f"are not symmetric: {what} differ by {worst:.2g}", remedy)
+        raise InputError(name, f"are not symmetric: {symmetry} differ by {worst:.2g}", remedy)
 
 
 def _two_body(values: Any, n: int, ordered: bool, dtype: np.dtype[Any]) -> Array:
@@ -191,8 +191,8 @@ def _two_body(values: Any, n: int, ordered: bool, dtype: np.dtype[Any]) -> Array
             turned = two.transpose(1, 0, 3, 2).conj()
             _check_equal(TWO, "(pq|rs) and (qp|sr)*", two, turned)
             return packed((two + turned) / 2, True)
-        for what, axes in (("(pq|rs) and (qp|rs)", (1, 0, 2, 3)), ("(pq|rs) and (pq|sr)", (0, 1, 3, 2))):
-            _check_equal(TWO, what, two, two.transpose(axes))
+        for symmetry, axes in (("(pq|rs) and (qp|rs)", (1, 0, 2, 3)), ("(pq|rs) and (pq|sr)", (0, 1, 3, 2))):
+            _check_equal(TWO, symmetry, two, two.transpose(axes))
         return packed(two, False)
     if two.shape == (pairs * (pairs + 1) // 2,):
         matrix = np.zeros((pairs, pairs), dtype)
@@ -206,5 +206,5 @@ def _two_body(values: Any, n: int, ordered: bool, dtype: np.dtype[Any]) -> Array
         raise InputError(TWO, f"have the shape {two.shape}, which is none for {n} orbitals", f"give {shapes}")
     high, low = all_pairs(n)
     # PySCF numbers pairs row by row of the triangle; the numbers here are those of `all_pairs`.
-    place = high * (high + 1) // 2 + low
-    return np.ascontiguousarray(two[np.ix_(place, place)])
+    numbers = high * (high + 1) // 2 + low
+    return np.ascontiguousarray(two[np.ix_(numbers, numbers)])

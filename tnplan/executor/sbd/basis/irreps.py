@@ -24,10 +24,10 @@ PURE = 1 - 1e-6
 
 def string_irreps(strings: StringSet, irreps: Sequence[int]) -> Array:
     """The representation of every string, from 0: uint8 [string]."""
-    found = np.zeros(len(strings), np.uint8)
+    products = np.zeros(len(strings), np.uint8)
     for orbital, irrep in enumerate(irreps):
-        found[strings.occupied[:, orbital]] ^= np.uint8(irrep - 1)
-    return found
+        products[strings.occupied[:, orbital]] ^= np.uint8(irrep - 1)
+    return products
 
 
 def list_irreps(basis: DeterminantList, irreps: Sequence[int]) -> Array:
@@ -44,14 +44,14 @@ def irrep_weights(irreps: tuple[Array, ...], weights: Array) -> Array:
     if len(irreps) == 1:
         return np.bincount(irreps[0], weights, LARGEST_IRREP)
     numbers = np.arange(LARGEST_IRREP)
-    alpha, beta = (np.eye(LARGEST_IRREP)[one] for one in irreps)
+    alpha, beta = (np.eye(LARGEST_IRREP)[labels] for labels in irreps)
     pairs = alpha.T @ weights @ beta
     return np.bincount((numbers[:, None] ^ numbers).ravel(), pairs.ravel(), LARGEST_IRREP)
 
 
 def irrep_counts(irreps: tuple[Array, ...]) -> Array:
     """How many determinants every representation has, from 0."""
-    counts = [np.bincount(one, minlength=LARGEST_IRREP) for one in irreps]
+    counts = [np.bincount(labels, minlength=LARGEST_IRREP) for labels in irreps]
     if len(counts) == 1:
         return counts[0]
     numbers = np.arange(LARGEST_IRREP)
@@ -65,20 +65,20 @@ def state_irrep(x: Array, irreps: tuple[Array, ...]) -> int | None:
     return largest + 1 if weights[largest] >= PURE * weights.sum() else None
 
 
-def wanted_irrep(integrals: Integrals, asked: int | None) -> int | None:
-    """The representation that states are to have: the one asked for, or the header's; None for any.
+def wanted_irrep(integrals: Integrals, requested: int | None) -> int | None:
+    """The representation that states are to have: the requested one, or the header's; None for any.
 
     ISYM is 1 in files of programs that do not use it, so that 1 alone asks for nothing. 0 asks for any.
     """
     labels = integrals.labels
-    wanted = labels.wanted if asked is None and labels.wanted > 1 else asked
+    wanted = labels.wanted if requested is None and labels.wanted > 1 else requested
     if not wanted:
         return None
-    place = "ISYM" if asked is None else "--symmetry"
+    place = "ISYM" if requested is None else "--symmetry"
     if not labels.irreps or not 1 <= wanted <= LARGEST_IRREP:
-        given = "labels go from 1 to 8" if labels.irreps else "orbitals have no labels"
+        reason = "labels go from 1 to 8" if labels.irreps else "orbitals have no labels"
         remedy = "give an FCIDUMP with ORBSYM and a number from 1 to 8, or 0 for states of any symmetry"
-        raise InputError(place, f"is {wanted}, and {given}", remedy)
+        raise InputError(place, f"is {wanted}, and {reason}", remedy)
     _check_labels(place, integrals)
     return wanted
 
@@ -86,13 +86,13 @@ def wanted_irrep(integrals: Integrals, asked: int | None) -> int | None:
 def _check_labels(place: str, integrals: Integrals) -> None:
     """Refuse labels that integrals do not have."""
     n = integrals.n_orbitals
-    of = np.array(integrals.labels.irreps) - 1
+    orbital_irreps = np.array(integrals.labels.irreps) - 1
     p, q = (side.ravel() for side in np.indices((n, n)))
-    of_pair = np.zeros(len(integrals.two), np.int64)
-    of_pair[number_pairs(p, q, n, len(integrals.two))] = of[p] ^ of[q]
+    pair_irreps = np.zeros(len(integrals.two), np.int64)
+    pair_irreps[number_pairs(p, q, n, len(integrals.two))] = orbital_irreps[p] ^ orbital_irreps[q]
     bodies = [integrals.of_spin(spin) for spin in (0, 1)]
-    checked = [(one, of) for one, _ in bodies] + [(two, of_pair) for _, two in bodies]
-    checked.append((integrals.mixed, of_pair))
+    checked = [(one, orbital_irreps) for one, _ in bodies] + [(two, pair_irreps) for _, two in bodies]
+    checked.append((integrals.mixed, pair_irreps))
     # h_pq is 0 unless p and q have one irrep, (pq|rs) unless the products of pq and of rs are one.
     worst = max(
         np.abs(values[labels[:, None] != labels[None, :]]).max(initial=0.0) for values, labels in checked

@@ -132,17 +132,17 @@ def natural_orbitals(densities: Sequence[Any], integrals: Integrals) -> NaturalO
     spins = [sum(density.alpha for density in densities) / n, sum(density.beta for density in densities) / n]
     if integrals.beta is None:
         return NaturalOrbitals(*_natural(spins[0] + spins[1], integrals.labels))
-    found = [_natural(density, integrals.labels) for density in spins]
-    return NaturalOrbitals(*(np.array(part) for part in zip(*found, strict=True)))
+    of_spins = [_natural(density, integrals.labels) for density in spins]
+    return NaturalOrbitals(*(np.array(arrays) for arrays in zip(*of_spins, strict=True)))
 
 
 def _natural(density: Array, labels: OrbitalLabels) -> tuple[Array, Array]:
-    """Occupations and orbitals; the place of an orbital keeps its label."""
+    """Occupations and orbitals; the number of an orbital keeps its label."""
     n = len(density)
     keys = list(zip(labels.irreps or (1,) * n, labels.momenta or (0,) * n, strict=True))
     occupations, matrix = np.zeros(n), np.zeros_like(density)
     for key in sorted(set(keys)):
-        members = np.array([at for at, other in enumerate(keys) if other == key])
+        members = np.array([orbital for orbital, other in enumerate(keys) if other == key])
         # <p+ q> has conjugate orbitals for eigenvectors.
         counts, vectors = np.linalg.eigh(density[np.ix_(members, members)].conj())
         occupations[members] = counts[::-1]
@@ -150,11 +150,11 @@ def _natural(density: Array, labels: OrbitalLabels) -> tuple[Array, Array]:
     return occupations, matrix
 
 
-def _rotations(integrals: Integrals, given: Any) -> list[Array]:
+def _rotations(integrals: Integrals, matrix: Any) -> list[Array]:
     """One unitary matrix, or one for each spin."""
     n = integrals.n_orbitals
     try:
-        array = np.asarray(given)
+        array = np.asarray(matrix)
         array = array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
     except (TypeError, ValueError) as error:
         raise InputError("rotation", f"is no matrix ({error})", f"give {n} x {n} numbers") from None
@@ -176,26 +176,26 @@ def _rotated(one: Array, two: Array, left: Array, right: Array) -> tuple[Array, 
     four = unpacked(two, n)
     for rotation in (left.conj(), left, right.conj(), right):
         four = np.tensordot(four, rotation, ((0,), (0,)))
-    made = left.conj().T @ one @ left
+    one_body = left.conj().T @ one @ left
     ordered = len(two) == n * n and n > 1
-    is_real = not (np.iscomplexobj(four) or np.iscomplexobj(made))
+    is_real = not (np.iscomplexobj(four) or np.iscomplexobj(one_body))
     values = packed(four, ordered or not is_real)
     if left is right:
         values = (values + values.T) / 2
-    return (made + made.conj().T) / 2, values
+    return (one_body + one_body.conj().T) / 2, values
 
 
 def _labels(labels: OrbitalLabels, rotations: Sequence[Array]) -> OrbitalLabels:
     """The labels of new orbitals, where each mixes old ones of one label, the same for both spins."""
-    irreps, momenta = (_kept(own, rotations) for own in (labels.irreps, labels.momenta))
+    irreps, momenta = (_unmixed(own, rotations) for own in (labels.irreps, labels.momenta))
     return OrbitalLabels(irreps, labels.wanted if irreps else 1, momenta)
 
 
-def _kept(labels: tuple[int, ...], rotations: Sequence[Array]) -> tuple[int, ...]:
-    found: list[tuple[int, ...]] = []
+def _unmixed(labels: tuple[int, ...], rotations: Sequence[Array]) -> tuple[int, ...]:
+    new_labels: list[tuple[int, ...]] = []
     for rotation in rotations if labels else ():
-        sets = [{labels[p] for p in np.flatnonzero(np.abs(column) > MIXED)} for column in rotation.T]
-        if any(len(one) != 1 for one in sets):
+        label_sets = [{labels[p] for p in np.flatnonzero(np.abs(column) > MIXED)} for column in rotation.T]
+        if any(len(old_labels) != 1 for old_labels in label_sets):
             return ()
-        found.append(tuple(one.pop() for one in sets))
-    return found[0] if len(set(found)) == 1 else ()
+        new_labels.append(tuple(old_labels.pop() for old_labels in label_sets))
+    return new_labels[0] if len(set(new_labels)) == 1 else ()

@@ -1,4 +1,4 @@
-"""The space of a solve from what is given for it: products of half-strings, or a list of determinants.
+"""The space of a solve from strings or files: products of half-strings, or a list of determinants.
 
 Knows files and integers of strings; nothing of solvers.
 """
@@ -63,30 +63,30 @@ def choose_space(
 
     `symmetry` is the representation that states are to have, if not the header's; 0 for any.
     """
-    space = _given_space(integrals, alpha, beta, determinants)
+    space = _any_symmetry(integrals, alpha, beta, determinants)
     irrep = wanted_irrep(integrals, symmetry)
     labels = set(integrals.labels.irreps)
     if not labels or (len(labels) == 1 and irrep is None):
         return space
     basis, irreps = space.basis, integrals.labels.irreps
-    found: tuple[Array, ...]
+    irreps_of_basis: tuple[Array, ...]
     if isinstance(basis, DeterminantList):
-        found = (list_irreps(basis, irreps),)
+        irreps_of_basis = (list_irreps(basis, irreps),)
         if irrep is not None:
-            chosen = np.flatnonzero(found[0] == irrep - 1)
-            basis, found = basis.take(chosen), (found[0][chosen],)
+            chosen = np.flatnonzero(irreps_of_basis[0] == irrep - 1)
+            basis, irreps_of_basis = basis.take(chosen), (irreps_of_basis[0][chosen],)
     else:
         alpha, beta = basis
-        found = string_irreps(alpha, irreps), string_irreps(beta or alpha, irreps)
-    made = Space(basis, space.left_out, irrep, found)
-    if not made.size:
+        irreps_of_basis = string_irreps(alpha, irreps), string_irreps(beta or alpha, irreps)
+    restricted = Space(basis, space.left_out, irrep, irreps_of_basis)
+    if not restricted.size:
         raise InputError(
             "space", f"has no determinant of symmetry {irrep}", "give other strings, or --symmetry 0 for any"
         )
-    return made
+    return restricted
 
 
-def _given_space(
+def _any_symmetry(
     integrals: Integrals, alpha: Strings | None, beta: Strings | None,
     determinants: DeterminantList | str | Path | None,
 ) -> Space:  # fmt: skip
@@ -125,23 +125,23 @@ def _of_samples(alpha: Strings, integrals: Integrals, first: SpinStrings) -> Spa
     return Space((first.strings, second.strings), first.left_out)
 
 
-def _strings(given: Strings, integrals: Integrals, spin: int) -> SpinStrings:
+def _strings(source: Strings, integrals: Integrals, spin: int) -> SpinStrings:
     counts = integrals.n_alpha, integrals.n_beta
     n_orbitals, n_electrons = integrals.n_orbitals, counts[spin]
-    if isinstance(given, str | Path):
+    if isinstance(source, str | Path):
         try:
-            return read_spin_strings(given, n_orbitals, counts, spin)
+            return read_spin_strings(source, n_orbitals, counts, spin)
         except InputError as error:
             if not integrals.is_general or "fills" not in error.problem:
                 raise
             remedy = f"orbitals are spin orbitals of both spins: a string fills {n_electrons} of them"
             raise InputError(error.place, error.problem, remedy, error.page) from None
-    if not isinstance(given, StringSet):
-        return SpinStrings(from_integers(given, n_orbitals, n_electrons), False)
-    if (given.n_orbitals, given.n_electrons) != (n_orbitals, n_electrons):
+    if not isinstance(source, StringSet):
+        return SpinStrings(from_integers(source, n_orbitals, n_electrons), False)
+    if (source.n_orbitals, source.n_electrons) != (n_orbitals, n_electrons):
         raise InputError(
             f"{('alpha', 'beta')[spin]} strings",
-            f"have {given.n_electrons} electrons in {given.n_orbitals} orbitals",
+            f"have {source.n_electrons} electrons in {source.n_orbitals} orbitals",
             f"give {n_electrons} electrons in {n_orbitals} orbitals",
         )
-    return SpinStrings(given, False)
+    return SpinStrings(source, False)

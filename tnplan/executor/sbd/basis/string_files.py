@@ -78,8 +78,8 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
     InputError naming the string that cannot be used.
     """
     samples = _read(path, (n_orbitals, 2 * n_orbitals), spin)
-    kept = samples.weights > 0
-    if not kept.any():
+    is_used = samples.weights > 0
+    if not is_used.any():
         raise InputError(str(path), "holds no string", "give at least one")
     bits, weights, is_sampled, left_out = samples.bits, samples.weights, False, 0.0
     if bits.shape[1] == 2 * n_orbitals:
@@ -89,30 +89,30 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
         # numbers.
         fits = np.all([half.sum(1) == count for half, count in zip(halves, counts, strict=True)], axis=0)
         left_out = float(weights[~fits].sum())
-        if not (fits & kept).any():
+        if not (fits & is_used).any():
             raise InputError(
                 str(path), f"holds no sample of {counts[0]} alpha and {counts[1]} beta electrons",
                 "give samples with alpha's bits on the right, or recover configurations first",
             )  # fmt: skip
-        bits, kept = halves[spin], kept & fits
+        bits, is_used = halves[spin], is_used & fits
     else:
         check_electrons(bits, counts[spin], samples.where)
-    return SpinStrings(_merged(bits[kept], weights[kept]), is_sampled, left_out)
+    return SpinStrings(_merged(bits[is_used], weights[is_used]), is_sampled, left_out)
 
 
-def read_samples(given: Samples, n_orbitals: int) -> Bitstrings:
+def read_samples(samples: Samples, n_orbitals: int) -> Bitstrings:
     """Samples of both spins, of any electrons: `bits` [sample, bit] has alpha's orbitals, then beta's.
 
     They are distinct and rise, as `read_bitstrings` has them. InputError names a sample that cannot be used.
     """
     return read_bitstrings(
-        given, "counts", (n_orbitals, 2 * n_orbitals),
+        samples, "counts", (n_orbitals, 2 * n_orbitals),
         f"give samples of both spins, {2 * n_orbitals} bits, with alpha's on the right",
     )  # fmt: skip
 
 
 def read_bitstrings(
-    given: Samples | Sequence[str], name: str, lengths: Lengths, remedy: str, is_reversed: bool = False
+    source: Samples | Sequence[str], name: str, lengths: Lengths, remedy: str, is_reversed: bool = False
 ) -> Bitstrings:
     """Bitstrings of the last of some lengths: a file, counts, texts, or booleans [string, bit].
 
@@ -120,30 +120,30 @@ def read_bitstrings(
     rightmost one of a string, or the leftmost where `is_reversed`. `name` is what errors call strings that
     are in no file, `remedy` what to do about those of another length.
     """
-    if isinstance(given, str | Path):
-        read = _read(given, lengths, 0)
-    elif isinstance(given, Mapping):
-        read = _checked(name, _rows_of_counts(given), lengths)
-    elif isinstance(given, np.ndarray):
-        read = _from_array(given, name)
-    elif isinstance(given, Sequence) and all(isinstance(one, str) for one in given):
-        rows: list[tuple[str, Any, str]] = [(one, 1.0, f"string {at}") for at, one in enumerate(given)]
+    if isinstance(source, str | Path):
+        read = _read(source, lengths, 0)
+    elif isinstance(source, Mapping):
+        read = _checked(name, _rows_of_counts(source), lengths)
+    elif isinstance(source, np.ndarray):
+        read = _from_array(source, name)
+    elif isinstance(source, Sequence) and all(isinstance(text, str) for text in source):
+        rows: list[tuple[str, Any, str]] = [(text, 1.0, f"string {at}") for at, text in enumerate(source)]
         read = _checked(name, rows, lengths)
     else:
-        raise _no_strings(name, f"a {type(given).__name__}")
-    kept = read.weights > 0
-    if not kept.any():
+        raise _no_strings(name, f"a {type(source).__name__}")
+    has_weight = read.weights > 0
+    if not has_weight.any():
         raise InputError(read.path, "holds no sample", "give at least one")
-    found = read.bits.shape[1]
-    if lengths is not None and found != lengths[-1]:
-        raise InputError(read.path, f"holds strings of {found} bits, not {lengths[-1]}", remedy)
-    bits = read.bits[kept][:, ::-1] if is_reversed else read.bits[kept]
+    length = read.bits.shape[1]
+    if lengths is not None and length != lengths[-1]:
+        raise InputError(read.path, f"holds strings of {length} bits, not {lengths[-1]}", remedy)
+    bits = read.bits[has_weight][:, ::-1] if is_reversed else read.bits[has_weight]
     words = from_occupied(bits).words
     # Equal strings become one with the sum of their weights.
     order = np.lexsort(words.T)
     is_new = np.ones(len(order), bool)
     is_new[1:] = (words[order[1:]] != words[order[:-1]]).any(axis=1)
-    weights = np.add.reduceat(read.weights[kept][order], np.flatnonzero(is_new))
+    weights = np.add.reduceat(read.weights[has_weight][order], np.flatnonzero(is_new))
     places = [f"sample {at}" for at in range(len(weights))]
     return Bitstrings(np.ascontiguousarray(bits[order[is_new]]), weights, places, read.path)
 
@@ -166,7 +166,7 @@ def union(first: StringSet, second: StringSet) -> StringSet:
 
 
 def _merged(bits: Array, weights: Array) -> StringSet:
-    """Every string once, by falling weight; those of equal weight in order of their first place."""
+    """Every string once, by falling weight; those of equal weight in order of their first row."""
     words = from_occupied(bits).words
     _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
     sums = np.bincount(inverse.ravel(), weights)
@@ -242,13 +242,13 @@ def _checked(path: str | Path, rows: list[tuple[str, Any, str]], lengths: Length
     return Bitstrings(bits_of(texts, length), weights, [place for _, _, place in rows], str(path))
 
 
-def _weight(place: str, given: Any) -> float:
+def _weight(place: str, value: Any) -> float:
     try:
-        weight = float(given)
+        weight = float(value)
     except (TypeError, ValueError):
         weight = np.nan
-    if not (is_number(weight) and 0 <= weight < np.inf) or isinstance(given, bool):
-        raise InputError(place, f"has the weight {given!r}", "give a number of 0 or more")
+    if not (is_number(weight) and 0 <= weight < np.inf) or isinstance(value, bool):
+        raise InputError(place, f"has the weight {value!r}", "give a number of 0 or more")
     return weight
 
 
@@ -272,8 +272,8 @@ def _from_archive(path: str | Path, lengths: Lengths, spin: int) -> Bitstrings:
         values = (numbers[:, None] >> np.arange(n_orbitals, dtype=np.uint64)[::-1]) & np.uint64(1)
     columns = values.shape[1] if values.ndim == 2 else 0
     if not columns or (lengths is not None and columns not in lengths):
-        wanted = "some" if lengths is None else " or ".join(map(str, lengths))
-        raise InputError(f"{path}: {named}", f"has the shape {values.shape}", f"give {wanted} columns")
+        expected = "some" if lengths is None else " or ".join(map(str, lengths))
+        raise InputError(f"{path}: {named}", f"has the shape {values.shape}", f"give {expected} columns")
     if values.dtype.kind not in "biu" or ((values != 0) & (values != 1)).any():
         raise InputError(f"{path}: {named}", "holds other values than 0 and 1", remedy)
     if weights.shape != values.shape[:1] or weights.dtype.kind not in "iuf":

@@ -24,12 +24,12 @@ from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
 # Quantum Chemistry, table 2.4.
 @inline
 def distance(first: Any, second: Any) -> Any:
-    """How many orbitals two strings of one length fill differently, at most 6 being told from each other."""
+    """How many orbitals two strings of one length fill differently, and 6 for more than 4."""
     # Two strings with the same number of electrons differ in an even number of orbitals: 2 for a
     # single excitation, 4 for a double one. Beyond that elements of H are 0, so that counting may
     # stop.
     count = np.int64(0)
-    # `word & -word` is the lowest set bit; the number of bits below it is its place in the word.
+    # `word & -word` is the lowest set bit; the number of bits below it is its number in the word.
     for w in range(first.size):
         count += count_bits(first[w] ^ second[w])
         if count > 4:
@@ -199,7 +199,7 @@ def fill_sparse(
 ) -> None:
     """Rows first .. last-1 of the same-spin Hamiltonian, linked strings only; row `above` has start[0]."""
     for i in range(first, last):
-        # Invariant: start comes from `count_links` over the same words, so that a row has room for
+        # Invariant: start comes from `count_links` over the same words, so that the range of a row is of
         # exactly its elements; columns rise within a row.
         e = start[i - above]
         for j in range(len(words)):

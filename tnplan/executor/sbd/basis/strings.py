@@ -129,12 +129,12 @@ def from_occupied(occupied: Array) -> StringSet:
 def from_integers(values: Iterable[int], n_orbitals: int, n_electrons: int | None = None) -> StringSet:
     """Strings from integers whose bit p is orbital p, checked as a file's are."""
     try:
-        given = list(values)
+        integers = list(values)
     except TypeError:
         raise InputError(
             "strings", f"are {values!r}", "give integers whose bit p is orbital p, or the name of a file"
         ) from None
-    numbers = [check_count(f"strings: line {line}", value, 0) for line, value in enumerate(given, 1)]
+    numbers = [check_count(f"strings: line {line}", value, 0) for line, value in enumerate(integers, 1)]
     if any(value >> n_orbitals for value in numbers):
         raise InputError(
             "strings", f"fill orbitals beyond the {n_orbitals}", "give integers below 2^orbitals"
@@ -194,9 +194,9 @@ def check_distinct(rows: Array, place: str, lines: Sequence[int], kind: str) -> 
     """Refuse a row that another one repeats, by the numbers of their lines."""
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     earliest = first[inverse.ravel()]
-    again = np.flatnonzero(earliest != np.arange(len(rows)))
-    if len(again):
-        at = int(again[0])
+    repeated = np.flatnonzero(earliest != np.arange(len(rows)))
+    if len(repeated):
+        at = int(repeated[0])
         raise InputError(
             f"{place}: line {lines[at]}", f"repeats line {lines[int(earliest[at])]}",
             f"give every {kind} once",

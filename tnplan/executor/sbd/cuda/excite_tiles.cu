@@ -50,23 +50,23 @@ __device__ inline void multiply(double (&c)[4], double2 a, double2 beyond, doubl
 // Adds four elements of products; those of one sum stand side by side, and each sum is of one thread alone, or of four
 // side by side that have it last. Where a warp has any such, its first four do. Of several elements of a sum, a thread
 // uses what was read before the last one alone: the other three of four may read what their first writes.
-template <class Sum> __device__ inline void add(Sum *sums, const double *products, uint4 places) {
-    const unsigned place[4] = {places.x, places.y, places.z, places.w};
+template <class Sum> __device__ inline void add(Sum *sums, const double *products, uint4 slots) {
+    const unsigned slot[4] = {slots.x, slots.y, slots.z, slots.w};
     const unsigned all = 0xffffffff;
-    const bool shared = __shfl_sync(all, place[3], 0) / (2 * SIGN) == __shfl_sync(all, place[3], 1) / (2 * SIGN);
-    const bool of_four = shared && __shfl_xor_sync(all, place[3], 1) / (2 * SIGN) == place[3] / (2 * SIGN);
-    const bool present = place[3] != NONE && !(of_four && threadIdx.x % 4);
+    const bool shared = __shfl_sync(all, slot[3], 0) / (2 * SIGN) == __shfl_sync(all, slot[3], 1) / (2 * SIGN);
+    const bool of_four = shared && __shfl_xor_sync(all, slot[3], 1) / (2 * SIGN) == slot[3] / (2 * SIGN);
+    const bool present = slot[3] != NONE && !(of_four && threadIdx.x % 4);
     double element[4], before[4];
     unsigned to[4];
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
         element[q] = before[q] = 0;
-        to[q] = place[q] / (2 * SIGN);
-        if (place[q] != NONE)
-            element[q] = products[place[q] % SIGN];
-        if (q < 3 ? place[q] != NONE : present)
+        to[q] = slot[q] / (2 * SIGN);
+        if (slot[q] != NONE)
+            element[q] = products[slot[q] % SIGN];
+        if (q < 3 ? slot[q] != NONE : present)
             before[q] = sums[to[q]];
-        if (place[q] & SIGN)
+        if (slot[q] & SIGN)
             element[q] = -element[q];
     }
 #pragma unroll
@@ -81,7 +81,7 @@ template <class Sum> __device__ inline void add(Sum *sums, const double *product
     }
 #pragma unroll
     for (int q = 0; q < 3; ++q)
-        if (place[q] != NONE && to[q] != to[q + 1])
+        if (slot[q] != NONE && to[q] != to[q + 1])
             sums[to[q]] = before[q] + element[q];
     if (present)
         sums[to[3]] = before[3] + element[3];
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           const Index *__restrict__ start, const int *__restrict__ other, const int *__restrict__ pairs,
           const signed char *__restrict__ sign, const int *__restrict__ rank, const REAL *__restrict__ active,
           const REAL *__restrict__ number_weights, const int *__restrict__ tiles, const int *__restrict__ columns,
-          const int *__restrict__ more, const uint4 *__restrict__ places, const REAL *__restrict__ x,
+          const int *__restrict__ more, const uint4 *__restrict__ slots, const REAL *__restrict__ x,
           REAL *__restrict__ spare, REAL *__restrict__ y) {
     const Index *const piece = pieces + 4 * (Index)blockIdx.x;
     const Index row = piece[0];
@@ -144,11 +144,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             if (depth == 0 || begin == last)
                 continue;
             const int steps = (depth + DEEP - 1) / DEEP;
-            uint4 place[PARTS];
-            const uint4 *const of_thread = places + thread;
+            uint4 slot[PARTS];
+            const uint4 *const of_thread = slots + thread;
 #pragma unroll
             for (int part = 0; part < PARTS; ++part)
-                place[part] = of_thread[(begin * PARTS + part) * THREADS];
+                slot[part] = of_thread[(begin * PARTS + part) * THREADS];
             // Under way: SLOTS steps from `ahead` on of tile `ahead_tile`, whose columns are `column`.
             const uint4 *const of_lane = (const uint4 *)columns + warp * 8 + lane / 4;
             int ahead = 0, ahead_tile = begin;
@@ -226,8 +226,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                             *(double2 *)(products + (h * 8 + lane / 4) * LD + warp * 32 + n * 8 + lane % 4 * 2) =
                                 make_double2(sum[part][n][h * 2], sum[part][n][h * 2 + 1]);
                     __syncthreads();
-                    add(sums, products, place[part]);
-                    place[part] = of_thread[((t + 1) * PARTS + part) * THREADS];
+                    add(sums, products, slot[part]);
+                    slot[part] = of_thread[((t + 1) * PARTS + part) * THREADS];
                     for (int turn = turns[part]; turn < turns[part + 1]; ++turn)
                         add(sums, products, of_thread[turn * THREADS]);
                 }

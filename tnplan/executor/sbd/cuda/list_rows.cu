@@ -24,7 +24,7 @@ struct Orbitals {
 };
 
 // The number of the pair of p and q: in order where that is how pairs are numbered.
-__device__ inline Place pair(int p, int q, Orbitals o) {
+__device__ inline Index pair(int p, int q, Orbitals o) {
     if (p == q)
         return p;
     const int high = p > q ? p : q, low = p > q ? q : p, unordered = o.n * (o.n + 1) / 2;
@@ -81,13 +81,13 @@ __device__ inline double over_filled(const String &string, const double *__restr
     return sum;
 }
 
-// The element between determinants that differ by one excitation of this spin; `held` is the string of the other.
-__device__ double single_value(const String &bra, const String &ket, const String &held, Orbitals o,
+// The element between determinants that differ by one excitation of this spin; `opposite` is that of the other.
+__device__ double single_value(const String &bra, const String &ket, const String &opposite, Orbitals o,
                                const double *__restrict__ one, const double *__restrict__ two,
                                const double *__restrict__ two_other) {
     const int p = only_in(bra, ket, 0), q = only_in(ket, bra, 0);
-    const Place both = pair(p, q, o);
-    double value = one[p * o.n + q] + over_filled(held, two_other + both * o.n_pairs);
+    const Index both = pair(p, q, o);
+    double value = one[p * o.n + q] + over_filled(opposite, two_other + both * o.n_pairs);
 #pragma unroll
     for (int w = 0; w < WORDS; ++w)
         for (Word word = ket.words[w]; word; word &= word - 1) {
@@ -124,23 +124,23 @@ __device__ inline String candidate(const Chunk &chunk, int c) {
 
 // Candidates of a warp that wait to be worked on together.
 struct Queue {
-    unsigned short places[64];
+    unsigned short candidates[64];
 };
 
 // Put the candidates of lanes that have one behind the `waiting` ones; how many wait then.
 __device__ inline int enqueue(Queue &queue, int waiting, bool has_one, int c, int lane) {
     const unsigned mask = __ballot_sync(ALL, has_one);
     if (has_one)
-        queue.places[waiting + __popc(mask & ((1u << lane) - 1))] = c;
+        queue.candidates[waiting + __popc(mask & ((1u << lane) - 1))] = c;
     __syncwarp();
     return waiting + __popc(mask);
 }
 
 // Drop the first 32 of the waiting candidates.
 __device__ inline int dequeue(Queue &queue, int waiting, int lane) {
-    const unsigned short next = queue.places[32 + lane];
+    const unsigned short next = queue.candidates[32 + lane];
     __syncwarp();
-    queue.places[lane] = next;
+    queue.candidates[lane] = next;
     __syncwarp();
     return waiting > 32 ? waiting - 32 : 0;
 }
@@ -152,32 +152,32 @@ __device__ inline int dequeue(Queue &queue, int waiting, int lane) {
 // y is determinant first_row. own[g] is the string of group g; one, two and two_other are integrals of the other spin
 // (SpinTerms). Grid: one block a task.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    same_spin(int n, int n_pairs, Place first_row, const Place *__restrict__ tasks, const int *__restrict__ local,
-              const Place *__restrict__ begin, const int *__restrict__ place, const Word *__restrict__ words,
+    same_spin(int n, int n_pairs, Index first_row, const Index *__restrict__ tasks, const int *__restrict__ local,
+              const Index *__restrict__ begin, const int *__restrict__ determinants, const Word *__restrict__ words,
               const Word *__restrict__ own, const double *__restrict__ one, const double *__restrict__ two,
               const double *__restrict__ two_other, const double *__restrict__ x, double *__restrict__ y) {
     __shared__ Chunk chunk;
     __shared__ double sums[ROWS];
     __shared__ Queue queues[WARPS][2];
     const Orbitals o = {n, n_pairs};
-    const Place group = tasks[3 * blockIdx.x], first = tasks[3 * blockIdx.x + 1], last = tasks[3 * blockIdx.x + 2];
+    const Index group = tasks[3 * blockIdx.x], first = tasks[3 * blockIdx.x + 1], last = tasks[3 * blockIdx.x + 2];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const Place start = begin[group], total = begin[group + 1] - start;
-    const String held = string_at(own, group);
+    const Index start = begin[group], total = begin[group + 1] - start;
+    const String opposite = string_at(own, group);
     for (int i = threadIdx.x; i < ROWS; i += THREADS)
         sums[i] = 0;
-    for (Place from = 0; from < total; from += CHUNK) {
+    for (Index from = 0; from < total; from += CHUNK) {
         const int count = total - from < CHUNK ? (int)(total - from) : CHUNK;
         __syncthreads();
         for (int c = threadIdx.x; c < count; c += THREADS) {
             for (int w = 0; w < WORDS; ++w)
                 chunk.words[w][c] = words[(start + from + c) * WORDS + w];
 #if !COUNTING
-            chunk.values[c] = x[place[start + from + c]];
+            chunk.values[c] = x[determinants[start + from + c]];
 #endif
         }
         __syncthreads();
-        for (Place row = first + warp; row < last; row += WARPS) {
+        for (Index row = first + warp; row < last; row += WARPS) {
             const String bra = string_at(words, local[row]);
             double sum = 0;
             // Few candidates couple: they wait until there is one for every lane.
@@ -194,14 +194,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 n_doubles = enqueue(doubles, n_doubles, apart == 4, c, lane);
                 if (n_singles >= 32 || (all_seen && n_singles > 0)) {
                     if (lane < n_singles) {
-                        const int at = singles.places[lane];
-                        sum += single_value(bra, candidate(chunk, at), held, o, one, two, two_other) * chunk.values[at];
+                        const int at = singles.candidates[lane];
+                        sum += single_value(bra, candidate(chunk, at), opposite, o, one, two, two_other) *
+                               chunk.values[at];
                     }
                     n_singles = dequeue(singles, n_singles, lane);
                 }
                 if (n_doubles >= 32 || (all_seen && n_doubles > 0)) {
                     if (lane < n_doubles) {
-                        const int at = doubles.places[lane];
+                        const int at = doubles.candidates[lane];
                         sum += double_value(bra, candidate(chunk, at), o, two) * chunk.values[at];
                     }
                     n_doubles = dequeue(doubles, n_doubles, lane);
@@ -214,13 +215,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     }
     __syncthreads();
-    for (Place row = first + threadIdx.x; row < last; row += THREADS)
-        y[place[local[row]] - first_row] += sums[row - first];
+    for (Index row = first + threadIdx.x; row < last; row += THREADS)
+        y[determinants[local[row]] - first_row] += sums[row - first];
 }
 
 // A determinant, and 4 pair + 2 (creates the higher orbital) + 1 (has a minus) of the excitation that leads from it.
 struct __align__(8) Entry {
-    int place, code;
+    int determinant, code;
 };
 
 // The entries of a cell, counted from the first one of its alpha string.
@@ -232,27 +233,27 @@ struct __align__(8) Cell {
 // to before link_start[b+1], each of a pair and a sign; row i has their cells from start[i] on (list_cells.py). `two`
 // has a row for each pair of beta. A warp takes a row, LANES of its lanes a cell. Grid: a warp for each row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    opposite_spin(Place n_rows, int n_pairs, const int *__restrict__ betas, const Place *__restrict__ link_start,
+    opposite_spin(Index n_rows, int n_pairs, const int *__restrict__ betas, const Index *__restrict__ link_start,
                   const int *__restrict__ pairs, const signed char *__restrict__ sign, const Entry *__restrict__ entries,
-                  const Place *__restrict__ base, const Place *__restrict__ start, const Cell *__restrict__ cells,
+                  const Index *__restrict__ base, const Index *__restrict__ start, const Cell *__restrict__ cells,
                   const double *__restrict__ two, const double *__restrict__ x, double *__restrict__ y) {
-    const Place i = (Place)blockIdx.x * WARPS + threadIdx.x / 32;
+    const Index i = (Index)blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= n_rows)
         return;
     const int lane = threadIdx.x % 32;
-    const Place first = link_start[betas[i]], count = link_start[betas[i] + 1] - first;
+    const Index first = link_start[betas[i]], count = link_start[betas[i] + 1] - first;
     const Entry *own = entries + base[i];
     double sum = 0;
-    for (Place m = lane / LANES; m < count; m += 32 / LANES) {
+    for (Index m = lane / LANES; m < count; m += 32 / LANES) {
         const Cell cell = cells[start[i] + m];
-        const double *row = two + (Place)pairs[first + m] * n_pairs;
-        double part = 0;
+        const double *row = two + (Index)pairs[first + m] * n_pairs;
+        double link_sum = 0;
         for (int e = cell.begin + lane % LANES; e < cell.end; e += LANES) {
             const Entry entry = own[e];
-            const double element = row[entry.code >> 2] * x[entry.place];
-            part += entry.code & 1 ? -element : element;
+            const double element = row[entry.code >> 2] * x[entry.determinant];
+            link_sum += entry.code & 1 ? -element : element;
         }
-        sum += sign[first + m] < 0 ? -part : part;
+        sum += sign[first + m] < 0 ? -link_sum : link_sum;
     }
     sum = sum_of_warp(sum);
     if (lane == 0)
@@ -261,9 +262,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // y[i] += diagonal[i] x[first_row + i]. Grid: threads for all rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    diagonal_rows(Place n_rows, Place first_row, const double *__restrict__ diagonal, const double *__restrict__ x,
+    diagonal_rows(Index n_rows, Index first_row, const double *__restrict__ diagonal, const double *__restrict__ x,
                   double *__restrict__ y) {
-    const Place i = (Place)blockIdx.x * THREADS + threadIdx.x;
+    const Index i = (Index)blockIdx.x * THREADS + threadIdx.x;
     if (i < n_rows)
         y[i] += COUNTING ? 1.0 : diagonal[i] * x[first_row + i];
 }
@@ -271,18 +272,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // y += factor times the sum over p != q of E^a_pq E^b_qp x. Row local[i] of group member_group[i] looks, for every
 // link that creates p and destroys q, for its own string with q emptied and p filled. Strings of a group rise.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    exchange(Place n_rows, Place first_row, double factor, const int *__restrict__ local, const int *__restrict__ groups,
-             const Place *__restrict__ begin, const int *__restrict__ place, const Word *__restrict__ words,
-             const Place *__restrict__ link_start, const int *__restrict__ other, const short *__restrict__ create,
+    exchange(Index n_rows, Index first_row, double factor, const int *__restrict__ local, const int *__restrict__ groups,
+             const Index *__restrict__ begin, const int *__restrict__ determinants, const Word *__restrict__ words,
+             const Index *__restrict__ link_start, const int *__restrict__ other, const short *__restrict__ create,
              const short *__restrict__ destroy, const signed char *__restrict__ sign, const double *__restrict__ x,
              double *__restrict__ y) {
-    const Place i = (Place)blockIdx.x * THREADS + threadIdx.x;
+    const Index i = (Index)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n_rows)
         return;
     const String bra = string_at(words, local[i]);
     const int group = groups[i];
     double sum = 0;
-    for (Place link = link_start[group]; link < link_start[group + 1]; ++link) {
+    for (Index link = link_start[group]; link < link_start[group + 1]; ++link) {
         const int p = create[link], q = destroy[link];
         String ket = bra;
         bool fits = true;
@@ -294,16 +295,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         if (!fits)
             continue;
-        Place low = begin[other[link]], high = begin[other[link] + 1];
+        Index low = begin[other[link]], high = begin[other[link] + 1];
         while (low < high) {
-            const Place middle = (low + high) / 2;
+            const Index middle = (low + high) / 2;
             int order = 0;
 #pragma unroll
             for (int w = WORDS - 1; w >= 0; --w)
                 if (order == 0 && ket.words[w] != words[middle * WORDS + w])
                     order = ket.words[w] < words[middle * WORDS + w] ? -1 : 1;
             if (order == 0) {
-                const double value = sign[link] * x[place[middle]];
+                const double value = sign[link] * x[determinants[middle]];
                 sum += between(ket, p, q) & 1 ? -value : value;
                 break;
             }
@@ -313,5 +314,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 high = middle;
         }
     }
-    y[place[local[i]] - first_row] += factor * sum;
+    y[determinants[local[i]] - first_row] += factor * sum;
 }

@@ -82,10 +82,10 @@ class CupyList:
 
     def add_same_spin(self, above: int, rows: GroupRows, x: Array, y: Array, counting: bool) -> None:
         """Add to y the excitations of one spin, or their numbers."""
-        begin, place, words, _, own = rows.groups
+        begin, determinants, words, _, own = rows.groups
         self.launch(
             "same_spin", counting, len(rows.tasks.table), np.int32(self._n), np.int32(len(rows.terms.two)),
-            np.int64(above), *rows.tasks, begin, place, words, own, *rows.terms[:3], x, y,
+            np.int64(above), *rows.tasks, begin, determinants, words, own, *rows.terms[:3], x, y,
         )  # fmt: skip
 
     def add_opposite_spin(self, rows: CellRows, x: Array, y: Array) -> None:
@@ -99,12 +99,12 @@ class CupyList:
 
     def add_exchange(self, above: int, rows: LinkedRows, factor: float, x: Array, y: Array) -> None:
         """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
-        begin, place, words, _, _ = rows.groups
+        begin, determinants, words, _, _ = rows.groups
         start, other, create, destroy, _, sign = rows.links
         sizes = *map(np.int64, (len(y), above)), np.float64(factor)
         self.launch(
-            "exchange", False, blocks_of(len(y)), *sizes, rows.members, rows.row_groups, begin, place, words,
-            start, other, create, destroy, sign, x, y,
+            "exchange", False, blocks_of(len(y)), *sizes, rows.members, rows.row_groups, begin, determinants,
+            words, start, other, create, destroy, sign, x, y,
         )  # fmt: skip
 
     def launch(self, entry: str, counting: bool, blocks: int, *arguments: Any) -> None:

@@ -40,10 +40,10 @@ __device__ inline Value value_of_warp(Value sum) {
 // Strings in rising order, their hash table and its sieve; both have a power of two of entries.
 struct Strings {
     const Word *words;
-    const int *places;
-    Place n_places;
+    const int *slots;
+    Index n_slots;
     const Word *sieve;
-    Place n_sieve;
+    Index n_sieve;
 };
 
 // The number of a string; -1 where it is not in the list.
@@ -58,21 +58,21 @@ __device__ inline int find(const String &string, const Strings &s) {
     const Word bit = mixed & (Word)(64 * s.n_sieve - 1);
     if (!(s.sieve[bit >> 6] >> (bit & 63) & 1))
         return -1;
-    for (Word at = mixed & (Word)(s.n_places - 1);; at = (at + 1) & (Word)(s.n_places - 1)) {
-        const int number = s.places[at];
+    for (Word at = mixed & (Word)(s.n_slots - 1);; at = (at + 1) & (Word)(s.n_slots - 1)) {
+        const int number = s.slots[at];
         if (number < 0)
             return -1;
         Word differ = 0;
 #pragma unroll
         for (int w = 0; w < WORDS; ++w)
-            differ |= s.words[WORDS * (Place)number + w] ^ string.words[w];
+            differ |= s.words[WORDS * (Index)number + w] ^ string.words[w];
         if (!differ)
             return number;
     }
 }
 
 // The partner of a string by group g.
-__device__ inline int partner(const String &own, const Word *__restrict__ flips, Place g, const Strings &s) {
+__device__ inline int partner(const String &own, const Word *__restrict__ flips, Index g, const Strings &s) {
     String other = string_at(flips, g);
 #pragma unroll
     for (int w = 0; w < WORDS; ++w)
@@ -81,9 +81,9 @@ __device__ inline int partner(const String &own, const Word *__restrict__ flips,
 }
 
 __device__ inline double signed_sum(const String &own, const Word *__restrict__ signs, const double *__restrict__ factors,
-                                    Place first, Place last) {
+                                    Index first, Index last) {
     double sum = 0;
-    for (Place t = first; t < last; ++t) {
+    for (Index t = first; t < last; ++t) {
         int odd = 0;
 #pragma unroll
         for (int w = 0; w < WORDS; ++w)
@@ -95,18 +95,18 @@ __device__ inline double signed_sum(const String &own, const Word *__restrict__ 
 
 // The numbers of elements of a rank's rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    count_rows(Place n_rows, Place above, Place n_places, Place n_sieve, Place n_groups, const Word *__restrict__ words,
-               const int *__restrict__ places, const Word *__restrict__ sieve, const Word *__restrict__ flips,
-               Place *__restrict__ counts) {
-    const Place i = (Place)blockIdx.x * WARPS + threadIdx.x / 32;
+    count_rows(Index n_rows, Index above, Index n_slots, Index n_sieve, Index n_groups, const Word *__restrict__ words,
+               const int *__restrict__ slots, const Word *__restrict__ sieve, const Word *__restrict__ flips,
+               Index *__restrict__ counts) {
+    const Index i = (Index)blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= n_rows)
         return;
-    const Strings s = {words, places, n_places, sieve, n_sieve};
+    const Strings s = {words, slots, n_slots, sieve, n_sieve};
     const int lane = threadIdx.x % 32;
     const String own = string_at(words, above + i);
-    Place count = 1;
-    for (Place base = 0; base < n_groups; base += 32) {
-        const Place g = base + lane;
+    Index count = 1;
+    for (Index base = 0; base < n_groups; base += 32) {
+        const Index g = base + lane;
         count += __popcll((Word)__ballot_sync(ALL, g < n_groups && partner(own, flips, g, s) >= 0));
     }
     if (lane == 0)
@@ -115,52 +115,52 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Columns and values of the elements of a rank's rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fill_rows(Place n_rows, Place above, Place n_places, Place n_sieve, Place n_groups, const Word *__restrict__ words,
-              const int *__restrict__ places, const Word *__restrict__ sieve, const Word *__restrict__ flips,
-              const Place *__restrict__ start, const Place *__restrict__ middle, const Word *__restrict__ signs,
-              const double *__restrict__ factors, const double *__restrict__ diagonal, const Place *__restrict__ row,
+    fill_rows(Index n_rows, Index above, Index n_slots, Index n_sieve, Index n_groups, const Word *__restrict__ words,
+              const int *__restrict__ slots, const Word *__restrict__ sieve, const Word *__restrict__ flips,
+              const Index *__restrict__ start, const Index *__restrict__ middle, const Word *__restrict__ signs,
+              const double *__restrict__ factors, const double *__restrict__ diagonal, const Index *__restrict__ row,
               int *__restrict__ column, Value *__restrict__ value) {
-    const Place i = (Place)blockIdx.x * WARPS + threadIdx.x / 32;
+    const Index i = (Index)blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= n_rows)
         return;
-    const Strings s = {words, places, n_places, sieve, n_sieve};
+    const Strings s = {words, slots, n_slots, sieve, n_sieve};
     const int lane = threadIdx.x % 32;
     const String own = string_at(words, above + i);
-    Place e = row[i];
+    Index e = row[i];
     if (lane == 0) {
         column[e] = (int)(above + i);
         value[e] = value_of(diagonal[i], 0);
     }
     ++e;
-    for (Place base = 0; base < n_groups; base += 32) {
-        const Place g = base + lane;
+    for (Index base = 0; base < n_groups; base += 32) {
+        const Index g = base + lane;
         const int number = g < n_groups ? partner(own, flips, g, s) : -1;
-        const unsigned found = __ballot_sync(ALL, number >= 0);
+        const unsigned coupled = __ballot_sync(ALL, number >= 0);
         if (number >= 0) {
-            const Place at = e + __popcll((Word)(found & ((1u << lane) - 1)));
+            const Index at = e + __popcll((Word)(coupled & ((1u << lane) - 1)));
             column[at] = number;
             value[at] = value_of(signed_sum(own, signs, factors, start[g], middle[g]),
                                  signed_sum(own, signs, factors, middle[g], start[g + 1]));
         }
-        e += __popcll((Word)found);
+        e += __popcll((Word)coupled);
     }
 }
 
 // Adds a rank's rows of a product to y; elements are made for it.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    add_rows(Place n_rows, Place above, Place n_places, Place n_sieve, Place n_groups, const Word *__restrict__ words,
-             const int *__restrict__ places, const Word *__restrict__ sieve, const Word *__restrict__ flips,
-             const Place *__restrict__ start, const Place *__restrict__ middle, const Word *__restrict__ signs,
+    add_rows(Index n_rows, Index above, Index n_slots, Index n_sieve, Index n_groups, const Word *__restrict__ words,
+             const int *__restrict__ slots, const Word *__restrict__ sieve, const Word *__restrict__ flips,
+             const Index *__restrict__ start, const Index *__restrict__ middle, const Word *__restrict__ signs,
              const double *__restrict__ factors, const double *__restrict__ diagonal, const Value *__restrict__ x,
              Value *__restrict__ y) {
-    const Place i = (Place)blockIdx.x * WARPS + threadIdx.x / 32;
+    const Index i = (Index)blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= n_rows)
         return;
-    const Strings s = {words, places, n_places, sieve, n_sieve};
+    const Strings s = {words, slots, n_slots, sieve, n_sieve};
     const int lane = threadIdx.x % 32;
     const String own = string_at(words, above + i);
     Value sum = value_of(0, 0);
-    for (Place g = lane; g < n_groups; g += 32) {
+    for (Index g = lane; g < n_groups; g += 32) {
         const int number = partner(own, flips, g, s);
         if (number >= 0) {
             const Value element = value_of(signed_sum(own, signs, factors, start[g], middle[g]),
@@ -177,14 +177,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Adds a rank's rows of a product to y, from elements that are kept.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    add_sparse(Place n_rows, const Place *__restrict__ row, const int *__restrict__ column,
+    add_sparse(Index n_rows, const Index *__restrict__ row, const int *__restrict__ column,
                const Value *__restrict__ value, const Value *__restrict__ x, Value *__restrict__ y) {
-    const Place i = (Place)blockIdx.x * WARPS + threadIdx.x / 32;
+    const Index i = (Index)blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= n_rows)
         return;
     const int lane = threadIdx.x % 32;
     Value sum = value_of(0, 0);
-    for (Place e = row[i] + lane; e < row[i + 1]; e += 32)
+    for (Index e = row[i] + lane; e < row[i + 1]; e += 32)
         add_product(sum, value[e], x[column[e]]);
     sum = value_of_warp(sum);
     if (lane == 0)

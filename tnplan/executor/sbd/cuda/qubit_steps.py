@@ -32,8 +32,8 @@ def qubit_defines(n_words: int, is_complex: bool) -> dict[str, int]:
 class GpuQubits(ListOfStates):
     """The rows that a `QubitHamiltonian` holds, on the GPU and the stream that are current at first."""
 
-    def __init__(self, hamiltonian: QubitHamiltonian, room_bytes: float) -> None:
-        """`room_bytes` is the memory that elements may take."""
+    def __init__(self, hamiltonian: QubitHamiltonian, memory_bytes: float) -> None:
+        """`memory_bytes` is the memory that elements may take."""
         h = hamiltonian
         self.shape, self.rows, self.parities, self.dtype = h.shape, h.rows, h.parities, h.dtype
         defines = qubit_defines(h.strings.words.shape[1], h.is_complex)
@@ -41,7 +41,7 @@ class GpuQubits(ListOfStates):
         flips, *words = map(self.copy, h.terms.groups)
         self._diagonal = self.copy(h.diagonal())
         tables = *map(self.copy, h.strings), flips
-        sizes = h.n_rows, h.rows[0], h.strings.places.size, h.strings.sieve.size, len(flips)
+        sizes = h.n_rows, h.rows[0], h.strings.slots.size, h.strings.sieve.size, len(flips)
         self._lookup = (*map(np.int64, sizes), *tables)
         self._words = *words, self._diagonal
         self._matrix: tuple[Array, Array, Array] | None = None
@@ -51,10 +51,10 @@ class GpuQubits(ListOfStates):
         self.launch("count_rows", *self._lookup, counts)
         start = np.concatenate([[0], np.cumsum(self.get(counts))])
         self.pairs_contributing = int(start[-1])
-        if h.element_bytes * start[-1] + start.nbytes <= room_bytes:
+        if h.element_bytes * start[-1] + start.nbytes <= memory_bytes:
             self._store(self.copy(start))
-        kept = () if self._matrix is None else self._matrix
-        self.size_bytes = sum(table.nbytes for table in (*tables, *self._words, *kept))
+        matrix = () if self._matrix is None else self._matrix
+        self.size_bytes = sum(table.nbytes for table in (*tables, *self._words, *matrix))
 
     def _store(self, start: Array) -> None:
         """Keep the elements."""

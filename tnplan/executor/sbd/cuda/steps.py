@@ -16,7 +16,7 @@ import numpy as np
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.contract.cublas import add_product
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.sbd.sigma import packed_entry, pair_tiling
+from tnplan.executor.sbd.sigma import pair_tiling
 from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables
 
 Array = Any
@@ -46,7 +46,7 @@ def tile_defines(dtype: str, in_shared: bool, warps: int) -> dict[str, str | int
     return {
         "REAL": REALS[dtype], "WARPS": warps, "BLOCKS": RESIDENT_WARPS // warps, "IN_SHARED": int(in_shared),
         "PART": pair_tiling.PART, "PARTS": pair_tiling.PARTS, "PADDING": pair_tiling.PADDING,
-        "SIGN": f"{packed_entry.SIGN}u", "DEEP": pair_tiling.DEEP, "MOST": pair_tiling.MOST,
+        "SIGN": f"{pair_tiling.SIGN}u", "DEEP": pair_tiling.DEEP, "MOST": pair_tiling.MOST,
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 //
 // Needs the type Word, and THREADS of a block.
 
-typedef long long Place;
+typedef long long Index;
 
 const int WARPS = THREADS / 32;
 const unsigned ALL = ~0u;
@@ -11,7 +11,7 @@ struct String {
     Word words[WORDS];
 };
 
-__device__ inline String string_at(const Word *__restrict__ words, Place k) {
+__device__ inline String string_at(const Word *__restrict__ words, Index k) {
     String string;
 #pragma unroll
     for (int w = 0; w < WORDS; ++w)

@@ -1,9 +1,9 @@
-"""Rows of H among a list of determinants in the form that a GPU takes: nothing is kept but cells.
+"""Rows of H among a list of determinants in the form that a GPU takes: nothing is stored but cells.
 
 Work of a product of N determinants, of k couplings by both spins and groups of g members: 2 N g comparisons
 of strings, of about 8 integer operations, and N k elements of about 8 operations. Bytes: 8 N k of entries and
 16 N k of the state and of integrals, nearly all from caches; 16 s N of cells and entries once, for s links of
-a string. Elements kept as a sparse matrix would take 12 N k bytes.
+a string. Elements stored as a sparse matrix would take 12 N k bytes.
 
 Knows the tables of a `ListHamiltonian`; where arrays lie and what works on them is up to `ListSteps`.
 """
@@ -55,12 +55,12 @@ class LinkedRows(NamedTuple):
 
 
 class PutOnce:
-    """Copies of arrays where steps work, one of each array however often it is asked for."""
+    """Copies of arrays where steps work, one of each array however often it is put."""
 
     def __init__(self, put: Callable[[Host], Array]) -> None:
         self._put = put
         self._known: dict[int, tuple[Host, Array]] = {}
-        """By the array's id, which no other array gets while this one is kept."""
+        """By the array's id, which no other array gets while this one is referenced."""
 
     def __call__(self, table: Host) -> Array:
         """The copy of an array."""
@@ -107,31 +107,31 @@ class BatchedList:
     def __init__(self, hamiltonian: ListHamiltonian, steps: ListSteps) -> None:
         """Puts the tables where the steps work. ValueError for complex integrals."""
         if hamiltonian.integrals.is_complex:
-            raise ValueError("rows of complex integrals are made on CPUs alone")
+            raise ValueError("rows of complex integrals are computed on CPUs alone")
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
         self.shape, self.rows, self.parities = h.shape, h.rows, h.parities
         self.block, self.empty, self.get = h.block, steps.empty, steps.get
         tables, (alpha_terms, beta_terms) = h.tables, h.terms_of_parts[0]
         once = PutOnce(steps.put)
 
-        def placed(part: Any) -> Any:
+        def put_tables(arrays: Any) -> Any:
             """A tuple of arrays where the steps work, each of them put once."""
-            return type(part)(*map(once, part))
+            return type(arrays)(*map(once, arrays))
 
-        groups = [placed(tables.alpha), placed(tables.beta)]
+        groups = [put_tables(tables.alpha), put_tables(tables.beta)]
         self._within = []
-        for own, placed_own, terms in zip(
+        for own, own_put, terms in zip(
             (tables.alpha, tables.beta), groups, (beta_terms, alpha_terms), strict=True
         ):
-            tasks = list_tasks(own, np.diff(own.begin), self.rows)
-            self._within.append(GroupRows(placed_own, placed(tasks), placed(terms._replace(singles=NONE))))
-        links = placed(tables.alpha_links), placed(tables.beta_links)
-        members = self._within[0].tasks.local
-        on_host = np.flatnonzero((tables.alpha.place >= h.rows[0]) & (tables.alpha.place < h.rows[1]))
-        row_groups = tables.alpha.number[tables.alpha.place[on_host]]
+            tasks = put_tables(list_tasks(own, np.diff(own.begin), self.rows))
+            self._within.append(GroupRows(own_put, tasks, put_tables(terms._replace(singles=NONE))))
+        links = put_tables(tables.alpha_links), put_tables(tables.beta_links)
+        members, determinants = self._within[0].tasks.local, tables.alpha.determinants
+        local = (determinants >= h.rows[0]) & (determinants < h.rows[1])
+        row_groups = tables.alpha.number[determinants[local]]
         self._exchanged = LinkedRows(groups[0], links[0], members, steps.put(row_groups))
         betas, two = tables.beta.number[slice(*h.rows)], beta_terms.two_other
-        self._across = CellRows(steps.put(betas), links[1], placed(h.cells), once(two))
+        self._across = CellRows(steps.put(betas), links[1], put_tables(h.cells), once(two))
         self._couplings = h.cells.couplings
         self._diagonal = steps.put(h.diagonal())
         self.size_bytes = sum(table.nbytes for table in (*once.copies(), row_groups, betas, self._diagonal))

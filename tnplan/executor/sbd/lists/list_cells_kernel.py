@@ -37,7 +37,7 @@ def fill_entries(group: int, groups: Any, links: Any, beta_of: Any, scratch: Any
         code = 4 * links.pairs[link] + 2 * rises + (links.sign[link] < 0)
         for k in range(groups.begin[other], groups.begin[other + 1]):
             b = beta_of[k]
-            entries[ends[b], 0] = groups.place[k]
+            entries[ends[b], 0] = groups.determinants[k]
             entries[ends[b], 1] = code
             ends[b] += 1
     return n_present
@@ -53,7 +53,7 @@ def fill_cells(
     `beta_of[k]` is the beta string of member k. Rows 0 to 2 of `scratch` hold, by beta string, how many
     entries its cell has (zero between groups), where the next one goes, and which strings have a cell.
     """
-    # Invariant: counts is zero everywhere at the start of each group, and is made so again at its
+    # Invariant: counts is zero everywhere at the start of each group, and is set to it again at its
     # end.
     counts, ends, present = scratch[0], scratch[1], scratch[2]
     for group in range(first, last):
@@ -63,7 +63,7 @@ def fill_cells(
             own = entries[base[group] : base[group + 1]]
             n_present = fill_entries(group, groups, links, beta_of, scratch, own)
         for k in range(groups.begin[group], groups.begin[group + 1]):
-            d = groups.place[k]
+            d = groups.determinants[k]
             if d < first_row or d >= last_row:
                 continue
             # The cells of a row: one for each link of its beta string, empty where no determinant

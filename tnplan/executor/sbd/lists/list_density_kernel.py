@@ -29,7 +29,7 @@ def add_within(
         apart = differing(own, groups.words, k)
         if apart != 2 and apart != 4:
             continue
-        ket, product = groups.words[k], weight * x[groups.place[k]]
+        ket, product = groups.words[k], weight * x[groups.determinants[k]]
         add_same_spin(own, ket, apart, product, one, two)
         # A single excitation pq also meets each electron r of the other spin, in a+_p a_q n_r.
         if apart == 2:

@@ -54,8 +54,9 @@ class ListTasks(NamedTuple):
 
 def list_tasks(groups: StringGroups, candidates: Array, rows: tuple[int, int]) -> ListTasks:
     """The tasks of determinants rows[0] .. rows[1]-1, for so many candidates of each group."""
-    local = np.flatnonzero((groups.place >= rows[0]) & (groups.place < rows[1])).astype(np.int32)
-    counts = np.bincount(groups.number[groups.place[local]], minlength=len(candidates))
+    determinants = groups.determinants
+    local = np.flatnonzero((determinants >= rows[0]) & (determinants < rows[1])).astype(np.int32)
+    counts = np.bincount(groups.number[determinants[local]], minlength=len(candidates))
     first = np.cumsum(counts) - counts
     at_once = np.clip(MOST_WORK // np.maximum(candidates, 1), 1, ROWS)
     pieces = np.where(candidates > 0, -(-counts // at_once), 0)
@@ -79,9 +80,9 @@ class ListHamiltonian(ListedRows):
 
     def __init__(
         self, integrals: Integrals, basis: DeterminantList, *, threads: int | None = None,
-        room_bytes: float = np.inf, rank_of: tuple[int, int] = (0, 1),
+        memory_bytes: float = np.inf, rank_of: tuple[int, int] = (0, 1),
     ) -> None:  # fmt: skip
-        """`room_bytes` is the memory that elements may take; 0: they are not even counted.
+        """`memory_bytes` is the memory that elements may take; 0: they are not even counted.
 
         `rank_of` is this rank and how many there are.
         """
@@ -91,15 +92,15 @@ class ListHamiltonian(ListedRows):
         super().__init__(integrals.two.dtype, threads or cores(), partition, rank_of[0])
         parts = (integrals.real, integrals.imaginary) if integrals.is_complex else (integrals,)
         self.terms_of_parts = tuple(self._with_singles(spin_terms(part)) for part in parts)
-        self.store(room_bytes)
+        self.store(memory_bytes)
 
     def _with_singles(self, terms: tuple[SpinTerms, SpinTerms]) -> tuple[SpinTerms, SpinTerms]:
         """Integrals with the elements between linked strings of each spin."""
         from tnplan.executor.sbd.lists import list_kernel
 
         # The same-spin part of a single excitation depends on the strings alone, and many
-        # determinants share it: it is made once for each link, in O(links) memory.
-        def made(groups: StringGroups, links: GroupLinks, spin: SpinTerms) -> SpinTerms:
+        # determinants share it: it is computed once for each link, in O(links) memory.
+        def with_elements(groups: StringGroups, links: GroupLinks, spin: SpinTerms) -> SpinTerms:
             tables = groups.own, links, spin.one, spin.two, np.empty(len(links.other))
             over_rows(
                 len(groups.own), self.threads,
@@ -108,26 +109,26 @@ class ListHamiltonian(ListedRows):
             return spin._replace(singles=tables[-1])
 
         alpha, beta, alpha_links, beta_links = self.tables
-        of_alpha = made(alpha, alpha_links, terms[0])
+        of_alpha = with_elements(alpha, alpha_links, terms[0])
         if alpha_links is beta_links and self.integrals.beta is None:
             return of_alpha, of_alpha
-        return of_alpha, made(beta, beta_links, terms[1])
+        return of_alpha, with_elements(beta, beta_links, terms[1])
 
     @cached_property
     def cells(self) -> ListCells:
-        """Where the local rows' excitations of both spins are, made when they are first needed."""
+        """Where the local rows' excitations of both spins are, computed when they are first needed."""
         return list_cells(self.tables, self.rows, self.threads)
 
     @property
     def size_bytes(self) -> int:
-        """The memory of all tables, and of the elements that are kept."""
+        """The memory of all tables, and of the stored elements."""
         return self.tables.size_bytes + self.cells.size_bytes + self.elements_bytes
 
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.lists import list_kernel
 
-        parts = (self.tables, self.cells, *self.terms_of_parts[0])
-        self._over_rows(list_kernel.count_rows, *parts, counts, NO_VALUES, NO_COLUMNS)
+        tables = (self.tables, self.cells, *self.terms_of_parts[0])
+        self._over_rows(list_kernel.count_rows, *tables, counts, NO_VALUES, NO_COLUMNS)
 
     def _fill(self, start: Array, column: Array) -> Array:
         from tnplan.executor.sbd.lists import list_kernel
@@ -163,25 +164,25 @@ class ListHamiltonian(ListedRows):
         """Add to y, the local rows, factor times the sum over p != q of E^a_pq E^b_qp x, x being whole."""
         from tnplan.executor.sbd.lists import list_kernel
 
-        def add(real: Array, made: Array) -> None:
-            self._over_rows(list_kernel.add_exchange, factor, self.tables, real, made)
+        def add(real: Array, increment: Array) -> None:
+            self._over_rows(list_kernel.add_exchange, factor, self.tables, real, increment)
 
         add_by_parts(add, x, y)
 
     def _add_again(self, x: Array, y: Array) -> None:
-        """The same with elements made again: (A + i B) (u + i v) = A u - B v + i (A v + B u)."""
+        """The same with elements computed in the product: (A + i B) (u + i v) = A u - B v + i (A v + B u)."""
         from tnplan.executor.sbd.lists import list_kernel
 
-        def add(number: int, real: Array, made: Array) -> None:
+        def add(number: int, real: Array, increment: Array) -> None:
             tables = self.tables, self.cells, *self.terms_of_parts[number]
-            self._over_rows(list_kernel.add_rows, *tables, real, NO_COLUMNS, made)
+            self._over_rows(list_kernel.add_rows, *tables, real, NO_COLUMNS, increment)
 
         y += self._diagonal * x[slice(*self.rows)]
         add_by_parts(partial(add, 0), x, y)
         if len(self.terms_of_parts) > 1:
-            turned = np.zeros_like(y)
-            add_by_parts(partial(add, 1), x, turned)
-            y += 1j * turned
+            imaginary = np.zeros_like(y)
+            add_by_parts(partial(add, 1), x, imaginary)
+            y += 1j * imaginary
 
 
 # Density matrices and occupations of a state over a list of determinants.
@@ -202,16 +203,16 @@ def _between(h: ListHamiltonian, bra: Array, ket: Array) -> Densities:
     n, cells = h.integrals.n_orbitals, h.cells
     high, low = (np.append(side, side[n:]).astype(np.int32) for side in all_pairs(n))
     bounds = np.linspace(0, len(bra), h.threads + 1).astype(int)
-    parts: list[list[Array]] = [[] for _ in range(h.threads)]
+    densities: list[list[Array]] = [[] for _ in range(h.threads)]
 
     def share(first: int, last: int) -> None:
         for number in range(first, last):
-            parts[number] = [np.zeros((n,) * axes) for axes in (2, 2, 4, 4, 4)]
+            densities[number] = [np.zeros((n,) * axes) for axes in (2, 2, 4, 4, 4)]
             rows = int(bounds[number]), int(bounds[number + 1])
-            list_density_kernel.add_densities(*rows, h.tables, cells, low, high, bra, ket, *parts[number])
+            list_density_kernel.add_densities(*rows, h.tables, cells, low, high, bra, ket, *densities[number])
 
     over_rows(h.threads, h.threads, share)
-    return Densities(*(np.sum(same, axis=0) for same in zip(*parts, strict=True)))
+    return Densities(*(np.sum(same, axis=0) for same in zip(*densities, strict=True)))
 
 
 def list_weights(hamiltonian: ListHamiltonian, x: Array) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from tnplan.executor.sbd.basis.string_kernel import (
 )
 
 COUNT, FILL, PRODUCT = 0, 1, 2
-"""What is made of a row: the number of its elements, these with their columns, or their sum with a state."""
+"""Modes of a row: the number of its elements, these with their columns, or their sum with a state."""
 
 
 # Determinants are pairs (a, b) of an alpha and a beta string. `alpha` and `beta` are
@@ -106,16 +106,16 @@ def same_spin_row(
             if apart == 4:
                 element = double_value(own, groups.words[k], terms.one, terms.two)
             else:
-                other = others.number[groups.place[k]]
+                other = others.number[groups.determinants[k]]
                 while links.other[link] < other:
                     link += 1
                 field = over_filled(group_string, terms.two_other[links.pairs[link]])
                 element = terms.singles[link] + field * links.sign[link]
             if mode == FILL:
-                column[at] = groups.place[k]
+                column[at] = groups.determinants[k]
                 value[at] = element
             else:
-                total += element * x[groups.place[k]]
+                total += element * x[groups.determinants[k]]
         at += 1
     return at, total
 
@@ -158,7 +158,7 @@ def couple_row(
     d: int, above: int, mode: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, x: Any,
     at: int, column: Any, value: Any,
 ) -> Any:  # fmt: skip
-    """The elements of row d of the Hamiltonian: the place after the last one, and their sum with x.
+    """The elements of row d of the Hamiltonian: the number after the last one, and their sum with x.
 
     The sum is without the diagonal. Row `above` is the first local one.
     """
@@ -225,7 +225,7 @@ def add_rows(
 @jit
 def add_sparse(first: int, last: int, start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
     """out[d] += the sum over e of value[e] x[column[e]] for rows first .. last-1."""
-    # Compressed sparse rows; the sum of a row is made in one variable and in one order, whatever
+    # Compressed sparse rows; a row is summed in one variable and in one order, whatever
     # the threads.
     for d in range(first, last):
         total = 0.0
@@ -292,7 +292,8 @@ def exchange_row(d: int, tables: Any, x: Any) -> Any:
             middle = (low + high) // 2
             order = compare(own, p, q, alpha.words, middle)
             if order == 0:
-                total += x[alpha.place[middle]] * (links.sign[link] * move_sign(alpha.words[middle], q, p))
+                sign = links.sign[link] * move_sign(alpha.words[middle], q, p)
+                total += x[alpha.determinants[middle]] * sign
                 break
             if order > 0:
                 low = middle + 1

@@ -1,6 +1,6 @@
 """A list of determinants sorted for its couplings: by alpha string, by beta string, by their excitations.
 
-Determinants that couple lie in few places. Excitations within a spin stay in the group of determinants that
+Determinants that couple lie in few groups. Excitations within a spin stay in the group of determinants that
 share the other spin's string. An excitation of both spins leads from a group to one whose string is a single
 excitation away (`list_cells` sorts these).
 
@@ -28,12 +28,12 @@ class StringGroups(NamedTuple):
     """Determinants grouped by the string of one spin.
 
     Group g has members begin[g] .. begin[g+1]-1, in rising order of their other strings. Member k is
-    determinant place[k], its other string the 64-bit words words[k]. `number[d]` is the group of determinant
+    determinants[k], its other string the 64-bit words words[k]. `number[d]` is the group of determinant
     d, `own[g]` the words of the group's string.
     """
 
     begin: Array
-    place: Array
+    determinants: Array
     words: Array
     number: Array
     own: Array
@@ -64,7 +64,7 @@ class SpinTerms(NamedTuple):
 
     One-electron ones [p, q], two-electron ones [pair, pair] within the spin, and those with the other spin,
     to whose electrons the second pair belongs. All are real. `singles` are the elements between the spin's
-    strings that are linked, by link; empty where they are not made.
+    strings that are linked, by link; empty where they are not computed.
     """
 
     one: Array
@@ -84,18 +84,18 @@ class ListTables(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """The memory of all tables, those that the spins share counted once."""
-        return sum({id(table): table.nbytes for part in self for table in part}.values())
+        return sum({id(table): table.nbytes for tables in self for table in tables}.values())
 
 
 def spin_terms(integrals: Integrals) -> tuple[SpinTerms, SpinTerms]:
     """The real integrals of alpha and of beta."""
-    made = integrals.tables
+    tables = integrals.tables
     # (pq|rs) is (rs|pq): only orbitals of each spin need the transpose.
-    turned = made.mixed if integrals.beta is None else np.ascontiguousarray(made.mixed.T)
+    turned = tables.mixed if integrals.beta is None else np.ascontiguousarray(tables.mixed.T)
     none = np.empty(0)
     return (
-        SpinTerms(made.one_alpha, made.two_alpha, made.mixed, none),
-        SpinTerms(made.one_beta, made.two_beta, turned, none),
+        SpinTerms(tables.one_alpha, tables.two_alpha, tables.mixed, none),
+        SpinTerms(tables.one_beta, tables.two_beta, turned, none),
     )
 
 
@@ -128,7 +128,7 @@ def row_work(tables: ListTables) -> Array:
 
 
 def _ranks(strings: StringSet) -> Array:
-    """The place of each string in rising order."""
+    """The number of each string in rising order."""
     ranks = np.empty(len(strings), np.int32)
     ranks[np.lexsort(strings.words.T)] = np.arange(len(strings), dtype=np.int32)
     return ranks
@@ -196,13 +196,13 @@ def list_cells(tables: ListTables, rows: tuple[int, int], threads: int) -> ListC
     from tnplan.executor.sbd.lists import list_cells_kernel
 
     # Entries of an alpha string are the determinants of all linked strings: their number is known
-    # before, so each group has a place of its own and threads need no order.
+    # before, so each group has a range of its own and threads need no order.
     n_entries, n_cells = _counts(tables, rows)
     base = np.concatenate([[0], np.cumsum(n_entries)])
     start = np.concatenate([[0], np.cumsum(n_cells)])
     entries = np.empty((base[-1], 2), np.int32)
     cells = np.empty((start[-1], 2), np.int32)
-    beta_of = tables.beta.number[tables.alpha.place]
+    beta_of = tables.beta.number[tables.alpha.determinants]
 
     def groups(first: int, last: int) -> None:
         scratch = np.zeros((3, len(tables.beta.own)), np.int32)

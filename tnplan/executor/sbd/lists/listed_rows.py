@@ -1,7 +1,7 @@
 """A Hermitian matrix among a list of basis states, on a CPU: the rows of one rank.
 
-Elements are kept as a sparse matrix where they fit, and otherwise made again for every product. Knows rows
-and arrays; what the elements are is told by subclasses.
+Elements are stored as a sparse matrix where they fit, and computed in every product otherwise. Knows rows
+and arrays; subclasses know the elements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tnplan.executor.sbd.sigma.row_partition import RowPartition
 INDEX_BYTES, VALUE_BYTES = 4, 8
 """What an element of a sparse matrix takes: its column, and every real number of its value."""
 LEAST_ROWS, LEAST_ELEMENTS = 128, 1 << 15
-"""Rows that are made, and elements of a sparse matrix that are multiplied, by a thread at once: at least."""
+"""Rows that a thread computes at once, and elements of a sparse matrix that it multiplies, at least."""
 Rows = TypeVar("Rows", bound="ListedRows")
 
 
@@ -49,8 +49,8 @@ class ListedRows(ListOfStates):
 
     @property
     def elements_bytes(self) -> int:
-        """The memory of the elements that are kept."""
-        return 0 if self._matrix is None else sum(part.nbytes for part in self._matrix)
+        """The memory of the stored elements."""
+        return 0 if self._matrix is None else sum(array.nbytes for array in self._matrix)
 
     @cached_property
     def counts(self) -> Array:
@@ -64,12 +64,12 @@ class ListedRows(ListOfStates):
         """Pairs of basis states, the first of them local, between which an element may be."""
         return int(self.counts.sum())
 
-    def store(self, room_bytes: float) -> None:
-        """Keep the elements, if they fit."""
-        if self.element_bytes * self.n_rows > room_bytes:
+    def store(self, memory_bytes: float) -> None:
+        """Store the elements, if they fit."""
+        if self.element_bytes * self.n_rows > memory_bytes:
             return
         start = np.concatenate([[0], np.cumsum(self.counts)])
-        if self.element_bytes * start[-1] > room_bytes:
+        if self.element_bytes * start[-1] > memory_bytes:
             return
         column = np.empty(start[-1], np.int32)
         self._matrix = start, column, self._fill(start, column)
@@ -97,7 +97,7 @@ class ListedRows(ListOfStates):
         raise NotImplementedError
 
     def _add_again(self, x: Array, y: Array) -> None:
-        """Add the local rows of a product to y, with elements made for it."""
+        """Add the local rows of a product to y, with elements computed for it."""
         raise NotImplementedError
 
     def _over_rows(self, kernel: Callable[..., None], *arguments: Any) -> None:
@@ -109,7 +109,7 @@ class ListedRows(ListOfStates):
         )  # fmt: skip
 
     def of_rows(self: Rows, first: int, last: int) -> Rows:
-        """The same with rows first .. last-1, whose elements are not kept."""
+        """The same with rows first .. last-1, whose elements are not stored."""
         other = copy.copy(self)
         other.rows, other._matrix = (first, last), None
         for name in ("cells", "counts", "_diagonal"):
@@ -117,7 +117,7 @@ class ListedRows(ListOfStates):
         return other
 
     def alone(self: Rows) -> Rows:
-        """The same with all rows, whose elements are not kept unless they are here."""
+        """The same with all rows, whose elements are not stored unless they are here."""
         return self if self.rows == (0, self.shape[0]) else self.of_rows(0, self.shape[0])
 
     def project(self, x: Array, parity: int) -> Array:
@@ -147,7 +147,7 @@ class ListedRows(ListOfStates):
         )  # fmt: skip
 
     def dense(self) -> Array:
-        """All elements as a full matrix; where they are kept and this rank has all rows."""
+        """All elements as a full matrix; where they are stored and this rank has all rows."""
         assert self._matrix is not None
         start, column, value = self._matrix
         matrix = np.zeros(2 * self.shape, self.dtype)

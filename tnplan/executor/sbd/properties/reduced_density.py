@@ -21,7 +21,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, unpacked
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, Spin
 
 OVERLAP_BYTES = 1 << 28
-"""Overlaps of strings' rows are made in blocks of rows of at most this."""
+"""Overlaps of strings' rows are computed in blocks of rows of at most this."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def densities_of_parts(between: Callable[[Array, Array], Densities], x: Array) -
     real, imaginary, uv, vu = (between(*pair) for pair in ((u, u), (v, v), (u, v), (v, u)))
     matrices = []
     for name in (field.name for field in fields(Densities)):
-        parts = [getattr(part, name) for part in (real, imaginary, uv, vu)]
-        matrices.append(parts[0] + parts[1] + 1j * (parts[2] - parts[3]))
+        components = [getattr(densities, name) for densities in (real, imaginary, uv, vu)]
+        matrices.append(components[0] + components[1] + 1j * (components[2] - components[3]))
     return Densities(*matrices)
 
 
@@ -120,11 +120,11 @@ def _same_spin(spin: Spin, bra: Array, ket: Array) -> tuple[Array, Array]:
 
 def _opposite_spin(hamiltonian: ProductHamiltonian, bra: Array, ket: Array) -> Array:
     """<p+ q of alpha times r+ s of beta>, by a half-transformed row of the bra for each alpha string."""
-    from tnplan.executor.sbd.properties import pair_sum_kernel
+    from tnplan.executor.sbd.properties import reduced_density_kernel
 
     alpha, beta, match = hamiltonian.alpha, hamiltonian.beta, hamiltonian.beta.matching
     n, n_pairs, singles = hamiltonian.integrals.n_orbitals, len(match.pairs), alpha.singles
-    parts: dict[int, Array] = {}
+    sums_of_rows: dict[int, Array] = {}
 
     def rows(first: int, last: int) -> None:
         sums = np.zeros((n * n, n + 2 * n_pairs))
@@ -133,20 +133,20 @@ def _opposite_spin(hamiltonian: ProductHamiltonian, bra: Array, ket: Array) -> A
         for i in range(first, last):
             np.multiply(filled, bra[i], out=moved[:n])
             raised, lowered = moved[n : n + n_pairs], moved[n + n_pairs :]
-            pair_sum_kernel.scatter_pairs(match, bra[i], raised, lowered)
+            reduced_density_kernel.scatter_pairs(match, bra[i], raised, lowered)
             span = slice(int(singles.start[i]), int(singles.start[i + 1]))
             kets = np.concatenate([ket[i][None], ket[singles.other[span]] * singles.sign[span, None]])
             products = kets @ moved.T
             occupied = np.flatnonzero(alpha.strings.occupied[i])
             sums[occupied * (n + 1)] += products[0]
             sums[singles.create[span].astype(np.int64) * n + singles.destroy[span]] += products[1:]
-        parts[first] = sums
+        sums_of_rows[first] = sums
 
     over_rows(len(bra), hamiltonian.threads, rows)
-    total = np.sum([parts[first] for first in sorted(parts)], axis=0)
+    total = np.sum([sums_of_rows[first] for first in sorted(sums_of_rows)], axis=0)
     high, low = (side[match.pairs] for side in all_pairs(n))
-    both = np.zeros((n * n, n * n))
-    both[:, np.arange(n) * (n + 1)] = total[:, :n]
-    both[:, high * n + low] = total[:, n : n + n_pairs]
-    both[:, low * n + high] = total[:, n + n_pairs :]
-    return both.reshape(n, n, n, n)
+    density = np.zeros((n * n, n * n))
+    density[:, np.arange(n) * (n + 1)] = total[:, :n]
+    density[:, high * n + low] = total[:, n : n + n_pairs]
+    density[:, low * n + high] = total[:, n + n_pairs :]
+    return density.reshape(n, n, n, n)

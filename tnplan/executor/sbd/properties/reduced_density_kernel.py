@@ -1,4 +1,4 @@
-"""The numba kernel of same-spin density matrices: overlaps of strings' rows put to their orbitals.
+"""The numba kernels of density matrices: overlaps of strings' rows put to their orbitals.
 
 Imported lazily (numba loads slowly).
 """
@@ -60,3 +60,23 @@ def same_spin_density(words: Any, first: int, last: int, overlap: Any, one: Any,
             if differing > 4:
                 continue
             add_same_spin(bra, ket, differing, overlap[i - first, j], one, two)
+
+
+@jit
+def scatter_pairs(matching: Any, row: Any, raised: Any, lowered: Any) -> None:
+    """raised[a, j] = +-row[i], lowered[a, i] = +-row[j] for every excitation of pair a from string j to i.
+
+    Raising moves an electron to the higher orbital of the pair. The other elements are set to 0.
+    """
+    # With these, the sum over strings of raised[a, j] y[j] is <x|E_pq|y>, p being the higher
+    # orbital, for all pairs at once: a product of matrices. No two excitations of a pair touch one
+    # string.
+    _, _, start, upper, lower = matching
+    raised[:] = 0.0
+    lowered[:] = 0.0
+    for a in range(len(raised)):
+        for e in range(start[2 * a], start[2 * a + 2]):
+            i, j = upper[e], lower[e]
+            sign = 1.0 if e < start[2 * a + 1] else -1.0
+            raised[a, j] = sign * row[i]
+            lowered[a, i] = sign * row[j]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.determinants import NEITHER
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.properties.measure import densities
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator
@@ -88,6 +89,16 @@ class SpinTarget:
         if parities[0] == NEITHER:
             return int(counts[0])
         return sum(int(counts[0] + parity * counts[1]) // 2 for parity in parities)
+
+
+def dense_matrix(hamiltonian: ListedRows, target: SpinTarget | None) -> NDArray[Any]:
+    """All elements of H among a few basis states, with the penalty of a target."""
+    matrix = hamiltonian.dense()
+    if target is None:
+        return matrix
+    squares = np.array([hamiltonian.apply_spin_square(unit) for unit in np.eye(len(matrix))])
+    away = squares - target.wanted * np.eye(len(matrix))
+    return np.asarray(matrix + target.weight * np.linalg.matrix_power(away, target.power))
 
 
 class PenalizedHamiltonian:

@@ -60,14 +60,14 @@ class PauliTerms:
     @property
     def size_bytes(self) -> int:
         """The memory of all words."""
-        return sum(table.nbytes for part in (self.diagonal, self.groups) for table in part)
+        return sum(table.nbytes for groups in (self.diagonal, self.groups) for table in groups)
 
     @cached_property
     def identity(self) -> str:
         """What tells this operator from others."""
         digest = hashlib.sha256(f"{self.n_qubits} {self.core!r}".encode())
-        for part in (self.diagonal, self.groups):
-            for table in part:
+        for groups in (self.diagonal, self.groups):
+            for table in groups:
                 digest.update(np.ascontiguousarray(table).tobytes())
         return digest.hexdigest()
 
@@ -83,8 +83,8 @@ def pauli_terms(operator: PauliSum, place: str) -> PauliTerms:
         at = int(np.argmax(off))
         word = PauliSum(operator.n_qubits, keys[at : at + 1], merged[at : at + 1]).lines()[0]
         raise InputError(place, f"is not Hermitian: it has the term {word}", "give real coefficients")
-    kept = merged.real != 0
-    keys, values = keys[kept], merged.real[kept]
+    is_nonzero = merged.real != 0
+    keys, values = keys[is_nonzero], merged.real[is_nonzero]
     half = keys.shape[1] // 2
     flips, signs = keys[:, :half], keys[:, half:]
     is_identity = ~keys.any(axis=1)

@@ -41,15 +41,15 @@ def find(strings: Any, row: Any, flips: Any, g: int) -> Any:
     """The number of string `row` with the bits of flip g flipped; -1 where it is not in the list."""
     # Most flips lead out of the list. A sieve of bits, one hash function of a Bloom filter, says so
     # with one access; the table is searched where its bit is set. Invariant: both sizes are powers
-    # of two, and the table has a free place, so that the search ends.
+    # of two, and the table has a free slot, so that the search ends.
     mixed = hash_of(strings.words, row, flips, g)
     bit = mixed >> HALF & np.uint64(strings.sieve.size * 64 - 1)
     if not strings.sieve[bit >> SIX] >> (bit & LOW) & ONE:
         return -1
-    last = np.uint64(strings.places.size - 1)
+    last = np.uint64(strings.slots.size - 1)
     at = mixed >> HALF & last
     while True:
-        number = strings.places[at]
+        number = strings.slots[at]
         if number < 0:
             return -1
         differ = ZERO
@@ -64,15 +64,15 @@ def find(strings: Any, row: Any, flips: Any, g: int) -> Any:
 def fill_table(strings: Any) -> None:
     """Put all strings into the empty table and its sieve."""
     none = np.zeros((1, strings.words.shape[1]), np.uint64)
-    last = np.uint64(strings.places.size - 1)
+    last = np.uint64(strings.slots.size - 1)
     for number in range(len(strings.words)):
         mixed = hash_of(strings.words, number, none, 0)
         bit = mixed >> HALF & np.uint64(strings.sieve.size * 64 - 1)
         strings.sieve[bit >> SIX] |= ONE << (bit & LOW)
         at = mixed >> HALF & last
-        while strings.places[at] >= 0:
+        while strings.slots[at] >= 0:
             at = at + ONE & last
-        strings.places[at] = number
+        strings.slots[at] = number
 
 
 @inline
@@ -135,8 +135,8 @@ def fill_rows(
 def add_rows(
     first: int, last: int, above: int, strings: Any, groups: Any, units: Any, diagonal: Any, x: Any, out: Any
 ) -> None:
-    """Add rows first .. last-1 of a product with x to out; elements are made for it."""
-    # Nothing is stored: a row's elements are made, used and forgotten. The order of groups is that
+    """Add rows first .. last-1 of a product with x to out; elements are computed for it."""
+    # Nothing is stored: a row's elements are computed and used. The order of groups is that
     # of `fill_rows`.
     for row in range(first, last):
         total = diagonal[row - above] * x[row]

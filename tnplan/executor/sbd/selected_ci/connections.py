@@ -1,6 +1,6 @@
 """What a list of determinants couples to: determinants to select, and the energy that the others add.
 
-Knows keys of determinants, tables of excitations and parts; nothing of solves.
+Knows keys of determinants, tables of excitations and shards; nothing of solves.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList, from_bits
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
-from tnplan.executor.sbd.selected_ci.parts import Visit, Workers, by_parts, known_table
+from tnplan.executor.sbd.selected_ci.shards import Visit, Workers, by_shards, known_table
 
 AT_ONCE = 1 << 14
 """Candidates whose symmetry is found together: their bits take much more memory than their keys."""
 COPIES = 3
-"""Of all candidates that are there at once: as parts have them, together, and in order."""
+"""Of all candidates that are there at once: as shards have them, together, and in order."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def select(
     """
     from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
-    # A determinant a is selected if any |H_ai c_i| is above epsilon: no sum over i is made, which
+    # A determinant a is selected if any |H_ai c_i| is above epsilon: no sum over i is taken, which
     # is what makes the search cheap (heat-bath configuration interaction).
     members = member_keys(basis)
     known = known_table(members, tables)
@@ -103,14 +103,14 @@ def select(
         slots = slots[: kernel.outside(keys, known, tables.words, slots)]
         return keys[slots], np.abs(values[slots])
 
-    def size(part: tuple[Array, Array]) -> int:
-        return COPIES * sum(array.nbytes for array in part)
+    def size(candidates: tuple[Array, Array]) -> int:
+        return COPIES * sum(array.nbytes for array in candidates)
 
     halved = replace(workers, memory_bytes=workers.memory_bytes / 2)
-    parts = by_parts(Visit(members, weights, kernel.LARGEST, epsilon, tables), halved, chosen, size)
-    keys, sizes = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-    del parts
-    # Parts are made by hash; sorted keys make the list independent of the parts.
+    shards = by_shards(Visit(members, weights, kernel.LARGEST, epsilon, tables), halved, chosen, size)
+    keys, sizes = (np.concatenate([candidates[side] for candidates in shards]) for side in (0, 1))
+    del shards
+    # Shards are chosen by hash; sorted keys make the list independent of the shards.
     order = np.lexsort(keys.T)
     return Candidates(np.ascontiguousarray(keys[order]), sizes[order])
 
@@ -137,13 +137,13 @@ def second_order(
         total, outside = kernel.correction(keys, values, known, float(energy), tables, scratch())
         return float(total), int(outside)
 
-    # All terms of one determinant a are in one part, as parts divide determinants by their hash:
-    # the square of the sum can be taken there. fsum adds the sums of parts with one rounding.
-    parts = by_parts(Visit(members, state, kernel.SUM, epsilon, tables), workers, summed)
-    total = fsum(part[0] for part in parts)
+    # All terms of one determinant a are in one shard, as shards divide determinants by their hash:
+    # the square of the sum can be taken there. fsum adds the sums of shards with one rounding.
+    shards = by_shards(Visit(members, state, kernel.SUM, epsilon, tables), workers, summed)
+    total = fsum(shard[0] for shard in shards)
     if not np.isfinite(total):
         raise InputError(
             "second-order correction", "is not finite: a determinant outside the list has the state's energy",
             "select more determinants, with a smaller epsilon",
         )  # fmt: skip
-    return Correction(total, sum(part[1] for part in parts))
+    return Correction(total, sum(shard[1] for shard in shards))

@@ -2,8 +2,8 @@
 
 Imported lazily (numba loads slowly). A key is a determinant's alpha words, then its beta words. A table of
 2^k slots holds keys [slot, word], all zero where the slot is free, and a value of each. A determinant's first
-slot is its hash modulo 2^k; the slots after it follow. The highest bits of the hash say which part of all
-determinants it belongs to, so that parts are made one by one.
+slot is its hash modulo 2^k; the slots after it follow. The highest bits of the hash say which shard a
+determinant belongs to, so that shards are visited one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
 
 SUM, LARGEST = 0, 1
-"""What is kept of the terms H_ai c_i of a determinant: their sum, or the one of largest magnitude."""
+"""What a table holds of the terms H_ai c_i of a determinant: their sum, or the largest in magnitude."""
 FULLEST = 0.6
 """The share of a table's slots that are filled at most."""
 
@@ -45,7 +45,7 @@ def empty_source(n_orbitals: int, n_key_words: int) -> SourceDeterminant:
 # Heat-bath selection (Holmes, Tubman and Umrigar, J. Chem. Theory Comput. 12, 3674 (2016)): from
 # each member i of a list, visit the determinants a with |H_ai c_i| > epsilon, and no others. Double
 # excitations are sorted by |H| beforehand, so that a visit ends at the first one below. Single
-# excitations have elements that depend on all electrons; they are few, and each is made.
+# excitations have elements that depend on all electrons; they are few, and each is visited.
 # Keys: the words of the alpha string, then those of the beta string.
 @jit
 def hash_of(key: Any, words: Any) -> Any:
@@ -104,7 +104,7 @@ def turn(key: Any, first: int, p: int) -> None:
 @inline
 def move_sign(source: Any, spin: int, create: int, destroy: int) -> Any:
     """The sign of moving an electron of a spin past those between the two orbitals: +1 or -1."""
-    # As in `string_kernel`, from counts of electrons that `set_source` has made once for all
+    # As in `string_kernel`, from counts of electrons that `set_source` has written once for all
     # excitations.
     low, high = min(create, destroy), max(create, destroy)
     return 1 - 2 * ((source.below[spin, high] - source.below[spin, low + 1]) & 1)
@@ -154,9 +154,9 @@ def set_source(source: Any, member: Any) -> None:
         count = 0
         for p in range(source.filled.shape[1]):
             source.below[spin, p] = count
-            here = (member[spin * n_words + p // 64] >> np.uint64(p % 64)) & ONE != 0
-            source.filled[spin, p] = here
-            if here:
+            is_filled = (member[spin * n_words + p // 64] >> np.uint64(p % 64)) & ONE != 0
+            source.filled[spin, p] = is_filled
+            if is_filled:
                 source.orbitals[spin, count] = p
                 count += 1
         source.counts[spin] = count
@@ -164,23 +164,23 @@ def set_source(source: Any, member: Any) -> None:
 
 @jit
 def add_singles(
-    source: Any, spin: int, k: int, weight: Any, own_hash: Any, wanted: Any, excitations: Any, words: Any,
+    source: Any, spin: int, k: int, weight: Any, own_hash: Any, filters: Any, excitations: Any, words: Any,
     keys: Any, values: Any,
 ) -> int:  # fmt: skip
     """Take in the single excitations of the k-th electron of a spin whose terms are above the threshold.
 
-    How many determinants are new. `wanted` is that of `collect`.
+    How many determinants are new. `filters` is that of `collect`.
     """
     # H_ai = +-{h_pq + sum over the same spin of [(pq|kk) - (pk|kq)] + sum over the other spin of
     # (pq|rr)}; tables `same` and `other` hold the terms in brackets. For k = q the one in `same` is
     # 0.
-    part, shift, mode, limit = wanted
+    shard, shift, mode, limit = filters
     key, n, first, count = source.key, words.shape[1], spin * (source.key.size // 2), 0
     q = source.orbitals[spin, k]
     for p in range(n):
-        # The highest bits of the hash choose the part; the other parts are made in other visits.
+        # The highest bits of the hash choose the shard; other shards are filled in other visits.
         hash_value = own_hash ^ words[spin, q] ^ words[spin, p]
-        if source.filled[spin, p] or hash_value >> shift != part:
+        if source.filled[spin, p] or hash_value >> shift != shard:
             continue
         element = excitations.one[p, q]
         for j in range(source.counts[spin]):
@@ -188,7 +188,7 @@ def add_singles(
         for j in range(source.counts[1 - spin]):
             element += excitations.other[p, q, source.orbitals[1 - spin, j]]
         if abs(element) > limit:
-            # The key is changed in place and changed back: no copy is made of it.
+            # The key is changed in place and changed back: it is not copied.
             turn(key, first, q)
             turn(key, first, p)
             term = element * (weight * move_sign(source, spin, p, q))
@@ -200,7 +200,7 @@ def add_singles(
 
 @jit
 def add_doubles(
-    source: Any, spin1: int, spin2: int, q1: int, q2: int, weight: Any, own_hash: Any, wanted: Any,
+    source: Any, spin1: int, spin2: int, q1: int, q2: int, weight: Any, own_hash: Any, filters: Any,
     doubles: Any, words: Any, keys: Any, values: Any,
 ) -> int:  # fmt: skip
     """Take in the double excitations from q1 and q2 whose terms are above the threshold.
@@ -211,7 +211,7 @@ def add_doubles(
     # the limit ends the visit (the heat-bath rule). Of one spin the element is (p1 q1|p2 q2) - (p1
     # q2|p2 q1), of two spins (p1 q1|p2 q2). Invariant: `doubles.value` falls in magnitude within
     # start[q1 n + q2] .. start[q1 n + q2 + 1] - 1.
-    part, shift, mode, limit = wanted
+    shard, shift, mode, limit = filters
     key, n, n_words, count = source.key, words.shape[1], source.key.size // 2, 0
     first, second = spin1 * n_words, spin2 * n_words
     base = own_hash ^ words[spin1, q1] ^ words[spin2, q2]
@@ -219,10 +219,10 @@ def add_doubles(
         element = doubles.value[e]
         if not abs(element) > limit:
             break
-        # Cheap tests first: most candidates fail on the part or on a filled orbital.
+        # Cheap tests first: most candidates fail on the shard or on a filled orbital.
         p1, p2 = np.int64(doubles.create[e, 0]), np.int64(doubles.create[e, 1])
         hash_value = base ^ words[spin1, p1] ^ words[spin2, p2]
-        if hash_value >> shift != part or source.filled[spin1, p1] or source.filled[spin2, p2]:
+        if hash_value >> shift != shard or source.filled[spin1, p1] or source.filled[spin2, p2]:
             continue
         # Two spins move past their own electrons only: the product of the signs of both moves.
         sign = move_sign(source, spin1, p1, q1) * move_sign(source, spin2, p2, q2)
@@ -245,20 +245,19 @@ def add_doubles(
 
 @jit
 def collect(
-    part: int, bits: int, mode: int, epsilon: float, members: Any, weights: Any, tables: Any, keys: Any,
+    shard: int, bits: int, mode: int, epsilon: float, members: Any, weights: Any, tables: Any, keys: Any,
     values: Any, count: int, cursor: Any, source: Any,
 ) -> int:  # fmt: skip
-    """Determinants of one of 2^bits parts that couple to members i by |H_ai weights[i]| > epsilon.
+    """Determinants of one of 2^bits shards that couple to members i by |H_ai weights[i]| > epsilon.
 
     They go into a table that holds `count` of them; how many it holds then. The members are not left out.
     Goes on at `cursor`: a member, and how many of its steps are done, each the singles of an electron or the
-    doubles of two. Where the table has no room for a step, it ends with the cursor there. `source` is
-    scratch.
+    doubles of two. Where a step does not fit the table, it ends with the cursor there. `source` is scratch.
     """
     # Steps are numbered in a fixed order, so that a visit that ended for want of slots goes on at
     # the same step in a larger table. Invariant: a step adds at most n determinants (singles), or
     # as many as its pair has (doubles), and begins only with so many free slots below FULLEST.
-    words, most = tables.words, np.int64(FULLEST * len(keys))
+    words, max_filled = tables.words, np.int64(FULLEST * len(keys))
     n = words.shape[1]
     for i in range(cursor[0], len(members)):
         weight, step = weights[i], 0
@@ -267,18 +266,18 @@ def collect(
         set_source(source, members[i])
         own_hash = hash_of(members[i], words)
         # |H_ai c_i| > epsilon becomes |H_ai| > epsilon / |c_i|. Invariant: bits >= 1 (see
-        # `parts.by_parts`), as a shift by 64 bits has no defined result.
-        wanted = np.uint64(part), np.uint64(64 - bits), mode, epsilon / abs(weight)
+        # `shards.by_shards`), as a shift by 64 bits has no defined result.
+        filters = np.uint64(shard), np.uint64(64 - bits), mode, epsilon / abs(weight)
         for spin in range(2):
             excitations = tables.alpha if spin == 0 else tables.beta
             for k in range(source.counts[spin]):
                 step += 1
                 if step > cursor[1]:
-                    if count + n > most:
+                    if count + n > max_filled:
                         cursor[0], cursor[1] = i, step - 1
                         return count
                     count += add_singles(
-                        source, spin, k, weight, own_hash, wanted, excitations, words, keys, values
+                        source, spin, k, weight, own_hash, filters, excitations, words, keys, values
                     )
             # Pairs of electrons: alpha-alpha, alpha-beta, beta-beta. Within a spin each pair is
             # taken once, q1 below q2.
@@ -291,11 +290,11 @@ def collect(
                         step += 1
                         if step <= cursor[1]:
                             continue
-                        if count + doubles.start[q1 * n + q2 + 1] - doubles.start[q1 * n + q2] > most:
+                        if count + doubles.start[q1 * n + q2 + 1] - doubles.start[q1 * n + q2] > max_filled:
                             cursor[0], cursor[1] = i, step - 1
                             return count
                         count += add_doubles(
-                            source, spin, other, q1, q2, weight, own_hash, wanted, doubles, words, keys,
+                            source, spin, other, q1, q2, weight, own_hash, filters, doubles, words, keys,
                             values,
                         )  # fmt: skip
         cursor[1] = 0
@@ -327,7 +326,7 @@ def energy_of(source: Any, energies: Any) -> float:
 
 @jit
 def fill_table(members: Any, words: Any, keys: Any) -> None:
-    """Put distinct members into an empty table that has room for them."""
+    """Put distinct members into an empty table that is large enough."""
     for i in range(len(members)):
         keys[-1 - find(keys, members[i], hash_of(members[i], words))] = members[i]
 

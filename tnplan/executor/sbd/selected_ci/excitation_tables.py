@@ -77,10 +77,10 @@ class ExcitationTables(NamedTuple):
     def size_bytes(self) -> int:
         """The memory of all tables, those shared by the spins counted once."""
         spins = (self.alpha,) if self.alpha is self.beta else (self.alpha, self.beta)
-        parts = [*self.opposite, *self.energies, self.words]
+        tables = [*self.opposite, *self.energies, self.words]
         for spin in spins:
-            parts += [spin.one, spin.same, spin.other, *spin.doubles]
-        return sum(part.nbytes for part in parts)
+            tables += [spin.one, spin.same, spin.other, *spin.doubles]
+        return sum(table.nbytes for table in tables)
 
 
 def excitation_tables(integrals: Integrals, least: float, memory_bytes: float) -> ExcitationTables:
@@ -120,7 +120,7 @@ class _Pairs:
     def at(self, p: Array, q: Array | int, r: Array, s: Array) -> Array:
         """(pq|rs)."""
         n, n_pairs = self.n_orbitals, len(self.two)
-        first, second = (number_pairs(one, other, n, n_pairs) for one, other in ((p, q), (r, s)))
+        first, second = (number_pairs(left, right, n, n_pairs) for left, right in ((p, q), (r, s)))
         return np.asarray(self.two[first, second])
 
     def leaving(self, q1: int) -> Array:

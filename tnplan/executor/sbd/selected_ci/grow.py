@@ -1,7 +1,7 @@
 """Selected configuration interaction: select and diagonalize until the list is stable at every threshold.
 
 Heat-bath configuration interaction (Holmes, Tubman and Umrigar, J. Chem. Theory Comput. 12, 3674 (2016)),
-with a second-order correction of every list, and the extrapolation to none. Puts the parts together; reads
+with a second-order correction of every list, and the extrapolation to none. Reads
 and writes no file but the checkpoint.
 """
 
@@ -36,13 +36,13 @@ from tnplan.executor.sbd.selected_ci.connections import (
 )
 from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
 from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint, GrowthState
-from tnplan.executor.sbd.selected_ci.parts import Workers
+from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.selected_ci.spin_families import Closure, SpinFamilies
-from tnplan.executor.sbd.selected_ci.starts import Start, start_states
+from tnplan.executor.sbd.selected_ci.starts import DeterminantSearch, Start, start_states
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
-from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, solve
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveRequest, SolveSetup, set_up_solve
+from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, solve, spin_target
 
 # Short growths from several starts, and which of them are the best.
 #
@@ -50,7 +50,7 @@ from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, solve
 
 
 BROKEN = 2
-"""Spin-broken starts that are kept besides the best, since they gain most from correlation."""
+"""Spin-broken starts that go on besides the best, since they gain most from correlation."""
 LOWEST_CORRECTION = -0.1
 """Hartree. A larger correction is of determinants near the state's own energy, and has no meaning."""
 SAME = 1e-7
@@ -94,18 +94,15 @@ def best_trials(trials: list[Trial], count: int) -> list[int]:
     Besides, those of the best that are spin-broken.
     """
     best: list[int] = []
-    for number in sorted(range(len(trials)), key=lambda at: trials[at].estimate):
+    for number in sorted(range(len(trials)), key=lambda other: trials[other].estimate):
         trial = trials[number]
         if not any(
-            abs(trials[at].state.energies[0] - trial.state.energies[0]) < SAME
-            or trials[at].reached.overlap(trial.reached) > ALIKE
-            for at in best
+            abs(trials[other].state.energies[0] - trial.state.energies[0]) < SAME
+            or trials[other].reached.overlap(trial.reached) > ALIKE
+            for other in best
         ):
             best.append(number)
-    return best[:count] + [at for at in best[count:] if trials[at].start.is_broken][:BROKEN]
-
-
-# Selected configuration interaction: select and diagonalize until the list is stable at every threshold.
+    return best[:count] + [other for other in best[count:] if trials[other].start.is_broken][:BROKEN]
 
 
 # The energy of all determinants from those of growing lists: E against the second-order correction, to zero.
@@ -162,9 +159,9 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
     None also where the line ends above the last energy, which is a bound. A correction of zero says that
     nothing is missing.
     """
-    whole = [energy for energy, correction in zip(energies, corrections, strict=True) if correction == 0]
-    if whole:
-        return Extrapolation(float(min(whole)), float(energies[-1] - min(whole)), None, -1.0, 1)
+    exact = [energy for energy, correction in zip(energies, corrections, strict=True) if correction == 0]
+    if exact:
+        return Extrapolation(float(min(exact)), float(energies[-1] - min(exact)), None, -1.0, 1)
     # As the list grows, E2 -> 0 and E -> the full energy, nearly on a line (Holmes, Umrigar and
     # Sharma, J. Chem. Phys. 147, 164111 (2017)). Points of small E2 count most.
     order = np.argsort(-np.abs(corrections), kind="stable")
@@ -203,9 +200,6 @@ def _fit(x: Any, y: Any, degree: int) -> tuple[Any, float]:
     return coefficients / scale ** np.arange(degree + 1), error
 
 
-# Selected configuration interaction: select and diagonalize until the list is stable at every threshold.
-
-
 SETTLED = 1000
 """From so many determinants on, the memory of one tells that of a longer list."""
 LONGER = 1.3
@@ -215,7 +209,7 @@ MADE_BYTES = 600
 STARTS = 50
 """Starts that are tried at most; fewer where the memory does not hold their lists."""
 ROUNDS = (100, 16), (500, 3), (2000, 3)
-"""Determinants to which starts grow, and how many of the best are kept then."""
+"""Determinants to which starts grow, and how many of the best go on then."""
 TRIAL_TERM = 1e-5
 """Terms up to this, in Hartree, are left out of the corrections of starts."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
@@ -224,7 +218,7 @@ EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 
 @dataclass(frozen=True)
 class GrowthProblem:
-    """What is asked for. `start` is the list to grow from; None: the growth looks for one itself."""
+    """What is to grow. `start` is the list to grow from; None: the growth looks for one itself."""
 
     integrals: Integrals
     growth: Growth
@@ -248,9 +242,9 @@ class GrowthProblem:
     def identity(self) -> str:
         """What a checkpoint belongs to."""
         start = None if self.start is None else sha256(member_keys(self.start).tobytes()).hexdigest()
-        asked_for = [asdict(self.growth), asdict(self.criteria), self.n_roots, self.symmetry, start]
-        asked_for += [] if self.penalty is None else [asdict(self.penalty)]
-        return identity_of([self.integrals.identity, *asked_for])
+        options = [asdict(self.growth), asdict(self.criteria), self.n_roots, self.symmetry, start]
+        options += [] if self.penalty is None else [asdict(self.penalty)]
+        return identity_of([self.integrals.identity, *options])
 
 
 @dataclass(frozen=True)
@@ -297,7 +291,7 @@ class GrowingList:
         state: GrowthState | None = self._ranks.broadcast_object(agree(self._ranks, opened), 0)
         if state is None:
             state = self._begun()
-        while state.place < len(self._series):
+        while state.n_done < len(self._series):
             self._keep(state, checkpoint)
             self._advance(state)
         self._keep(state, checkpoint)
@@ -308,7 +302,7 @@ class GrowingList:
         return Grown(*self._solved, self._report(state))
 
     def _begun(self) -> GrowthState:
-        """The list given, or what has grown a little from the start that leads to the least energy."""
+        """The start's list, or what has grown a little from the start that leads to the least energy."""
         problem, n = self._problem, self._problem.integrals.n_orbitals
         if problem.start is not None:
             begun = GrowthState(from_keys(self._families.closed(member_keys(problem.start)), n))
@@ -356,11 +350,11 @@ class GrowingList:
         if not begun:
             self._solve(state, state.basis)
         before = len(state.basis)
-        while state.place < len(self._series) and not state.ended and len(state.basis) < size:
-            epsilon = self._series[state.place]
+        while state.n_done < len(self._series) and not state.ended and len(state.basis) < size:
+            epsilon = self._series[state.n_done]
             candidates = self._select(state, epsilon, True)
             if candidates is None or len(candidates) <= growth.stable * len(state.basis):
-                state.place += 1
+                state.n_done += 1
             else:
                 state.ended = self._extend(state, candidates, lambda basis: self._solve(state, basis))
         if begun and len(state.basis) == before:
@@ -378,25 +372,24 @@ class GrowingList:
 
     @property
     def _target(self) -> SpinTarget | None:
-        """The spin that is asked for."""
-        asked_for = self._problem.penalty
-        if asked_for is None:
-            return None
-        wanted = asked_for.spin * (asked_for.spin + 1)
-        return SpinTarget(wanted, asked_for.weight, asked_for.power, asked_for.every_state)
+        """The spin that states are to have, if any."""
+        return None if self._problem.penalty is None else spin_target(self._problem.penalty)
 
     def _starts(self) -> list[Start]:
         """What rank 0 finds to start from."""
         if self._ranks.rank != 0:
             return []
-        return start_states(
-            self._problem.integrals, self._tables.energies, self._families, self._irrep, self._target,
-            self._problem.n_roots, self._workers.threads, self._workers.memory_bytes,
+        search = DeterminantSearch(
+            self._problem.integrals, self._tables.energies, self._irrep,
+            0 if self._target is None else self._target.least_open, self._workers.memory_bytes,
         )  # fmt: skip
+        return start_states(
+            search, self._families, self._target, self._problem.n_roots, self._workers.threads
+        )
 
     def _advance(self, state: GrowthState) -> None:
         """Select and solve once, or end a threshold."""
-        epsilon = self._series[state.place]
+        epsilon = self._series[state.n_done]
         candidates = self._select(state, epsilon, bool(state.iterations))
         # At each threshold: select, solve, repeat while the list grows by more than `stable`; then
         # the second order.
@@ -408,7 +401,7 @@ class GrowingList:
                 return
         self._cut(state, epsilon)
         self._correct(state, epsilon)
-        state.place = len(self._series) if state.ended else state.place + 1
+        state.n_done = len(self._series) if state.ended else state.n_done + 1
 
     def _keep(self, state: GrowthState, checkpoint: GrowthCheckpoint | None) -> None:
         """Write the checkpoint on rank 0; StoppedRunError where a signal asks to stop."""
@@ -432,18 +425,18 @@ class GrowingList:
         return candidates.of_irrep(self._irrep, self._problem.integrals.labels.irreps)
 
     def _extend(
-        self, state: GrowthState, found: Candidates, solve_in: Callable[[DeterminantList], None]
+        self, state: GrowthState, candidates: Candidates, solve_in: Callable[[DeterminantList], None]
     ) -> str:
         """Add determinants, as many as a limit allows, and solve; the limit that was met, or nothing."""
-        most, limit = self._most(state)
+        max_determinants, limit = self._limit(state)
         # Families stay together (see `spin_families`): the list is closed under spin flips, or
         # placements.
-        free_places = most - len(state.basis)
-        chosen, is_all = self._families.largest(found.keys, found.sizes, free_places)
+        n_free = max_determinants - len(state.basis)
+        chosen, is_all = self._families.largest(candidates.keys, candidates.sizes, n_free)
         if not chosen.any():
             return limit
         try:
-            keys = self._families.closed(found.keys[chosen])
+            keys = self._families.closed(candidates.keys[chosen])
             solve_in(with_keys(state.basis, keys))
         except InputError as error:
             if error.place != MEMORY:
@@ -452,16 +445,17 @@ class GrowingList:
         return "" if is_all else limit
 
     def _cut(self, state: GrowthState, epsilon: float) -> None:
-        """At the end, keep the determinants of largest coefficients, as many as are asked for."""
-        most, is_last = self._problem.growth.determinants, state.place + 1 == len(self._series)
-        if most is None or len(state.basis) <= most or not (state.ended or is_last):
+        """At the end, keep the determinants of largest coefficients, as many as `Growth.determinants`."""
+        max_determinants, is_last = self._problem.growth.determinants, state.n_done + 1 == len(self._series)
+        if max_determinants is None or len(state.basis) <= max_determinants or not (state.ended or is_last):
             return
         keys = member_keys(state.basis)
-        chosen, _ = self._families.largest(keys, state.weights, most)
+        chosen, _ = self._families.largest(keys, state.weights, max_determinants)
         if not chosen.any():
             count = int(self._families.counts(self._families.names(keys[state.weights.argmax()][None]))[0])
             raise InputError(
-                "--grow-to", f"is {most}, and {count} determinants of the same orbitals stand together",
+                "--grow-to",
+                f"is {max_determinants}, and {count} determinants of the same orbitals stand together",
                 f"give {count} or more",
             )  # fmt: skip
         state.states = [x[chosen] for x in state.states]
@@ -483,22 +477,22 @@ class GrowingList:
         cut = "cut to " if n < before else ""
         self._tell(state, f"epsilon {epsilon:.3g}: {cut}{n} determinants, energy {state.energies[0]:.10f} Ha")
 
-    def _most(self, state: GrowthState) -> tuple[int, str]:
+    def _limit(self, state: GrowthState) -> tuple[int, str]:
         """Determinants at most, and what limits them."""
-        asked_for = self._problem.growth.most
-        most, limit = (2**62, DETERMINANTS) if asked_for is None else (asked_for, DETERMINANTS)
+        most = self._problem.growth.most
+        max_determinants, limit = 2**62 if most is None else most, DETERMINANTS
         n, n_words = len(state.basis), state.basis.alpha_strings.words.shape[1]
-        made = int(self._workers.memory_bytes / (MADE_BYTES * n_words))
-        if made < most:
-            most, limit = made, MEMORY
+        fitting = int(self._workers.memory_bytes / (MADE_BYTES * n_words))
+        if fitting < max_determinants:
+            max_determinants, limit = fitting, MEMORY
         if self._solved is not None and n >= SETTLED:
             setup = self._solved[0]
             assert isinstance(setup.hamiltonian, ListHamiltonian)
             needed = max(self._ranks.gather_objects(setup.predicted_bytes - setup.hamiltonian.elements_bytes))
             fitting = int(n * self._memory_bytes / (LONGER * needed))
-            if fitting < most:
-                most, limit = fitting, MEMORY
-        return most, limit
+            if fitting < max_determinants:
+                max_determinants, limit = fitting, MEMORY
+        return max_determinants, limit
 
     def _solve(self, state: GrowthState, basis: DeterminantList) -> None:
         """The lowest states of a list, which holds that of the state first."""
@@ -517,10 +511,10 @@ class GrowingList:
         penalty = 0
         if problem.penalty is not None:
             penalty = penalty_bytes(-(-len(listed) // ranks.size) * numbers_of(problem.integrals))
-        setup = set_up_solve(
-            problem.integrals, listed, self._chosen, ranks, n_roots, problem.criteria,
-            max(self._memory_bytes - penalty, 1), self._workers.threads,
-        )  # fmt: skip
+        request = SolveRequest(
+            n_roots, problem.criteria, max(self._memory_bytes - penalty, 1), self._workers.threads
+        )
+        setup = set_up_solve(problem.integrals, listed, self._chosen, ranks, request)
         setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
         solution = solve(
             setup.hamiltonian, problem.integrals, n_roots, criteria=setup.criteria, penalty=problem.penalty,
@@ -556,7 +550,7 @@ class GrowingList:
 
     def _tell(self, state: GrowthState, text: str) -> None:
         detail = state.iterations[-1] if state.iterations else {}
-        self._say(state.place + 1, len(self._series), text, detail)
+        self._say(state.n_done + 1, len(self._series), text, detail)
 
     def _report(self, state: GrowthState) -> dict[str, Any]:
         """What the report of a solve says of its list."""

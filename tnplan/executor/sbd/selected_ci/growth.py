@@ -1,4 +1,4 @@
-"""What a selection of determinants is asked for: thresholds, sizes and the correction.
+"""The options of a selection of determinants: thresholds, sizes and the correction.
 
 Knows numbers.
 """
@@ -35,14 +35,14 @@ LENGTH_ERROR = 1e-2
 class GrowthState:
     """A list, the states in it with their energies in Hartree, and what led there.
 
-    `place` counts the thresholds that are done. `ended` says what limit ended the growth, empty before.
+    `n_done` counts the thresholds that are done. `ended` says what limit ended the growth, empty before.
     `iterations`, `points` and `starts` are those of the report.
     """
 
     basis: DeterminantList
     states: list[Array] = field(default_factory=list)
     energies: list[float] = field(default_factory=list)
-    place: int = 0
+    n_done: int = 0
     ended: str = ""
     iterations: list[dict[str, Any]] = field(default_factory=list)
     points: list[dict[str, Any]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class GrowthCheckpoint(CheckpointFile):
     def write(self, state: GrowthState) -> None:
         """Replace the file."""
         document = {
-            "energies": state.energies, "place": state.place, "ended": state.ended,
+            "energies": state.energies, "place": state.n_done, "ended": state.ended,
             "iterations": state.iterations, "points": state.points, "starts": state.starts,
         }  # fmt: skip
         self.replace(document, member_keys(state.basis), np.array(state.states))
@@ -74,7 +74,7 @@ class GrowthCheckpoint(CheckpointFile):
 
 
 def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Integrals) -> GrowthState:
-    """What a checkpoint holds; ValueError where parts do not fit each other."""
+    """What a checkpoint holds; ValueError where its values do not fit each other."""
     n, dtype = integrals.n_orbitals, np.complex128 if integrals.is_complex else np.float64
     n_words = 2 * max(1, -(-n // 64))
     if keys.dtype != np.uint64 or keys.shape != (len(keys), n_words) or not len(keys):
@@ -93,11 +93,11 @@ def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Inte
         int(document["place"]), str(document["ended"]), list(document["iterations"]),
         list(document["points"]), list(document["starts"]),
     )  # fmt: skip
-    if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all() or state.place < 0:
+    if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all() or state.n_done < 0:
         raise ValueError
-    for one in state.points:
-        _check_point(one)
-    if not all(isinstance(one, dict) for one in [*state.iterations, *state.starts]):
+    for point in state.points:
+        _check_point(point)
+    if not all(isinstance(point, dict) for point in [*state.iterations, *state.starts]):
         raise ValueError
     return state
 
@@ -106,13 +106,13 @@ def _check_point(point: dict[str, Any]) -> None:
     """Refuse a point of the report that is not as `grow` makes it."""
     int(point["determinants"])
     lists = [point[name] for name in ("energies_hartree", "corrections_hartree")]
-    if not all(isinstance(one, list) and np.isfinite(np.array(one, np.float64)).all() for one in lists):
+    if not all(isinstance(column, list) and np.isfinite(np.array(column, float)).all() for column in lists):
         raise ValueError
-    if len({len(one) for one in lists}) != 1:
+    if len({len(column) for column in lists}) != 1:
         raise ValueError
 
 
-# What a selection of determinants is asked for: thresholds, sizes and the correction.
+# The options of a selection of determinants: thresholds, sizes and the correction.
 
 
 FIRST, LAST, LEAST = 1e-2, 5e-4, 1e-7
@@ -123,7 +123,7 @@ EPSILON_PT2 = 1e-7
 """Terms up to this, in Hartree, are left out of the second-order correction by default."""
 
 MOST_SURPLUS = 100
-"""Times the determinants that are asked for."""
+"""Times `Growth.determinants`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,14 +200,14 @@ class Growth:
         """All thresholds, in Hartree."""
         if self.epsilons:
             return self.epsilons
-        last, made = LAST if self.determinants is None else LEAST, [FIRST]
-        while made[-1] / 2 > last:
-            made.append(made[-1] / 2)
-        return tuple(made)
+        last, thresholds = LAST if self.determinants is None else LEAST, [FIRST]
+        while thresholds[-1] / 2 > last:
+            thresholds.append(thresholds[-1] / 2)
+        return tuple(thresholds)
 
     @property
     def least_term(self) -> float:
-        """Elements up to this are never asked for, since no coefficient is above 1."""
+        """Elements up to this are never needed, since no coefficient is above 1."""
         return min(self.series if self.epsilon_pt2 is None else (*self.series, self.epsilon_pt2))
 
 

@@ -70,17 +70,19 @@ class SpinFamilies:
         if self.closure is Closure.PLACEMENTS:
             shells, n_up = self._shells(names)
             kinds = {*zip(shells.tolist(), n_up.tolist(), strict=True)}
-            alike = (names[(shells == kind[0]) & (n_up == kind[1])] for kind in sorted(kinds))
-            parts = (_placements(of, *kind) for of, kind in zip(alike, sorted(kinds), strict=True))
-            return np.concatenate([names[:0], *parts])
+            keys = (
+                _placements(names[(shells == n_shells) & (n_up == up)], n_shells, up)
+                for n_shells, up in sorted(kinds)
+            )
+            return np.concatenate([names[:0], *keys])
         return names
 
     def closed(self, keys: Array) -> Array:
         """The keys of all determinants of the families that determinants are of."""
         return self.members(np.unique(self.names(keys), axis=0))
 
-    def largest(self, keys: Array, sizes: Array, most: int) -> tuple[Array, bool]:
-        """Which determinants are of the families of largest sizes that come to `most` determinants together.
+    def largest(self, keys: Array, sizes: Array, max_determinants: int) -> tuple[Array, bool]:
+        """Which determinants are of the families of largest sizes, `max_determinants` together at most.
 
         bool [determinant], and whether these are all. The size of a family is the largest of those given.
         """
@@ -92,7 +94,7 @@ class SpinFamilies:
         if not len(first):
             return begins, True
         falling = np.argsort(-np.maximum.reduceat(sizes[order], first), kind="stable")
-        n_chosen = int((np.cumsum(self.counts(names[first])[falling]) <= most).sum())
+        n_chosen = int((np.cumsum(self.counts(names[first])[falling]) <= max_determinants).sum())
         is_chosen = np.zeros(len(first), bool)
         is_chosen[falling[:n_chosen]] = True
         chosen = np.empty(len(keys), bool)
@@ -102,7 +104,7 @@ class SpinFamilies:
     def _shells(self, names: Array) -> tuple[Array, Array]:
         """How many open shells families have, and how many of these spins are up."""
         doubly, singly = (
-            np.bitwise_count(part).sum(1, dtype=np.int64) for part in np.split(names, 2, axis=1)
+            np.bitwise_count(words).sum(1, dtype=np.int64) for words in np.split(names, 2, axis=1)
         )  # fmt: skip
         return singly, self.n_alpha - doubly
 

@@ -1,7 +1,7 @@
 """What growths start from where no list is given: the lowest states among determinants of low energy.
 
 A growth keeps the symmetry of its start, and may stay near it. So there is a start for every block of the
-Hamiltonian among determinants of low energy, which are found from many places: those of closed shells, and
+Hamiltonian among determinants of low energy, which are found from many fillings: those of closed shells, and
 those of spins up and down in different orbitals.
 
 Knows integrals, labels of orbitals and spins; no selection.
@@ -18,15 +18,10 @@ from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import from_bits
 from tnplan.executor.sbd.basis.integrals import Integrals, dense_two
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
-from tnplan.executor.sbd.properties.spin_square import SpinTarget
+from tnplan.executor.sbd.properties.spin_square import SpinTarget, dense_matrix
 from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys
 from tnplan.executor.sbd.selected_ci.excitation_tables import DiagonalTerms
 from tnplan.executor.sbd.selected_ci.spin_families import SpinFamilies
-
-# Determinants of low energy, from many places: closed shells, and spins up and down in different orbitals.
-#
-# Knows integrals, labels of orbitals and spins; no lists and no selection.
-
 
 # Mean fields (unrestricted Hartree-Fock) over given orbitals: which of these electrons fill.
 #
@@ -75,15 +70,12 @@ class MeanField:
         return filled
 
 
-# Determinants of low energy, from many places: closed shells, and spins up and down in different orbitals.
-
-
 DETERMINANTS = 300
 """So many determinants of least energy are looked for, and diagonalized."""
 ALIKE = 10
 """Moves that lead to one determinant, counted so that few are missed."""
 FILLINGS, SEED = 20, 1
-"""Places from which they are looked for besides the first orbitals: random fillings."""
+"""Random fillings from which they are looked for, besides that of the first orbitals."""
 WORSE, WRONG = 1e3, 0.5
 """What every open shell that is missing counts, and another representation, in Hartree."""
 OPENED = 10
@@ -123,10 +115,10 @@ class DeterminantSearch:
         """
         n, counts = self.integrals.n_orbitals, (self.integrals.n_alpha, self.integrals.n_beta)
         chance = np.random.default_rng(SEED)
-        places = [[np.arange(n) < count for count in counts]]
-        places += [[chance.permutation(n) < count for count in counts] for _ in range(FILLINGS)]
+        fillings = [[np.arange(n) < count for count in counts]]
+        fillings += [[chance.permutation(n) < count for count in counts] for _ in range(FILLINGS)]
         known: set[bytes] = set()
-        filled = np.array(places)
+        filled = np.array(fillings)
         while True:
             fresh = [at for at, bits in enumerate(filled) if bits.tobytes() not in known]
             known.update(filled[at].tobytes() for at in fresh)
@@ -149,9 +141,9 @@ class DeterminantSearch:
         n, n_alpha, n_beta = integrals.n_orbitals, integrals.n_alpha, integrals.n_beta
         if not integrals.has_common_orbitals or FIELD_BYTES * n**4 > self.memory_bytes:
             return np.empty((0, 2, n), bool)
-        most, field = min(n_beta, n - n_alpha, OPENED), MeanField(integrals)
+        max_opened, field = min(n_beta, n - n_alpha, OPENED), MeanField(integrals)
         chance = np.random.default_rng(SEED)
-        for more in range(most + 1):
+        for more in range(max_opened + 1):
             high = field.leading(n_alpha + more, n_beta - more)
             shells = np.flatnonzero(high[0] & ~high[1])
             placed = np.repeat(high[None], PLACEMENTS, axis=0)
@@ -184,12 +176,12 @@ class DeterminantSearch:
         return filled
 
     def _labels(self, filled: Array) -> Array:
-        """The representation of each determinant, from 0; 0 where none is asked for."""
+        """The representation of each determinant, from 0; 0 where any will do."""
         return np.asarray(np.bitwise_xor.reduce(np.where(filled, self._orbital_labels, 0), axis=(1, 2)))
 
     @property
     def _orbital_labels(self) -> Array:
-        """The representation of each orbital, from 0; 0 where none is asked for."""
+        """The representation of each orbital, from 0; 0 where any will do."""
         n, irreps = self.integrals.n_orbitals, self.integrals.labels.irreps
         return np.zeros(n, np.int64) if self.irrep is None else np.array(irreps, np.int64) - 1
 
@@ -208,29 +200,29 @@ class DeterminantSearch:
         return np.asarray(energies + self._counted(self._labels(filled), (alpha != beta).sum(1)))
 
     def _moved(self, filled: Array) -> Array:
-        """The determinants of least score that one move makes of any of those given."""
+        """The determinants of least score that one move makes of any of these."""
         n, best, best_scores = filled.shape[2], filled[:0], np.empty(0)
         rows = max(1, int(min(AT_ONCE, self.memory_bytes / MOVE_BYTES) // (3 * n * n)))
         for first in range(0, len(filled), rows):
-            part = filled[first : first + rows]
-            scores = self._scores_of_moves(part)
+            batch = filled[first : first + rows]
+            scores = self._scores_of_moves(batch)
             count = min(ALIKE * DETERMINANTS, int(np.isfinite(scores).sum()))
             if not count:
                 continue
             lowest = np.argpartition(scores, count - 1, axis=None)[:count]
             kind, at, leave, enter = np.unravel_index(lowest, scores.shape)
-            made, row = part[at], np.arange(count)
+            moved, row = batch[at], np.arange(count)
             for spin in (0, 1):
                 # In an exchange of spins, beta's electron goes the other way.
                 turns = (kind == EXCHANGE) & (spin == 1)
-                gone, new = np.where(turns, enter, leave), np.where(turns, leave, enter)
+                emptied, entered = np.where(turns, enter, leave), np.where(turns, leave, enter)
                 moves = row[kind != 1 - spin]
-                made[moves, spin, gone[moves]] = False
-                made[moves, spin, new[moves]] = True
-            made, places = np.unique(np.concatenate([best, made]), axis=0, return_index=True)
-            made_scores = np.concatenate([best_scores, scores.ravel()[lowest]])[places]
-            order = np.argsort(made_scores, kind="stable")[:DETERMINANTS]
-            best, best_scores = made[order], made_scores[order]
+                moved[moves, spin, emptied[moves]] = False
+                moved[moves, spin, entered[moves]] = True
+            moved, first_rows = np.unique(np.concatenate([best, moved]), axis=0, return_index=True)
+            moved_scores = np.concatenate([best_scores, scores.ravel()[lowest]])[first_rows]
+            order = np.argsort(moved_scores, kind="stable")[:DETERMINANTS]
+            best, best_scores = moved[order], moved_scores[order]
         return best
 
     def _scores_of_moves(self, filled: Array) -> Array:
@@ -244,8 +236,8 @@ class DeterminantSearch:
         before = self._scores(filled) - self._counted(self._labels(filled), (sides[0] != sides[1]).sum(1))
         labels = self._labels(filled)[:, None, None]
         n_open = (sides[0] != sides[1]).sum(1)[:, None, None]
-        of = self._orbital_labels
-        moved_labels = labels ^ of[:, None] ^ of
+        orbital_labels = self._orbital_labels
+        moved_labels = labels ^ orbital_labels[:, None] ^ orbital_labels
         changes, possible, scores = [], [], []
         for spin, (one, within, between) in enumerate(terms):
             own, other = sides[spin], sides[1 - spin]
@@ -261,13 +253,10 @@ class DeterminantSearch:
         return np.where(possible, before[:, None, None] + np.array(scores), np.inf)
 
 
-# What growths start from where no list is given: the lowest states among determinants of low energy.
-
-
 MOST = 1000
 """Determinants that are diagonalized at most, with all that their spins' families have."""
 MATRIX_BYTES = 64
-"""What an element of the diagonalized matrix takes, with all that is made of it."""
+"""What an element of the diagonalized matrix takes, with its copies."""
 SHARE = 0.1
 """A start holds the determinants whose coefficients are at least this share of the largest."""
 LINKED = 1e-10
@@ -294,46 +283,39 @@ class Start:
 
     def overlap(self, other: Start) -> float:
         """The magnitude of the overlap of the first states."""
-        mine = dict(zip(map(bytes, self.keys), self.states[0], strict=True))
+        amplitudes = dict(zip(map(bytes, self.keys), self.states[0], strict=True))
         pairs = zip(map(bytes, other.keys), other.states[0], strict=True)
-        return float(abs(sum(np.conj(mine.get(key, 0.0)) * value for key, value in pairs)))
+        return float(abs(sum(np.conj(amplitudes.get(key, 0.0)) * value for key, value in pairs)))
 
 
 def start_states(
-    integrals: Integrals, energies: DiagonalTerms, families: SpinFamilies, irrep: int | None,
-    target: SpinTarget | None, n_roots: int, threads: int, memory_bytes: float,
-) -> list[Start]:  # fmt: skip
+    search: DeterminantSearch, families: SpinFamilies, target: SpinTarget | None, n_roots: int, threads: int
+) -> list[Start]:
     """The lowest state of every block of the Hamiltonian among determinants of low energy, lowest first.
 
-    Of several roots there is one start, with the lowest states of all blocks. `irrep` is the representation
-    that is wanted, from 1; `target` the total spin. Little memory makes fewer determinants, and leaves out
-    those that mean fields lead to.
+    Of several roots there is one start, with the lowest states of all blocks. `target` is the total spin that
+    states are to have. Little memory makes fewer determinants, and leaves out those that mean fields lead to.
     """
-    # A determinant with k open shells has no part of a spin above k / 2: lower ones need not be
-    # looked at.
-    least_open = 0 if target is None else target.least_open
-    search = DeterminantSearch(integrals, energies, irrep, least_open, memory_bytes)
+    # A determinant with k open shells has no part of a spin above k / 2: the search leaves out
+    # those with fewer open shells than the target needs.
+    integrals = search.integrals
     broken, lowest = search.broken(), search.lowest()
     filled = np.concatenate([broken, lowest])
     if not len(filled):
         raise InputError(
             "--grow",
-            f"finds no determinant of symmetry {irrep} to start from"
+            f"finds no determinant of symmetry {search.irrep} to start from"
             if target is None
-            else f"finds no determinant of {least_open} open shells and the symmetry to start from",
+            else f"finds no determinant of {search.least_open} open shells and the symmetry to start from",
             "give --determinants",
         )
     listed = from_bits(filled[:, 0], filled[:, 1])
     in_order = member_keys(listed)[np.argsort(listed.given)]
-    most = min(MOST, int((memory_bytes / MATRIX_BYTES) ** 0.5))
-    chosen = _first_families(in_order, families, most)
+    max_determinants = min(MOST, int((search.memory_bytes / MATRIX_BYTES) ** 0.5))
+    chosen = _first_families(in_order, families, max_determinants)
     listed = from_keys(families.closed(chosen), integrals.n_orbitals)
-    few, keys = ListHamiltonian(integrals, listed, threads=threads), member_keys(listed)
-    matrix = few.dense()
-    if target is not None:
-        squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
-        away = squares - target.wanted * np.eye(len(matrix))
-        matrix = matrix + target.weight * np.linalg.matrix_power(away, target.power)
+    hamiltonian, keys = ListHamiltonian(integrals, listed, threads=threads), member_keys(listed)
+    matrix = dense_matrix(hamiltonian, target)
     # In the frame of even and odd combinations H falls into blocks, by parity and by whatever else
     # it conserves: connected components of its elements show these symmetries without knowing them.
     frame, parities = _frame(keys, integrals)
@@ -373,13 +355,14 @@ def start_states(
     return starts
 
 
-def _first_families(keys: Array, families: SpinFamilies, most: int) -> Array:
+def _first_families(keys: Array, families: SpinFamilies, limit: int) -> Array:
     """The determinants of the first families, as many as can be diagonalized."""
-    chosen, _ = families.largest(keys, -np.arange(len(keys)), most)
+    chosen, _ = families.largest(keys, -np.arange(len(keys)), limit)
     if not chosen.any():
         least = int(families.counts(families.names(keys[:1]))[0])
         raise InputError(
-            "--grow", f"has to start with {least} determinants of the same orbitals, and {most} can be taken",
+            "--grow",
+            f"has to start with {least} determinants of the same orbitals, and {limit} can be taken",
             "leave --spin out, or give more memory or --determinants",
             topic="memory",
         )  # fmt: skip
@@ -429,5 +412,5 @@ def _start(keys: Array, states: list[Array], parity: int, energy: float, familie
     names = families.names(keys)
     large = {name.tobytes() for name in names[sizes >= SHARE]}
     chosen = np.array([name.tobytes() in large for name in names])
-    parts = [state[chosen] for state in states]
-    return Start(keys[chosen], [part / np.linalg.norm(part) for part in parts], parity, energy)
+    vectors = [state[chosen] for state in states]
+    return Start(keys[chosen], [vector / np.linalg.norm(vector) for vector in vectors], parity, energy)

@@ -59,8 +59,8 @@ class BatchSteps(Protocol):
         """y[row, j] += the sum over excitations of the row and of beta string j of +-(pair | a) x[other, j'].
 
         For shift >= 0 with number_weights[row] and x[row + shift] too, as if by an excitation before the
-        others, unless `half`: then only with excitations whose pair, by its place rank[pair] among the active
-        ones, stands before a, and one half of those by a itself.
+        others, unless `half`: then only with excitations whose pair, by its number rank[pair] among active
+        pairs, stands before a, and one half of those by a itself.
         """
 
     def add_number_operators(
@@ -109,8 +109,8 @@ class BatchedBlock:
 class BatchedTables(NamedTuple):
     """Tables of all blocks where the steps work.
 
-    `rank` are the places of pairs among the active ones, `active`, `number_weights`, `filled` and `numbers`
-    those of `OppositeSpinTables`, `tiles` start, columns, more and places of a `PairTiles`; `spare` has at
+    `rank` are the numbers of pairs among the active ones, `active`, `number_weights`, `filled` and `numbers`
+    those of `OppositeSpinTables`, `tiles` start, columns, more and slots of a `PairTiles`; `spare` has at
     least the spare rows of any block's tasks.
     """
 
@@ -147,12 +147,10 @@ class BatchedHamiltonian:
         self._steps = steps
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
         self.sector, self.empty, self.get = h.sector, steps.empty, steps.get
-        made, tiles, n_beta = h.opposite_spin, h.tiles, h.shape[1]
+        put, tables, n_beta = steps.put, h.opposite_spin, h.shape[1]
         self._tables = BatchedTables(
-            steps.put(h.beta.pairs.active), steps.put(made.active), steps.put(made.number_weights),
-            steps.put(made.filled), steps.put(made.numbers),
-            tuple(map(steps.put, tiles)),
-            steps.empty(0, n_beta),
+            put(h.beta.pairs.active), put(tables.active), put(tables.number_weights), put(tables.filled),
+            put(tables.numbers), tuple(map(put, h.tiles)), steps.empty(0, n_beta),
         )  # fmt: skip
         self._beta: Matrix = () if h.symmetric else self._put_matrix(h.beta.matrix)
         self._transposed = [steps.empty(n_beta * ROWS_TRANSPOSED) for _ in range(2 * (len(self._beta) == 3))]
@@ -169,7 +167,7 @@ class BatchedHamiltonian:
         singles, local = block.singles, self.rows
         begin, end = int(singles.start[local[0]]), int(singles.start[local[1]])
         entries = slice(begin, end)
-        shift = block.place(local[0])
+        shift = block.local_row(local[0])
         tasks = self._hamiltonian.row_tasks(block)
         if tasks.spare > len(self._tables.spare):
             self._tables = self._tables._replace(spare=self._steps.empty(tasks.spare, self.shape[1]))

@@ -40,8 +40,8 @@ class ComplexHamiltonian(ProductHamiltonian):
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, **options: Any
     ) -> None:
-        """`options` are those of `ProductHamiltonian`; each part gets half of `room_bytes`."""
-        options["room_bytes"] = options.get("room_bytes", np.inf) / 2
+        """`options` are those of `ProductHamiltonian`; each part gets half of `memory_bytes`."""
+        options["memory_bytes"] = options.get("memory_bytes", np.inf) / 2
         real, imaginary = (
             ProductHamiltonian(part, alpha, beta, **options) for part in (integrals.real, integrals.imaginary)
         )
@@ -79,7 +79,7 @@ class ComplexHamiltonian(ProductHamiltonian):
 
     def add_exchange(self, block: ComplexBlock, factor: float, x: Array, y: Array) -> None:  # type: ignore[override]
         """See `ProductHamiltonian.add_exchange`."""
-        add_by_parts(lambda real, made: self.parts[0].add_exchange(block.real, factor, real, made), x, y)
+        add_by_parts(lambda real, out: self.parts[0].add_exchange(block.real, factor, real, out), x, y)
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows, real."""
@@ -88,9 +88,9 @@ class ComplexHamiltonian(ProductHamiltonian):
     def add_half(self, y: Array, parity: int) -> None:
         """See `ProductHamiltonian.add_half`."""
         for part in (y.real, y.imag):
-            whole = np.ascontiguousarray(part)
-            super().add_half(whole, parity)
-            part[:] = whole
+            contiguous = np.ascontiguousarray(part)
+            super().add_half(contiguous, parity)
+            part[:] = contiguous
 
     def add_rows(self, block: ComplexBlock, x: Array, local: Array, y: Array, half: bool) -> None:  # type: ignore[override]
         """See `ProductHamiltonian.add_rows`."""
@@ -104,9 +104,9 @@ class ComplexHamiltonian(ProductHamiltonian):
             for part, rows, into, factor in (
                 (real, block.real, target, 1), (imaginary, block.imaginary, other, sign)
             ):  # fmt: skip
-                made = np.zeros(y.shape)
-                part.add_rows(rows, source, own, made, half)
-                into += factor * made
+                product = np.zeros(y.shape)
+                part.add_rows(rows, source, own, product, half)
+                into += factor * product
 
 
 def product_hamiltonian(

@@ -3,7 +3,7 @@
 A row is all determinants of an alpha string, or one determinant of a list.
 
 A product needs all rows of x. They are gathered where they fit; otherwise blocks of rows go round a ring, the
-next one arriving while the last one is worked on. Rows of the product are made where they are kept, so that
+next one arriving while the last one is worked on. Rows of the product are computed where they lie, so that
 nothing is summed over ranks but dot products, in the order of the ranks. Where states have a parity, ranks
 exchange blocks of the transpose.
 
@@ -110,8 +110,8 @@ class DistributedHamiltonian:
 
     def total(self, values: Host) -> Host:
         """The sum over the ranks of small arrays, added in the order of the ranks."""
-        parts = self._ranks.gather_objects(values) if self._ranks.size > 1 else [values]
-        return np.asarray(sum(parts[1:], parts[0]))
+        of_ranks = self._ranks.gather_objects(values) if self._ranks.size > 1 else [values]
+        return np.asarray(sum(of_ranks[1:], of_ranks[0]))
 
     def same(self, values: Host) -> Host:
         """Rank 0's values."""
@@ -213,24 +213,24 @@ class DistributedHamiltonian:
             # The columns that a peer holds as rows, packed so that the peer can add them as they
             # come.
             columns = slice(*shares.rows(peer))
-            packed = self._part(self._sent, peer, (shares.count(peer), n_rows))
+            packed = self._columns_of(self._sent, peer, (shares.count(peer), n_rows))
             packed[:] = y[:, columns].T
             sends += messages(peer, [packed])
-            receives += messages(peer, [self._part(self._received, peer, (n_rows, shares.count(peer)))])
-        mine = self._part(self._received, rank, (n_rows, n_rows))
-        mine[:] = y[:, slice(*shares.rows(rank))].T
+            receives += messages(peer, [self._columns_of(self._received, peer, (n_rows, shares.count(peer)))])
+        own_columns = self._columns_of(self._received, rank, (n_rows, n_rows))
+        own_columns[:] = y[:, slice(*shares.rows(rank))].T
         if self._ranks.size > 1:
             self._ranks.exchange(sends, receives)
         for peer in range(self._ranks.size):
-            columns_of_peer = self._part(self._received, peer, (n_rows, shares.count(peer)))
+            columns_of_peer = self._columns_of(self._received, peer, (n_rows, shares.count(peer)))
             target = y[:, slice(*shares.rows(peer))]
             if parity > 0:
                 target += columns_of_peer
             else:
                 target -= columns_of_peer
 
-    def _part(self, buffer: Array, peer: int, shape: tuple[int, int]) -> Array:
-        """The part of a flat buffer for the columns that a peer holds as rows."""
+    def _columns_of(self, buffer: Array, peer: int, shape: tuple[int, int]) -> Array:
+        """The range of a flat buffer for the columns that a peer holds as rows."""
         first = self.shape[0] * self._partition.rows(peer)[0]
         return buffer[first : first + shape[0] * shape[1]].reshape(shape)
 

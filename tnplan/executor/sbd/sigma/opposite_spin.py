@@ -44,22 +44,10 @@ class OppositeSpinTables(NamedTuple):
         names = "numbers", "active", "number_weights", "filled"
         return self._replace(**{name: getattr(self, name).astype(dtype, copy=False) for name in names})
 
-    def add_rows(
-        self, first: int, last: int, above: int, below: int, half: bool, singles: Singles, x: Array, y: Array
-    ) -> None:
-        """Add to rows first .. last-1 of y what x contributes.
-
-        Row 0 of y is alpha string `above`, row 0 of x is `below`; `singles` are the excitations from x.
-        """
-        from tnplan.executor.sbd.sigma import opposite_spin_kernel
-
-        weights, values = (
-            _aligned(count, x.dtype) for count in (self.active.shape[1], len(self.bounds) // 2)
-        )
-        scratch = np.empty(SIMD_LANES, np.int64), weights, values
-        opposite_spin_kernel.add_opposite_spin(
-            first, last, above, below, half, singles, self, x, scratch, y
-        )  # fmt: skip
+    def scratch(self, dtype: Any) -> tuple[Array, Array, Array]:
+        """Of one thread: the rows, weights and values of the lanes."""
+        weights, values = (_aligned(count, dtype) for count in (self.active.shape[1], len(self.bounds) // 2))
+        return np.empty(SIMD_LANES, np.int64), weights, values
 
 
 def opposite_spin_tables(

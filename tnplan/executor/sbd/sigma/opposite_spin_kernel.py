@@ -1,4 +1,4 @@
-"""The numba kernel of the opposite-spin part on a CPU: products of excitations, some alpha ones at once.
+"""The numba kernels of both spins on a CPU: the opposite-spin part, and the exchange of spins in S^2.
 
 Imported lazily (numba loads slowly). Of every beta string, `bounds[2 b] .. bounds[2 b + 2] - 1` are its
 excitations, the positive ones before `bounds[2 b + 1]`; `entries[e]` are their active pair and their source.
@@ -105,10 +105,10 @@ def add_opposite_spin(
         source_row, begin, end = i - below, start[i], start[i + 1]
         # A rank sees the rows of one block of x at a time; number operators of alpha need the row
         # itself.
-        here = 0 <= source_row < len(x)
+        has_row = 0 <= source_row < len(x)
         for e in range(begin, end):
             _add_numbers(sign[e], numbers[pairs[e]], x[other[e]], out)
-        if here:
+        if has_row:
             for p in range(filled.shape[1]):
                 if filled[row, p] != 0:
                     # With `half`, y + parity y^T is the result: what is symmetric by itself counts
@@ -116,7 +116,7 @@ def add_opposite_spin(
                     _add_numbers(0.5 if half else 1.0, numbers[p], x[source_row], out)
         # One lane before `begin` is the string itself. With `half`, n-e is the transpose of e-n and
         # is left out.
-        for at in range(begin - (here and not half), end, SIMD_LANES):
+        for at in range(begin - (has_row and not half), end, SIMD_LANES):
             _load_lanes(at, begin, end, source_row, number_weights[row], singles, active, x, scratch)
             if half:
                 # Of the pairs (i, j), i != j, exactly one of (i, j) and (j, i) is formed: j = i+1
@@ -151,3 +151,30 @@ def add_transpose(first: int, last: int, step: int, parity: int, y: Any) -> None
                     below, above = y[i, j], y[j, i]
                     y[i, j] = below + parity * above
                     y[j, i] = above + parity * below
+
+
+@jit
+def exchange_spins(
+    first: int, last: int, above: int, factor: float, singles: Any, matching: Any, x: Any, out: Any
+) -> None:
+    """out[i, :] += factor times the sum over p != q of E^a_pq E^b_qp x, for alpha strings above + i."""
+    # Both spins are excited by the same pair of orbitals in opposite directions. `matching` lists,
+    # by pair, the beta strings that it joins: upper[e] fills the higher orbital.
+    start_a, other, create, destroy, sign, pairs, _, _ = singles
+    _, active, start, upper, lower = matching
+    for i in range(first, last):
+        for e in range(start_a[above + i], start_a[above + i + 1]):
+            a = active[pairs[e]]
+            if a < 0:
+                continue
+            row = x[other[e]]
+            # Invariant: the positive excitations of a pair stand before start[2 a + 1], the
+            # negative ones behind it; so the sign is one factor for each half.
+            for half in range(2):
+                s = factor * (sign[e] if half == 0 else -sign[e])
+                for f in range(start[2 * a + half], start[2 * a + half + 1]):
+                    # Alpha's electron has gone down, to the lower orbital; so beta's goes up.
+                    if create[e] < destroy[e]:
+                        out[i, upper[f]] += s * row[lower[f]]
+                    else:
+                        out[i, lower[f]] += s * row[upper[f]]

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.sbd.sigma.packed_entry import SIGN
 
 PART = 16
 """Active pairs whose products lie in shared memory at once."""
@@ -38,18 +37,22 @@ FEW = 4800
 NEIGHBOURS = 16
 """Beta strings that stay side by side in a tile: 128 bytes of fp64."""
 MOST_STRINGS = 1 << 18
-"""Targets that fit in an entry of `PairTiles.places` with an element."""
+"""Targets that fit in an entry of `PairTiles.slots` with an element."""
 AHEAD = 3
 """Tiles beyond the last whose columns are read, though not used."""
+SIGN = 1 << 12
+"""What says that an element is subtracted; numbers of elements are below it."""
+NONE = 0xFFFFFFFF
+"""A slot without an element."""
 DEEP, MOST = 8, 64
-"""Excitations of a row that are multiplied at once, and whose coefficients are kept at once."""
+"""Excitations of a row that are multiplied at once, and whose coefficients are stored at once."""
 
 
 class PairTiles(NamedTuple):
     """Active pairs ROWS m .. ROWS (m + 1) - 1 have tiles start[m] .. start[m + 1] - 1.
 
     columns [tiles + AHEAD, warp, 8, 4]: the beta string of column 8 n + c of a warp at [c, n], any where
-    there is none. places [turn, thread, 4]: elements (pair % PART) * (LANES * warps + PADDING) + column, plus
+    there is none. slots [turn, thread, 4]: elements (pair % PART) * (LANES * warps + PADDING) + column, plus
     SIGN where one is subtracted, plus 2 * SIGN * its target; those of a target side by side in one thread, or
     last in four, and then the first four threads of the warp have such a target. Part q % PARTS of tile
     q / PARTS has turn q and turns more[q] .. more[q + 1] - 1.
@@ -58,7 +61,7 @@ class PairTiles(NamedTuple):
     start: Array
     columns: Array
     more: Array
-    places: Array
+    slots: Array
 
     @property
     def size_bytes(self) -> int:
@@ -81,20 +84,20 @@ def pair_tiles(bounds: Array, entries: Array, n_active: int, warps: int) -> Pair
     target = np.repeat(np.arange(n_beta), np.diff(bounds[::2]))
     minus = np.arange(len(entries)) >= bounds[1::2][target]
     pair, source = entries.astype(np.int64).T
-    start, strings, slot = _columns(pair // ROWS, source, -(-n_active // ROWS), n_columns)
+    start, strings, column = _columns(pair // ROWS, source, -(-n_active // ROWS), n_columns)
     columns = np.zeros((int(start[-1]) + AHEAD) * n_columns, np.int32)
     at = np.arange(len(strings))
     columns[at // LANES * LANES + at % 8 * 4 + at % LANES // 8] = strings
-    part = slot // n_columns * PARTS + pair % ROWS // PART
-    element = pair % PART * (n_columns + PADDING) + slot % n_columns
-    more, places = _dealt(part, target, element, minus, int(start[-1]) * PARTS, n_columns)
-    return PairTiles(start.astype(np.int32), columns.reshape(-1, warps, 8, 4), more, places)
+    part = column // n_columns * PARTS + pair % ROWS // PART
+    element = pair % PART * (n_columns + PADDING) + column % n_columns
+    more, slots = _dealt(part, target, element, minus, int(start[-1]) * PARTS, n_columns)
+    return PairTiles(start.astype(np.int32), columns.reshape(-1, warps, 8, 4), more, slots)
 
 
 def _dealt(
     part: Array, target: Array, element: Array, minus: Array, n_parts: int, n_threads: int
 ) -> tuple[Array, Array]:
-    """`more` and `places` of a `PairTiles`; after the first turns of parts come empty ones, to be read."""
+    """`more` and `slots` of a `PairTiles`; after the first turns of parts come empty ones, to be read."""
     from tnplan.executor.sbd.sigma import pair_tiling_kernel
 
     order = np.lexsort((target, part))
@@ -111,20 +114,20 @@ def _dealt(
     if sizes.max(initial=0) > taken * taken:
         raise ValueError(f"a target has {sizes.max()} elements in a part, and threads take {taken**2}")
     wide = np.where(sizes > taken, 2 * taken, np.where(2 * sizes > taken, 2, 2 * sizes == taken))
-    room = np.where(sizes > taken, taken * taken, sizes)
-    threads, rooms = (np.bincount(part[heads], count, n_parts) for count in (wide, room))
-    turns = -(-np.maximum(-(-threads // 2), -(-rooms // taken)) // n_threads)
+    n_taken = np.where(sizes > taken, taken * taken, sizes)
+    threads, elements = (np.bincount(part[heads], count, n_parts) for count in (wide, n_taken))
+    turns = -(-np.maximum(-(-threads // 2), -(-elements // taken)) // n_threads)
     more = n_parts + PARTS + np.concatenate([[0], np.cumsum(np.maximum(turns - 1, 0))]).astype(np.int32)
-    places = np.empty((int(more[-1]), n_threads, taken), np.uint32)
-    pair_tiling_kernel.deal(bounds, heads, sizes, words, more, places)
-    return more, places
+    slots = np.empty((int(more[-1]), n_threads, taken), np.uint32)
+    pair_tiling_kernel.deal(bounds, heads, sizes, words, more, slots)
+    return more, slots
 
 
 def tile_counts(row: Array, source: Array, n_rows: int, n_columns: int) -> Array:
     """How many tiles each row of tiles has, for excitations with these rows of tiles and sources."""
     width = int(source.max(initial=0)) + 1
-    wanted = np.bincount(np.unique(row * width + source) // width, minlength=n_rows)
-    return np.asarray(-(-wanted // n_columns))
+    n_strings = np.bincount(np.unique(row * width + source) // width, minlength=n_rows)
+    return np.asarray(-(-n_strings // n_columns))
 
 
 def _columns(row: Array, source: Array, n_rows: int, n_columns: int) -> tuple[Array, Array, Array]:

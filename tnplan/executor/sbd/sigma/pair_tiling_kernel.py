@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import jit
-from tnplan.executor.sbd.sigma import packed_entry
-from tnplan.executor.sbd.sigma.packed_entry import SIGN
+from tnplan.executor.sbd.sigma import pair_tiling
+from tnplan.executor.sbd.sigma.pair_tiling import SIGN
 
 TAKEN = 4
 """Elements of a thread in a turn, and threads that take a target together."""
@@ -19,7 +19,7 @@ BANKS = 16
 """Of shared memory, 8 bytes wide: those that half a warp reads or adds to at once should differ."""
 ALLOWED = (0, 1, 3)
 """What an element may add to the turns of half a warp, pass by pass: 2 for its sum, 1 for its product."""
-NONE = np.uint32(packed_entry.NONE)
+NONE = np.uint32(pair_tiling.NONE)
 
 
 # Shared memory of a GPU has 32 banks of 4 bytes: 16 numbers of fp64 at once. A half warp whose
@@ -35,38 +35,38 @@ def cell(word: int) -> int:
 
 
 @jit
-def deal(bounds: Any, heads: Any, sizes: Any, words: Any, more: Any, places: Any) -> None:
-    """Fill places [turn, thread, TAKEN] with words, of part p in turns p and more[p] .. more[p + 1] - 1.
+def deal(bounds: Any, heads: Any, sizes: Any, words: Any, more: Any, slots: Any) -> None:
+    """Fill slots [turn, thread, TAKEN] with words, of part p in turns p and more[p] .. more[p + 1] - 1.
 
     A part has targets bounds[p] .. bounds[p + 1] - 1, those of most words first and those of one by their
     cells. Target h has words heads[h] .. heads[h] + sizes[h] - 1. NONE stands where there is none.
     """
     # Invariant: a target's words lie in one thread, or last in four threads that add their sums
     # together: then no two threads add to one sum, and its order is fixed.
-    n_threads = places.shape[1]
-    places[:] = NONE
+    n_threads = slots.shape[1]
+    slots[:] = NONE
     for p in range(len(bounds) - 1):
         further = more[p + 1] - more[p]
         dealt = np.full(((1 + further) * n_threads, TAKEN), NONE)
         first = _deal_wide(bounds[p], bounds[p + 1], heads, sizes, words, dealt)
         _deal_single(words[heads[first : bounds[p + 1]]], dealt)
-        places[p] = dealt[:n_threads]
+        slots[p] = dealt[:n_threads]
         for turn in range(further):
-            places[more[p] + turn] = dealt[(turn + 1) * n_threads : (turn + 2) * n_threads]
+            slots[more[p] + turn] = dealt[(turn + 1) * n_threads : (turn + 2) * n_threads]
 
 
 @jit
 def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any) -> int:
     """Targets of more than TAKEN words to four threads, of several to one; the first of the rest."""
-    # First the targets of more than TAKEN words: dealt round four threads, from the last place of
+    # First the targets of more than TAKEN words: dealt round four threads, from the last slot of
     # each back, so that the kernel finds them at the end.
     spot = 0
     while h < end and sizes[h] > TAKEN:
         for k in range(sizes[h]):
             dealt[spot + k % TAKEN, TAKEN - 1 - k // TAKEN] = words[heads[h] + k]
         h, spot = h + 1, spot + TAKEN
-    # Then those of 2 .. TAKEN words: to the next thread that has room, going round (first fit).
-    # Invariant: `_dealt` of `pair_tiling` has made room for all, so that the search ends.
+    # Then those of 2 .. TAKEN words: to the next thread with enough free slots, going round (first
+    # fit). Invariant: `_dealt` of `pair_tiling` has enough turns for all, so that the search ends.
     begin = spot
     while h < end and sizes[h] > 1:
         filled = TAKEN
@@ -98,7 +98,7 @@ def _deal_single(words: Any, dealt: Any) -> None:
         of_product[c % BANKS] += 1
     remaining = len(words)
     sums, products = np.zeros(BANKS, np.int64), np.zeros(BANKS, np.int64)
-    # Greedy, in passes: first only places where a word costs the half warp no more turns, then
+    # Greedy, in passes: first only slots where a word costs the half warp no more turns, then
     # those that cost one of its products, at last any.
     for allowed in ALLOWED:
         for q in range(TAKEN):

@@ -88,17 +88,17 @@ class RowTasks(NamedTuple):
         return sum(table.nbytes for table in self)
 
 
-def tile_work(counts: Array, places: Array | None, tiles: Array) -> Array:
+def tile_work(counts: Array, active: Array | None, tiles: Array) -> Array:
     """Seconds of a GPU [row, row of tiles] for one column of tiles, for rows of so many excitations.
 
-    `places` are the active pairs of these, row by row, where with a parity only those of earlier pairs are
+    `active` are their active pairs, row by row, where with a parity only those of earlier pairs are
     multiplied; None where all are. tiles[m] are there of active pairs ROWS m .. ROWS (m + 1) - 1.
     """
     shape = len(counts), len(tiles)
-    if places is None:
+    if active is None:
         depth = np.broadcast_to(counts[:, None], shape)
     else:
-        cells = np.repeat(np.arange(shape[0]) * shape[1], counts) + places // ROWS
+        cells = np.repeat(np.arange(shape[0]) * shape[1], counts) + active // ROWS
         depth = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).cumsum(1)
     return np.asarray(tiles * (cost.STEP_S * -(-depth // DEEP) + cost.VISIT_S * -(-depth // MOST)))
 
@@ -128,9 +128,6 @@ def balance_rows(work: Array, at_once: int) -> RowTasks:
     split, extra = np.unique(row[first > 0], return_counts=True)
     bounds = np.concatenate([[0], np.cumsum(extra)])
     return RowTasks(np.stack([order[row], first, last, spare], 1), order[split], bounds)
-
-
-# The Hamiltonian over all products of alpha and beta half-strings: its tables, and its product on a CPU.
 
 
 EVEN, ODD, NEITHER = 1, -1, 0
@@ -166,7 +163,7 @@ class SourceBlock:
     singles: Singles
     matrix: SpinMatrix
 
-    def place(self, i: int) -> int | None:
+    def local_row(self, i: int) -> int | None:
         """The row of the block that alpha string i has, if any."""
         return i - self.first if self.first <= i < self.last else None
 
@@ -186,12 +183,12 @@ class ProductHamiltonian(OneRank):
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
-        threads: int | None = None, dense: bool | None = None, room_bytes: float = np.inf,
+        threads: int | None = None, dense: bool | None = None, memory_bytes: float = np.inf,
         rank_of: tuple[int, int] = (0, 1), rates: cost.Rates = cost.CPU,
     ) -> None:  # fmt: skip
         """`dense` forces the way of the same-spin part (None: the faster one).
 
-        `room_bytes` is the memory that same-spin matrices may take. Beta strings default to those of alpha.
+        `memory_bytes` is the memory that same-spin matrices may take. Beta strings default to those of alpha.
         `rank_of` is this rank and how many there are; it makes the rows that `partition` gives it.
         """
         # Alpha rows are divided over ranks by their work; all beta strings are on every rank.
@@ -215,7 +212,7 @@ class ProductHamiltonian(OneRank):
         others = singles if same else find_singles(other, self.threads, integrals.has_ordered_pairs)
         self.partition = partition_rows(row_costs(singles, others, self.symmetric, rates), rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
-        spin_bytes = room_bytes if self.symmetric else room_bytes / 2
+        spin_bytes = memory_bytes if self.symmetric else memory_bytes / 2
 
         # Dense matrices where products of matrices are faster than sparse ones and the memory holds
         # them.
@@ -267,8 +264,8 @@ class ProductHamiltonian(OneRank):
     def opposite_spin(self) -> OppositeSpinTables:
         """The tables of the opposite-spin part, made where rows are first made here."""
         filled, beta = self.alpha.filled[slice(*self.rows)], self.beta
-        made = opposite_spin_tables(self.integrals.mixed, filled, beta.filled, beta.singles, beta.pairs)
-        return made.as_type(self.dtype)
+        tables = opposite_spin_tables(self.integrals.mixed, filled, beta.filled, beta.singles, beta.pairs)
+        return tables.as_type(self.dtype)
 
     @cached_property
     def tiles(self) -> PairTiles:
@@ -280,10 +277,10 @@ class ProductHamiltonian(OneRank):
         """How the local rows are dealt to blocks of threads, for what a block of rows contributes."""
         bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.tiles
         # Without a parity the row itself counts as one more.
-        itself = not self.symmetric and block.place(self.rows[0]) is not None
+        itself = not self.symmetric and block.local_row(self.rows[0]) is not None
         # Invariant: pairs of alpha's excitations are active in beta too where the sets are equal.
-        places = self.beta.pairs.active[block.singles.pairs[bounds[0] : bounds[-1]]]
-        work = tile_work(np.diff(bounds) + itself, places if self.symmetric else None, np.diff(tiles.start))
+        active = self.beta.pairs.active[block.singles.pairs[bounds[0] : bounds[-1]]]
+        work = tile_work(np.diff(bounds) + itself, active if self.symmetric else None, np.diff(tiles.start))
         return balance_rows(work, WARPS_AT_ONCE // tiles.columns.shape[1])
 
     @property
@@ -336,12 +333,12 @@ class ProductHamiltonian(OneRank):
 
     def add_exchange(self, block: SourceBlock, factor: float, x: Array, y: Array) -> None:
         """Add to y, the local rows, factor times the sum of E^a_pq E^b_qp x for p != q, x rows of a block."""
-        from tnplan.executor.sbd.properties import exchange_kernel
+        from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
-        above, tables = self.rows[0], (block.singles, self.beta.matching)
+        arguments = self.rows[0], factor, block.singles, self.beta.matching, x, y
         over_rows(
             len(y), self.threads,
-            lambda first, last: exchange_kernel.exchange_spins(first, last, above, factor, *tables, x, y),
+            lambda first, last: opposite_spin_kernel.exchange_spins(first, last, *arguments),
         )  # fmt: skip
 
     @property
@@ -386,16 +383,20 @@ class ProductHamiltonian(OneRank):
         `local` are the local rows of the state; where they lie in the block, the beta matrix acts on them.
         With `half`, what the transpose of all rows gives is left out.
         """
+        from tnplan.executor.sbd.sigma import opposite_spin_kernel
+
         # y = H_aa x + x H_bb^T + the opposite-spin part. H_bb acts within a row, so it is applied
         # once, by the block that has the row. With `half`, x H_bb is the transpose of H_aa x.
-        inside = block.place(self.rows[0]) is not None
-        opposite_spin = self.opposite_spin
+        inside = block.local_row(self.rows[0]) is not None
+        tables, above, below, singles = self.opposite_spin, self.rows[0], block.first, block.singles
 
         def rows(first: int, last: int) -> None:
             block.matrix.add_product(first, last, x, y)
             if inside and not half:
                 self.beta.matrix.add_transposed(first, last, local, y)
-            opposite_spin.add_rows(first, last, self.rows[0], block.first, half, block.singles, x, y)
+            opposite_spin_kernel.add_opposite_spin(
+                first, last, above, below, half, singles, tables, x, tables.scratch(x.dtype), y
+            )
 
         over_rows(len(y), self.threads, rows)
 
@@ -418,13 +419,16 @@ def _tile_seconds(alpha: Singles, beta: Singles, symmetric: bool) -> Array:
     active = active_pairs(beta).active
     n_columns = LANES * block_warps(n_beta)
     tiles = tile_counts(active[beta.pairs] // ROWS, beta.other, -(-(active.max() + 1) // ROWS), n_columns)
-    places = active[alpha.pairs] if symmetric else None
+    numbers = active[alpha.pairs] if symmetric else None
     counts = np.diff(alpha.start)
     row = np.repeat(np.arange(len(counts)), counts)
     far = np.abs(alpha.other - row) > cost.FAR
-    met = np.full(len(row), tiles.sum()) if places is None else np.cumsum(tiles[::-1])[::-1][places // ROWS]
-    met_far = np.bincount(row[far], met[far], len(counts))
-    return np.asarray(n_columns * (tile_work(counts, places, tiles).sum(1) + cost.FAR_S * met_far))
+    if numbers is None:
+        n_tiles = np.full(len(row), tiles.sum())
+    else:
+        n_tiles = np.cumsum(tiles[::-1])[::-1][numbers // ROWS]
+    n_far = np.bincount(row[far], n_tiles[far], len(counts))
+    return np.asarray(n_columns * (tile_work(counts, numbers, tiles).sum(1) + cost.FAR_S * n_far))
 
 
 def add_transpose(y: Array, parity: int, threads: int) -> None:

@@ -36,8 +36,8 @@ class RowPartition:
 def partition_rows(work: Sequence[float] | Array, size: int) -> RowPartition:
     """Ranges for `size` ranks; each boundary is where the running sum of work is nearest to its share."""
     sums = np.concatenate([[0.0], np.cumsum(work)])
-    wanted = sums[-1] * np.arange(1, size) / size
-    after = np.searchsorted(sums, wanted)
+    shares = sums[-1] * np.arange(1, size) / size
+    after = np.searchsorted(sums, shares)
     before = np.maximum(after - 1, 0)
-    nearest = np.where(wanted - sums[before] <= sums[after] - wanted, before, after)
+    nearest = np.where(shares - sums[before] <= sums[after] - shares, before, after)
     return RowPartition((0, *np.maximum.accumulate(nearest).tolist(), len(work)))

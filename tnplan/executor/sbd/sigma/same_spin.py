@@ -65,9 +65,9 @@ class SparseMatrix:
 
     def columns(self, first: int, last: int) -> SparseMatrix:
         """Columns first .. last-1, numbered from 0."""
-        kept = (self.column >= first) & (self.column < last)
-        start = np.concatenate([[0], np.cumsum(kept)])[self.start]
-        return SparseMatrix(start, self.column[kept] - np.int32(first), self.value[kept])
+        is_inside = (self.column >= first) & (self.column < last)
+        start = np.concatenate([[0], np.cumsum(is_inside)])[self.start]
+        return SparseMatrix(start, self.column[is_inside] - np.int32(first), self.value[is_inside])
 
     def as_type(self, dtype: str) -> SparseMatrix:
         """The same in another precision."""
@@ -85,10 +85,10 @@ class SparseMatrix:
 
         # Rows of x are columns of its transpose, over which `sparse_rows` runs in memory order: a
         # copy there and back.
-        part = np.zeros((x.shape[1], last - first), x.dtype)
-        turned = np.ascontiguousarray(x[first:last].T)
-        string_kernel.sparse_rows(0, len(part), self.start, self.column, self.value, turned, part)
-        out[first:last] += part.T
+        columns = np.zeros((x.shape[1], last - first), x.dtype)
+        transposed = np.ascontiguousarray(x[first:last].T)
+        string_kernel.sparse_rows(0, len(columns), self.start, self.column, self.value, transposed, columns)
+        out[first:last] += columns.T
 
 
 SpinMatrix = DenseMatrix | SparseMatrix
@@ -107,17 +107,17 @@ def same_spin(
     above, n_rows = rows[0], rows[1] - rows[0]
     words, (one, two) = strings.words, integrals
     fill: Any
-    made: tuple[Array, ...]
+    arrays: tuple[Array, ...]
     if dense:
-        fill, made = string_kernel.fill_dense, (np.empty((n_rows, len(strings))),)
+        fill, arrays = string_kernel.fill_dense, (np.empty((n_rows, len(strings))),)
     else:
         start = np.concatenate([[0], np.cumsum(linked[slice(*rows)])])
-        fill, made = string_kernel.fill_sparse, (start, np.empty(start[-1], np.int32), np.empty(start[-1]))
+        fill, arrays = string_kernel.fill_sparse, (start, np.empty(start[-1], np.int32), np.empty(start[-1]))
     over_rows(
         n_rows, threads,
-        lambda first, last: fill(words, above + first, above + last, above, one, two, *made),
+        lambda first, last: fill(words, above + first, above + last, above, one, two, *arrays),
     )  # fmt: skip
-    return DenseMatrix(*made) if dense else SparseMatrix(*made)
+    return DenseMatrix(*arrays) if dense else SparseMatrix(*arrays)
 
 
 def string_energies(strings: StringSet, integrals: tuple[Array, Array]) -> Array:

@@ -1,7 +1,7 @@
 """Davidson's method for the lowest states of a Hermitian operator that is only applied, never stored.
 
 Knows vectors and a small projected matrix; not what the operator means. Vectors are arrays of any shape that
-NumPy's functions take, or the part of such an array that one of several ranks holds; then every rank does the
+NumPy's functions take, or the rows of such an array that one of several ranks has; then every rank does the
 same, with sums over all of them. Each vector has a parity; the operator does not mix parities, and no sum
 here does.
 """
@@ -25,7 +25,7 @@ Small = NDArray[Any]
 EPSILON = float(np.finfo(np.float64).eps)
 """The rounding error of fp64."""
 DAMPING = 0.02
-"""Denominators of the preconditioner are kept this far from zero."""
+"""Denominators of the preconditioner are at least this far from zero."""
 DEPENDENT = 1e-4
 """A vector of the step before is dropped that keeps less than this of its norm outside the lowest states."""
 VANISHED = 1e-12
@@ -35,11 +35,14 @@ STALLED_STEPS = 10
 """A solve ends where residuals are within so many rounding errors of the largest energy, and the largest has
 not been halved for so many steps."""
 LEAST_VECTORS = 4
-"""Vectors that a subspace has room for, at least."""
+"""Vectors of a subspace, at least."""
 ORTHOGONALIZATIONS = 2
 """Times that a vector is made orthogonal to others: twice is enough."""
 ELEMENTS_AT_ONCE = 1 << 16
 """Elements of all vectors that are rotated together."""
+SHARE = 0.05
+"""A test for lower states ends where residual <= SHARE (energy - below): states of energies up to `below`
+have SHARE^2 of it at most."""
 
 
 class Operator(Protocol):
@@ -145,6 +148,11 @@ class Solution:
     test_multiplications: int = 0
     is_whole: bool = False
 
+    @property
+    def vectors(self) -> list[tuple[Array, int]]:
+        """The states with their parities."""
+        return list(zip(self.states, self.parities, strict=True))
+
     def __repr__(self) -> str:
         converged = "converged" if self.converged else "not converged"
         return f"Solution({len(self.energies)} states, {converged} in {self.steps} steps)"
@@ -156,7 +164,7 @@ OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 def davidson(
     operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None, *,
-    below: float = np.inf, is_enough: Callable[[float, float], bool] | None = None,
+    below: float = np.inf,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
 
@@ -166,16 +174,16 @@ def davidson(
 
     With `below`, corrections are those for this energy where that of a root is higher: then a start far up in
     the spectrum comes down rather than to a state near it. A solve also ends, unconverged, where
-    is_enough(highest energy, largest residual).
+    residual <= SHARE (energy - below), for the highest energy and the largest residual.
     """
     # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
     # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,
     # and restart with the lowest Ritz vectors and those of the step before (Murray, Racine and
     # Davidson, J. Comput. Phys. 103, 382 (1992)), which keeps nearly the convergence of an
-    # unrestarted subspace.
-    # Room for a restart's 2 n_roots lowest states, n_roots of the step before, and new corrections.
-    most = max(criteria.vectors, 4 * n_roots + 2, len(start))
-    space = Subspace(operator, start[0][0], most)
+    # unrestarted subspace. It holds a restart's 2 n_roots lowest states, n_roots of the step before,
+    # and new corrections.
+    max_vectors = max(criteria.vectors, 4 * n_roots + 2, len(start))
+    space = Subspace(operator, start[0][0], max_vectors)
     diagonal = operator.diagonal()
     for vector, parity in start:
         space.add(vector, parity)
@@ -187,16 +195,16 @@ def davidson(
     while True:
         number += 1
         # The only products with the operator: one for each vector appended.
-        made, time_s = space.multiply()
+        n_products, time_s = space.multiply()
         roots = space.roots()[:n_roots]
         energies = np.array([root.energy for root in roots])
         corrections, residuals = _residuals(space, roots, diagonal, criteria.residual, below)
         if on_step is not None:
             step = DavidsonStep(
                 number, tuple(map(float, energies)), tuple(map(float, residuals)), space.multiplications,
-                time_s / max(made, 1),
+                time_s / max(n_products, 1),
             )  # fmt: skip
-            on_step(step, lambda roots=roots: space.kept(roots))  # type: ignore[misc]
+            on_step(step, lambda roots=roots: space.continuation(roots))  # type: ignore[misc]
         # Residuals bound the distance to some eigenvalue; whether it is the lowest one is up to the
         # caller's test.
         is_small = bool((residuals <= criteria.residual).all())
@@ -207,30 +215,30 @@ def davidson(
         if residuals.max() < least / 2:
             least, halved = float(residuals.max()), number
         rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
-        last = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
-        last = last or (is_enough is not None and is_enough(float(energies[-1]), float(residuals.max())))
+        ends = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
+        ends = ends or bool(residuals.max() <= SHARE * (energies[-1] - below))
         # The Gram matrix costs as much as a step; it is looked at where it decides something.
-        orthogonality = space.orthogonality() if is_small or last else 0.0
-        lost = orthogonality > criteria.orthogonality
-        done = last or (converged and not lost)
+        orthogonality = space.orthogonality() if is_small or ends else 0.0
+        is_skewed = orthogonality > criteria.orthogonality
+        is_last = ends or (converged and not is_skewed)
         # Rounding has spoiled the basis, and with it the residuals: begin again from the Ritz
         # vectors.
-        if not done and lost:
+        if not is_last and is_skewed:
             space.refresh(roots)
             continue
-        if not done:
-            if len(space) + len(corrections) > most:
+        if not is_last:
+            if len(space) + len(corrections) > max_vectors:
                 roots = space.restart(n_roots, roots)
             space.remember(roots)
             # No correction brings anything new: the subspace is exhausted (a small space), and
             # nothing more can come.
             added = [space.add(vector, parity) for vector, parity in corrections]
-            done = not any(added)
-        if done:
+            is_last = not any(added)
+        if is_last:
             states = [space.vector(root) for root in roots]
             return Solution(
                 energies, states, [root.parity for root in roots], residuals,
-                is_small and not lost, number, space.multiplications, orthogonality,
+                is_small and not is_skewed, number, space.multiplications, orthogonality,
             )  # fmt: skip
 
 
@@ -246,12 +254,12 @@ class _Root:
 class Subspace:
     """Orthonormal vectors, their images under the operator, and the projected matrix.
 
-    Vectors are rows of a matrix made once, each with all elements of an array of the operator's shape.
+    Vectors are rows of a matrix allocated once, each with all elements of an array of the operator's shape.
     """
 
-    def __init__(self, operator: Operator, like: Array, most: int) -> None:
+    def __init__(self, operator: Operator, like: Array, max_vectors: int) -> None:
         self._operator = operator
-        self._vectors = np.empty_like(like, shape=(most, like.size))
+        self._vectors = np.empty_like(like, shape=(max_vectors, like.size))
         self._images = np.empty_like(self._vectors)
         self.parities: list[int] = []
         self._n_images = 0
@@ -309,7 +317,7 @@ class Subspace:
         The seconds hold the products with all vectors, which wait for a device that is still at work.
         """
         begin = perf_counter()
-        # Only the new columns of the projected matrix are made; Hermitian symmetry gives the rows.
+        # Only the new columns of the projected matrix are computed; Hermitian symmetry gives the rows.
         first, size = self._n_images, len(self)
         for number in range(first, size):
             vector = self._vectors[number].reshape(self._operator.shape)
@@ -355,7 +363,7 @@ class Subspace:
         """The operator times a root's vector, minus its energy times the vector."""
         return self._combined(root, self._images) - root.energy * self.vector(root)
 
-    def kept(self, roots: Sequence[_Root]) -> Vectors:
+    def continuation(self, roots: Sequence[_Root]) -> Vectors:
         """The roots' vectors, and those of the step before: what a solve goes on from."""
         return [(self.vector(root), root.parity) for root in (*roots, *self._previous)]
 
@@ -376,11 +384,11 @@ class Subspace:
         # are the same combinations of the old ones, so no multiplication is needed.
         # States that lie close come apart slowly, and hardly where all but the roots are lost at each restart
         # (thick restart: Stathopoulos, Saad and Wu 1998).
-        most = len(self._vectors)
-        n_lowest = max(2 * n_roots, min(most // 2, most - 3 * n_roots))
-        wanted = [*self.roots()[:n_lowest], *map(self._padded, self._previous)]
+        max_vectors = len(self._vectors)
+        n_lowest = max(2 * n_roots, min(max_vectors // 2, max_vectors - 3 * n_roots))
+        states = [*self.roots()[:n_lowest], *map(self._padded, self._previous)]
         basis: list[_Root] = []
-        for root in wanted:
+        for root in states:
             column = root.coefficients
             for _ in range(ORTHOGONALIZATIONS):
                 for other in basis:
@@ -428,7 +436,7 @@ class Subspace:
 
 
 def _residuals(
-    space: Subspace, roots: Sequence[_Root], diagonal: Array, wanted: float, below: float
+    space: Subspace, roots: Sequence[_Root], diagonal: Array, threshold: float, below: float
 ) -> tuple[list[tuple[Array, int]], Small]:
     """Corrections of the roots that are not known well, or else of all; all residual norms.
 
@@ -439,7 +447,7 @@ def _residuals(
     residual_of = [(root, space.residual(root)) for root in roots]
     norms = np.array([space.norm(residual) for _, residual in residual_of])
     # Roots that are known well take no more corrections, as long as others need some.
-    wanted_roots = norms > wanted if (norms > wanted).any() else norms >= 0
+    wanted_roots = norms > threshold if (norms > threshold).any() else norms >= 0
     corrections = []
     for (root, residual), is_wanted in zip(residual_of, wanted_roots, strict=True):
         if is_wanted:
@@ -454,9 +462,9 @@ def _residuals(
             # t = -(D - E)^-1 r + e (D - E)^-1 x, with e such that <x|t> = 0 (Olsen's projection: it
             # solves the Jacobi-Davidson equation with D in place of H). The sign of t plays no
             # part.
-            along, whole = space.product(state, residual), space.product(state, scaled)
-            if abs(whole) > VANISHED:
-                scaled *= along / whole
+            overlap, norm = space.product(state, residual), space.product(state, scaled)
+            if abs(norm) > VANISHED:
+                scaled *= overlap / norm
                 residual -= scaled
             corrections.append((residual, root.parity))
     return corrections, norms

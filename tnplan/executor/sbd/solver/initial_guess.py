@@ -19,7 +19,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
-from tnplan.executor.sbd.properties.spin_square import SpinTarget
+from tnplan.executor.sbd.properties.spin_square import SpinTarget, dense_matrix
 from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
 
@@ -28,7 +28,7 @@ DETERMINANTS = 300
 WHOLE = 1000
 """Spaces of up to so many determinants are diagonalized exactly as a whole."""
 OTHERS = 8
-"""So many more states of each parity are kept for tests."""
+"""So many more states of each parity are there for tests."""
 NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
 WIDTH = 0.1
@@ -63,17 +63,17 @@ class SparseState:
 
     def rows(self, first: int, last: int, row: tuple[int, ...]) -> Array:
         """Rows first .. last-1 of the state, each of shape `row`."""
-        part, width = np.zeros((last - first, *row), self.values.dtype), prod(row)
+        local, width = np.zeros((last - first, *row), self.values.dtype), prod(row)
         inside = (self.numbers >= first * width) & (self.numbers < last * width)
-        part.ravel()[self.numbers[inside] - first * width] = self.values[inside]
-        return part
+        local.ravel()[self.numbers[inside] - first * width] = self.values[inside]
+        return local
 
 
 @dataclass(frozen=True)
 class LowStates:
     """The lowest states among the determinants of least energy, by rising energy.
 
-    There are up to `OTHERS` more of each parity than were asked for. Where `low` is the whole space, they are
+    There are up to `OTHERS` more of each parity than the roots. Where `low` is the whole space, they are
     its states.
     """
 
@@ -120,10 +120,10 @@ def _has_part(
     return np.asarray(hamiltonian.open_shells() >= target.least_open)
 
 
-def lowest_of_all(parts: Sequence[LowDeterminants], n_roots: int) -> LowDeterminants:
+def lowest_of_all(of_ranks: Sequence[LowDeterminants], n_roots: int) -> LowDeterminants:
     """The determinants of least energy of all ranks: the whole space where it is small."""
-    numbers, energies = (np.concatenate(values) for values in list(zip(*parts, strict=True))[:2])
-    n_allowed, total = sum(part.n_allowed for part in parts), sum(part.total for part in parts)
+    numbers, energies = (np.concatenate(values) for values in list(zip(*of_ranks, strict=True))[:2])
+    n_allowed, total = sum(low.n_allowed for low in of_ranks), sum(low.total for low in of_ranks)
     if n_allowed > WHOLE:
         chosen = lowest(energies, count_at_start(n_roots))
         chosen = chosen[np.isfinite(energies[chosen])]
@@ -143,14 +143,9 @@ def lowest_states(
     """The lowest states among chosen determinants, and those of the other parity with them."""
     parities = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
     width = prod(hamiltonian.shape[1:])
-    # H among the few determinants is exact and dense. A penalty w |S^2 - s(s+1)|^power is added in
-    # the same basis.
-    few, chosen = _among(hamiltonian, low.numbers)
-    matrix = few.dense()
-    if target is not None:
-        squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
-        away = squares - target.wanted * np.eye(len(matrix))
-        matrix = matrix + target.weight * np.linalg.matrix_power(away, target.power)
+    # H among the few determinants is exact and dense.
+    among_low, chosen = _among(hamiltonian, low.numbers)
+    matrix = dense_matrix(among_low, target)
     states = []
     # There are no more states of a spin than determinants that have a part of it.
     having_part = chosen[~np.isin(chosen, low.numbers[np.isinf(low.energies)])]
@@ -184,8 +179,8 @@ def random_rows(
     least, width = float(low.energies.min()), prod(hamiltonian.shape[1:])
     broad = WIDTH * (low.total / low.n_allowed - least)
     kinds = 2 if hamiltonian.is_complex else 1
-    parts = [_uniform(first * width, last * width, kinds * seed + kind) for kind in range(kinds)]
-    values = (parts[0] if kinds == 1 else parts[0] + 1j * parts[1]).reshape(diagonal.shape)
+    components = [_uniform(first * width, last * width, kinds * seed + kind) for kind in range(kinds)]
+    values = (components[0] if kinds == 1 else components[0] + 1j * components[1]).reshape(diagonal.shape)
     if broad > 0:
         values /= (np.maximum(diagonal - least, 0.0) / broad + 1.0) ** 2
     if hamiltonian.sector is not None:
@@ -211,8 +206,8 @@ def _among(
             row, column = np.divmod(chosen, width)
             chosen = np.unique(np.concatenate([chosen, column * width + row]))
         basis = from_product(hamiltonian.alpha.strings, hamiltonian.beta.strings, chosen)
-    few = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads)
-    return few, chosen[basis.given]
+    among_chosen = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads)
+    return among_chosen, chosen[basis.given]
 
 
 def _uniform(first: int, last: int, seed: int) -> Array:
@@ -307,4 +302,4 @@ def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:
 
 
 class _OtherSpaceError(InputError):
-    """States of another space than the one asked for."""
+    """States of another space than that of the solve."""

@@ -18,6 +18,7 @@ from tnplan.executor.sbd.solver.davidson import (
     EPSILON,
     LEAST_VECTORS,
     ROUNDING_ERRORS,
+    SHARE,
     VANISHED,
     Array,
     Criteria,
@@ -32,10 +33,8 @@ from tnplan.executor.sbd.solver.davidson import (
     on_host,
 )
 
-SHARE = 0.05
-"""A test ends where residual <= SHARE (energy - highest found): states below have SHARE^2 of it at most."""
 LOOSE = 10
-"""It also ends, at a state that lies as low as those found, at so many times their residual."""
+"""A test also ends, at a state that lies as low as those found, at so many times their residual."""
 
 PATIENCE = 5
 """Steps of a test at most, as a multiple of those of a solve: states that lie close come apart slowly."""
@@ -90,13 +89,13 @@ def lowest_of_every_symmetry(
     # Davidson's corrections have the symmetry of their residuals, and these that of the start: a
     # state of another symmetry is never seen. A random start has a part of all.
     solution = davidson(operator, n_roots, start, criteria, on_step)
-    steps, multiplications, spent, tests = solution.steps, solution.multiplications, 0, 0
+    steps, multiplications, test_multiplications, tests = solution.steps, solution.multiplications, 0, 0
     while solution.converged:
         # A state that was missed is rather of the other parity.
         for parity in sorted(parities, key=solution.parities.count):
             tested = _test(operator, solution, (make_start(parity, tests), parity), criteria, on_step)
             tests += 1
-            spent += tested.multiplications
+            test_multiplications += tested.multiplications
             if not tested.is_clear:
                 break
         if tested.is_clear:
@@ -104,10 +103,12 @@ def lowest_of_every_symmetry(
         if not tested.lower:
             solution = replace(solution, converged=False)
             break
-        again = [*zip(solution.states, solution.parities, strict=True), *tested.lower]
-        solution = davidson(operator, n_roots, again, criteria, on_step)
+        start_vectors = [*solution.vectors, *tested.lower]
+        solution = davidson(operator, n_roots, start_vectors, criteria, on_step)
         steps, multiplications = steps + solution.steps, multiplications + solution.multiplications
-    return replace(solution, steps=steps, multiplications=multiplications, test_multiplications=spent)
+    return replace(
+        solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications
+    )
 
 
 def _test(
@@ -115,7 +116,7 @@ def _test(
 ) -> _Tested:  # fmt: skip
     """Look for a state below those found, from a vector of one parity."""
     start, parity = vector
-    states = list(zip(solution.states, solution.parities, strict=True))
+    states = solution.vectors
     # If x, of energy e and residual r orthogonal to the states found, had a share a of a state
     # below them at E <= highest, then r >= a (e - E) >= a (e - highest). So r <= share (e -
     # highest) bounds a by `share`, whatever the state below is.
@@ -130,18 +131,17 @@ def _test(
         vectors=max(criteria.vectors - 1, LEAST_VECTORS),
     )  # fmt: skip
 
-    def report(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
+    def report(step: DavidsonStep, continuation: Callable[[], Vectors]) -> None:
         is_lower = step.energies[0] < highest - margin
         shown = replace(step, number=solution.steps + step.number, is_test=True)
-        on_step(shown, lambda: [*states, *kept()[:1]] if is_lower else states)
+        on_step(shown, lambda: [*states, *continuation()[:1]] if is_lower else states)
 
     # A lower state converges here: a solve would have to do without the other vectors of the test.
     ended = davidson(
         deflated, 1, [vector], looser, report, below=highest,
-        is_enough=lambda energy, residual: residual <= SHARE * (energy - highest),
     )  # fmt: skip
     energy, residual = float(ended.energies[0]), float(ended.residuals[0])
     if energy < highest - margin:
-        return _Tested(list(zip(ended.states, ended.parities, strict=True)), False, ended.multiplications)
+        return _Tested(ended.vectors, False, ended.multiplications)
     is_clear = residual <= max(SHARE * (energy - highest), LOOSE * margin)
     return _Tested([], is_clear, ended.multiplications)

@@ -1,6 +1,6 @@
-"""The memory of a solve, in bytes, from counts that are known before anything large is made.
+"""The memory of a solve, in bytes, from counts that are known before anything large is allocated.
 
-Knows what the parts of a solve hold; makes nothing.
+Knows what a solve allocates; allocates nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def numbers_of(integrals: Integrals) -> int:
 
 def vectors_bytes(n_elements: int, n_roots: int, criteria: Criteria) -> int:
     """The memory of a solve's vectors on a rank that holds so many real numbers of each."""
-    most = max(criteria.vectors, 4 * n_roots + 2)
-    return 8 * n_elements * (2 * most + TEMPORARIES + TEMPORARIES_A_ROOT * n_roots)
+    n_vectors = max(criteria.vectors, 4 * n_roots + 2)
+    return 8 * n_elements * (2 * n_vectors + TEMPORARIES + TEMPORARIES_A_ROOT * n_roots)
 
 
 def fit_memory(n_elements: int, n_roots: int, criteria: Criteria, memory_bytes: float) -> Criteria:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from tnplan.common.arrays import Array
@@ -40,7 +40,7 @@ from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Hamilt
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
 POOL_VECTORS = 1
-"""Vectors that CuPy's pool holds besides those that a solve counts: a mask of booleans keeps one's room."""
+"""Vectors that CuPy's pool holds besides those that a solve counts: a mask of booleans takes as much."""
 
 Kind = TypeVar("Kind", bound=Hamiltonian, covariant=True)
 Listed = TypeVar("Listed", bound=ListHamiltonian | QubitHamiltonian)
@@ -74,37 +74,37 @@ class SolveSetup(Generic[Kind]):
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What a solve is to find, and the memory of a rank for it."""
+class SolveRequest:
+    """What a solve is to find, and the memory and the threads of a rank for it."""
 
     n_roots: int
     criteria: Criteria
     memory_bytes: float
+    threads: int
 
 
-def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevice:
+def choose_device(name: str, world: Communicator, threads: int) -> ChosenDevice:
     """The device of this rank; collective. "auto" takes the CPU where a GPU is missing."""
-    chosen = open_device(wanted, world, 0, threads)
-    if chosen.device.name != "gpu":
-        return ChosenDevice(chosen.line, world, None, nullcontext, chosen.close)
+    opened = open_device(name, world, 0, threads)
+    if opened.device.name != "gpu":
+        return ChosenDevice(opened.line, world, None, nullcontext, opened.close)
     # Ranks that share a colour are connected for exchanges between GPUs.
-    ranks = chosen.ranks.split(0, world.rank) if world.size > 1 else world
-    stream: Any = chosen.device.stream  # type: ignore[attr-defined]
-    return ChosenDevice(chosen.line, ranks, chosen.device.memory()[1], lambda: stream, chosen.close)
+    ranks = opened.ranks.split(0, world.rank) if world.size > 1 else world
+    stream: Any = opened.device.stream  # type: ignore[attr-defined]
+    return ChosenDevice(opened.line, ranks, opened.device.memory()[1], lambda: stream, opened.close)
 
 
 def set_up_solve(
-    integrals: Integrals, space: DeterminantList | tuple[StringSet, StringSet | None], chosen: ChosenDevice,
-    world: Communicator, n_roots: int, criteria: Criteria, memory_bytes: float, threads: int,
+    integrals: Integrals, space: DeterminantList | tuple[StringSet, StringSet | None], device: ChosenDevice,
+    world: Communicator, request: SolveRequest,
 ) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
     """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
-    gpu = chosen.free_bytes is not None
-    memory_bytes = _memory(chosen, world, memory_bytes)
+    gpu, request = device.free_bytes is not None, _within_memory(request, device, world)
     if isinstance(space, DeterminantList):
-        return _set_up_list(integrals, space, chosen, world, n_roots, criteria, memory_bytes, threads)
+        return _set_up_list(integrals, space, device, world, request)
     product = product_hamiltonian(
-        integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank_of=(world.rank, world.size),
-        rates=cost.GPU if gpu else cost.CPU,
+        integrals, *space, threads=request.threads, memory_bytes=request.memory_bytes / 2,
+        rank_of=(world.rank, world.size), rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip
     if gpu:
         from tnplan.executor.sbd.cuda.steps import check_gpu
@@ -114,10 +114,13 @@ def set_up_solve(
         table_bytes += POOL_VECTORS * 8 * (product.rows[1] - product.rows[0]) * product.shape[1]
     else:
         table_bytes = tables_bytes(product)
-    most = max(world.gather_objects(table_bytes))
-    fit = agree(world, lambda: fit_product(product, most, n_roots, criteria, memory_bytes))
+    max_bytes = max(world.gather_objects(table_bytes))
+    fit = agree(
+        world,
+        lambda: fit_product(product, max_bytes, request.n_roots, request.criteria, request.memory_bytes),
+    )
     peak_bytes, make = _meter(gpu), _on_gpu(product) if gpu else product.as_type
-    return _set_up(product, make, fit, chosen, world, peak_bytes, product.pairs_contributing)
+    return _set_up(product, make, fit, device, world, peak_bytes, product.pairs_contributing)
 
 
 def keep_symmetry(setup: SolveSetup[FermionHamiltonian], space: Space) -> None:
@@ -128,18 +131,16 @@ def keep_symmetry(setup: SolveSetup[FermionHamiltonian], space: Space) -> None:
 
 
 def set_up_qubits(
-    terms: PauliTerms, strings: Array, chosen: ChosenDevice, world: Communicator, n_roots: int,
-    criteria: Criteria, memory_bytes: float, threads: int,
-) -> SolveSetup[QubitHamiltonian]:  # fmt: skip
+    terms: PauliTerms, strings: Array, device: ChosenDevice, world: Communicator, request: SolveRequest
+) -> SolveSetup[QubitHamiltonian]:
     """The same for a qubit Hamiltonian in a list of strings, on CPUs and GPUs; collective.
 
-    Elements are kept where they fit in half of the memory.
+    Elements are stored where they fit in half of the memory.
     """
-    gpu = chosen.free_bytes is not None
-    wanted = _Wanted(n_roots, criteria, _memory(chosen, world, memory_bytes))
-    room_bytes = wanted.memory_bytes / 2
+    gpu, request = device.free_bytes is not None, _within_memory(request, device, world)
+    elements_bytes = request.memory_bytes / 2
     listed = QubitHamiltonian(
-        terms, strings, threads=threads, room_bytes=0 if gpu else room_bytes,
+        terms, strings, threads=request.threads, memory_bytes=0 if gpu else elements_bytes,
         rank_of=(world.rank, world.size),
     )  # fmt: skip
 
@@ -147,26 +148,27 @@ def set_up_qubits(
         """The rows there."""
         from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
 
-        return GpuQubits(listed, room_bytes)
+        return GpuQubits(listed, elements_bytes)
 
-    return _fitted(listed, on_gpu, wanted, chosen, world)
+    return _fitted(listed, on_gpu, request, device, world)
 
 
-def _memory(chosen: ChosenDevice, world: Communicator, memory_bytes: float) -> float:
-    """What every rank may take: the least of all."""
-    if chosen.free_bytes is not None:
-        memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
-    return min(world.gather_objects(memory_bytes))
+def _within_memory(request: SolveRequest, device: ChosenDevice, world: Communicator) -> SolveRequest:
+    """The request with the memory that every rank may take: the least of all."""
+    memory_bytes = request.memory_bytes
+    if device.free_bytes is not None:
+        memory_bytes = min(memory_bytes, USABLE * device.free_bytes)
+    return replace(request, memory_bytes=min(world.gather_objects(memory_bytes)))
 
 
 def _set_up_list(
-    integrals: Integrals, basis: DeterminantList, chosen: ChosenDevice, world: Communicator, n_roots: int,
-    criteria: Criteria, memory_bytes: float, threads: int,
+    integrals: Integrals, basis: DeterminantList, device: ChosenDevice, world: Communicator,
+    request: SolveRequest,
 ) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
-    """The same for a list of determinants: on CPUs elements are kept where they fit in half of the memory."""
-    gpu = chosen.free_bytes is not None
+    """The same for a list of determinants: CPUs store elements where these fit in half of the memory."""
+    gpu = device.free_bytes is not None
     listed = ListHamiltonian(
-        integrals, basis, threads=threads, room_bytes=0 if gpu else memory_bytes / 2,
+        integrals, basis, threads=request.threads, memory_bytes=0 if gpu else request.memory_bytes / 2,
         rank_of=(world.rank, world.size),
     )  # fmt: skip
 
@@ -176,32 +178,34 @@ def _set_up_list(
 
         return BatchedList(listed, CupyList(integrals.n_orbitals))
 
-    return _fitted(listed, on_gpu, _Wanted(n_roots, criteria, memory_bytes), chosen, world)
+    return _fitted(listed, on_gpu, request, device, world)
 
 
 def _fitted(
-    listed: Listed, on_gpu: Callable[[], HamiltonianRows], wanted: _Wanted, chosen: ChosenDevice,
+    listed: Listed, on_gpu: Callable[[], HamiltonianRows], request: SolveRequest, device: ChosenDevice,
     world: Communicator,
 ) -> SolveSetup[Listed]:  # fmt: skip
-    """A list fitted in this rank's memory: the host's, or that of the GPU, where rows are made of it."""
-    gpu = chosen.free_bytes is not None
+    """A list fitted in this rank's memory: the host's, or that of the GPU, which has its rows then."""
+    gpu = device.free_bytes is not None
     peak_bytes = _meter(gpu)
     rows: Any = on_gpu() if gpu else listed
     table_bytes, pairs = rows.size_bytes, rows.pairs_contributing
-    most = max(world.gather_objects(table_bytes))
-    fit = agree(world, lambda: fit_list(listed, most, wanted.n_roots, wanted.criteria, wanted.memory_bytes))
+    max_bytes = max(world.gather_objects(table_bytes))
+    fit = agree(
+        world, lambda: fit_list(listed, max_bytes, request.n_roots, request.criteria, request.memory_bytes)
+    )
     pairs = sum(world.gather_objects(pairs))
-    return _set_up(listed, lambda dtype: rows, fit, chosen, world, peak_bytes, pairs)
+    return _set_up(listed, lambda dtype: rows, fit, device, world, peak_bytes, pairs)
 
 
 def _set_up(
-    hamiltonian: Solved, make: Callable[[str], HamiltonianRows], fit: MemoryFit, chosen: ChosenDevice,
+    hamiltonian: Solved, make: Callable[[str], HamiltonianRows], fit: MemoryFit, device: ChosenDevice,
     world: Communicator, peak_bytes: Callable[[], int | None], pairs: int,
 ) -> SolveSetup[Solved]:  # fmt: skip
     """A solve that fits. Its vectors are this CPU's, or those of ranks or GPUs with the rows of `make`."""
-    gpu, backend = chosen.free_bytes is not None, None
+    gpu, backend = device.free_bytes is not None, None
     if gpu or world.size > 1:
-        backend = DistributedVectors(hamiltonian, chosen.ranks, make, fit.gathers)
+        backend = DistributedVectors(hamiltonian, device.ranks, make, fit.gathers)
     return SolveSetup(
         hamiltonian, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size,
         fit.gathers, peak_bytes, pairs,

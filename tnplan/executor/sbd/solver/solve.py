@@ -1,6 +1,6 @@
 """A whole solve: a Hamiltonian over a basis, its lowest states, their energies and what is measured in them.
 
-Puts the parts together; reads and writes no file but the checkpoint.
+Reads and writes no file but the checkpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tnplan.executor.sbd.solver.lower_states import lowest_of_every_symmetry
 from tnplan.executor.sbd.solver.vector_backend import Array as Vector
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
 
-# The vectors from which a solve goes on. Knows arrays and the identity of a job; not how vectors are made.
+# The vectors from which a solve goes on. Knows arrays and the identity of a job; not what vectors mean.
 #
 # Changelog of `tnplan.sbd.checkpoint`:
 # 1 (2026-11-21): first version.
@@ -60,7 +60,7 @@ class SolveCheckpoint(CheckpointFile):
     def open(self, resume: bool, shape: tuple[int, ...], dtype: str = "float64") -> list[tuple[Array, int]]:
         """The vectors to go on from; none where no checkpoint stands. Refuses one of another solve."""
 
-        def made(_: dict[str, Any], arrays: dict[str, Array]) -> list[tuple[Array, int]]:
+        def vectors_in(_: dict[str, Any], arrays: dict[str, Array]) -> list[tuple[Array, int]]:
             vectors, parities = arrays["vectors"], arrays["parities"]
             if vectors.shape[1:] != shape or vectors.dtype != dtype or not len(vectors):
                 raise ValueError
@@ -68,14 +68,14 @@ class SolveCheckpoint(CheckpointFile):
                 raise ValueError
             return [(vector, int(parity)) for vector, parity in zip(vectors, parities, strict=True)]
 
-        return self.restored(resume, made) or []
+        return self.restored(resume, vectors_in) or []
 
     def due(self) -> bool:
         """Whether it is time to write."""
         return perf_counter() - self._last >= INTERVAL * self._cost_s
 
     def write(self, vectors: Sequence[tuple[Array, int]]) -> None:
-        """Replace the file. Vectors of an early iteration in fp32 are kept as others are."""
+        """Replace the file. Vectors of an early iteration in fp32 are written in fp64."""
         begin = perf_counter()
         states = np.array([vector for vector, _ in vectors])
         states = states.astype(np.result_type(states, np.float64), copy=False)
@@ -97,7 +97,7 @@ SINGLE_ERRORS = 100
 SINGLE_ORTHOGONALITY = 1e-3
 """How far the Gram matrix of the subspace may be from 1 in fp32 (Frobenius norm)."""
 PRESENT = 1e-3
-"""Of a given state, what is new in a part of a parity counts from this share of its norm on."""
+"""The projection of a start on a parity counts from this share of its norm on."""
 LARGEST_WEIGHT = 1000
 """Of a spin penalty, in Hartree."""
 SPIN_ERROR = 1e-6
@@ -154,19 +154,24 @@ class SpinPenalty:
             raise InputError("spin penalty: power", f"is {self.power!r}", "give 1 or 2")
 
 
+def spin_target(penalty: SpinPenalty) -> SpinTarget:
+    """The spin that a penalty leaves alone."""
+    return SpinTarget(penalty.spin * (penalty.spin + 1), penalty.weight, penalty.power, penalty.every_state)
+
+
 def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, options: str) -> str:
     """What a checkpoint belongs to."""
     digest = hashlib.sha256(f"{terms.identity} {options}".encode())
     if isinstance(hamiltonian, ProductHamiltonian):
-        parts = [hamiltonian.alpha.strings.words, hamiltonian.beta.strings.words]
-        parts += [np.asarray(part) for part in hamiltonian.irrep or ()]
+        arrays = [hamiltonian.alpha.strings.words, hamiltonian.beta.strings.words]
+        arrays += [np.asarray(array) for array in hamiltonian.irrep or ()]
     elif isinstance(hamiltonian, QubitHamiltonian):
-        parts = [hamiltonian.strings.words]
+        arrays = [hamiltonian.strings.words]
     else:
         basis = hamiltonian.basis
-        parts = [basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta]
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).tobytes())
+        arrays = [basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta]
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
@@ -178,7 +183,7 @@ def solve(
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, energies with the core's: in Hartree, or as the words' coefficients are.
 
-    `terms` are what the Hamiltonian is made of. Energies are those of H also with a penalty; residuals are
+    `terms` are those of the Hamiltonian. Energies are those of H also with a penalty; residuals are
     those of the operator that was diagonalized. `start` are states of the Hamiltonian's shape. With
     `mixed_precision`, early iterations over a product of strings are in fp32; the last ones, and their
     residuals, are in fp64. With `checkpoint` the solve can be killed and resumed. `backend` says where
@@ -189,29 +194,26 @@ def solve(
     # fp64, tests in all symmetries. Energies and residuals always come from fp64.
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))
-    used = backend or HostVectors(hamiltonian)
-    used.target = None
+    vector_backend = backend or HostVectors(hamiltonian)
+    vector_backend.target = None
     if penalty is not None:
         assert isinstance(terms, Integrals)
         assert not isinstance(hamiltonian, QubitHamiltonian)
-        used.target = _spin_target(hamiltonian, terms, penalty, used)
-        check_roots(
-            n_roots, used.target.n_states(used.total(used.target.count(hamiltonian)), hamiltonian.parities),
-            "states that the spin penalty keeps",
-        )  # fmt: skip
+        vector_backend.target, n_states = _spin_target(hamiltonian, terms, penalty, vector_backend)
+        check_roots(n_roots, n_states, "states that the spin penalty keeps")
     # A checkpoint belongs to one problem: its identity has the Hamiltonian, roots and penalty in
     # it.
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, terms, f"{n_roots} {penalty}"))
 
-    def on_step(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
+    def on_step(step: DavidsonStep, continuation: Callable[[], Vectors]) -> None:
         stop = ""
         if store is not None:
-            is_due, stop = used.on_first(lambda: (store.due(), asked()))
+            is_due, stop = vector_backend.on_first(lambda: (store.due(), asked()))
             if is_due or stop:
-                _keep(used, store, kept())
-        if progress is not None and used.first:
+                _write_checkpoint(vector_backend, store, continuation())
+        if progress is not None and vector_backend.first:
             energies = tuple(energy + terms.core for energy in step.energies)
             progress(replace(step, energies=energies))
         if stop:
@@ -219,8 +221,9 @@ def solve(
 
     # The start is a small problem: more threads of BLAS would only wait for each other.
     with blas_threads(1):
-        few = used.lowest(n_roots)
-        vectors = _begin(used, hamiltonian, n_roots, start, store, resume, few)
+        low_states = vector_backend.lowest(n_roots)
+        read = partial(_whole_start, hamiltonian, vector_backend.parities, start, store, resume)
+        vectors = _begin(vector_backend, n_roots, low_states, read)
     is_kept = nullcontext() if store is None else keeping()
     with is_kept, blas_threads(_threads_of_blas(hamiltonian)):
         if len(vectors) < n_roots:
@@ -230,26 +233,26 @@ def solve(
             )  # fmt: skip
         early = 0
         if mixed_precision and isinstance(hamiltonian, ProductHamiltonian) and penalty is None:
-            vectors, early = _early(used, hamiltonian, n_roots, vectors, criteria, on_step)
-        operator = used.operator(DOUBLE)
-        begin = [(used.put(vector, DOUBLE), parity) for vector, parity in vectors]
+            vectors, early = _early(vector_backend, hamiltonian, n_roots, vectors, criteria, on_step)
+        operator = vector_backend.operator(DOUBLE)
+        begin = [(vector_backend.put(vector, DOUBLE), parity) for vector, parity in vectors]
         del vectors
         # All determinants were diagonalized: the lowest states of every symmetry are there already.
-        if few.low.is_whole:
+        if low_states.low.is_whole:
             solution = replace(davidson(operator, n_roots, begin, criteria, on_step), is_whole=True)
         else:
             solution = lowest_of_every_symmetry(
                 operator, n_roots, begin, criteria, on_step,
-                used.parities, partial(_start_of_test, used, few, n_roots),
+                vector_backend.parities, partial(_start_of_test, vector_backend, low_states, n_roots),
             )  # fmt: skip
         if store is not None and not solution.converged:
-            _keep(used, store, list(zip(solution.states, solution.parities, strict=True)))
+            _write_checkpoint(vector_backend, store, solution.vectors)
         energies = solution.energies
         if penalty is not None:
-            energies = used.energies(list(zip(solution.states, solution.parities, strict=True)))
-        states = [used.collect(state) for state in solution.states]
+            energies = vector_backend.energies(solution.vectors)
+        states = [vector_backend.collect(state) for state in solution.states]
     return replace(
-        solution, states=states if used.first else [], energies=energies + terms.core,
+        solution, states=states if vector_backend.first else [], energies=energies + terms.core,
         early_multiplications=early,
     )  # fmt: skip
 
@@ -274,8 +277,7 @@ def _early(
     operator = backend.operator(SINGLE)
     begin = [(backend.put(vector, SINGLE), parity) for vector, parity in vectors]
     solution = davidson(operator, n_roots, begin, loose, on_step)
-    pairs = zip(solution.states, solution.parities, strict=True)
-    better = [(backend.local(backend.collect(state)), parity) for state, parity in pairs]
+    better = [(backend.local(backend.collect(state)), parity) for state, parity in solution.vectors]
     return better, solution.multiplications
 
 
@@ -287,25 +289,25 @@ def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None
         )
 
 
-def _keep(backend: VectorBackend, store: SolveCheckpoint, kept: Vectors) -> None:
+def _write_checkpoint(backend: VectorBackend, store: SolveCheckpoint, vectors: Vectors) -> None:
     """Write a checkpoint on rank 0."""
-    whole = [(backend.collect(vector), parity) for vector, parity in kept]
+    whole = [(backend.collect(vector), parity) for vector, parity in vectors]
     backend.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
 
 
 def _spin_target(
     hamiltonian: FermionHamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
-) -> SpinTarget:
-    """The spin that a penalty leaves alone; InputError where no determinant can have it."""
+) -> tuple[SpinTarget, int]:
+    """The spin that a penalty leaves alone, and how many states have it; InputError where none can."""
     check_spin(penalty, integrals)
-    wanted = penalty.spin * (penalty.spin + 1)
-    target = SpinTarget(wanted, penalty.weight, penalty.power, penalty.every_state)
-    if not target.n_states(backend.total(target.count(hamiltonian)), hamiltonian.parities):
+    target = spin_target(penalty)
+    n_states = target.n_states(backend.total(target.count(hamiltonian)), hamiltonian.parities)
+    if not n_states:
         raise InputError(
             "--spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
             "give strings that differ more, or another spin",
         )  # fmt: skip
-    return target
+    return target, n_states
 
 
 def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
@@ -327,46 +329,49 @@ def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
         )  # fmt: skip
 
 
-def _start_of_test(backend: VectorBackend, few: LowStates, n_roots: int, parity: int, number: int) -> Vector:
+def _start_of_test(
+    backend: VectorBackend, low_states: LowStates, n_roots: int, parity: int, number: int
+) -> Vector:
     """A random vector, half of it among the determinants of least energy."""
     seed = TEST_SEED + number
-    rows = backend.start(few.mixed(n_roots, parity, seed), few.low, TEST_SPREAD, seed)
+    rows = backend.start(low_states.mixed(n_roots, parity, seed), low_states.low, TEST_SPREAD, seed)
     return backend.put(rows, DOUBLE)
 
 
+def _whole_start(
+    hamiltonian: Hamiltonian, parities: tuple[int, ...], start: Sequence[Array],
+    store: SolveCheckpoint | None, resume: bool,
+) -> list[tuple[Array, int]]:  # fmt: skip
+    """The whole vectors of a checkpoint, or those of the states `start`."""
+    dtype = "complex128" if hamiltonian.is_complex else DOUBLE
+    stored = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
+    if store is not None and not all(_is_state(hamiltonian, parities, *entry) for entry in stored):
+        raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
+    return stored or _of_parities(hamiltonian, start, parities)
+
+
 def _begin(
-    backend: VectorBackend, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
-    store: SolveCheckpoint | None, resume: bool, few: LowStates,
-) -> Vectors:  # fmt: skip
-    """This rank's rows of the vectors to go on from: a checkpoint's, those given, or the lowest states."""
+    backend: VectorBackend, n_roots: int, low_states: LowStates, read: Callable[[], list[tuple[Array, int]]]
+) -> Vectors:
+    """This rank's rows of the vectors to go on from: those that `read` gives rank 0, or the lowest states."""
+    # Only rank 0's whole states are large; the others learn how many there are, and their parities.
+    whole_vectors: list[tuple[Array, int]] = []
 
-    parities_kept = backend.parities
+    def parities_read() -> list[int]:
+        whole_vectors.extend(read())
+        return [parity for _, parity in whole_vectors]
 
-    def given() -> list[tuple[Array, int]]:
-        dtype = "complex128" if hamiltonian.is_complex else DOUBLE
-        stored = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
-        if store is not None and not all(_is_state(hamiltonian, parities_kept, *entry) for entry in stored):
-            raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
-        return stored or _parts(hamiltonian, start, parities_kept)
-
-    # Only rank 0's whole states are large; the others hear how many there are, and their parities.
-    given_states: list[tuple[Array, int]] = []
-
-    def counted() -> list[int]:
-        given_states.extend(given())
-        return [parity for _, parity in given_states]
-
-    parities = backend.on_first(counted)
-    wholes = [vector for vector, _ in given_states] if backend.first else [None] * len(parities)
+    parities = backend.on_first(parities_read)
+    wholes = [vector for vector, _ in whole_vectors] if backend.first else [None] * len(parities)
     local = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
-    if len(local) >= n_roots and not few.low.is_whole:
+    if len(local) >= n_roots and not low_states.low.is_whole:
         return local
-    spread = 0.0 if few.low.is_whole else SPREAD
+    spread = 0.0 if low_states.low.is_whole else SPREAD
     lowest = [
-        (backend.start(state, few.low, spread, seed), state.parity)
-        for seed, state in enumerate(few.states[:n_roots])
+        (backend.start(state, low_states.low, spread, seed), state.parity)
+        for seed, state in enumerate(low_states.states[:n_roots])
     ]
-    return lowest if few.low.is_whole else [*local, *lowest]
+    return lowest if low_states.low.is_whole else [*local, *lowest]
 
 
 def _is_state(hamiltonian: Hamiltonian, parities: tuple[int, ...], vector: Array, parity: int) -> bool:
@@ -376,11 +381,11 @@ def _is_state(hamiltonian: Hamiltonian, parities: tuple[int, ...], vector: Array
     return abs(float(np.linalg.norm(hamiltonian.project(vector, parity))) - 1) < LENGTH_ERROR
 
 
-def _parts(
+def _of_parities(
     hamiltonian: Hamiltonian, start: Sequence[Array], parities: tuple[int, ...]
 ) -> list[tuple[Array, int]]:
-    """Given whole states, split by parity, and of each part what those before leave, normalized."""
-    parts: list[tuple[Array, int]] = []
+    """Whole states split by parity, each projection orthogonal to those before it and normalized."""
+    vectors: list[tuple[Array, int]] = []
     for state in start:
         if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
             raise InputError(
@@ -389,11 +394,11 @@ def _parts(
             )  # fmt: skip
         scaled = state / np.abs(state).max()
         for parity in parities:
-            part = hamiltonian.project(scaled / np.linalg.norm(scaled), parity)
-            for other, kind in parts:
+            vector = hamiltonian.project(scaled / np.linalg.norm(scaled), parity)
+            for other, kind in vectors:
                 if kind == parity:
-                    part = part - np.vdot(other, part) * other
-            size = np.linalg.norm(part)
+                    vector = vector - np.vdot(other, vector) * other
+            size = np.linalg.norm(vector)
             if size > PRESENT:
-                parts.append((part / size, parity))
-    return parts
+                vectors.append((vector / size, parity))
+    return vectors

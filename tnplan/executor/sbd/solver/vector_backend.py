@@ -63,7 +63,7 @@ class VectorBackend(Protocol):
     def local(self, state: Host | None) -> Host:
         """What this rank holds of a whole state that rank 0 has."""
 
-    def put(self, part: Host, dtype: str) -> Array:
+    def put(self, rows: Host, dtype: str) -> Array:
         """What this rank holds of a state, as the operator of that precision takes it."""
 
     def collect(self, vector: Array) -> Host | None:
@@ -85,8 +85,8 @@ class _StartVectors:
         present = self._hamiltonian.parities
         return present if self.target is None else self.target.parities(present)
 
-    def _from_all(self, part: Result) -> list[Result]:
-        """The parts of all ranks."""
+    def _from_all(self, value: Result) -> list[Result]:
+        """The values of all ranks."""
         raise NotImplementedError
 
     def total(self, values: Host) -> Host:
@@ -138,17 +138,17 @@ class HostVectors(_StartVectors):
         """The values."""
         return values
 
-    def _from_all(self, part: Result) -> list[Result]:
-        return [part]
+    def _from_all(self, value: Result) -> list[Result]:
+        return [value]
 
     def local(self, state: Host | None) -> Host:
         """The whole state."""
         assert state is not None
         return state
 
-    def put(self, part: Host, dtype: str) -> Array:
+    def put(self, rows: Host, dtype: str) -> Array:
         """The state in that precision."""
-        return np.asarray(part, part.dtype if part.dtype.kind == "c" else dtype)
+        return np.asarray(rows, rows.dtype if rows.dtype.kind == "c" else dtype)
 
     def collect(self, vector: Array) -> Host | None:
         """The vector itself."""
@@ -190,8 +190,8 @@ class DistributedVectors(_StartVectors):
         """The sum over the ranks, in their order."""
         return np.asarray(sum(self._ranks.gather_objects(values)))
 
-    def _from_all(self, part: Result) -> list[Result]:
-        return list(self._ranks.gather_objects(part))
+    def _from_all(self, value: Result) -> list[Result]:
+        return list(self._ranks.gather_objects(value))
 
     def local(self, state: Host | None) -> Host:
         """Rank 0 sends every rank its rows."""
@@ -200,14 +200,14 @@ class DistributedVectors(_StartVectors):
             whole = np.ascontiguousarray(state, self._dtype)
             ranks.exchange(self._parts(whole), [])
             return whole[slice(*shares.rows(0))]
-        part = np.empty((shares.count(ranks.rank), *row), self._dtype)
-        if part.size:
-            ranks.exchange([], messages(0, [part]))
-        return part
+        rows = np.empty((shares.count(ranks.rank), *row), self._dtype)
+        if rows.size:
+            ranks.exchange([], messages(0, [rows]))
+        return rows
 
-    def put(self, part: Host, dtype: str) -> Array:
+    def put(self, rows: Host, dtype: str) -> Array:
         """The rows where the operator made last takes them."""
-        return self._rows.put(part)
+        return self._rows.put(rows)
 
     def collect(self, vector: Array) -> Host | None:
         """Rank 0 receives the rows of all ranks."""
@@ -230,6 +230,6 @@ class DistributedVectors(_StartVectors):
 
     def on_first(self, work: Callable[[], Result]) -> Result:
         """Do it on rank 0."""
-        done = agree(self._ranks, lambda: work() if self.first else None)
-        result: Result = self._ranks.broadcast_object(done, 0)
+        value = agree(self._ranks, lambda: work() if self.first else None)
+        result: Result = self._ranks.broadcast_object(value, 0)
         return result

@@ -1,7 +1,7 @@
 """The sweep back over both states at once, psi and lambda in turn in one array.
 
 Its passes undo gates and take inner products between them, so that it has about as many of them as a forward
-sweep has. Bit 0 of the index tells the states apart, and every tile holds it. Knows gates and bits, no state
+sweep has. Bit 0 of the index selects the state, and every tile holds it. Knows gates and bits, no state
 and no device.
 """
 
@@ -46,10 +46,10 @@ class JointSweep:
 
     def derivatives(self, sums: Sequence[float]) -> dict[tuple[int, int], float]:
         """The derivative by each angle of each gate, for the sums of all terms."""
-        found = dict.fromkeys(self.angles, 0.0)
+        derivatives = dict.fromkeys(self.angles, 0.0)
         for term, value in zip(self.terms, sums, strict=True):
-            found[term.gate, term.number] += term.factor * value
-        return found
+            derivatives[term.gate, term.number] += term.factor * value
+        return derivatives
 
 
 def joint_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> JointSweep | None:
@@ -97,18 +97,18 @@ def sums_of_gate(
             if x.bit_count() > MOST_X_BITS:
                 return None
             factor = 2 * coefficient * 1j ** ((x & z).bit_count() & 3)
-            for part, imaginary in ((factor.real, False), (-factor.imag, True)):
-                if abs(part) > ROUNDING * abs(factor):
+            for weight, imaginary in ((factor.real, False), (-factor.imag, True)):
+                if abs(weight) > ROUNDING * abs(factor):
                     sums.append(word_sum(x, z, len(terms), imaginary))
-                    terms.append(Term(parameter.gate, parameter.number, part))
+                    terms.append(Term(parameter.gate, parameter.number, weight))
     return sums
 
 
 def _divided(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """Passes of many steps as several in a row, of about as many steps each."""
-    found = []
+    shorter = []
     for item in passes:
         count = -(-len(item.steps) // MOST_STEPS)
         ends = [number * len(item.steps) // count for number in range(count + 1)]
-        found += [Pass(item.held, item.steps[first:last]) for first, last in pairwise(ends)]
-    return tuple(found)
+        shorter += [Pass(item.held_bits, item.steps[first:last]) for first, last in pairwise(ends)]
+    return tuple(shorter)

@@ -2,8 +2,8 @@
 
 A derivative is an inner product right after its gate, about the words of its generator. It may be taken later
 or earlier, as far as the gates between take each of these words to one word. So each has an interval of
-places, and as few places as can be have one in every interval: many derivatives share a sweep over both
-states, and gates share passes. Knows gates and words, no state.
+positions. As few positions as possible are chosen, with one in every interval: many derivatives share a
+sweep over both states, and gates share passes. Knows gates and words, no state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tnplan.executor.statevector.adjoint.words import Parameter, Word, parameter
 COMMUTES = 1e-14
 """How far products in two orders may be from each other by rounding."""
 MOST_QUBITS = 2
-"""Of gates of which the images of all words are found together."""
+"""Largest gates whose images of all words are computed together."""
 AT_ONCE = 1024
 """Gates that are taken together."""
 
@@ -55,8 +55,8 @@ class WordImages:
         for n_qubits, matrices in small.items():
             keys, values = list(matrices), list(matrices.values())
             for first in range(0, len(keys), AT_ONCE):
-                found = _all_images(np.array(values[first : first + AT_ONCE], np.complex128), n_qubits)
-                self._small.update(zip(keys[first : first + AT_ONCE], found, strict=True))
+                images = _all_images(np.array(values[first : first + AT_ONCE], np.complex128), n_qubits)
+                self._small.update(zip(keys[first : first + AT_ONCE], images, strict=True))
         self._large: dict[tuple[bytes, bool, int, int], Word | None] = {}
 
     def __call__(self, number: int, word: Word, back: bool) -> Word | None:
@@ -72,11 +72,11 @@ class WordImages:
         image = self._image(number, own_x, own_z, back)
         if image is None:
             return None
-        there_x, there_z, factor = image
-        if (there_x, there_z) == (own_x, own_z):
+        image_x, image_z, factor = image
+        if (image_x, image_z) == (own_x, own_z):
             return x, z, coefficient * factor
         clear = ~spread((1 << len(qubits)) - 1, qubits)
-        return x & clear | spread(there_x, qubits), z & clear | spread(there_z, qubits), coefficient * factor
+        return x & clear | spread(image_x, qubits), z & clear | spread(image_z, qubits), coefficient * factor
 
     def _image(self, number: int, x: int, z: int, back: bool) -> Word | None:
         """The same for masks over the qubits of the gate."""
@@ -94,17 +94,17 @@ def _all_images(matrices: Array, n_qubits: int) -> list[tuple[Images, Images]]:
     masks, words = _words(n_qubits)
     moved = matrices[:, None] @ words @ matrices.conj().swapaxes(1, 2)[:, None]
     # [matrix, image, word]: words are Hermitian, so that these are real and orthogonal.
-    parts = np.einsum("iab,mjba->mij", words, moved).real / (1 << n_qubits)
-    parts[np.abs(parts - 1) <= COMMUTES * len(masks)] = 1
-    found = []
-    for part in (parts, parts.swapaxes(1, 2)):
-        present = np.abs(part) > SAME
+    products = np.einsum("iab,mjba->mij", words, moved).real / (1 << n_qubits)
+    products[np.abs(products - 1) <= COMMUTES * len(masks)] = 1
+    both = []
+    for elements in (products, products.swapaxes(1, 2)):
+        present = np.abs(elements) > SAME
         images: list[Images] = [{} for _ in matrices]
-        for at, word in np.argwhere(present.sum(axis=1) == 1).tolist():
-            image = int(np.argmax(present[at, :, word]))
-            images[at][masks[word]] = (*masks[image], float(part[at, image, word]))
-        found.append(images)
-    return list(zip(*found, strict=True))
+        for number, column in np.argwhere(present.sum(axis=1) == 1).tolist():
+            image = int(np.argmax(present[number, :, column]))
+            images[number][masks[column]] = (*masks[image], float(elements[number, image, column]))
+        both.append(images)
+    return list(zip(*both, strict=True))
 
 
 @cache
@@ -120,46 +120,44 @@ def _image(matrix: Array, n_qubits: int, x: int, z: int) -> Word | None:
     moved = matrix @ word
     if np.abs(moved - word @ matrix).max() <= COMMUTES:
         return x, z, 1.0
-    found = pauli_words(moved @ matrix.conj().T)
-    return found[0] if len(found) == 1 else None
-
-
-# Where the derivatives by the angles of a circuit are taken: after which gates, about which Pauli words.
+    words = pauli_words(moved @ matrix.conj().T)
+    return words[0] if len(words) == 1 else None
 
 
 @dataclass(frozen=True)
 class DerivativeSegment:
-    """The parameters that are taken at `place`, after so many gates."""
+    """The parameters whose derivatives are taken at `position`, after so many gates."""
 
-    place: int
+    position: int
     parameters: tuple[Parameter, ...]
 
 
 def derivative_segments(gates: Sequence[Gate]) -> list[DerivativeSegment]:
-    """The places where derivatives are taken, the last one first.
+    """The positions where derivatives are taken, the last first.
 
     Raises InputError for a gate with angles whose derivatives are not known.
     """
     walks = _Walks(gates)
-    waiting: list[tuple[int, int, Parameter]] = []
+    intervals: list[tuple[int, int, Parameter]] = []
     for number, gate in enumerate(gates):
         for parameter in parameter_words(gate, number):
             first, last = walks.interval(number, parameter.words)
-            waiting.append((first, last, parameter))
-    waiting.sort(key=lambda one: one[0])
-    found: list[DerivativeSegment] = []
-    while waiting:
-        at = waiting[-1][0]
-        here = [one for _, last, one in waiting if last >= at]
-        waiting = [one for one in waiting if one[1] < at]
-        found.append(DerivativeSegment(at, tuple(walks.moved(one, at) for one in here)))
-    return found
+            intervals.append((first, last, parameter))
+    intervals.sort(key=lambda interval: interval[0])
+    segments: list[DerivativeSegment] = []
+    while intervals:
+        position = intervals[-1][0]
+        crossing = [parameter for _, last, parameter in intervals if last >= position]
+        intervals = [interval for interval in intervals if interval[1] < position]
+        parameters = tuple(walks.moved(parameter, position) for parameter in crossing)
+        segments.append(DerivativeSegment(position, parameters))
+    return segments
 
 
 class _Walks:
     """Words that go along a circuit, forward and back, from gate to gate on their qubits.
 
-    Place k is between gates k - 1 and k.
+    Position k is between gates k - 1 and k.
     """
 
     def __init__(self, gates: Sequence[Gate]) -> None:
@@ -172,7 +170,7 @@ class _Walks:
         self._image = WordImages(gates)
 
     def interval(self, number: int, words: Sequence[Word]) -> tuple[int, int]:
-        """The first and the last place where the words of gate `number`, right after it, are words."""
+        """The first and the last position where the words of gate `number`, right after it, are words."""
         first, last = 0, len(self._gates)
         for word in words:
             last = min(last, self._walk(word, number + 1, last)[1])
@@ -182,34 +180,34 @@ class _Walks:
                 first = max(first, self._walk(word, number, first)[1])
         return first, last
 
-    def moved(self, parameter: Parameter, place: int) -> Parameter:
-        """The parameter with its words at a place of its interval."""
-        start = parameter.gate + (place > parameter.gate)
-        words = tuple(self._walk(word, start, place)[0] for word in parameter.words)
+    def moved(self, parameter: Parameter, position: int) -> Parameter:
+        """The parameter with its words at a position of its interval."""
+        start = parameter.gate + (position > parameter.gate)
+        words = tuple(self._walk(word, start, position)[0] for word in parameter.words)
         return Parameter(parameter.gate, parameter.number, words)
 
-    def _walk(self, word: Word, place: int, end: int) -> tuple[Word, int]:
-        """A word taken from a place towards another as long as it is one word; and where it is then."""
-        back = end < place
+    def _walk(self, word: Word, position: int, end: int) -> tuple[Word, int]:
+        """A word moved from a position towards another as long as it is one word; and where it is then."""
+        back = end < position
         while True:
-            number = self._next(word, place, back)
+            number = self._next(word, position, back)
             if number is None or (number < end if back else number >= end):
                 return word, end
             image = self._image(number, word, back)
             if image is None:
                 return word, number + 1 if back else number
-            word, place = image, number if back else number + 1
+            word, position = image, number if back else number + 1
 
-    def _next(self, word: Word, place: int, back: bool) -> int | None:
-        """The first gate from a place on, forward or back, on the qubits of a word."""
-        support, found = word[0] | word[1], None
+    def _next(self, word: Word, position: int, back: bool) -> int | None:
+        """The first gate from a position on, forward or back, on the qubits of a word."""
+        support, nearest = word[0] | word[1], None
         while support:
             qubit = (support & -support).bit_length() - 1
             support &= support - 1
             numbers = self._on.get(qubit, [])
-            at = bisect_left(numbers, place)
+            at = bisect_left(numbers, position)
             if back and at:
-                found = numbers[at - 1] if found is None else max(found, numbers[at - 1])
+                nearest = numbers[at - 1] if nearest is None else max(nearest, numbers[at - 1])
             elif not back and at < len(numbers):
-                found = numbers[at] if found is None else min(found, numbers[at])
-        return found
+                nearest = numbers[at] if nearest is None else min(nearest, numbers[at])
+        return nearest

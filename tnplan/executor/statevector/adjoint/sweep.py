@@ -38,21 +38,21 @@ def mirrored_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> J
 
     Raises InputError for a gate with angles whose derivatives are not known.
     """
-    there = [from_gate(gate) for gate in gates]
+    undoable = [from_gate(gate) for gate in gates]
     steps: list[MultiplexedGate] = []
     angles: list[tuple[int, int]] = []
     terms: list[Term] = []
-    for number, (gate, multiplexed) in enumerate(zip(gates, there, strict=True)):
+    for number, (gate, multiplexed) in enumerate(zip(gates, undoable, strict=True)):
         sums = sums_of_gate(gate, number, angles, terms)
         if sums is None or not all(map(_is_of_a_unitary, sums)):
             return None
         steps += [multiplexed, *sums]
-    _, moved = rename([gate for gate in there if len(gate.targets) == 2], range(len(where)))  # swaps
+    _, moved = rename([gate for gate in undoable if len(gate.targets) == 2], range(len(where)))  # swaps
     before = [0] * len(where)
-    for bit, place in zip(where, moved, strict=True):
-        before[place] = bit
+    for bit, qubit in zip(where, moved, strict=True):
+        before[qubit] = bit
     plan = compile_gates(steps if terms else [], before, tile)
-    passes = tuple(Pass(one.held, tuple(map(_undone, reversed(one.steps)))) for one in reversed(plan.passes))
+    passes = tuple(Pass(p.held_bits, tuple(map(_undone, reversed(p.steps)))) for p in reversed(plan.passes))
     return JointSweep(PassPlan(passes, tuple(where), tuple(before)), tuple(angles), tuple(terms))
 
 
@@ -65,9 +65,6 @@ def _is_of_a_unitary(word: WordSum) -> bool:
     """Whether a sum is the imaginary part of <lambda| P |psi> of a Hermitian word P, or about two bits."""
     ys = (word.target_mask & word.z).bit_count()
     return word.imaginary == (ys % 2 == 0) or len(word.targets) > 1
-
-
-# The sweep back: the derivatives of an expectation value by all angles of a circuit (Jones and Gacon,
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class AdjointState(StateVector, Protocol):
     """What a state has besides, to be differentiated."""
 
     def joint(self) -> BothStates | None:
-        """Room for both states of a sweep back; None where the device does not take them at once."""
+        """Memory for both states of a sweep back; None where the device does not take them at once."""
 
     def twin(self) -> AdjointState:
         """Another state of the same size on the same ranks, all of whose amplitudes are zero."""
@@ -198,10 +195,10 @@ def adjoint_gradients(
     return [_rows(gates, own) for own in derivatives]
 
 
-def _rows(gates: Sequence[Gate], found: dict[tuple[int, int], float]) -> list[Derivative]:
+def _rows(gates: Sequence[Gate], derivatives: dict[tuple[int, int], float]) -> list[Derivative]:
     return [
-        Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), found[gate, number])
-        for gate, number in sorted(found)
+        Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), derivative)
+        for (gate, number), derivative in sorted(derivatives.items())
     ]
 
 
@@ -248,11 +245,11 @@ class _Sweep:
         return sum(1 << self._where[qubit] for qubit in range(self._n_qubits) if qubits >> qubit & 1)
 
     def plans(self, gates: Sequence[Gate], segments: Sequence[DerivativeSegment]) -> list[PassPlan]:
-        """The passes that go back to the place of each segment from the one after it."""
-        found = plans_back(gates, segments, self._where, self._psi.tile, self._mode, self._psi.n_bits)
-        passes = [one for plan in found for one in plan.passes]
+        """The passes that go back to the position of each segment from the one after it."""
+        plans = plans_back(gates, segments, self._where, self._psi.tile, self._mode, self._psi.n_bits)
+        passes = [item for plan in plans for item in plan.passes]
         self._psi.compile_repeated(passes, times=1 + len(self._lambdas))
-        return found
+        return plans
 
     def undo(self, plan: PassPlan) -> None:
         """Take all states back to before some gates."""
@@ -280,14 +277,14 @@ def plans_back(
     gates: Sequence[Gate], segments: Sequence[DerivativeSegment], where: tuple[int, ...], tile: Tile,
     mode: str, n_inside: int,
 ) -> list[PassPlan]:  # fmt: skip
-    """The passes that go back to the place of each segment from the one after it, qubit q at bit where[q]."""
-    places = [len(gates), *(segment.place for segment in segments)]
-    found: list[PassPlan] = []
-    for undone, place in pairwise(places):
-        undoing = [inverse(from_gate(gate)) for gate in reversed(gates[place:undone])]
-        found.append(compile_gates(undoing, where, tile, mode, n_inside))
-        where = found[-1].after
-    return found
+    """The passes that go back to the position of each segment from that after it, qubit q at bit where[q]."""
+    positions = [len(gates), *(segment.position for segment in segments)]
+    plans: list[PassPlan] = []
+    for undone, position in pairwise(positions):
+        undoing = [inverse(from_gate(gate)) for gate in reversed(gates[position:undone])]
+        plans.append(compile_gates(undoing, where, tile, mode, n_inside))
+        where = plans[-1].after
+    return plans
 
 
 def words_of(segment: DerivativeSegment) -> list[tuple[int, int]]:

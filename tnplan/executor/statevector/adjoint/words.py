@@ -31,9 +31,9 @@ def parameter_words(gate: Gate, number: int) -> list[Parameter]:
     if not gate.params:
         return []
     if gate not in _known:
-        found = generators(gate, f"gate {number} ({gate.name})")
-        _known[gate] = [tuple(_on_qubits(matrix, gate.qubits)) for matrix in found]
-    return [Parameter(number, place, words) for place, words in enumerate(_known[gate])]
+        matrices = generators(gate, f"gate {number} ({gate.name})")
+        _known[gate] = [tuple(_on_qubits(matrix, gate.qubits)) for matrix in matrices]
+    return [Parameter(number, angle, words) for angle, words in enumerate(_known[gate])]
 
 
 _known: WeakKeyDictionary[Gate, list[tuple[Word, ...]]] = WeakKeyDictionary()
@@ -53,4 +53,4 @@ def spread(mask: int, qubits: tuple[int, ...]) -> int:
     """The mask over all qubits of one over those of a gate."""
     if len(qubits) == 1:
         return (mask & 1) << qubits[0]
-    return sum(1 << qubit for place, qubit in enumerate(qubits) if mask >> place & 1)
+    return sum(1 << qubit for k, qubit in enumerate(qubits) if mask >> k & 1)

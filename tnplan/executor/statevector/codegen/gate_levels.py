@@ -90,9 +90,9 @@ class GateLevels:
         first, second = np.nonzero(phases.pairs)
         angles = np.mod(phases.pairs[first, second], 2 * pi)
         turns = np.abs(angles - pi) <= UNIT
-        for one, other in zip(first[turns].tolist(), second[turns].tolist(), strict=True):
-            self.signed[one] ^= 1 << other
-            self._together([one, other])
+        for bit, other in zip(first[turns].tolist(), second[turns].tolist(), strict=True):
+            self.signed[bit] ^= 1 << other
+            self._together([bit, other])
         stay = (angles != 0) & ~turns
         first, second, alone = first[stay], second[stay], np.flatnonzero(phases.linear)
         self.waiting.pairs[first, second] += angles[stay]
@@ -116,7 +116,7 @@ class GateLevels:
 
     def _gate(self, gate: MultiplexedGate) -> None:
         is_sum = isinstance(gate, WordSum)
-        if not is_sum and any(one.mask & gate.target_mask for one in self.sums):
+        if not is_sum and any(word_sum.mask & gate.target_mask for word_sum in self.sums):
             self._take_sums()
         alone = len(gate.targets) == 1 and (is_sum or not gate.selectors)
         for bit in gate.targets:
@@ -130,9 +130,9 @@ class GateLevels:
 
     def _take_sums(self) -> None:
         """All that wait come after what was done to any of their bits."""
-        bits = sorted({bit for one in self.sums for bit in one.selectors})
+        bits = sorted({bit for word_sum in self.sums for bit in word_sum.selectors})
         level = self._together(bits)
-        self._at(level).gates += [(one, 0) for one in self.sums]
+        self._at(level).gates += [(word_sum, 0) for word_sum in self.sums]
         self._level[[bit for bit in bits if bit in self._inside]] = level + 1
         self.sums = []
 

@@ -33,26 +33,26 @@ class UnfitError(Exception):
 
 
 class GateMacros:
-    """Writes steps on a tile of the bits `held` while the threads have the layout `layout`."""
+    """Writes steps on a tile of the bits `held_bits` while the threads have the layout `layout`."""
 
-    def __init__(self, held: Sequence[int], layout: RegisterLayout) -> None:
-        self.held, self.layout = held, layout
-        self.place = {bit: k for k, bit in enumerate(held)}
+    def __init__(self, held_bits: Sequence[int], layout: RegisterLayout) -> None:
+        self.held_bits, self.layout = held_bits, layout
+        self.position = {bit: k for k, bit in enumerate(held_bits)}
         self.text: list[str] = []
         self.values: list[complex] = []
         self._half: int | None = None
-        """Where a value has room for one more real number."""
+        """The index of a value that can take one more real number."""
         self.scale = 1 + 0j
         """What all amplitudes have still to be multiplied by."""
 
     def _in_registers(self, bits: Sequence[int]) -> bool:
-        return all(self.place.get(bit, -1) in self.layout.registers for bit in bits)
+        return all(self.position.get(bit, -1) in self.layout.registers for bit in bits)
 
     def _write(self, text: str) -> None:
         self.text.append(text)
 
     def _value(self, values: Iterable[complex]) -> int:
-        """Where values are put; units need no place, so that equal structures stay equal."""
+        """The index of the first of some values, which are appended."""
         first = len(self.values)
         self.values += [complex(value) for value in values]
         return first
@@ -67,10 +67,10 @@ class GateMacros:
         return f"{at}, y"
 
     def _parity(self, bits: int) -> tuple[int, str]:
-        """The places of those of some bits that are in registers, and the parity of all others, as text."""
-        near = sum(1 << k for k, p in enumerate(self.layout.registers) if bits >> self.held[p] & 1)
-        threads = sum(1 << k for k, p in enumerate(self.layout.threads) if bits >> self.held[p] & 1)
-        far = bits & ~sum(1 << bit for bit in self.held)
+        """The mask of the registers of some bits, and the parity of the other bits, as text."""
+        near = sum(1 << k for k, p in enumerate(self.layout.registers) if bits >> self.held_bits[p] & 1)
+        threads = sum(1 << k for k, p in enumerate(self.layout.threads) if bits >> self.held_bits[p] & 1)
+        far = bits & ~sum(1 << bit for bit in self.held_bits)
         return near, f"PARITY({threads:#x}, {far:#x}ull)" if threads or far else "0"
 
     def _divided(self, matrix: Array) -> Array:
@@ -105,67 +105,67 @@ class GateMacros:
         if kind != PLUS:
             self._write(f"TIMES({kind}, {at if kind > MINUS_I else 0}, {mask}, {value})")
 
-    def _branches(self, step: MultiplexedGate, places: Sequence[int] | None) -> None:
+    def _branches(self, step: MultiplexedGate, registers: Sequence[int] | None) -> None:
         """A step by the values of its selectors: those in registers choose amplitudes, others branch."""
-        inner = [bit for bit in step.selectors if self.place.get(bit, -1) in self.layout.registers]
+        inner = [bit for bit in step.selectors if self.position.get(bit, -1) in self.layout.registers]
         outer = [bit for bit in step.selectors if bit not in inner]
         if 1 << len(outer) > MOST_CHOICES:
             raise UnfitError
         for choice in range(1 << len(outer)):
-            given = {bit: choice >> k & 1 for k, bit in enumerate(outer)}
+            values = {bit: choice >> k & 1 for k, bit in enumerate(outer)}
             mark = len(self.text)
-            for mask, value, matrix in self._matrices(step, inner, given):
-                if places is None:
+            for mask, value, matrix in self._matrices(step, inner, values):
+                if registers is None:
                     self._times(complex(matrix[0, 0]), mask, value)
                 elif np.any(np.abs(matrix - np.eye(len(matrix))) > EXACT):
-                    self._matrix(matrix, places, mask, value)
+                    self._matrix(matrix, registers, mask, value)
             if outer and len(self.text) > mark:
-                self.text[mark:] = [f"if ({self._condition(given)}) {{", *self.text[mark:], "}"]
+                self.text[mark:] = [f"if ({self._condition(values)}) {{", *self.text[mark:], "}"]
 
     def _matrices(
-        self, step: MultiplexedGate, inner: Sequence[int], given: dict[int, int]
+        self, step: MultiplexedGate, inner: Sequence[int], outer_values: dict[int, int]
     ) -> Iterator[tuple[int, int, Array]]:
         """Mask and value of the register bits, and the matrix, for every value of the `inner` selectors."""
-        places = [self.layout.registers.index(self.place[bit]) for bit in inner]
-        found = []
+        registers = [self.layout.registers.index(self.position[bit]) for bit in inner]
+        matrices = []
         for v in range(1 << len(inner)):
-            values = given | {bit: v >> k & 1 for k, bit in enumerate(inner)}
+            values = outer_values | {bit: v >> k & 1 for k, bit in enumerate(inner)}
             number = 0
             for bit in step.selectors:
                 number = 2 * number + values[bit]
-            found.append(step.matrices[number])
-        if all(np.array_equal(found[0], other) for other in found[1:]):
-            yield 0, 0, found[0]
+            matrices.append(step.matrices[number])
+        if all(np.array_equal(matrices[0], other) for other in matrices[1:]):
+            yield 0, 0, matrices[0]
             return
-        mask = sum(1 << p for p in places)
-        for v, matrix in enumerate(found):
-            yield mask, sum((v >> k & 1) << p for k, p in enumerate(places)), matrix
+        mask = sum(1 << p for p in registers)
+        for v, matrix in enumerate(matrices):
+            yield mask, sum((v >> k & 1) << p for k, p in enumerate(registers)), matrix
 
-    def _matrix(self, matrix: Array, places: Sequence[int], mask: int, value: int) -> None:
+    def _matrix(self, matrix: Array, registers: Sequence[int], mask: int, value: int) -> None:
         at, code = self._value(list(matrix.flat)), self._code(matrix)
-        name = "ONE" if len(places) == 1 else "TWO"
-        where = ", ".join(map(str, places))
-        self._write(f"{name}({where}, {code}, {at}, {mask}, {value})")
+        name = "ONE" if len(registers) == 1 else "TWO"
+        listed = ", ".join(map(str, registers))
+        self._write(f"{name}({listed}, {code}, {at}, {mask}, {value})")
 
-    def _signed(self, matrix: Array, place: int, signed: int) -> None:
+    def _signed(self, matrix: Array, register: int, signed: int) -> None:
         """A matrix whose elements off the diagonal have a sign by the parity of some bits."""
         near, parity = self._parity(signed)
         if is_turn(matrix):
-            self._write(f"ROTATE({place}, {self._slope(matrix[1, 0].real)}, {near}, {parity})")
+            self._write(f"ROTATE({register}, {self._slope(matrix[1, 0].real)}, {near}, {parity})")
             return
         at, code = self._value(list(matrix.flat)), self._code(matrix)
-        self._write(f"SIGNED({place}, {code}, {at}, {near}, {parity})")
+        self._write(f"SIGNED({register}, {code}, {at}, {near}, {parity})")
 
     def _code(self, matrix: Array) -> str:
         """The kinds of the elements of a matrix, as text."""
         kinds = map(kind_of, matrix.ravel().tolist())
         return f"{sum(kind << (KIND_DIGITS * k) for k, kind in enumerate(kinds)):#x}ull"
 
-    def _condition(self, given: dict[int, int]) -> str:
+    def _condition(self, values: dict[int, int]) -> str:
         terms = []
-        for bit, value in given.items():
-            if bit in self.place:
-                test = f"THREAD({self.layout.threads.index(self.place[bit])})"
+        for bit, value in values.items():
+            if bit in self.position:
+                test = f"THREAD({self.layout.threads.index(self.position[bit])})"
             else:
                 test = f"FAR({bit})"
             terms.append(test if value else f"!{test}")
@@ -188,8 +188,8 @@ def kind_of(value: complex) -> int:
 def shears(factors: Array) -> Array:
     """For exp(i a): tan(a / 2) + i sin(a), the slopes of the shears whose product is that turn."""
     angles = np.angle(factors)
-    found: Array = np.tan(angles / 2) + 1j * np.sin(angles)
-    return found
+    slopes: Array = np.tan(angles / 2) + 1j * np.sin(angles)
+    return slopes
 
 
 def is_turn(matrix: Array) -> bool:

@@ -33,7 +33,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 # Inner products of two states about Pauli words, as macros of a compiled pass; see sums.cuh.
 #
-# Bit 0 of the index tells the states apart, 0 for psi and 1 for lambda, and is in registers. Knows bits.
+# Bit 0 of the index selects the state, 0 for psi and 1 for lambda, and is in registers. Knows bits.
 
 
 MOST_TOGETHER = 8
@@ -53,17 +53,18 @@ class SumMacros(GateMacros):
         Those about the same bits of x share products.
         """
         sharing: dict[tuple[int, bool], list[tuple[WordSum, int]]] = {}
-        for one, signed in sums:
-            assert isinstance(one, WordSum)
-            sharing.setdefault((self._near(one.targets), one.imaginary), []).append((one, signed))
+        for word_sum, signed in sums:
+            assert isinstance(word_sum, WordSum)
+            key = self._near(word_sum.targets), word_sum.imaginary
+            sharing.setdefault(key, []).append((word_sum, signed))
         for (x, imaginary), group in sorted(sharing.items(), key=lambda item: item[0]):
             if len(group) > 1:
                 self._write(f"{{ PRODUCTS({x}, {int(imaginary)})")
-            for one, signed in group:
+            for word_sum, signed in group:
                 name = "SUM(" if len(group) > 1 else f"SUM_ALONE({x}, {int(imaginary)}, "
-                near, parity = self._parity(one.z ^ signed)
+                near, parity = self._parity(word_sum.z ^ signed)
                 self._write(f"{name}{self.n_waiting}, {near}, {parity})")
-                self.sums.append((one.number, abs(self.scale) ** 2))
+                self.sums.append((word_sum.number, abs(self.scale) ** 2))
                 self.n_waiting += 1
                 if self.n_waiting == MOST_TOGETHER:
                     self._add_sums()
@@ -78,10 +79,7 @@ class SumMacros(GateMacros):
 
     def _near(self, bits: Sequence[int]) -> int:
         """The registers of some bits, as a mask."""
-        return sum(1 << self.layout.registers.index(self.place[bit]) for bit in bits)
-
-
-# A pass as the program of one GPU kernel: what its structure alone decides as text, numbers as tables.
+        return sum(1 << self.layout.registers.index(self.position[bit]) for bit in bits)
 
 
 MOST_TARGETS = 2
@@ -128,15 +126,15 @@ def make_program(item: Pass, n_bits: int, register_bits: int, item_bytes: int) -
         return None
 
 
-def tile_numbers(n_bits: int, held: Sequence[int], bits: Sequence[int] = (), part: int = 0) -> Array:
+def tile_numbers(n_bits: int, held_bits: Sequence[int], bits: Sequence[int] = (), value: int = 0) -> Array:
     """`Tiles` of program.cu, uint32: all tiles of 2^n_bits amplitudes, or those of a part.
 
-    A part has the value `part` in `bits`, at most four that rise and are not held.
+    A part has the value `value` in `bits`, at most four that rise and are not held.
     """
-    far = [bit for bit in range(n_bits) if bit not in held]
-    places = [far.index(bit) for bit in bits]
-    low = [(1 << place) - 1 for place in places] + [2**32 - 1] * (MOST_PART_BITS - len(places))
-    return np.array([1 << (len(far) - len(places)), index_of(part, places), *low], np.uint32)
+    far = [bit for bit in range(n_bits) if bit not in held_bits]
+    digits = [far.index(bit) for bit in bits]
+    low = [(1 << digit) - 1 for digit in digits] + [2**32 - 1] * (MOST_PART_BITS - len(digits))
+    return np.array([1 << (len(far) - len(digits)), index_of(value, digits), *low], np.uint32)
 
 
 def index_bits(item: Pass, n_bits: int) -> int:
@@ -151,29 +149,29 @@ class _Writer(PhaseMacros, SumMacros):
     """Writes the text, and collects the tables."""
 
     def __init__(self, item: Pass, n_bits: int, register_bits: int, item_bytes: int) -> None:
-        if len(item.held) <= register_bits:
+        if len(item.held_bits) <= register_bits:
             raise UnfitError
-        self.tile_bits = len(item.held)
+        self.tile_bits = len(item.held_bits)
         self.steps, self.stored = _without_exchanges(item)
         self.layouts, self.barriers = LayoutChoice(self.tile_bits, register_bits, item_bytes), Barriers()
         self.schedule = GateLevels(n_bits)
         self.always = {0} if any(isinstance(step, WordSum) for step in item.steps) else set()
-        """Bit 0 tells the two states of a sum apart."""
+        """Bit 0 selects one of the two states of a sum."""
         self.sums = []
-        super().__init__(item.held, self.layouts.first(()), n_bits)
+        super().__init__(item.held_bits, self.layouts.first(()), n_bits)
 
     def program(self) -> PassProgram:
         """Everything in turn: load, rounds with exchanges between them, store."""
         rounds = self._rounds()
         # The first layout has the bits of the first round in registers, unless loads would be
         # scattered with it.
-        soon = [sorted(one.bits, reverse=True) for one in rounds[:2]] + [[], []]
+        soon = [sorted(gate_round.bits, reverse=True) for gate_round in rounds[:2]] + [[], []]
         first = self.layouts.first(soon[0], soon[1])
         self.layout = self.layouts.first((), soon[0]) if self.layouts.is_scattered(first) else first
         self._write(f"LOAD({self.layout.text})")
-        for one in rounds:
-            self._move(self.layouts.following(self.layout, sorted(one.bits)))
-            self._levels(one)
+        for gate_round in rounds:
+            self._move(self.layouts.following(self.layout, sorted(gate_round.bits)))
+            self._levels(gate_round)
         self._rest()
         self._rescale()
         stored = self.layout.on(self.stored)
@@ -194,7 +192,7 @@ class _Writer(PhaseMacros, SumMacros):
         rounds: list[_Round] = []
         for step in self.steps:
             targets = (
-                {self.place[bit] for bit in step.targets} if isinstance(step, MultiplexedGate) else set()
+                {self.position[bit] for bit in step.targets} if isinstance(step, MultiplexedGate) else set()
             )
             if len(targets) > min(MOST_TARGETS, self.register_bits):
                 raise UnfitError
@@ -206,13 +204,13 @@ class _Writer(PhaseMacros, SumMacros):
 
     def _move(self, layout: RegisterLayout) -> None:
         if layout != self.layout:
-            meeting = self.barriers.between(self.layout, layout)
-            self._write(f"MOVE({self.layout.text}, {layout.text}, {meeting})")
+            barrier = self.barriers.between(self.layout, layout)
+            self._write(f"MOVE({self.layout.text}, {layout.text}, {barrier})")
             self.layout = layout
 
-    def _levels(self, one: _Round) -> None:
+    def _levels(self, gate_round: _Round) -> None:
         """A round: phases, gates, phases, gates."""
-        registers = [self.held[p] for p in self.layout.registers]
+        registers = [self.held_bits[p] for p in self.layout.registers]
         known: dict[int, Ways] = {}
 
         def takes_all(form: PhasePolynomial) -> bool:
@@ -221,9 +219,9 @@ class _Writer(PhaseMacros, SumMacros):
                 known[id(form)] = ways
             return ways[0] > BULK_PRICE
 
-        for level in self.schedule.round(one.steps, registers, takes_all):
+        for level in self.schedule.round(gate_round.steps, registers, takes_all):
             self._phases(level.phases, known.get(id(level.phases)))
-            self._word_sums([one for one in level.gates if isinstance(one[0], WordSum)])
+            self._word_sums([gate_round for gate_round in level.gates if isinstance(gate_round[0], WordSum)])
             for step, signed in level.gates:
                 if isinstance(step, WordSum):
                     continue
@@ -234,7 +232,7 @@ class _Writer(PhaseMacros, SumMacros):
 
     def _rest(self) -> None:
         """Sums, phases and signs that nothing waits for."""
-        self._word_sums([(one, 0) for one in self.schedule.sums])
+        self._word_sums([(word_sum, 0) for word_sum in self.schedule.sums])
         self._add_sums()
         form, signs = self.schedule.waiting, self.schedule.signs()
         separate = self._price(signs) <= SIGNS_PRICE
@@ -245,29 +243,29 @@ class _Writer(PhaseMacros, SumMacros):
             self._signs(signs)
 
     def _gate(self, step: MultiplexedGate, signed: int) -> None:
-        places = [self.layout.registers.index(self.place[bit]) for bit in step.targets]
+        registers = [self.layout.registers.index(self.position[bit]) for bit in step.targets]
         matrices = step.matrices
-        if places != sorted(places, reverse=True):
+        if registers != sorted(registers, reverse=True):
             matrices = matrices[:, [0, 2, 1, 3]][:, :, [0, 2, 1, 3]]
         if not step.selectors:
             matrices = self._divided(matrices[0])[None]
         if signed or (not step.selectors and is_turn(matrices[0])):
-            self._signed(matrices[0], places[0], signed)
+            self._signed(matrices[0], registers[0], signed)
         else:
-            self._branches(MultiplexedGate(step.targets, step.selectors, matrices), sorted(places))
+            self._branches(MultiplexedGate(step.targets, step.selectors, matrices), sorted(registers))
 
 
 def _without_exchanges(item: Pass) -> tuple[list[PassStep], list[int]]:
-    """Steps without the exchanges of two bits at the end, and where each place of a tile is after these.
+    """Steps without the exchanges of two bits at the end, and where each bit of a tile is after these.
 
     No bit is exchanged twice, so that this is its own inverse.
     """
-    steps, where = list(item.steps), list(range(len(item.held)))
+    steps, where = list(item.steps), list(range(len(item.held_bits)))
     while steps and isinstance(steps[-1], MultiplexedGate):
         phases = as_swap(steps[-1])
         if phases is None or not phases.is_identity:
             break
-        first, second = (item.held.index(bit) for bit in steps[-1].targets)
+        first, second = (item.held_bits.index(bit) for bit in steps[-1].targets)
         if where[first] != first or where[second] != second:
             break
         where[first], where[second] = second, first

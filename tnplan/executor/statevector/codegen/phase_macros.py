@@ -66,15 +66,15 @@ class TilePhases:
 
     def _of_bits(self, index: int) -> Array:
         bits = index >> np.arange(self.rows.shape[1] - 1) & 1
-        found: Array = self.rows[:, 1:] @ bits
-        return found
+        phases: Array = self.rows[:, 1:] @ bits
+        return phases
 
 
 class PhaseMacros(GateMacros):
     """Writes diagonals of an index of `n_bits` bits; collects factors of threads and of tiles."""
 
-    def __init__(self, held: Sequence[int], layout: RegisterLayout, n_bits: int) -> None:
-        super().__init__(held, layout)
+    def __init__(self, held_bits: Sequence[int], layout: RegisterLayout, n_bits: int) -> None:
+        super().__init__(held_bits, layout)
         self.n_bits, self.register_bits = n_bits, len(layout.registers)
         self.factors: list[Array] = []
         self.tile_phases: list[TilePhases] = []
@@ -86,7 +86,7 @@ class PhaseMacros(GateMacros):
         """
         if form.is_constant:
             return 0.0, form, []
-        registers = [self.held[p] for p in self.layout.registers]
+        registers = [self.held_bits[p] for p in self.layout.registers]
         inner = form.within(registers, with_linear=True)
         outer = form.without(inner)
         is_used = (inner.linear != 0) | inner.pairs.any(axis=0)
@@ -114,7 +114,7 @@ class PhaseMacros(GateMacros):
         Shears turn by any angle not near a half turn, so that all are turned by quarters until none is.
         Value 0 has no phase but these.
         """
-        mask = sum(1 << self.layout.registers.index(self.place[bit]) for bit in bits)
+        mask = sum(1 << self.layout.registers.index(self.position[bit]) for bit in bits)
         factors = form.elements(bits[::-1])
         steepest = [float(np.max(np.abs(shears(factors * quarter).real))) for quarter in QUARTERS]
         best = next((k for k, slope in enumerate(steepest) if slope <= STEEP), int(np.argmin(steepest)))
@@ -131,7 +131,7 @@ class PhaseMacros(GateMacros):
         if form.is_constant:
             return 0.0
         share = np.ones(self.n_bits)
-        share[[self.held[p] for p in self.layout.registers]] = 0.5
+        share[[self.held_bits[p] for p in self.layout.registers]] = 0.5
         alone, (first, second) = np.flatnonzero(form.linear), form.pairs_present()
         factors = np.exp(1j * np.concatenate([form.linear[alone], form.pairs[first, second]]))
         is_unit = np.any(np.abs(factors[:, None] - QUARTERS) <= EXACT, axis=1)
@@ -140,32 +140,32 @@ class PhaseMacros(GateMacros):
 
     def _signs(self, form: PhasePolynomial) -> None:
         """The sign of an amplitude: that of its thread, those of its register bits, and of pairs of these."""
-        registers = [self.held[p] for p in self.layout.registers]
+        registers = [self.held_bits[p] for p in self.layout.registers]
         rows = [sum(1 << int(other) for other in np.flatnonzero(form.pairs[bit])) for bit in registers]
-        found = [self._parity(row) for row in rows]
-        pairs = sum((near & -(2 << k)) << (k * self.register_bits) for k, (near, _) in enumerate(found))
+        parities = [self._parity(row) for row in rows]
+        pairs = sum((near & -(2 << k)) << (k * self.register_bits) for k, (near, _) in enumerate(parities))
         alone = "0"
         done = sum(1 << bit for bit in registers)
         for k, p in enumerate(self.layout.threads):
-            bit = self.held[p]
+            bit = self.held_bits[p]
             done |= 1 << bit
             row = sum(1 << int(other) for other in np.flatnonzero(form.pairs[bit])) & ~done
             if row:
                 alone += f" ^ -THREAD({k}) & {self._parity(row)[1]}"
-        far = form.within([bit for bit in range(self.n_bits) if bit not in self.place], with_linear=False)
+        far = form.within([bit for bit in range(self.n_bits) if bit not in self.position], with_linear=False)
         for gate in far.gates():
             self._branches(gate, None)
         scale = 1.0
         if abs(self.scale.imag) <= EXACT * abs(self.scale):
             scale, self.scale = self.scale.real, 1 + 0j
         at = self._value([scale])
-        self._write(f"SIGNS({pairs:#x}ull, {at}, {alone}, {', '.join(parity for _, parity in found)})")
+        self._write(f"SIGNS({pairs:#x}ull, {at}, {alone}, {', '.join(parity for _, parity in parities)})")
 
     def _bulk(self, form: PhasePolynomial) -> None:
         """Many phases: of registers alone one by one, of the tile by factors, of far bits by `TilePhases`."""
-        registers = [self.held[p] for p in self.layout.registers]
-        threads = [self.held[p] for p in self.layout.threads]
-        far = [bit for bit in range(self.n_bits) if bit not in self.place]
+        registers = [self.held_bits[p] for p in self.layout.registers]
+        threads = [self.held_bits[p] for p in self.layout.threads]
+        far = [bit for bit in range(self.n_bits) if bit not in self.position]
         reaches_far = form.reaches(far)
         inner = form.within(registers, with_linear=not reaches_far)
         for value, factor in enumerate(inner.elements(registers[::-1]).tolist()):
@@ -199,9 +199,8 @@ class PhaseMacros(GateMacros):
 
     def _tile_phases(self, form: PhasePolynomial, far: Sequence[int]) -> str:
         """Its number, and the registers that it turns; phases of far bits and of each with a tile's."""
-        held = self.held
-        threads = [held[p] for p in self.layout.threads]
-        registers = [held[p] for p in self.layout.registers]
+        threads = [self.held_bits[p] for p in self.layout.threads]
+        registers = [self.held_bits[p] for p in self.layout.registers]
         rows = np.zeros((self.n_bits, 1 + self.n_bits))
         rows[:, 0] = form.linear
         rows[:, 1:][:, list(far)] = form.pairs[:, list(far)]
@@ -218,7 +217,7 @@ class PhaseMacros(GateMacros):
 
     def _table(self, step: MultiplexedGate) -> None:
         """Any diagonal: element by element; with selectors in registers alone, or far ones, by branches."""
-        if self._in_registers(step.selectors) or any(bit not in self.place for bit in step.selectors):
+        if self._in_registers(step.selectors) or any(bit not in self.position for bit in step.selectors):
             self._branches(step, None)
             return
         threads = np.arange(1 << len(self.layout.threads))
@@ -226,12 +225,12 @@ class PhaseMacros(GateMacros):
         for value in range(1 << self.register_bits):
             row: Any = np.zeros_like(threads)
             for bit in step.selectors:
-                place = self.place[bit]
+                position = self.position[bit]
                 bit_value: Any
-                if place in self.layout.registers:
-                    bit_value = value >> self.layout.registers.index(place) & 1
+                if position in self.layout.registers:
+                    bit_value = value >> self.layout.registers.index(position) & 1
                 else:
-                    bit_value = threads >> self.layout.threads.index(place) & 1
+                    bit_value = threads >> self.layout.threads.index(position) & 1
                 row = 2 * row + bit_value
             self.factors.append(step.matrices[row, 0, 0])
         self._write(f"TABLE({at})")

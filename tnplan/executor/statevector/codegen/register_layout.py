@@ -52,15 +52,15 @@ class _Open:
 
 def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
     """The rounds of a pass; raises ValueError where the tile has fewer bits than the registers."""
-    q = len(tables.held)
+    q = len(tables.held_bits)
     if q < register_bits:
         raise ValueError(f"a tile of {q} bits has none for {register_bits} in registers")
     # A GPU thread keeps 2^register_bits amplitudes in registers. Steps are taken while their
     # targets fit among the register bits; phases act on any bits, but one polynomial a round.
-    steps, held_places = tables.steps.tolist(), tables.places.tolist()
-    targets_of = [held_places[step[4] : step[4] + step[1]] if step[0] == GATE else [] for step in steps]
+    steps, bits_of_steps = tables.steps.tolist(), tables.places.tolist()
+    targets_of = [bits_of_steps[step[4] : step[4] + step[1]] if step[0] == GATE else [] for step in steps]
     rounds: list[tuple[int, ...]] = []
-    places: list[tuple[int, int]] = []
+    target_registers: list[tuple[int, int]] = []
     now = _Open(0, frozenset(), NO_PHASES)
 
     def close(end: int) -> None:
@@ -71,13 +71,13 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
             # gates have a round of their own.
             for targets in targets_of[now.begin : end]:
                 positions = [bits.index(bit) for bit in targets]
-                places.append((*positions, 0, 0)[:2])  # type: ignore[arg-type]
+                target_registers.append((*positions, 0, 0)[:2])  # type: ignore[arg-type]
 
     for number, (step, targets) in enumerate(zip(steps, targets_of, strict=True)):
         if len(targets) > IN_REGISTERS:
             close(number)
             rounds.append((len(targets), number, number + 1, NO_PHASES, *range(register_bits)))
-            places.append((0, 0))
+            target_registers.append((0, 0))
             now = _Open(number + 1, frozenset(), NO_PHASES)
             continue
         bits = now.bits | set(targets)
@@ -89,8 +89,8 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
         now = _Open(now.begin, frozenset(bits), number if is_phases else now.phases)
     close(len(steps))
     rows = [
-        (*step, *positions, _is_real(tables, step), _in_row(held_places, step))
-        for step, positions in zip(steps, places, strict=True)
+        (*step, *positions, _is_real(tables, step), _in_row(bits_of_steps, step))
+        for step, positions in zip(steps, target_registers, strict=True)
     ]
     return RegisterRounds(
         np.array(rounds, np.int32).reshape(-1, 4 + register_bits), np.array(rows, np.int32).reshape(-1, 11)
@@ -110,21 +110,18 @@ def _is_real(tables: PassTables, step: Sequence[int]) -> bool:
     return not np.any(tables.values[first : first + size].imag)
 
 
-def _in_row(places: Sequence[int], step: Sequence[int]) -> bool:
+def _in_row(bits_of_steps: Sequence[int], step: Sequence[int]) -> bool:
     if step[0] != DIAGONAL or not step[2]:
         return False
-    first = places[step[4]]
-    return places[step[4] : step[4] + step[2]] == list(range(first, first + step[2]))
-
-
-# Which bits of a tile a thread has in registers from round to round, and which threads have to meet between.
+    first = bits_of_steps[step[4]]
+    return bits_of_steps[step[4] : step[4] + step[2]] == list(range(first, first + step[2]))
 
 
 LANE_BITS = 5
 """The first of a layout's thread bits number the threads of a warp."""
 ALL, WARP = 0, -1
 BARRIERS = 16
-"""Where threads meet between rounds: all, those of a warp, or, from 1 on, groups of warps by number."""
+"""Which threads a barrier between rounds holds back: all, those of a warp, or, from 1 on, groups of warps."""
 
 
 @dataclass(frozen=True)
@@ -158,26 +155,26 @@ class LayoutChoice:
     def first(self, targets: Sequence[int], soon: Sequence[int] = ()) -> RegisterLayout:
         """Targets in registers, filled up with the highest bits; neighbours' bits fall into all banks.
 
-        Bits that are targets `soon` are among the first of a thread, so that few warps change places for it.
+        Bits that are targets `soon` are among the first of a thread, so that few warps exchange amplitudes.
         """
         free = [bit for bit in range(self.tile_bits - 1, -1, -1) if bit not in targets]
         registers = sorted([*targets, *free[: self.register_bits - len(targets)]])
-        rest = [bit for bit in range(self.tile_bits) if bit not in registers]
+        threads = [bit for bit in range(self.tile_bits) if bit not in registers]
         lanes: list[int] = []
-        for bit in rest:
+        for bit in threads:
             banks = [lane % self.bank_bits for lane in lanes]
             if len(lanes) < self.bank_bits and bit % self.bank_bits not in banks:
                 lanes.append(bit)
-        later = sorted((bit for bit in rest if bit not in lanes), key=lambda bit: (bit not in soon, bit))
+        later = sorted((bit for bit in threads if bit not in lanes), key=lambda bit: (bit not in soon, bit))
         return RegisterLayout(tuple(registers), (*lanes, *later))
 
     def following(self, layout: RegisterLayout, targets: Sequence[int]) -> RegisterLayout:
-        """Targets in registers, with bits that are there already; few threads change places for it."""
-        now = layout.registers
-        if set(targets) <= set(now):
+        """Targets in registers, with bits that are there already; few threads exchange amplitudes."""
+        registers_before = layout.registers
+        if set(targets) <= set(registers_before):
             return layout
-        kept = [bit for bit in sorted(now, reverse=True) if bit not in targets]
-        registers = sorted([*targets, *kept[: self.register_bits - len(targets)]])
+        staying = [bit for bit in sorted(registers_before, reverse=True) if bit not in targets]
+        registers = sorted([*targets, *staying[: self.register_bits - len(targets)]])
         return self._swapped(layout, registers) or self.first(targets)
 
     def last(self, layout: RegisterLayout) -> RegisterLayout:
@@ -186,13 +183,13 @@ class LayoutChoice:
         for threads in (layout.threads[:LANE_BITS], layout.threads):
             for registers in combinations(threads[::-1], self.register_bits):
                 if not least & set(registers):
-                    made = self._swapped(layout, sorted(registers))
-                    if made is not None and not self.is_scattered(made):
-                        return made
+                    swapped = self._swapped(layout, sorted(registers))
+                    if swapped is not None and not self.is_scattered(swapped):
+                        return swapped
         return self.first(())
 
     def _swapped(self, layout: RegisterLayout, registers: Sequence[int]) -> RegisterLayout | None:
-        """The layout with other registers in which every thread bit that stays one keeps its place.
+        """The layout with other registers, in which every thread bit that stays one keeps its position.
 
         None where neighbours' bits would not fall into all banks.
         """
@@ -214,15 +211,15 @@ class LayoutChoice:
 
 
 class Barriers:
-    """Where threads meet between two layouts."""
+    """The barriers between layouts."""
 
     def __init__(self) -> None:
         self._next = 1
 
     def between(self, old: RegisterLayout, new: RegisterLayout) -> int:
-        """Where the threads meet that have each other's amplitudes: those equal in thread bits that stay.
+        """The barrier of the threads that have each other's amplitudes: those equal in thread bits that stay.
 
-        Two groups of warps have no numbered barrier in common until all threads have met.
+        Two groups of warps share no numbered barrier until one of all threads.
         """
         same = [a == b for a, b in zip(old.threads, new.threads, strict=True)][LANE_BITS:]
         if all(same):

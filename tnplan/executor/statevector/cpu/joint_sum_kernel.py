@@ -32,7 +32,7 @@ from tnplan.common.kernels.vector_operations import (
 from tnplan.executor.statevector.cpu.joint_sum_tables import CROSS_SUM, DIAGONAL_SUMS
 from tnplan.executor.statevector.cpu.measure_kernel import sign
 from tnplan.executor.statevector.cpu.round_kernel import act, jit, spread, turns_of_part
-from tnplan.executor.statevector.cpu.tile_room import APART
+from tnplan.executor.statevector.cpu.tile_scratch import APART
 from tnplan.executor.statevector.cpu.tiled_pass_kernel import (
     factor_of,
     read_tile,
@@ -51,7 +51,7 @@ from tnplan.executor.statevector.cpu.vector_tables import (
 # The backward sweep of the adjoint method (Jones and Gacon, arXiv:2009.02823): psi and lambda go
 # back through the circuit together, and the derivative by a rotation's angle is Im <lambda| P |psi>
 # at its place, up to a factor that the caller has. Both states lie in one array, lambda behind psi,
-# as if one more bit told them apart: so passes and rounds are those of one state, and each gate is
+# as if one more bit selected one: so passes and rounds are those of one state, and each gate is
 # done on both.
 @jit
 def run_sums(
@@ -60,8 +60,8 @@ def run_sums(
 ) -> None:  # fmt: skip
     """Do a pass of rounds on the tiles of pieces first .. last-1; out[piece, column] grows by its sums.
 
-    `FlatPass`, `FlatNumbers` and `FlatSums` describe it, `scratch` is a `TileRoom`, `sum_scratch` a
-    `SumRoom`.
+    `FlatPass`, `FlatNumbers` and `FlatSums` describe it, `scratch` is a `TileScratch`, `sum_scratch` a
+    `SumScratch`.
     """
     # `out` has a row for each piece of the tiles. Invariant: a piece belongs to one thread and its
     # tiles come in order, so that sums have the same bits for any number of threads.
@@ -90,7 +90,7 @@ def _sum_round(
     scratch: Any, sum_scratch: Any, out: Any,
 ) -> None:  # fmt: skip
     """Actions first .. last-1 of a round on a tile at `index`; see `apply_round`."""
-    # As in `apply_round`. The highest bit of a round tells psi from lambda: each half of its block
+    # As in `apply_round`. The highest bit of a round selects psi or lambda: each half of its block
     # is a state.
     starts, others = tables.round_starts[number], tables.round_others[number]
     whole = others.size == 0

@@ -21,7 +21,6 @@ from tnplan.common.arrays import Array
 from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import IDENTITY, RoundBuilder, RoundStep, Turn
 from tnplan.executor.statevector.cpu.vector_tables import (
-    LANE_EXCHANGE,
     LANE_ROTATE,
     TURN_ALL,
     Actions,
@@ -29,7 +28,7 @@ from tnplan.executor.statevector.cpu.vector_tables import (
     pass_of_steps,
     round_bits,
 )
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of, mask_of
 from tnplan.executor.statevector.gates.one_bit import Elements, is_real
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.gates.word_sum import WordSum
@@ -37,7 +36,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 # The rounds of a pass over both states of a sweep back, with sums between their gates.
 #
-# Both states are one whose last bit held, of every round, tells them apart. Sums wait like diagonals: a sum
+# Both states are one whose last held bit, of every round, selects one. Sums wait like diagonals: a sum
 # of a word of X or Y on one bit for the next matrix on this bit, which makes it while it has the amplitudes
 # in registers; sums of words of Z until a matrix comes on one of their bits, so that many are taken at
 # once. Knows bits and gates; no tables and no state.
@@ -88,9 +87,9 @@ class _Waiting:
 class SumRoundBuilder(RoundBuilder):
     """The rounds so far, the phases that wait, and the sums that wait."""
 
-    def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
-        super().__init__(held, n_bits, lane_bits, most)
-        self.low |= 1 << held[-1]
+    def __init__(self, held_bits: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
+        super().__init__(held_bits, n_bits, lane_bits, most)
+        self.low |= 1 << held_bits[-1]
         self._turned: dict[int, list[_Waiting]] = {}
         """Sums about X or Y of each bit."""
         self._signed: dict[int, list[tuple[int, float]]] = {}
@@ -190,9 +189,6 @@ def _terms(waiting: list[_Waiting], applied: float) -> tuple[Terms, Terms]:
     return tuple(x_terms), tuple(y_terms)
 
 
-# A pass with sums as flat tables. Knows bits and numbers; no state.
-
-
 CROSS_SUM, DIAGONAL_SUMS = TURN_ALL + 1, TURN_ALL + 2
 """Kinds of an action."""
 COLUMN_FIELDS = 4
@@ -223,11 +219,11 @@ class SumPass:
 
 def sum_pass(item: Pass, n_bits: int, real: np.dtype[np.floating]) -> SumPass:
     """The tables of a pass over two states, 2^n_bits amplitudes together, of parts of this type."""
-    # `most - 1` bits of a round belong to one state, as its highest bit tells psi from lambda.
-    lane_bits, most = LANE_BITS[real.itemsize], min(round_bits(real), len(item.held))
-    made = SumRoundBuilder(item.held, n_bits, lane_bits, most).all(item.steps)
-    actions = _SumActions(item.held, lane_bits, most)
-    tables = pass_of_steps(made, actions, n_bits, real, 0)
+    # `most - 1` bits of a round belong to one state, as its highest bit selects psi or lambda.
+    lane_bits, most = LANE_BITS[real.itemsize], min(round_bits(real), len(item.held_bits))
+    steps = SumRoundBuilder(item.held_bits, n_bits, lane_bits, most).all(item.steps)
+    actions = _SumActions(item.held_bits, lane_bits, most)
+    tables = pass_of_steps(steps, actions, n_bits, real, 0)
     n_vectors = 1 << most - 1 - lane_bits
     sums = FlatSums(
         np.array(actions.columns, np.int64).reshape(-1, COLUMN_FIELDS),
@@ -246,8 +242,8 @@ def _signs(masks: Sequence[int], count: int) -> Array:
 class _SumActions(Actions):
     """The rows of actions and sums so far."""
 
-    def __init__(self, held: Sequence[int], lane_bits: int, size: int) -> None:
-        super().__init__(held, lane_bits, size)
+    def __init__(self, held_bits: Sequence[int], lane_bits: int, size: int) -> None:
+        super().__init__(held_bits, lane_bits, size)
         self.columns: list[tuple[int, int, int, int]] = []
         self.terms: list[Terms] = []
         self.signs: list[int] = []
@@ -271,7 +267,7 @@ class _SumActions(Actions):
     def _column(self, terms: Terms, row: int, lanes: int, z: int, bits: Sequence[int]) -> None:
         """A column; the sign by bits outside of a round is that of z."""
         outside_round = sum((z >> bit & 1) << k for k, bit in enumerate(self.others_of(bits)))
-        outside = z & ~sum(1 << bit for bit in self.held)
+        outside = z & ~sum(1 << bit for bit in self.held_bits)
         self.columns.append((row, lanes, outside_round, outside))
         self.terms.append(terms)
 
@@ -279,19 +275,15 @@ class _SumActions(Actions):
         # A bit of x in the lane number would pair lanes of one vector: it is exchanged for another
         # bit, before and back afterwards. The signs of z move along: where z has one of the two
         # bits alone, both change.
-        places = [k for k, bit in enumerate(bits) if step.x >> bit & 1]
+        flipped = [k for k, bit in enumerate(bits) if step.x >> bit & 1]
+        positions, exchanges = self._out_of_lanes(flipped, self.size - 1)
         z = sum((step.z >> bit & 1) << k for k, bit in enumerate(bits))
-        exchanged = []
-        for number, position in enumerate(places):
-            if position < self.lane_bits:
-                free = next(p for p in range(self.lane_bits, self.size - 1) if p not in places)
-                exchanged.append((LANE_EXCHANGE, position, free, 0, 0))
-                if (z >> position ^ z >> free) & 1:
-                    z ^= 1 << position | 1 << free
-                places[number] = free
-        lanes, x = z & (1 << self.lane_bits) - 1, sum(1 << position for position in places)
+        for _, position, free, _, _ in exchanges:
+            if (z >> position ^ z >> free) & 1:
+                z ^= 1 << position | 1 << free
+        lanes, x = z & (1 << self.lane_bits) - 1, mask_of(positions)
         row = (CROSS_SUM, x, len(self.columns), int(step.imaginary), z - lanes)
-        self.rows += [*exchanged, row, *reversed(exchanged)]
+        self.rows += [*exchanges, row, *reversed(exchanges)]
         self._column(step.terms, 0, lanes, step.z, bits)
 
     def _diagonal(self, step: DiagonalSums, bits: Sequence[int]) -> None:

@@ -9,11 +9,11 @@ from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu import joint_sum_kernel as sum_kernel
 from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel, word_kernel, word_sum_kernel
 from tnplan.executor.statevector.cpu.joint_sum_tables import sum_pass
-from tnplan.executor.statevector.cpu.state import JOINT_FROM, sum_room
-from tnplan.executor.statevector.cpu.tile_room import tile_room
+from tnplan.executor.statevector.cpu.state import JOINT_FROM, sum_scratch
+from tnplan.executor.statevector.cpu.tile_scratch import tile_scratch
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass
-from tnplan.executor.statevector.cpu.word_table import word_room, word_table
+from tnplan.executor.statevector.cpu.word_table import word_scratch, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.gates.word_sum import word_sum
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
@@ -44,7 +44,7 @@ def of_passes(dtype: str) -> list[Sample]:
     tables = vector_pass(Pass((0, 1), (from_matrix((0,), np.eye(2)[::-1]),)), 2, real, 0)
     return [(
         tiled_pass_kernel.run_tiles,
-        (np.zeros(8, real), 0, tables.flat, tables.numbers, tile_room(tables, real), 0, 0),
+        (np.zeros(8, real), 0, tables.flat, tables.numbers, tile_scratch(tables, real), 0, 0),
     )]  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def of_measures(dtype: str) -> list[Sample]:
         (measure_kernel.marginal, (state, places, 0, 0, sums)),
         (
             word_sum_kernel.word_sum_value,
-            (state, word_table([(0, 0, 1.0)], 4), word_room(4), 0, 0, np.zeros((1, 2))),
+            (state, word_table([(0, 0, 1.0)], 4), word_scratch(4), 0, 0, np.zeros((1, 2))),
         ),
     ]  # fmt: skip
 
@@ -74,18 +74,18 @@ def of_gradients(dtype: str) -> list[Sample]:
 
 def of_joint_gradients(dtype: str) -> list[Sample]:
     """The kernels of the sweep back over both states at once."""
-    state = np.zeros(64, dtype)
+    state, words = np.zeros(64, dtype), word_table([(0, 0, 1.0)], 64)
     real = state.real.dtype
-    held = tuple(range(JOINT_FROM + 1))
-    item = sum_pass(Pass(held, (word_sum(1, 1, 0, False),)), len(held), real)
+    held_bits = tuple(range(JOINT_FROM + 1))
+    item = sum_pass(Pass(held_bits, (word_sum(1, 1, 0, False),)), len(held_bits), real)
     tables = item.tables
     return [
         (
             sum_kernel.run_sums,
             (
-                np.zeros(8, real), tables.flat, tables.numbers, item.sums, tile_room(tables, real),
-                sum_room(real), 0, 0, np.zeros((1, 1)),
+                np.zeros(8, real), tables.flat, tables.numbers, item.sums, tile_scratch(tables, real),
+                sum_scratch(real), 0, 0, np.zeros((1, 1)),
             ),
         ),
-        (word_sum_kernel.write_word_sum, (state, state, word_table([(0, 0, 1.0)], 64), word_room(64), 0, 0)),
+        (word_sum_kernel.write_word_sum, (state, state, words, word_scratch(64), 0, 0)),
     ]  # fmt: skip

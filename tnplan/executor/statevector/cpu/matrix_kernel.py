@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.statevector.cpu.round_kernel import jit, spread
-from tnplan.executor.statevector.cpu.tile_room import LANE_BITS, LANES
+from tnplan.executor.statevector.cpu.tile_scratch import LANE_BITS, LANES
 
 
 @jit

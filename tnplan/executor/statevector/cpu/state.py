@@ -12,10 +12,10 @@ from tnplan.common.arrays import Array
 from tnplan.common.kernels.vector_operations import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.executor.statevector.cpu.joint_sum_tables import SumPass, sum_pass
-from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
+from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, round_bits, vector_pass
-from tnplan.executor.statevector.cpu.word_table import BLOCK, word_room, word_table
+from tnplan.executor.statevector.cpu.word_table import BLOCK, word_scratch, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep
@@ -80,14 +80,14 @@ class HostState:
         return True
 
     def bind_part(
-        self, tables: VectorPass, bits: Sequence[int], part: int, share: int = 0
+        self, tables: VectorPass, bits: Sequence[int], value: int, share: int = 0
     ) -> Callable[[], None]:  # fmt: skip
         """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
 
         Exchanges come in turn with it, so that their `share` makes no difference.
         """
         far = tables.far[~np.isin(tables.far, bits)]
-        return lambda: self._run(tables, far, index_of(part, bits))
+        return lambda: self._run(tables, far, index_of(value, bits))
 
     def apply(self, tables: VectorPass) -> None:
         """Do a pass. Tiles of zeros stay as they are."""
@@ -111,7 +111,7 @@ class HostState:
         self._varying = -1
 
         def work(first: int, last: int) -> None:
-            run_pass(flat, base, passed, tables.numbers, tile_room(tables, real), first, last)
+            run_pass(flat, base, passed, tables.numbers, tile_scratch(tables, real), first, last)
 
         over_chunks(n_tiles, self.threads, work)
 
@@ -187,7 +187,7 @@ class HostState:
         parts = np.zeros((max(1, min(PARTS, len(own) // BLOCK)), 2))
 
         def work(first: int, last: int) -> None:
-            word_sum_value(own, table, word_room(len(own)), first, last, parts)
+            word_sum_value(own, table, word_scratch(len(own)), first, last, parts)
 
         over_chunks(len(parts), self.threads, work)
         return complex(*parts.sum(axis=0))
@@ -200,7 +200,7 @@ class HostState:
         table = word_table(words, len(own))
 
         def work(first: int, last: int) -> None:
-            write_word_sum(out, own, table, word_room(len(own)), first, last)
+            write_word_sum(out, own, table, word_scratch(len(own)), first, last)
 
         over_chunks(max(1, len(own) // BLOCK), self.threads, work)
 
@@ -307,7 +307,7 @@ def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
     passed = tables.flat._replace(far=far)
 
     def work(first: int, last: int) -> None:
-        run_pass(flat, 0, passed, tables.numbers, tile_room(tables, real), first, last)
+        run_pass(flat, 0, passed, tables.numbers, tile_scratch(tables, real), first, last)
 
     over_chunks(len(rows) << len(tables.far), threads, work)
 
@@ -332,17 +332,17 @@ def over_chunks(count: int, threads: int, work: Work, length: int | None = None)
 
 # Both states of a sweep back in the memory of this host: see `adjoint.mirrored_sweep`.
 #
-# Psi is the first half of an array, lambda the second, so that the last bit of the index tells them apart.
+# Psi is the first half of an array, lambda the second, so that the last bit of the index selects one.
 # Knows passes and tables, no circuit.
 
 
 JOINT_FROM = 8
-"""Bits of a state whose rounds have room for all steps."""
+"""The fewest bits of a state whose rounds can do all steps."""
 PIECES = 256
 """The sums of a pass are made of so many at most, whatever the threads, so that their bits stay the same."""
 
 
-class SumRoom(NamedTuple):
+class SumScratch(NamedTuple):
     """Arrays of one thread: `totals` of four vectors and `products` of a round in the states' precision, and
     float64 `lanes` of one vector."""
 
@@ -385,14 +385,14 @@ class HostJointState:
         reached = 0 if from_zeros else (1 << n_bits) - 1
         self._prepared = []
         for item in reversed(passes):
-            reached |= mask_of(item.held)
-            for part in reversed(_divided(Pass((*item.held, n_bits - 1), item.steps))):
+            reached |= mask_of(item.held_bits)
+            for shorter in reversed(_divided(Pass((*item.held_bits, n_bits - 1), item.steps))):
                 sums = tables = None
-                if part.has_sums:
-                    sums = sum_pass(part, n_bits, self._real)
+                if shorter.has_sums:
+                    sums = sum_pass(shorter, n_bits, self._real)
                     tables = sums.tables
                 else:
-                    (tables,) = self._both.prepare([part])
+                    (tables,) = self._both.prepare([shorter])
                 far = tables.far[reached >> tables.far & 1 == 1]
                 self._prepared.append(_Prepared(tables, sums, far))
         self._prepared.reverse()
@@ -411,15 +411,15 @@ class HostJointState:
 
     def run(self) -> Callable[[], Array]:
         """Do all passes; what is returned gives the sums, float64 [number]."""
-        found: dict[int, float] = {}
+        totals: dict[int, float] = {}
         for item in self._prepared:
             if item.sums is None:
                 self._both.run_on(item.tables, item.far)
                 continue
             for terms, value in zip(item.sums.terms, self._sums(item.sums, item.far).tolist(), strict=True):
                 for number, factor in terms:
-                    found[number] = found.get(number, 0.0) + factor * value
-        return lambda: np.array([found[number] for number in range(len(found))])
+                    totals[number] = totals.get(number, 0.0) + factor * value
+        return lambda: np.array([totals[number] for number in range(len(totals))])
 
     def _sums(self, item: SumPass, far: Array) -> Array:
         """Do a pass; gives its sums, float64 [column]."""
@@ -431,17 +431,17 @@ class HostJointState:
         flat = self._both.amplitudes.view(self._real)
 
         def work(first: int, last: int) -> None:
-            scratch, sum_scratch = tile_room(tables, self._real), sum_room(self._real)
-            run_sums(flat, passed, tables.numbers, item.sums, scratch, sum_scratch, first, last, out)
+            scratch, own = tile_scratch(tables, self._real), sum_scratch(self._real)
+            run_sums(flat, passed, tables.numbers, item.sums, scratch, own, first, last, out)
 
         over_chunks(len(out), self._both.threads, work)
         return np.asarray(out.sum(axis=0))
 
 
-def sum_room(real: np.dtype[np.floating]) -> SumRoom:
-    """Room for sums of numbers of this type."""
+def sum_scratch(real: np.dtype[np.floating]) -> SumScratch:
+    """Scratch memory for sums of numbers of this type."""
     lanes = VECTOR_BYTES // real.itemsize
-    return SumRoom(np.empty(4 * lanes, real), np.empty(1 << round_bits(real) - 1, real), np.empty(lanes))
+    return SumScratch(np.empty(4 * lanes, real), np.empty(1 << round_bits(real) - 1, real), np.empty(lanes))
 
 
 def _divided(item: Pass) -> list[Pass]:
@@ -454,7 +454,7 @@ def _divided(item: Pass) -> list[Pass]:
         if not parts or parts[-1][0] != is_wide:
             parts.append((is_wide, []))
         parts[-1][1].append(step)
-    return [Pass(item.held, tuple(steps)) for _, steps in parts]
+    return [Pass(item.held_bits, tuple(steps)) for _, steps in parts]
 
 
 def _is_wide(gate: MultiplexedGate) -> bool:

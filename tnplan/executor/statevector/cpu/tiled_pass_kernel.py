@@ -15,7 +15,7 @@ import numpy as np
 
 from tnplan.executor.statevector.cpu.matrix_kernel import apply_diagonal, apply_matrix
 from tnplan.executor.statevector.cpu.round_kernel import apply_round, jit, spread
-from tnplan.executor.statevector.cpu.tile_room import APART
+from tnplan.executor.statevector.cpu.tile_scratch import APART
 from tnplan.executor.statevector.cpu.vector_tables import ROUND
 from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL
 
@@ -30,7 +30,7 @@ ONE, TWO = np.uint64(1), np.uint64(2)
 def run_rounds(
     amplitudes: Any, rank_base: int, tables: Any, numbers: Any, scratch: Any, first: int, last: int
 ) -> None:
-    """Do all rounds of a pass, `FlatPass` and `FlatNumbers`, on tiles first .. last-1, in a `TileRoom`.
+    """Do all rounds of a pass, `FlatPass` and `FlatNumbers`, on tiles first .. last-1, in a `TileScratch`.
 
     `rank_base` are the index bits of the rank.
     """

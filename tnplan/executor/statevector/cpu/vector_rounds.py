@@ -85,15 +85,15 @@ def vector_steps(item: Pass, n_bits: int, lane_bits: int, most: int) -> VectorSt
 
     The index has `n_bits` bits, with those of the rank.
     """
-    return RoundBuilder(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
+    return RoundBuilder(item.held_bits, n_bits, lane_bits, min(most, len(item.held_bits))).all(item.steps)
 
 
 class RoundBuilder:
     """The rounds so far, and the phases that wait: of all amplitudes, of each bit, and of pairs of bits."""
 
-    def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
-        self.held, self.most = held, most
-        self.low = mask_of(held[: lane_bits + 1])
+    def __init__(self, held_bits: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
+        self.held_bits, self.most = held_bits, most
+        self.low = mask_of(held_bits[: lane_bits + 1])
         """The bits of every round."""
         self.has_matrices = most >= lane_bits + LARGEST_MATRIX
         """Whether bits of a lane can change places with others, those of a matrix apart."""
@@ -105,15 +105,15 @@ class RoundBuilder:
 
     def all(self, steps: Sequence[PassStep]) -> VectorSteps:
         """Every step, and what is left."""
-        for held, part in rounds(list(_as_gates(steps)), self.low, self.most):
-            self._begin(held)
-            for gate in part:
+        for round_mask, gates in rounds(list(_as_gates(steps)), self.low, self.most):
+            self._begin(round_mask)
+            for gate in gates:
                 self._place(gate)
         return VectorSteps(self.made, self._end())
 
     def _begin(self, chosen: int) -> None:
         """The next round has these bits, and the lowest others up to its size."""
-        free = [bit for bit in self.held if not chosen >> bit & 1]
+        free = [bit for bit in self.held_bits if not chosen >> bit & 1]
         bits = bits_of(chosen)
         self.bits = tuple(sorted(bits + free[: self.most - len(bits)]))
 
@@ -164,11 +164,11 @@ class RoundBuilder:
             self._turn(bit, IDENTITY, with_linear=False)
             self._add_matrix((bit,), np.array(real).reshape(2, 2))
             return
-        zero, one = abs(first), abs(second)
+        upper, lower = abs(first), abs(second)
         a, b, c, d = IDENTITY if real is None else _real(real)
-        self._turn(bit, (zero * a, zero * b, one * c, one * d), with_linear=True)
+        self._turn(bit, (upper * a, upper * b, lower * c, lower * d), with_linear=True)
         self.constant += cmath.phase(first)
-        self.linear[bit] = cmath.phase(second / first) if zero and one else 0.0
+        self.linear[bit] = cmath.phase(second / first) if upper and lower else 0.0
 
     def _multiply_two(self, bits: tuple[int, ...], matrix: Array) -> None:
         i, j = bits
@@ -209,14 +209,14 @@ class RoundBuilder:
         Gives the phases of which no bit of a tile is part.
         """
         # A greedy vertex cover of the graph of pairs: each turn takes all pairs of one bit.
-        while any(self.pairs[bit] for bit in self.held):
-            most = max(self.held, key=lambda bit: len(self.pairs[bit]))
+        while any(self.pairs[bit] for bit in self.held_bits):
+            most = max(self.held_bits, key=lambda bit: len(self.pairs[bit]))
             if most not in self.bits:
-                others = [bit for bit in self.held if bit in self.pairs[most]]
+                others = [bit for bit in self.held_bits if bit in self.pairs[most]]
                 wanted = [bit for bit in (most, *others) if not self.low >> bit & 1]
                 self._begin(self.low | mask_of(wanted[: self.most - self.low.bit_count()]))
             self._turn(most, IDENTITY, with_linear=True)
-        weights = {bit: self.linear[bit] for bit in self.held if self.linear[bit]}
+        weights = {bit: self.linear[bit] for bit in self.held_bits if self.linear[bit]}
         if weights:
             for bit in weights:
                 self.linear[bit] = 0.0

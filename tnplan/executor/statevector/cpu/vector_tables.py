@@ -123,9 +123,9 @@ def vector_pass(
     lane_bits = LANE_BITS[real.itemsize]
     most = round_bits(real)
     n_all = max([n_bits, *(_n_bits(step) for step in item.steps)])
-    made = vector_steps(item, n_all, lane_bits, most)
-    actions = Actions(item.held, lane_bits, min(most, len(item.held)))
-    return pass_of_steps(made, actions, n_bits, real, low, rank)
+    steps = vector_steps(item, n_all, lane_bits, most)
+    actions = Actions(item.held_bits, lane_bits, min(most, len(item.held_bits)))
+    return pass_of_steps(steps, actions, n_bits, real, low, rank)
 
 
 def round_bits(real: np.dtype[np.floating]) -> int:
@@ -134,17 +134,17 @@ def round_bits(real: np.dtype[np.floating]) -> int:
 
 
 def pass_of_steps(
-    made: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
+    compiled: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
 ) -> VectorPass:  # fmt: skip
     """The tables of a pass that is in steps already; `actions` has none yet."""
     # Two kinds of tables: whole numbers that tell which bits and which actions (`FlatPass`), and
     # numbers in the state's precision (`FlatNumbers`). Kernels allocate nothing and see arrays
     # alone.
-    steps, outside, held = made.steps, made.outside, actions.held
+    steps, outside, held_bits = compiled.steps, compiled.outside, actions.held_bits
     n_all = len(outside.linear)
     rounds = [step for step in steps if isinstance(step, VectorRound)]
     others = [step for step in steps if not isinstance(step, VectorRound)]
-    tables = pass_tables(Pass(tuple(held), tuple(others)), n_bits, low)
+    tables = pass_tables(Pass(tuple(held_bits), tuple(others)), n_bits, low)
     # Invariant: steps stand in the order of the pass; rounds and other steps are numbered each by
     # themselves.
     rows, other = [], iter(tables.steps.tolist())
@@ -156,17 +156,17 @@ def pass_of_steps(
             rows.append([ROUND, rounds.index(step), first, len(actions.rows), 0, 0, 0])
         else:
             rows.append(next(other))
-    inside = set(held)
+    inside = set(held_bits)
     beyond = [bit for bit in range(n_all) if bit not in inside]
     flat = FlatPass(
-        tables.held, tables.far, tables.far,
-        tile_runs(tables.held)[1],
+        tables.held_bits, tables.far, tables.far,
+        tile_runs(tables.held_bits)[1],
         np.array(rows, np.int64).reshape(-1, FIELDS), tables.places, tables.idle,
         np.array(actions.rows, np.int64).reshape(-1, ACTION_FIELDS),
         actions.starts(rounds), actions.others(rounds), np.array(beyond, np.int64),
     )  # fmt: skip
-    parts = [part for table in (tables.values, *actions.turns(beyond)) for part in (table.real, table.imag)]
-    numbers = [np.ascontiguousarray(part, real) for part in parts]
+    wide = (tables.values, *actions.turns(beyond))
+    numbers = [np.ascontiguousarray(half, real) for table in wide for half in (table.real, table.imag)]
     # Bits of the rank are constant here: they go into the factors of tiles.
     rank_bits = {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)}
     factors = _factors(outside, tables.far.tolist(), rank_bits)
@@ -205,8 +205,8 @@ def _n_bits(step: PassStep) -> int:
 class Actions:
     """The rows of actions and their numbers so far."""
 
-    def __init__(self, held: Sequence[int], lane_bits: int, size: int) -> None:
-        self.held, self.lane_bits, self.size = held, lane_bits, size
+    def __init__(self, held_bits: Sequence[int], lane_bits: int, size: int) -> None:
+        self.held_bits, self.lane_bits, self.size = held_bits, lane_bits, size
         self.low_bits = min(size, lane_bits + LOW_VECTOR_BITS)
         self.rows: list[tuple[int, ...]] = []
         self.numbers: list[float] = []
@@ -218,25 +218,31 @@ class Actions:
             self._turn(step, bits)
             return
         assert isinstance(step, Multiplication)
-        places = [bits.index(bit) for bit in reversed(step.bits)]
-        exchanged = []
-        # A matrix on a bit of the lane number would mix lanes: the bit changes places with one
-        # outside the lane first, and back afterwards. Invariant: `size` leaves room for two such
-        # places.
-        for number, position in enumerate(places):
-            if position < self.lane_bits:
-                free = next(p for p in range(self.lane_bits, self.size) if p not in places)
-                exchanged.append((LANE_EXCHANGE, position, free, 0, 0))
-                places[number] = free
+        # A matrix on a bit of the lane number would mix lanes: the bit is exchanged for one outside
+        # the lane first, and back afterwards.
+        positions, exchanges = self._out_of_lanes([bits.index(bit) for bit in reversed(step.bits)], self.size)
         matrix = step.matrix
-        if len(places) == 1:
-            places.append(next(p for p in range(self.lane_bits, self.size) if p not in places))
+        if len(positions) == 1:
+            positions.append(next(p for p in range(self.lane_bits, self.size) if p not in positions))
             # A matrix on one bit becomes one on two, the second being any other: one kind of step
             # less.
             matrix = np.kron(np.eye(2), matrix)
-        self.rows += [*exchanged, (MULTIPLY, *places, 0, len(self.numbers)), *reversed(exchanged)]
+        row = MULTIPLY, *positions, 0, len(self.numbers)
+        self.rows += [*exchanges, row, *reversed(exchanges)]
         for value in matrix.ravel().tolist():
             self.numbers += [value.real, value.imag, -value.imag]
+
+    def _out_of_lanes(self, positions: list[int], end: int) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Positions outside of the lane number and below `end`, and the exchanges that bring bits there.
+
+        Invariant: `end` leaves as many positions outside as there are bits.
+        """
+        moved, exchanges = list(positions), list[tuple[int, ...]]()
+        for number, position in enumerate(positions):
+            if position < self.lane_bits:
+                moved[number] = next(p for p in range(self.lane_bits, end) if p not in moved)
+                exchanges.append((LANE_EXCHANGE, position, moved[number], 0, 0))
+        return moved, exchanges
 
     def _turn(self, step: Turn, bits: tuple[int, ...]) -> None:
         position = 0 if step.bit is None else bits.index(step.bit)
@@ -265,7 +271,7 @@ class Actions:
         # exp(i (constant + sum_j weights[j] b_j)) is a product over bits. It is divided by where a
         # bit is, and each part is tabulated for all values of its bits; `outside` stays a factor
         # for each bit, as there may be many.
-        weights = np.zeros((len(self.turned), len(self.held) + len(beyond)))
+        weights = np.zeros((len(self.turned), len(self.held_bits) + len(beyond)))
         at = [(row, bit) for row, (step, _) in enumerate(self.turned) for bit in step.weights]
         rows, columns = np.array(at, np.int64).reshape(-1, 2).T
         weights[rows, columns] = [value for step, _ in self.turned for value in step.weights.values()]
@@ -281,20 +287,20 @@ class Actions:
 
     def others_of(self, bits: Sequence[int]) -> list[int]:
         """The bits of a tile that a round leaves out."""
-        return [bit for bit in self.held if bit not in bits]
+        return [bit for bit in self.held_bits if bit not in bits]
 
     def starts(self, rounds: Sequence[VectorRound]) -> Array:
         """Where the vectors of each round lie, int64 [round, vector]."""
         lane_bits = min(self.lane_bits, self.size)
-        position_of = {bit: number for number, bit in enumerate(self.held)}
+        position_of = {bit: number for number, bit in enumerate(self.held_bits)}
         rows = [_vector_starts(tuple([position_of[bit] for bit in item.bits]), lane_bits) for item in rounds]
         return np.array(rows, np.int64).reshape(len(rounds), 1 << self.size - lane_bits)
 
     def others(self, rounds: Sequence[VectorRound]) -> Array:
         """The places in a tile of the bits that each round leaves out, int64 [round, bit]."""
-        position_of = {bit: number for number, bit in enumerate(self.held)}
+        position_of = {bit: number for number, bit in enumerate(self.held_bits)}
         rows = [[position_of[bit] for bit in self.others_of(item.bits)] for item in rounds]
-        return np.array(rows, np.int64).reshape(len(rounds), len(self.held) - self.size)
+        return np.array(rows, np.int64).reshape(len(rounds), len(self.held_bits) - self.size)
 
 
 @lru_cache(STARTS_KEPT)

@@ -21,7 +21,7 @@ from tnplan.executor.statevector.cpu.round_kernel import jit
 @jit
 def word_sum_value(amplitudes: Any, words: Any, scratch: Any, first: int, last: int, out: Any) -> None:
     """out[piece] = the real and the imaginary part of the sum over i of conj(a[i]) (O a)[i] in a piece of the
-    index, for pieces first .. last-1; `words` are a `WordTable`, `scratch` a `WordRoom`."""
+    index, for pieces first .. last-1; `words` are a `WordTable`, `scratch` a `WordScratch`."""
     # <a|O|a>, each block's part from (O a) of this block. Invariant: pieces depend on `out` alone,
     # not on threads.
     block, size = scratch.re.size, amplitudes.size // out.shape[0]
@@ -50,7 +50,7 @@ def write_word_sum(out: Any, amplitudes: Any, words: Any, scratch: Any, first: i
 
 @jit
 def _times_words(amplitudes: Any, words: Any, scratch: Any, start: int) -> None:
-    """room.re and room.im = (O a)[start + i] for the i of a block."""
+    """scratch.re and scratch.im = (O a)[start + i] for the i of a block."""
     block = scratch.re.size
     for i in range(block):
         scratch.re[i] = scratch.im[i] = 0.0
@@ -75,8 +75,8 @@ def _times_words(amplitudes: Any, words: Any, scratch: Any, start: int) -> None:
 
 @jit
 def _diagonal(words: Any, group: int, start: int, scratch: Any) -> bool:
-    """room.diagonal[i] = the sum over the words of a group of factor (-1)^|z & (start + i)|; whether it is
-    real."""
+    """scratch.diagonal[i] = the sum over the words of a group of factor (-1)^|z & (start + i)|; whether it
+    is real."""
     # (-1)^|z & (start + i)| is a product of the signs of z's high bits at `start` and of its low
     # bits at i. A run has the words with the same low bits: their high signs and factors add up to
     # one number, and the block is touched once a run.

@@ -30,7 +30,7 @@ class WordTable(NamedTuple):
     signs: Array
 
 
-class WordRoom(NamedTuple):
+class WordScratch(NamedTuple):
     """float64 numbers of a block: the sum times the state, and the diagonal of a group."""
 
     re: Array
@@ -57,6 +57,6 @@ def word_table(words: Sequence[tuple[int, int, complex]], n_amplitudes: int) -> 
     )  # fmt: skip
 
 
-def word_room(n_amplitudes: int) -> WordRoom:
-    """Room for blocks of a state of so many amplitudes."""
-    return WordRoom(*np.empty((4, min(BLOCK, n_amplitudes))))
+def word_scratch(n_amplitudes: int) -> WordScratch:
+    """Scratch memory for blocks of a state of so many amplitudes."""
+    return WordScratch(*np.empty((4, min(BLOCK, n_amplitudes))))

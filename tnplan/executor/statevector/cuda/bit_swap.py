@@ -55,11 +55,11 @@ class PiecewiseSwap:
     """An exchange of one piece after another on the stream of copies, while passes run on theirs.
 
     Before a piece all ranks wait for each other, and after the last; so all have done what they exchange.
-    What waits is no kernel, and passes leave room for those that swap.
+    What waits is no kernel, and passes leave multiprocessors to the kernels that swap.
     """
 
-    def __init__(self, pieces: Sequence[Call], meet: Call, copies: Any) -> None:
-        self._pieces, self._meet = pieces, meet
+    def __init__(self, pieces: Sequence[Call], barrier: Call, copies: Any) -> None:
+        self._pieces, self._barrier = pieces, barrier
         self._stream, self._copies = cupy.cuda.get_current_stream(), copies
         self._ready, self._done = (
             [cupy.cuda.Event(disable_timing=True) for _ in pieces] for _ in range(2)
@@ -69,12 +69,12 @@ class PiecewiseSwap:
         """Exchange a piece as soon as all ranks have done what was given to their stream of passes before."""
         record(self._ready[piece], self._stream)
         self._copies.wait_event(self._ready[piece])
-        self._meet()
+        self._barrier()
         if piece:
             record(self._done[piece - 1], self._copies)
         self._pieces[piece]()
         if piece == len(self._pieces) - 1:
-            self._meet()
+            self._barrier()
             record(self._done[piece], self._copies)
 
     def end(self, piece: int) -> None:
@@ -129,35 +129,31 @@ class StateSwap:
         threads: int = THREADS, at_once: int = AT_ONCE,
     ) -> Call:  # fmt: skip
         """The kernel that swaps a piece with all peers, one after the other, by `most` blocks or fewer."""
-        (inside, value, peers), (bits, part) = partners, piece
-        fixed = [*inside, *bits]
-        defines = swap_defines(self._local.itemsize, fixed, threads, at_once, len(peers))
+        (inside, value, peers), (bits, piece_value) = partners, piece
+        fixed, item_bytes = [*inside, *bits], self._local.itemsize
+        defines = swap_defines(item_bytes, fixed, threads, at_once, len(peers))
         unit = 8 if defines["UNIT"] == "float2" else 16
         count = self._local.nbytes // unit >> len(fixed)
         theirs = [memory.view(peer, 0, len(self._local), self._local.dtype.name) for _, peer in peers]
-        values = [(own_value, value) for own_value, _ in peers]
-        sides = swap_sides([self._local.data.ptr] * len(peers), [view.data.ptr for view in theirs], values,
-                           [self._rank < peer for _, peer in peers], self._local.itemsize, fixed,
-                           part << len(inside), count)  # fmt: skip
+
+        def start(amplitudes: Any, side_value: int) -> Any:
+            return amplitudes.data.ptr + item_bytes * index_of(side_value | piece_value << len(inside), fixed)
+
+        sides = swap_sides(
+            [start(self._local, peer_value) for peer_value, _ in peers], [start(v, value) for v in theirs],
+            [self._rank < peer for _, peer in peers], count,
+        )  # fmt: skip
         blocks = max(1, min(most, -(-count // 2) // threads))
         kernel = load_kernel(SWAP_FILE, "swap_places", defines)
         argument = sides.view(f"V{sides.nbytes}")[0]
         return BoundKernel(kernel, blocks, threads, (argument,), 0, memory.copy_stream, theirs)
 
 
-def swap_sides(
-    local: Sequence[int], theirs: Sequence[int], values: Sequence[tuple[int, int]], halves: Sequence[bool],
-    item_bytes: int, bits: Sequence[int], part: int, count: int,
-) -> Any:  # fmt: skip
-    """`Sides` of swap.cu, int64, for amplitudes at addresses here and there.
+def swap_sides(own: Sequence[int], theirs: Sequence[int], halves: Sequence[bool], count: int) -> Any:
+    """`Sides` of swap.cu, int64, for the addresses where swapped amplitudes begin, here and at each peer.
 
-    For each peer `values` has what `bits` are here and there, but for `part`; `count` units have them, of
-    which this side swaps the first half (where `halves` says so) or the second.
+    Of `count` units this side swaps the first half (where `halves` says so) or the second.
     """
-    starts = [
-        [at + item_bytes * index_of(pair[side] | part, bits) for at, pair in zip(sides, values, strict=True)]
-        for side, sides in enumerate((local, theirs))
-    ]
     first = [0 if half else count // 2 for half in halves]
     end = [count // 2 if half else count for half in halves]
-    return np.array([*starts[0], *starts[1], *first, *end], np.int64)
+    return np.array([*own, *theirs, *first, *end], np.int64)

@@ -44,23 +44,23 @@ def pass_defines(dtype: str, tile_bits: int, targets: int = LARGEST_TARGETS) -> 
 
 
 def program_defines(
-    dtype: str, program: PassProgram, held: Sequence[int], register_bits: int, n_bits: int
+    dtype: str, program: PassProgram, held_bits: Sequence[int], register_bits: int, n_bits: int
 ) -> dict[str, str | int]:
     """The definitions of program.cu for a pass that holds some bits of the `n_bits` of a rank."""
     return {
-        "REAL": REALS[dtype], "TILE_BITS": len(held), "REGISTER_BITS": register_bits,
-        "BLOCKS": max(1, PROGRAM_THREADS >> (len(held) - register_bits)),
-        "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
-        "NEIGHBOURS": neighbours(dtype, held, n_bits),
+        "REAL": REALS[dtype], "TILE_BITS": len(held_bits), "REGISTER_BITS": register_bits,
+        "BLOCKS": max(1, PROGRAM_THREADS >> (len(held_bits) - register_bits)),
+        "HELD": ",".join(map(str, held_bits)), "NUMBER_BITS": n_bits - len(held_bits),
+        "NEIGHBOURS": neighbours(dtype, held_bits, n_bits),
         "N_VALUES": len(program.values), "N_TWISTS": len(program.tile_phases),
         "HAS_FAR_PAIRS": int(program.has_far_pairs), "N_SUMS": len(program.sums), "STEPS": program.steps,
     }  # fmt: skip
 
 
-def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
+def neighbours(dtype: str, held_bits: Sequence[int], n_bits: int) -> int:
     """How many blocks do neighbouring tiles at the same time."""
-    run_bits = next((k for k, bit in enumerate(held) if k != bit), len(held))
-    if n_bits - len(held) < LEAST_NUMBER_BITS:
+    run_bits = next((k for k, bit in enumerate(held_bits) if k != bit), len(held_bits))
+    if n_bits - len(held_bits) < LEAST_NUMBER_BITS:
         return 1
     return max(1, NEAR_BYTES // (np.dtype(dtype).itemsize << run_bits))
 

@@ -16,7 +16,7 @@ from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_TH
 from tnplan.executor.statevector.cuda.kernel_defines import PROGRAM_THREADS
 
 CLUSTER_GROUPS = 8
-"""Parts of a GPU; neighbours share one, where other blocks may leave room for one of two."""
+"""Parts of a GPU; neighbouring blocks share one, where other blocks may leave resources for one of two."""
 
 
 @dataclass(frozen=True)
@@ -33,45 +33,45 @@ class ProgramLaunch:
     as in `PassProgram`."""
 
     def __init__(
-        self, kernel: Any, n_bits: int, held: Sequence[int], blocks: Blocks,
+        self, kernel: Any, n_bits: int, held_bits: Sequence[int], blocks: Blocks,
         arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any,
         word_sums: Sequence[tuple[int, float]] = (),
     ) -> None:  # fmt: skip
-        self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
+        self._kernel, self._n_bits, self._held_bits, self._arguments = kernel, n_bits, held_bits, arguments
         self._blocks, self._tables, self.word_sums = blocks, tables, word_sums
         threads, size_bytes = blocks.threads, blocks.size_bytes
         attributes = cupy.cuda.Device().attributes
         most = max(1, PROGRAM_THREADS // threads)
         self._part_bytes = max(size_bytes, attributes["MaxSharedMemoryPerMultiprocessor"] // (most + 1))
-        """So much that no more blocks fit than have `PROGRAM_THREADS`, also where registers would do for
-        more: else blocks that exchange find no room on multiprocessors that have three of a pass."""
+        """So much that no more blocks fit than have `PROGRAM_THREADS`, also where there are registers for
+        more: else blocks that exchange would not fit on multiprocessors that run three of a pass."""
         kernel.max_dynamic_shared_size_bytes = self._part_bytes
-        whole, part = (
+        all_blocks, part_blocks = (
             driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size)
             * attributes["MultiProcessorCount"]
             for size in (size_bytes, self._part_bytes)
         )
-        self._part_blocks = part
-        self.sums = cupy.zeros((whole, len(word_sums)), np.float64)
+        self._part_blocks = part_blocks
+        self.sums = cupy.zeros((all_blocks, len(word_sums)), np.float64)
         """[block, word]: the sums of the last launch over all tiles, by block."""
-        self.whole = self._launch((), 0, whole, size_bytes)
+        self.whole = self._launch((), 0, all_blocks, size_bytes)
 
     def on(self, amplitudes: Any) -> ProgramLaunch:
         """The same pass over other amplitudes."""
         (_, base), after = self._arguments
         return ProgramLaunch(
-            self._kernel, self._n_bits, self._held, self._blocks,
+            self._kernel, self._n_bits, self._held_bits, self._blocks,
             ((np.uint64(amplitudes.data.ptr), base), after), self._tables, self.word_sums,
         )  # fmt: skip
 
-    def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:
-        """The launch of a part of the tiles, which leaves room for an exchange."""
-        room = -(-OVERLAP_BLOCKS[share] * OVERLAP_THREADS // self._blocks.threads)
-        left = self._part_blocks - room - (CLUSTER_GROUPS if self._blocks.together > 1 else 0)
-        return self._launch(bits, part, max(1, left), self._part_bytes)
+    def part(self, bits: Sequence[int], value: int, share: int) -> BoundKernel:
+        """The launch of a part of the tiles, which leaves multiprocessors to an exchange."""
+        exchange_blocks = -(-OVERLAP_BLOCKS[share] * OVERLAP_THREADS // self._blocks.threads)
+        left = self._part_blocks - exchange_blocks - (CLUSTER_GROUPS if self._blocks.together > 1 else 0)
+        return self._launch(bits, value, max(1, left), self._part_bytes)
 
-    def _launch(self, bits: Sequence[int], part: int, blocks: int, size_bytes: int) -> BoundKernel:
-        tiles = tile_numbers(self._n_bits, self._held, bits, part)
+    def _launch(self, bits: Sequence[int], value: int, blocks: int, size_bytes: int) -> BoundKernel:
+        tiles = tile_numbers(self._n_bits, self._held_bits, bits, value)
         before, after = self._arguments
         blocks = max(1, min(int(tiles[0]), blocks) // self._blocks.together) * self._blocks.together
         return BoundKernel(

@@ -70,7 +70,7 @@ Array = Any
 LEAST_STEPS = 3
 """A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
 PROGRAM_S = 0.002
-"""Seconds of the host that the program of a pass takes, whether its kernel is kept or not."""
+"""Seconds of the host that the program of a pass takes, whether its kernel is in the cache or not."""
 MOST_VALUES_BYTES = 30000
 """The matrices of a compiled pass are arguments of its kernel."""
 MOST_BLOCKS = 132 * 16
@@ -119,8 +119,8 @@ class CupyState:
         programs_from = PROGRAMS_FROM if programs_from is None else programs_from
         self.n_bits, self.rank, self.dtype, self.programs_from = n_bits, rank, dtype, programs_from
         self.tile = tile or (PROGRAM_TILES if n_bits >= programs_from else TILES)[dtype]
-        room = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-        if program_bytes(dtype, 0, self.tile.wide_bits) > room:
+        most_bytes = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        if program_bytes(dtype, 0, self.tile.wide_bits) > most_bytes:
             self.tile = replace(self.tile, wide_bits=0)
         self.tile_bits = min(n_bits, self.tile.bits)
         if self.tile_bits < 2:
@@ -135,7 +135,7 @@ class CupyState:
         """Of the passes read from tables so far."""
         self._compiled: set[Defines] = set()
         """The definitions of kernels that passes take even where these are not done again."""
-        self._made: dict[int, tuple[Pass, Program | None]] = {}
+        self._programs: dict[int, tuple[Pass, Program | None]] = {}
         """The programs of passes that `compile_repeated` looked at."""
         self.restart()
 
@@ -166,55 +166,56 @@ class CupyState:
         at_once = is_saving if again else bool(self._compiled)
         programs = [self._program(item, least) if at_once or item.has_sums else None for item in passes]
         if not again:
-            programs = [
-                made if made is not None and _key(made[1]) in self._compiled else None for made in programs
-            ]
+            programs = [program if program and _key(program[1]) in self._compiled else None
+                        for program in programs]  # fmt: skip
         late = set() if self._is_patient or not again else self._not_worth_waiting(passes, programs)
-        programs = [None if id(item) in late else made for item, made in zip(passes, programs, strict=True)]
-        of_tables = [item for item, made in zip(passes, programs, strict=True) if made is None]
-        self._most_targets = max(self._most_targets, *map(most_targets, of_tables), 0)
-        # All kernels of the passes are asked for at once, before the first is loaded, so that they
-        # compile in parallel.
+        programs = [None if id(p) in late else program for p, program in zip(passes, programs, strict=True)]
+        tabled = [item for item, program in zip(passes, programs, strict=True) if program is None]
+        self._most_targets = max(self._most_targets, *map(most_targets, tabled), 0)
+        # All kernels of the passes are requested before the first is loaded, so that they compile in
+        # parallel.
         compile_ahead(
             [
                 (MEASURE_FILE, measure_defines(self.dtype)),
                 *((PROGRAM_FILE, defines) for _, defines in filter(None, programs)),
-                *(self._pass_kernel(len(item.held)).code(self._may_be_quick) for item in of_tables),
+                *(self._pass_kernel(len(p.held_bits)).code(self._may_be_quick) for p in tabled),
             ]
         )
         return [
-            self._tabled(item, least if again else None) if made is None else self._launch(*made, item.held)
-            for item, made in zip(passes, programs, strict=True)
+            self._launch(*program, p.held_bits) if program else self._tabled(p, least if again else None)
+            for p, program in zip(passes, programs, strict=True)
         ]
 
     def prepare_sums(self, passes: Sequence[Pass]) -> list[Any] | None:
         """The same for passes that may take sums of words; None where no kernel takes those of one."""
-        made = [self._program(item) for item in passes]
-        room = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-        for item, program in zip(passes, made, strict=True):
-            if item.has_sums and (program is None or self._block_bytes(program[0], len(item.held)) > room):
+        programs = [self._program(item) for item in passes]
+        most_bytes = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        for item, program in zip(passes, programs, strict=True):
+            if not item.has_sums:
+                continue
+            if program is None or self._block_bytes(program[0], len(item.held_bits)) > most_bytes:
                 return None
-        self._made = {id(item): (item, program) for item, program in zip(passes, made, strict=True)}
+        self._programs = {id(item): (item, program) for item, program in zip(passes, programs, strict=True)}
         return self.prepare(passes)
 
     def _not_worth_waiting(
         self, passes: Sequence[Pass], programs: Sequence[Program | None]
     ) -> set[int]:  # fmt: skip
         """The identities of passes whose programs are not in the cache and whose kernels save too little."""
-        found = {
-            id(item): made for item, made in zip(passes, programs, strict=True)
-            if made is not None and not item.has_sums
+        programs_of = {
+            id(item): program for item, program in zip(passes, programs, strict=True)
+            if program is not None and not item.has_sums
         }  # fmt: skip
         # A kernel is worth its compilation where it saves more over all its uses: runs * uses *
         # saved_s >= COMPILING_S. One that was put off counts more each time, as the program is run
         # again.
-        uses = Counter(_key(defines) for _, defines in found.values())
+        uses = Counter(_key(defines) for _, defines in programs_of.values())
         late = {
-            number for number, (_, defines) in found.items()
+            number for number, (_, defines) in programs_of.items()
             if (RUNS + _prepared_late[_key(defines)]) * uses[_key(defines)] * self._saved_s < COMPILING_S
             and not is_kept(PROGRAM_FILE, defines)
         }  # fmt: skip
-        _prepared_late.update({_key(found[number][1]) for number in late})
+        _prepared_late.update({_key(programs_of[number][1]) for number in late})
         return late
 
     def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
@@ -223,11 +224,11 @@ class CupyState:
         saving_s = times * self._saved_s
         if len(passes) * saving_s <= COMPILING_S:
             return  # also where all share a kernel
-        self._made = {id(item): (item, self._program(item)) for item in passes}
-        made = [program[1] for _, program in self._made.values() if program is not None]
-        uses = Counter(map(_key, made))
-        worth = {_key(one): one for one in made if uses[_key(one)] * saving_s > COMPILING_S}
-        compile_ahead([(PROGRAM_FILE, one) for one in worth.values()])
+        self._programs = {id(item): (item, self._program(item)) for item in passes}
+        keyed = [(_key(program[1]), program[1]) for _, program in self._programs.values() if program]
+        uses = Counter(key for key, _ in keyed)
+        worth = {key: defines for key, defines in keyed if uses[key] * saving_s > COMPILING_S}
+        compile_ahead([(PROGRAM_FILE, defines) for defines in worth.values()])
         self._compiled |= worth.keys()
 
     def _program(self, item: Pass, least: int = 1) -> Program | None:
@@ -239,46 +240,49 @@ class CupyState:
             return None
         if self.n_bits < self.programs_from or not self.tile.register_bits:
             return None
-        # By identity: `_made` keeps the pass beside its program, so that no other object gets its
+        # By identity: `_programs` keeps the pass beside its program, so that no other object gets its
         # number.
-        if id(item) in self._made:
-            return self._made[id(item)][1]
+        if id(item) in self._programs:
+            return self._programs[id(item)][1]
         from tnplan.executor.statevector.codegen.pass_program import index_bits, make_program
 
         bits = index_bits(item, self.n_bits)
         item_bytes = np.dtype(self.dtype).itemsize
-        made = make_program(item, bits, self.tile.register_bits, item_bytes)
-        if made is None or len(made.values) * item_bytes > MOST_VALUES_BYTES:
+        program = make_program(item, bits, self.tile.register_bits, item_bytes)
+        if program is None or len(program.values) * item_bytes > MOST_VALUES_BYTES:
             return None
-        return made, program_defines(
-            self.dtype, made, item.held, self.tile.register_bits, self.n_bits
+        return program, program_defines(
+            self.dtype, program, item.held_bits, self.tile.register_bits, self.n_bits
         )  # fmt: skip
 
-    def _launch(self, made: PassProgram, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
+    def _launch(
+        self, program: PassProgram, defines: dict[str, str | int], held_bits: Sequence[int]
+    ) -> ProgramLaunch:
         from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
 
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
-        threads = 1 << (len(held) - self.tile.register_bits)
-        size_bytes = self._block_bytes(made, len(held))
-        far = [bit for bit in range(self.n_bits) if bit not in held]
-        turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.tile_phases]
-        factors = cupy.asarray(made.factors.astype(self.dtype))
+        threads = 1 << (len(held_bits) - self.tile.register_bits)
+        size_bytes = self._block_bytes(program, len(held_bits))
+        far = [bit for bit in range(self.n_bits) if bit not in held_bits]
+        rank_base, with_pairs = self.rank << self.n_bits, program.has_far_pairs
+        turns = [phases.tables(far, rank_base, with_pairs) for phases in program.tile_phases]
+        factors = cupy.asarray(program.factors.astype(self.dtype))
         tables = cupy.asarray(np.concatenate([np.zeros(0), *turns]).astype(self.dtype))
-        values = np.ascontiguousarray(made.values.astype(self.dtype))
-        before = np.uint64(self.amplitudes.data.ptr), np.int64(self.rank << self.n_bits)
+        values = np.ascontiguousarray(program.values.astype(self.dtype))
+        before = np.uint64(self.amplitudes.data.ptr), np.int64(rank_base)
         after = (
             np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
         )  # fmt: skip
         return ProgramLaunch(
-            kernel, self.n_bits, held, Blocks(threads, size_bytes, int(defines["NEIGHBOURS"])),
-            (before, after), (factors, tables), made.sums,
+            kernel, self.n_bits, held_bits, Blocks(threads, size_bytes, int(defines["NEIGHBOURS"])),
+            (before, after), (factors, tables), program.sums,
         )  # fmt: skip
 
-    def _block_bytes(self, made: PassProgram, tile_bits: int) -> int:
+    def _block_bytes(self, program: PassProgram, tile_bits: int) -> int:
         """The shared memory of a block."""
-        n_entries = sum(len(one.rows) for one in made.tile_phases)
+        n_entries = sum(len(phases.rows) for phases in program.tile_phases)
         warps = max(1, 1 << (tile_bits - self.tile.register_bits) >> 5)
-        return program_bytes(self.dtype, n_entries, tile_bits, warps * len(made.sums))
+        return program_bytes(self.dtype, n_entries, tile_bits, warps * len(program.sums))
 
     def _pass_kernel(self, tile_bits: int) -> PassKernel:
         return pass_kernel(self.dtype, tile_bits, self._most_targets)
@@ -291,24 +295,24 @@ class CupyState:
 
     def _compiled_pass(self, item: Pass, least: int) -> ProgramLaunch | None:
         """The launch of a pass's own kernel; None where it has none."""
-        made = self._program(item, least)
-        return None if made is None else self._launch(*made, item.held)
+        program = self._program(item, least)
+        return None if program is None else self._launch(*program, item.held_bits)
 
     def _arguments(self, tables: PassTables) -> tuple[Any, ...]:
         """What launches a pass read from tables, and its arguments."""
-        made = register_rounds(tables, min(REGISTER_BITS, len(tables.held)))
-        run_bits, starts = tile_runs(tables.held)
+        tiled = register_rounds(tables, min(REGISTER_BITS, len(tables.held_bits)))
+        run_bits, starts = tile_runs(tables.held_bits)
         n_tiles = np.int64(1 << len(tables.far))
-        held, far, begins, rounds, steps, places, values, idle, phases = copied(
-            tables.held.astype(np.int32), tables.far.astype(np.int32), starts, made.rounds, made.steps,
+        held_bits, far, begins, rounds, steps, bits_of_steps, values, idle, phases = copied(
+            tables.held_bits.astype(np.int32), tables.far.astype(np.int32), starts, tiled.rounds, tiled.steps,
             tables.places.astype(np.int32), tables.values.astype(self.dtype), tables.idle.astype(np.uint8),
             tables.phases,
         )  # fmt: skip
-        launch = self._pass_kernel(len(tables.held)).launcher(int(n_tiles), self._may_be_quick)
+        launch = self._pass_kernel(len(tables.held_bits)).launcher(int(n_tiles), self._may_be_quick)
         return launch, (
-            self.amplitudes, np.int64(self.rank << self.n_bits), n_tiles, held, far,
-            np.int32(len(tables.far)), begins, np.int32(run_bits), rounds, np.int32(len(made.rounds)), steps,
-            places, values, idle, phases,
+            self.amplitudes, np.int64(self.rank << self.n_bits), n_tiles, held_bits, far,
+            np.int32(len(tables.far)), begins, np.int32(run_bits), rounds, np.int32(len(rounds)), steps,
+            bits_of_steps, values, idle, phases,
         )  # fmt: skip
 
     def rebound(self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[Any]) -> list[Any]:
@@ -322,13 +326,13 @@ class CupyState:
         return isinstance(prepared, ProgramLaunch)
 
     def bind_part(
-        self, prepared: Any, bits: Sequence[int], part: int, share: int = 0
+        self, prepared: Any, bits: Sequence[int], value: int, share: int = 0
     ) -> Callable[[], None]:  # fmt: skip
         """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
 
-        It leaves room for an exchange; `share` as in `Overlap`.
+        It leaves multiprocessors to an exchange; `share` as in `Overlap`.
         """
-        return prepared.part(bits, part, share)
+        return prepared.part(bits, value, share)
 
     def apply(self, prepared: Any) -> None:
         """Do a pass."""
@@ -362,8 +366,10 @@ class CupyState:
                 total += self.pauli(0, mask).real * (1 - 2.0 * (np.bitwise_count(values & z) & 1))
             return np.maximum(total / side, 0)
         out = cupy.zeros(side, np.float64)
-        places = cupy.asarray(np.array(bits, np.int32))
-        self._measure("marginal", MOST_BLOCKS, np.int64(1 << self.n_bits), places, np.int32(len(bits)), out)
+        self._measure(
+            "marginal", MOST_BLOCKS, np.int64(1 << self.n_bits), cupy.asarray(np.array(bits, np.int32)),
+            np.int32(len(bits)), out,
+        )  # fmt: skip
         return np.asarray(out.get())
 
     def pauli(self, x: int, z: int) -> complex:
@@ -392,10 +398,10 @@ class CupyState:
 
     def twin(self) -> CupyState:
         """Another state of the same size, all of whose amplitudes are zero."""
-        given = self.programs_from if self._is_patient else None
-        found = CupyState(self.n_bits, self.dtype, self.rank, self.tile, given)
-        found.amplitudes.fill(0)
-        return found
+        programs_from = self.programs_from if self._is_patient else None
+        twin = CupyState(self.n_bits, self.dtype, self.rank, self.tile, programs_from)
+        twin.amplitudes.fill(0)
+        return twin
 
     def assign(self, source: CupyState) -> None:
         """Take the amplitudes of another state."""
@@ -417,8 +423,8 @@ class CupyState:
         from tnplan.executor.statevector.cuda.words import LEAST_BITS, between
 
         if self.n_bits < LEAST_BITS:
-            found = np.array([self.pauli_with(other.amplitudes, 0, x, z) for x, z in words], np.complex128)
-            return lambda: found
+            values = np.array([self.pauli_with(other.amplitudes, 0, x, z) for x, z in words], np.complex128)
+            return lambda: values
         return between(self.amplitudes, other.amplitudes, words)
 
     def _measure(self, entry: str, blocks: int, *arguments: Any) -> None:
@@ -484,6 +490,6 @@ class JointState:
                 weights = np.array([weight for _, weight in own])
                 values.append(item.sums.get().sum(axis=0) * weights)
                 numbers += [number for number, _ in own]
-        found = np.zeros(len(numbers))
-        found[numbers] = np.concatenate(values)
-        return found
+        sums = np.zeros(len(numbers))
+        sums[numbers] = np.concatenate(values)
+        return sums

@@ -65,27 +65,27 @@ def between(own: Array, others: Array, words: Masks) -> Callable[[], NDArray[Any
     launched = [(group, _launch(own, others, words, group)) for group in groups]
 
     def values() -> NDArray[Any]:
-        found = np.zeros(len(words), np.complex128)
+        sums = np.zeros(len(words), np.complex128)
         for group, parts in launched:
-            found[list(group.words)] = parts.get().sum(axis=0)
-        return found
+            sums[list(group.words)] = parts.get().sum(axis=0)
+        return sums
 
     return values
 
 
 def _launch(own: Array, others: Array, words: Masks, group: WordGroup) -> Array:
     """Launch the sums of a group; the parts of blocks, complex128 [block, word]."""
-    n_bits, dtype, held = len(own).bit_length() - 1, own.dtype.name, np.array(group.held)
-    n_words, tile_bits = len(group.words), len(held)
+    n_bits, dtype, held_bits = len(own).bit_length() - 1, own.dtype.name, np.array(group.held_bits)
+    n_words, tile_bits = len(group.words), len(held_bits)
     defines, size_bytes = words_defines(dtype, tile_bits), between_bytes(dtype, tile_bits, n_words)
     kernel, threads = load_kernel(WORDS_FILE, "between", defines), int(defines["THREADS"])
     kernel.max_dynamic_shared_size_bytes = between_bytes(dtype, tile_bits, MOST_WORDS)
     fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
-    far = np.array([bit for bit in range(n_bits) if bit not in group.held], np.int32)
+    far = np.array([bit for bit in range(n_bits) if bit not in group.held_bits], np.int32)
     # As many blocks as run at once, each over several tiles: a block writes its sums once.
     blocks = max(1, min(fitting * cupy.cuda.Device().attributes["MultiProcessorCount"], 1 << len(far)))
-    run_bits, starts = tile_runs(held)
-    structs = word_structs([words[number] for number in group.words], group.held)
+    run_bits, starts = tile_runs(held_bits)
+    structs = word_structs([words[number] for number in group.words], group.held_bits)
     far_bits, begins, masks = copied(far, starts, structs.view(np.uint8))
     out = cupy.empty((blocks, n_words), np.complex128)
     arguments = (
@@ -96,13 +96,13 @@ def _launch(own: Array, others: Array, words: Masks, group: WordGroup) -> Array:
     return out
 
 
-def word_structs(words: Masks, held: Sequence[int]) -> NDArray[Any]:
+def word_structs(words: Masks, held_bits: Sequence[int]) -> NDArray[Any]:
     """The struct Word of words: masks over the bits of a tile, and z outside of it."""
-    masks, places = np.array(words, np.int64).reshape(-1, 2), np.array(held, np.int64)
-    near = ((masks[:, :, None] >> places & 1) << np.arange(len(places))).sum(axis=2)
+    masks, bits = np.array(words, np.int64).reshape(-1, 2), np.array(held_bits, np.int64)
+    near = ((masks[:, :, None] >> bits & 1) << np.arange(len(bits))).sum(axis=2)
     structs = np.zeros(len(words), WORD)
-    for name, column in zip(structs.dtype.names or (), (*near.T, masks[:, 1] & ~mask_of(held)), strict=True):
-        structs[name] = column
+    structs["x"], structs["z"] = near.T
+    structs["far"] = masks[:, 1] & ~mask_of(held_bits)
     return structs
 
 

@@ -28,7 +28,7 @@ LARGEST_TARGETS = 5
 The kernels of CPU and GPU hold 2^LARGEST_TARGETS rows of a gate at once; `pass_tables` checks it.
 """
 SWAPPED = (0, 2, 1, 3)
-"""The rows of two bits, those of one changing places with those of the other."""
+"""The rows of two bits with these two swapped."""
 GATES_KEPT = 4096
 """Distinct matrices of gates that are remembered."""
 MERGES_KEPT = 4096
@@ -50,7 +50,7 @@ class MultiplexedGate:
     target_mask: int = field(init=False)
     mask: int = field(init=False)
     facts: dict[str, Any] = field(init=False)
-    """What has been found out about the matrices; gates that differ only by their bits share it."""
+    """Properties of the matrices that were computed; gates that differ only by their bits share them."""
 
     def __init__(
         self, targets: tuple[int, ...], selectors: tuple[int, ...], matrices: Array,
@@ -86,13 +86,13 @@ class MultiplexedGate:
             self.facts["is_identity"] = may_be and bool(
                 np.all(np.abs(self.matrices - np.eye(self.matrices.shape[-1])) <= EXACT)
             )
-        found: bool = self.facts["is_identity"]
-        return found
+        is_identity: bool = self.facts["is_identity"]
+        return is_identity
 
     def flat_elements(self) -> list[complex]:
         """The elements of the matrices, row by row."""
-        found: list[complex] = self.matrices.ravel().tolist()
-        return found
+        elements: list[complex] = self.matrices.ravel().tolist()
+        return elements
 
     def on(self, where: Sequence[int]) -> MultiplexedGate:
         """The same gate with bit j renamed to where[j]."""
@@ -127,13 +127,13 @@ def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
     Gates with the same matrix share the arrays of what they become.
     """
     if len(gate.qubits) > LARGEST_TARGETS:
-        made = from_matrix(gate.qubits, gate.matrix, place) if _is_unitary(gate.matrix) else None
+        multiplexed = from_matrix(gate.qubits, gate.matrix, place) if _is_unitary(gate.matrix) else None
     else:
         known = _known_gate(gate.matrix.tobytes())
-        made = None if known is None else known.on(gate.qubits)
-    if made is None:
+        multiplexed = None if known is None else known.on(gate.qubits)
+    if multiplexed is None:
         raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
-    return made
+    return multiplexed
 
 
 def inverse(gate: MultiplexedGate) -> MultiplexedGate:
@@ -161,31 +161,31 @@ def from_matrix(qubits: tuple[int, ...], matrix: Array, place: str = "matrix") -
     """Any matrix on `qubits`, multiplexed: qubits whose value it never changes become selectors."""
     q = len(qubits)
     values = np.where(np.abs(matrix) <= EXACT, 0, matrix).reshape((2,) * (2 * q))
-    kept = [j for j in range(q) if not np.any(np.take(np.take(values, 0, q + j), 1, j))
+    fixed = [j for j in range(q) if not np.any(np.take(np.take(values, 0, q + j), 1, j))
             and not np.any(np.take(np.take(values, 1, q + j), 0, j))]  # fmt: skip
-    changed = [j for j in range(q) if j not in kept]
-    for j in list(kept):
-        matrices = _matrices(values, kept, changed)
-        halves = np.moveaxis(matrices.reshape((2,) * len(kept) + matrices.shape[1:]), kept.index(j), 0)
-        if len(kept) + len(changed) > 1 and np.array_equal(halves[0], halves[1]):
-            kept.remove(j)
+    changed = [j for j in range(q) if j not in fixed]
+    for j in list(fixed):
+        matrices = _matrices(values, fixed, changed)
+        halves = np.moveaxis(matrices.reshape((2,) * len(fixed) + matrices.shape[1:]), fixed.index(j), 0)
+        if len(fixed) + len(changed) > 1 and np.array_equal(halves[0], halves[1]):
+            fixed.remove(j)
             values = np.take(np.take(values, [0], j), [0], q + j)
-    matrices = _matrices(values, kept, changed)
+    matrices = _matrices(values, fixed, changed)
     if len(changed) > LARGEST_TARGETS:
         raise InputError(
             place, f"changes {len(changed)} qubits at once",
             f"split it into gates on {LARGEST_TARGETS} or fewer",
         )  # fmt: skip
-    return MultiplexedGate(tuple(qubits[j] for j in changed), tuple(qubits[j] for j in kept), matrices)
+    return MultiplexedGate(tuple(qubits[j] for j in changed), tuple(qubits[j] for j in fixed), matrices)
 
 
-def _matrices(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Array:
+def _matrices(values: Array, fixed: Sequence[int], changed: Sequence[int]) -> Array:
     """[selector value, row, column] of a matrix with one axis a bit; axes in neither list have length 1."""
     q = values.ndim // 2
-    gone = [j for j in range(q) if j not in kept and j not in changed]
-    order = [*kept, *(q + j for j in kept), *changed, *(q + j for j in changed)]
-    side = 2 ** len(kept)
-    array = values.transpose([*gone, *(q + j for j in gone), *order])
+    absent = [j for j in range(q) if j not in fixed and j not in changed]
+    order = [*fixed, *(q + j for j in fixed), *changed, *(q + j for j in changed)]
+    side = 2 ** len(fixed)
+    array = values.transpose([*absent, *(q + j for j in absent), *order])
     array = array.reshape(side, side, 2 ** len(changed), 2 ** len(changed))
     return np.ascontiguousarray(array[np.arange(side), np.arange(side)])
 
@@ -232,12 +232,12 @@ def expanded(gate: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[i
     side = 2 ** (len(inner) + t)
     # Bits on which the gate does not act: the tensor product with the identity.
     wide = np.einsum("oij,kl->oikjl", dense.reshape(-1, side, side), np.eye(2 ** len(idle)))
-    held = (*inner, *gate.targets, *idle)
-    order = [held.index(bit) for bit in targets]
-    shape = (len(dense), *(2,) * (2 * len(held)))
+    all_bits = (*inner, *gate.targets, *idle)
+    order = [all_bits.index(bit) for bit in targets]
+    shape = (len(dense), *(2,) * (2 * len(all_bits)))
     wide = wide.reshape(shape).transpose(
-        [0, *(1 + j for j in order), *(1 + len(held) + j for j in order)]
-    ).reshape(len(dense), 2 ** len(held), 2 ** len(held))  # fmt: skip
+        [0, *(1 + j for j in order), *(1 + len(all_bits) + j for j in order)]
+    ).reshape(len(dense), 2 ** len(all_bits), 2 ** len(all_bits))  # fmt: skip
     numbers = np.arange(2 ** len(selectors))
     # The matrix for each value of all selectors depends on those alone that the gate has; the first
     # selector is the most significant bit of a value.

@@ -19,7 +19,7 @@ ROUNDING = 1e-13
 
 
 class OneBitGate(MultiplexedGate):
-    """A matrix of one bit, or its diagonal; the array is made when it is first asked for."""
+    """A matrix of one bit, or its diagonal; the array is made when it is first used."""
 
     def __init__(self, bit: int, elements: Elements, is_diagonal: bool = False) -> None:
         bits, mask = (bit,), 1 << bit
@@ -35,8 +35,8 @@ class OneBitGate(MultiplexedGate):
 
     def flat_elements(self) -> list[complex]:
         """The elements of the matrix, row by row, or those on the diagonal."""
-        found: Elements = self.facts["elements"]
-        return [*found] if self.targets else [found[0], found[3]]
+        elements: Elements = self.facts["elements"]
+        return [*elements] if self.targets else [elements[0], elements[3]]
 
 
 def elements_of(gate: MultiplexedGate) -> Elements:
@@ -44,13 +44,13 @@ def elements_of(gate: MultiplexedGate) -> Elements:
     if "elements" not in gate.facts:
         values = gate.flat_elements()
         gate.facts["elements"] = tuple(values) if gate.targets else (values[0], 0, 0, values[1])
-    found: Elements = gate.facts["elements"]
-    return found
+    elements: Elements = gate.facts["elements"]
+    return elements
 
 
-def diagonal_of(bit: int, zero: complex, one: complex) -> MultiplexedGate:
+def diagonal_of(bit: int, upper: complex, lower: complex) -> MultiplexedGate:
     """The diagonal gate on a bit."""
-    return OneBitGate(bit, (zero, 0, 0, one), is_diagonal=True)
+    return OneBitGate(bit, (upper, 0, 0, lower), is_diagonal=True)
 
 
 def product(first: Elements, second: Elements) -> Elements:

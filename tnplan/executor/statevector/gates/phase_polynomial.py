@@ -70,10 +70,10 @@ class PhasePolynomial:
         pairs[inside] = self.pairs[inside]
         return PhasePolynomial(0.0, linear, pairs)
 
-    def without(self, part: PhasePolynomial) -> PhasePolynomial:
+    def without(self, removed: PhasePolynomial) -> PhasePolynomial:
         """What is left without a part."""
-        linear = np.where(part.linear != 0, 0, self.linear)
-        return PhasePolynomial(self.constant, linear, np.where(part.pairs != 0, 0, self.pairs))
+        linear = np.where(removed.linear != 0, 0, self.linear)
+        return PhasePolynomial(self.constant, linear, np.where(removed.pairs != 0, 0, self.pairs))
 
     def plus(self, other: PhasePolynomial) -> PhasePolynomial:
         """The sum of both."""
@@ -85,10 +85,10 @@ class PhasePolynomial:
         """The same phases from -pi to pi, exactly 0 where they are 0 but for rounding."""
         linear, pairs = np.zeros_like(self.linear), np.zeros_like(self.pairs)
         alone, (first, second) = np.flatnonzero(self.linear), self.pairs_present()
-        found = _angles(np.concatenate([self.linear[alone], self.pairs[first, second], [self.constant]]))
-        linear[alone] = found[: len(alone)]
-        pairs[first, second] = pairs[second, first] = found[len(alone) : -1]
-        return PhasePolynomial(float(found[-1]), linear, pairs)
+        angles = _angles(np.concatenate([self.linear[alone], self.pairs[first, second], [self.constant]]))
+        linear[alone] = angles[: len(alone)]
+        pairs[first, second] = pairs[second, first] = angles[len(alone) : -1]
+        return PhasePolynomial(float(angles[-1]), linear, pairs)
 
     def pairs_present(self) -> tuple[Array, Array]:
         """The lower bits and the higher bits of the pairs that have a phase."""
@@ -127,18 +127,18 @@ class PhasePolynomial:
         # low bits l_k = 1 of exp(i sum_j pairs[h_j, l_k] h_j).
         high, low = list(bits[: len(bits) // 2]), list(bits[len(bits) // 2 :])
         factors = np.exp(1j * (_values(len(high)) @ self.pairs[np.ix_(high, low)]))
-        found = self._few_elements(high, self.constant)[:, None]
+        elements = self._few_elements(high, self.constant)[:, None]
         for number in reversed(range(len(low))):
-            found = np.concatenate([found, found * factors[:, number, None]], axis=1)
-        found *= self._few_elements(low, 0.0)
-        return found.ravel()
+            elements = np.concatenate([elements, elements * factors[:, number, None]], axis=1)
+        elements *= self._few_elements(low, 0.0)
+        return elements.ravel()
 
     def _few_elements(self, bits: list[int], constant: float) -> Array:
         """The same of few bits, with another constant."""
         values = _values(len(bits))
         inner = self.linear[bits] + values @ self.pairs[np.ix_(bits, bits)] / 2
-        found: Array = np.exp(1j * ((values * inner).sum(axis=1) + constant))
-        return found
+        elements: Array = np.exp(1j * ((values * inner).sum(axis=1) + constant))
+        return elements
 
 
 @cache
@@ -150,7 +150,7 @@ def _values(n_bits: int) -> Array:
 class PhaseTable(MultiplexedGate):
     """The diagonal gate of the phases of some bits, the first most significant.
 
-    Its elements are made when they are first asked for: compiled passes never do.
+    Its elements are made when they are first used: compiled passes never do.
     """
 
     phases: PhasePolynomial
@@ -178,8 +178,8 @@ def angles_of(gate: MultiplexedGate) -> list[float] | None:
         values = gate.flat_elements()
         are_phases = all(abs(abs(value) - 1) <= UNIT for value in values)
         gate.facts["angles"] = [phase(value) for value in values] if are_phases else None
-    found: list[float] | None = gate.facts["angles"]
-    return found
+    angles: list[float] | None = gate.facts["angles"]
+    return angles
 
 
 def is_phase_gate(gate: MultiplexedGate) -> bool:
@@ -210,15 +210,15 @@ def split(phases: PhasePolynomial, held_mask: int) -> tuple[MultiplexedGate | No
 
     The constant goes with the gate where there is one.
     """
-    held = np.array([bool(held_mask >> bit & 1) for bit in range(len(phases.linear))])
-    inside = held[:, None] & held
+    is_held = np.array([bool(held_mask >> bit & 1) for bit in range(len(phases.linear))])
+    inside = is_held[:, None] & is_held
     pairs = np.where(inside, phases.pairs, 0.0)
     if not pairs.any():
         return None, _unless_zero(phases)
-    linear = np.where(held, phases.linear, 0.0)
+    linear = np.where(is_held, phases.linear, 0.0)
     used = np.flatnonzero(pairs.any(axis=0) | (linear != 0))
     near = PhasePolynomial(phases.constant, linear, pairs).reduced()
-    rest = PhasePolynomial(0.0, np.where(held, 0.0, phases.linear), np.where(inside, 0.0, phases.pairs))
+    rest = PhasePolynomial(0.0, np.where(is_held, 0.0, phases.linear), np.where(inside, 0.0, phases.pairs))
     return PhaseTable(tuple(used[::-1].tolist()), near), _unless_zero(rest)
 
 
@@ -246,15 +246,15 @@ def phases_of_diagonal(gate: MultiplexedGate, n_bits: int) -> PhasePolynomial | 
     if len(bits) <= 2:
         return form
     numbers = np.arange(len(values))
-    made = form.factor({bit: numbers >> k & 1 for k, bit in enumerate(bits)}) * values[0]
-    return form if np.all(np.abs(made - values) <= len(bits) * UNIT) else None
+    products = form.factor({bit: numbers >> k & 1 for k, bit in enumerate(bits)}) * values[0]
+    return form if np.all(np.abs(products - values) <= len(bits) * UNIT) else None
 
 
 def _angles(phases: Array) -> Array:
     """Phases from -pi to pi, exactly 0 where they are 0 but for rounding."""
     factors = np.exp(1j * phases)
-    found: Array = np.where(np.abs(factors - 1) <= EXACT, 0.0, np.angle(factors))
-    return found
+    angles: Array = np.where(np.abs(factors - 1) <= EXACT, 0.0, np.angle(factors))
+    return angles
 
 
 def _angle(value: complex) -> float:
@@ -289,46 +289,46 @@ def commute_phases(
     # with diagonals, so it moves past them, and becomes part of the next matrix on the bit.
     waiting: list[list[complex]] = [[1, 1] for _ in range(n_bits)]
     """For both values of each bit."""
-    made: list[MultiplexedGate] = []
+    commuted: list[MultiplexedGate] = []
     latest = [-1] * n_bits
     """The last gate on each bit."""
-    now: MultiplexedGate
+    replacement: MultiplexedGate
     for gate in gates:
         if isinstance(gate, WordSum):
             for bit in gate.targets:
-                made += _unless_one(bit, waiting[bit])
+                commuted += _unless_one(bit, waiting[bit])
                 waiting[bit] = [1, 1]
-            now = gate
+            replacement = gate
         # diag(1, 1, 1, pair) is what is left of a phase gate when the phases of single bits wait:
         # one multiplication for a quarter of the amplitudes.
         elif is_phase_gate(gate):
             pair = _taken_apart(gate, waiting)
             if abs(pair - 1) <= EXACT:
                 continue
-            now = MultiplexedGate((), gate.selectors, np.array([1, 1, 1, pair]).reshape(4, 1, 1))
+            replacement = MultiplexedGate((), gate.selectors, np.array([1, 1, 1, pair]).reshape(4, 1, 1))
         elif len(gate.targets) == 1 and not gate.selectors:
             (bit,) = gate.targets
             matrix = product(elements_of(gate), (waiting[bit][0], 0, 0, waiting[bit][1]))
             # Matrices of one bit in a row are one product. Invariant: latest[bit] is the last gate
             # with this bit, so between it and now no gate touches the bit.
-            while latest[bit] >= 0 and _acts_alone(made[latest[bit]], bit):
-                matrix = product(matrix, elements_of(made[latest[bit]]))
-                made[latest[bit]] = NOTHING
+            while latest[bit] >= 0 and _acts_alone(commuted[latest[bit]], bit):
+                matrix = product(matrix, elements_of(commuted[latest[bit]]))
+                commuted[latest[bit]] = NOTHING
                 latest[bit] -= 1
-            columns, now, waiting[bit] = _split(matrix, bit, rotations)
-            made += columns
+            columns, replacement, waiting[bit] = _split(matrix, bit, rotations)
+            commuted += columns
         elif gate.targets:
             matrices = gate.matrices * _columns(gate, waiting)
-            now = MultiplexedGate(gate.targets, gate.selectors, matrices)
+            replacement = MultiplexedGate(gate.targets, gate.selectors, matrices)
             for bit in gate.targets:
                 waiting[bit] = [1, 1]
         else:
-            now = gate
-        for bit in (*now.targets, *now.selectors):
-            latest[bit] = len(made)
-        made.append(now)
+            replacement = gate
+        for bit in (*replacement.targets, *replacement.selectors):
+            latest[bit] = len(commuted)
+        commuted.append(replacement)
     last = [phases for bit, values in enumerate(waiting) for phases in _unless_one(bit, values)]
-    return [gate for gate in made if gate.mask] + last
+    return [gate for gate in commuted if gate.mask] + last
 
 
 def _acts_alone(gate: MultiplexedGate, bit: int) -> bool:
@@ -369,9 +369,9 @@ def _split(
     """Phases of the columns, if any, the matrix without them, and phases of the rows, which come after it."""
     rows, freed = _freed_rows(matrix)
     if rotations and cost(freed) > ROTATION:
-        found = _rotation(matrix)
-        if found is not None:
-            column, rotation, rows = found
+        factors = _rotation(matrix)
+        if factors is not None:
+            column, rotation, rows = factors
             return [diagonal_of(bit, 1, column)], OneBitGate(bit, rotation), rows
     return [], OneBitGate(bit, freed), rows
 
@@ -401,7 +401,7 @@ def _rotation(matrix: Elements) -> tuple[complex, Elements, list[complex]] | Non
     rotation = a / upper, b / (upper * column), c / lower, d / (lower * column)
     cosine, sine = sizes[0], sizes[1]
     exact = cosine, -sine, sine, cosine
-    is_one = all(abs(one - other) <= EXACT for one, other in zip(rotation, exact, strict=True))
+    is_one = all(abs(scaled - other) <= EXACT for scaled, other in zip(rotation, exact, strict=True))
     return (column, exact, [upper, lower]) if is_one else None
 
 

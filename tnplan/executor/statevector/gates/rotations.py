@@ -44,25 +44,25 @@ def as_rotations(gates: Sequence[MultiplexedGate], n_bits: int) -> list[Multiple
     Matrices of one bit that follow each other are one. Those before a matrix of several bits are part of it.
     A sum of a word on one bit goes along as far as it stays one of a word.
     """
-    found = _Rotations(n_bits)
+    rotations = _Rotations(n_bits)
     for gate in gates:
         bits = (*gate.targets, *gate.selectors)
         if isinstance(gate, WordSum):
-            found.take(gate)
+            rotations.take(gate)
         elif len(bits) == 1:
-            found.multiply(bits[0], elements_of(gate))
+            rotations.multiply(bits[0], elements_of(gate))
         elif len(gate.targets) == len(gate.selectors) == 1:
             parts = diagonal_in_a_basis(gate.matrices.tobytes())
             if parts is None:
-                found.act(gate)
+                rotations.act(gate)
                 continue
             before, diagonal, after = parts
-            found.multiply(gate.targets[0], before)
-            found.act(MultiplexedGate((), (*gate.selectors, *gate.targets), diagonal))
-            found.multiply(gate.targets[0], after)
+            rotations.multiply(gate.targets[0], before)
+            rotations.act(MultiplexedGate((), (*gate.selectors, *gate.targets), diagonal))
+            rotations.multiply(gate.targets[0], after)
         else:
-            found.act(gate)
-    return found.end()
+            rotations.act(gate)
+    return rotations.end()
 
 
 class _Rotations:
@@ -77,11 +77,11 @@ class _Rotations:
         """A matrix of one bit."""
         if self._sums[bit]:
             moved = [_moved(word, matrix) for word in self._sums[bit]]
-            kept = [word for word in moved if word is not None]
-            if len(kept) < len(moved):
+            sums = [word for word in moved if word is not None]
+            if len(sums) < len(moved):
                 self._settle(bit)
-                kept = []
-            self._sums[bit] = kept
+                sums = []
+            self._sums[bit] = sums
         waiting = self._waiting[bit]
         self._waiting[bit] = matrix if waiting is ONE else product(matrix, waiting)
 
@@ -136,9 +136,9 @@ class _Rotations:
 
     def _add_rows(self, bit: int) -> None:
         """The phases of a bit, which are all that waits."""
-        zero, _, _, one = self._waiting[bit]
-        if max(abs(zero - 1), abs(one - 1)) > EXACT:
-            self.made.append(diagonal_of(bit, zero, one))
+        upper, _, _, lower = self._waiting[bit]
+        if max(abs(upper - 1), abs(lower - 1)) > EXACT:
+            self.made.append(diagonal_of(bit, upper, lower))
         self._waiting[bit] = ONE
 
 
@@ -169,8 +169,8 @@ def diagonal_in_a_basis(matrices: bytes) -> tuple[Elements, Array, Elements] | N
     # matrices of the target alone.
     first, second = np.frombuffer(matrices, np.complex128).reshape(2, 2, 2)
     relative = second @ first.conj().T
-    for one in (first, second):
-        if np.any(np.abs(one @ one.conj().T - np.eye(2)) > ROUNDING):
+    for choice in (first, second):
+        if np.any(np.abs(choice @ choice.conj().T - np.eye(2)) > ROUNDING):
             return None
     # Divided by the root of its determinant, B A^dagger is in SU(2) and equals cos + i sin (n .
     # sigma): its anti-Hermitian part has the same eigenvectors, and eigh gives them orthonormal,

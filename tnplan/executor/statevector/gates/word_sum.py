@@ -15,7 +15,7 @@ class WordSum(MultiplexedGate):
     """The sum over i of (-1)^|z & i| conj(lambda[i ^ x]) psi[i], taken where it stands among gates.
 
     Its targets are the bits of x, its selectors those of z alone, so that it commutes with the gates that
-    leave the sum as it is. Its matrix is zero: it is no gate, and none of the kinds that gates are told by.
+    leave the sum as it is. Its matrix is zero: it is no gate, and has none of the properties of gates.
     `number` says whose sum it is; `imaginary`, which part of it is wanted; `factor`, how often.
     """
 

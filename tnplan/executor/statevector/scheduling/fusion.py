@@ -52,8 +52,8 @@ def fuse_in_rounds(
     """
     steps: list[PassStep] = []
     pending: list[MultiplexedGate] = []
-    for _, part in rounds(gates, 0, register_bits):
-        clusters, waiting = _clustered(part, held_mask, width, widen=False)
+    for _, round_gates in rounds(gates, 0, register_bits):
+        clusters, waiting = _clustered(round_gates, held_mask, width, widen=False)
         targets = 0
         for cluster in clusters:
             targets |= cluster.target_mask
@@ -141,7 +141,7 @@ def _fits(cluster: MultiplexedGate, gate: MultiplexedGate, held_mask: int, width
     All held bits become targets, so that they are LARGEST_TARGETS at most.
     """
     both = cluster.mask | gate.mask
-    least = max((part.mask & held_mask).bit_count() for part in (cluster, gate))
+    least = max((gates.mask & held_mask).bit_count() for gates in (cluster, gate))
     most = min(max(width, least), LARGEST_TARGETS)
     return (both & held_mask).bit_count() <= most and (both & ~held_mask).bit_count() <= FAR_SELECTORS
 
@@ -153,13 +153,13 @@ def _diagonals(gates: list[MultiplexedGate], held_mask: int, n_bits: int) -> lis
     smooth = [gate for gate in gates if is_phase_gate(gate)]
     steps: list[PassStep] = [gate for gate in gates if not is_phase_gate(gate)]
     if smooth:
-        steps += [part for part in split(phases_of(smooth, n_bits), held_mask) if part is not None]
+        steps += [step for step in split(phases_of(smooth, n_bits), held_mask) if step is not None]
     return steps
 
 
-def with_low_bits(gate: MultiplexedGate, held: Sequence[int], low: int) -> MultiplexedGate:
+def with_low_bits(gate: MultiplexedGate, held_bits: Sequence[int], low: int) -> MultiplexedGate:
     """A diagonal gate that selects by any of the first `low` bits held selects by all of them."""
-    first = list(held[:low])
+    first = list(held_bits[:low])
     if gate.targets or not any(bit in gate.selectors for bit in first):
         return gate
     selectors = tuple(sorted({*gate.selectors, *first}, reverse=True))

@@ -27,7 +27,7 @@ LEAST_TILE_BITS = 13
 EXCHANGE_COPIES = 5.8
 """An exchange of all amplitudes takes as long as so many copies of them (measured on H200s)."""
 SHARES = (1.04, 7.8), (1.07, 6.4), (1.2, 6.0)
-"""How much room an exchange has while passes run: from less to more of the device.
+"""How much of the device an exchange has while passes run, from less to more.
 
 Passes take so many times as long, and the exchange so many copies.
 """
@@ -45,8 +45,8 @@ class Overlap:
     """Passes done for each value of `bits`, an exchange, and passes done for each value of `after_bits`.
 
     Bits rise. Where those of passes after are others, `turn` of the highest of `bits` are all 1 in what is
-    exchanged last, divided by `after_bits`; else `turn` is 0. `share` is the place in `SHARES` of the room
-    that the exchange has.
+    exchanged last, divided by `after_bits`; else `turn` is 0. `share` is the index in `SHARES` of what the
+    exchange has of the device.
     """
 
     before: tuple[Pass, ...]
@@ -66,17 +66,17 @@ class Overlap:
     @property
     def pieces(self) -> list[Piece]:
         """What is exchanged one after another."""
-        whole: list[Piece] = [(self.bits, part) for part in range(self.n_whole)]
+        whole: list[Piece] = [(self.bits, value) for value in range(self.n_whole)]
         if not self.turn:
             return whole
         divided = (*self.bits[-self.turn :], *self.after_bits)
         last = (1 << self.turn) - 1
-        return whole + [(divided, last | part << self.turn) for part in range(1 << len(self.after_bits))]
+        return whole + [(divided, last | value << self.turn) for value in range(1 << len(self.after_bits))]
 
     def overlaps_wide(self, tile_bits: int) -> list[bool]:
         """For each piece whether passes that it overlaps have tiles of more than so many bits."""
         before, after = (
-            any(len(item.held) > tile_bits for item in items) for items in (self.before, self.after)
+            any(len(item.held_bits) > tile_bits for item in items) for items in (self.before, self.after)
         )
         n_divided = len(self.pieces) - self.n_whole
         return [before or (after and not self.turn)] * self.n_whole + [after] * n_divided
@@ -85,7 +85,7 @@ class Overlap:
     def begins(self) -> list[range]:
         """The pieces that can be exchanged once a part of the passes before is done, for each part."""
         n_parts, n_pieces = 1 << len(self.bits), len(self.pieces)
-        begins = [range(part, part + (part < self.n_whole)) for part in range(n_parts)]
+        begins = [range(number, number + (number < self.n_whole)) for number in range(n_parts)]
         begins[-1] = range(min(n_parts - 1, self.n_whole), n_pieces)
         return begins
 
@@ -105,7 +105,7 @@ def with_overlaps(
     `divisible` says which of the steps are passes that can be done in parts.
     """
     most_bits = min(MOST_PART_BITS, n_bits - min(n_bits, tile.bits) - least_tile_bits)
-    made: list[Pass | QubitExchange | Overlap] = []
+    overlapped: list[Pass | QubitExchange | Overlap] = []
     done = 0
     for at, step in enumerate(steps):
         if not isinstance(step, QubitExchange):
@@ -122,11 +122,11 @@ def with_overlaps(
             [item for item in items if isinstance(item, Pass)]
             for items in (steps[first:at], steps[at + 1 : end])
         )
-        found = _best(before, step, after, n_bits, most_bits, tile)
-        if found is not None:
-            made += [*steps[done : at - len(found.before)], found]
-            done = at + 1 + len(found.after)
-    return [*made, *steps[done:]]
+        overlap = _best(before, step, after, n_bits, most_bits, tile)
+        if overlap is not None:
+            overlapped += [*steps[done : at - len(overlap.before)], overlap]
+            done = at + 1 + len(overlap.after)
+    return [*overlapped, *steps[done:]]
 
 
 def _best(
@@ -150,7 +150,8 @@ def _best(
 
 
 def _price(item: Pass, tile: Tile) -> float:
-    return price(item.held, sum(isinstance(s, MultiplexedGate) and bool(s.targets) for s in item.steps), tile)
+    n_targets = sum(isinstance(step, MultiplexedGate) and bool(step.targets) for step in item.steps)
+    return price(item.held_bits, n_targets, tile)
 
 
 def _time(chosen: Overlap, moved: float, before: float, after: float) -> float:
@@ -188,5 +189,5 @@ def _divided(
 def _free_bits(passes: Sequence[Pass], exchange: QubitExchange, n_bits: int) -> list[int]:
     """The bits that no step changes, highest first, but those that make runs too short to exchange."""
     changed = {inside for inside, _ in exchange.pairs}
-    changed.update(*(item.held for item in passes))
+    changed.update(*(item.held_bits for item in passes))
     return [bit for bit in range(n_bits - 1, SHORT_BITS - 1, -1) if bit not in changed]

@@ -1,6 +1,6 @@
 """A pass as flat tables, which the kernels of CPU and GPU read. Knows bits and numbers; no state, no device.
 
-Bit p of an index inside a tile is bit held[p] of the state's index. A row of `steps` is one step:
+Bit p of an index inside a tile is bit held_bits[p] of the state's index. A row of `steps` is one step:
 
     kind, targets, near selectors, far selectors, first of `places`, first of `values`, first of `idle`
 
@@ -34,9 +34,9 @@ FIELDS = 7
 
 @dataclass(frozen=True, eq=False)
 class PassTables:
-    """The tables of one pass; `held` are the bits of a tile, `far` those of a tile's number, both rising."""
+    """The tables of a pass; `held_bits` are those of a tile, `far` those of a tile's number, both rising."""
 
-    held: Array
+    held_bits: Array
     far: Array
     steps: Array
     places: Array
@@ -51,8 +51,8 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
     Diagonals are widened to cover the lowest `low` bits of a tile where they select by any of them. Raises
     ValueError for a gate that no kernel takes.
     """
-    # Places in a tile, not bits of the index: a kernel sees a tile of 2^held amplitudes alone.
-    place = {bit: number for number, bit in enumerate(item.held)}
+    # Bits of the index inside a tile, not of the state's: a kernel sees a tile of amplitudes alone.
+    tile_position = {bit: number for number, bit in enumerate(item.held_bits)}
     rows: list[tuple[int, ...]] = []
     places: list[int] = []
     values: list[Array] = [np.empty(0, np.complex128)]
@@ -66,27 +66,27 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
             n_phases += sum(map(len, phases[-3:]))
             continue
         _check_targets(step)
-        wide = with_low_bits(step, item.held, low)
+        wide = with_low_bits(step, item.held_bits, low)
         # Selectors inside the tile vary within it; those outside are constant there and choose a
         # block of matrices.
-        near = sorted((bit for bit in wide.selectors if bit in place), reverse=True)
-        outer = sorted((bit for bit in wide.selectors if bit not in place), reverse=True)
+        near = sorted((bit for bit in wide.selectors if bit in tile_position), reverse=True)
+        outer = sorted((bit for bit in wide.selectors if bit not in tile_position), reverse=True)
         rows.append((
             DIAGONAL if not wide.targets else GATE, len(wide.targets), len(near), len(outer), len(places),
             n_values, n_idle,
         ))  # fmt: skip
         # Invariant: places of targets, near selectors, then bits of outer selectors, each part
         # rising.
-        places += [place[bit] for bit in sorted(wide.targets)]
-        places += [place[bit] for bit in reversed(near)] + outer[::-1]
+        places += [tile_position[bit] for bit in sorted(wide.targets)]
+        places += [tile_position[bit] for bit in reversed(near)] + outer[::-1]
         matrices = _sorted(wide, sorted(wide.targets, reverse=True), (*outer, *near))
         values.append(matrices.ravel())
         idle.append(np.all(matrices == _one(matrices.shape[-1]), axis=(1, 2)))
         n_values += matrices.size
         n_idle += len(matrices)
     return PassTables(
-        np.array(item.held, np.int64),
-        np.array([bit for bit in range(n_bits) if bit not in place], np.int64),
+        np.array(item.held_bits, np.int64),
+        np.array([bit for bit in range(n_bits) if bit not in tile_position], np.int64),
         np.array(rows, np.int64).reshape(-1, FIELDS), np.array(places, np.int64), np.concatenate(values),
         np.concatenate(idle), np.concatenate(phases),
     )  # fmt: skip

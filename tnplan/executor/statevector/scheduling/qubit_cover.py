@@ -26,15 +26,12 @@ COVERS = Samples(__name__, "of_covers")
 
 def of_covers() -> list[Sample]:
     """The kernels with their arguments."""
-    masks, rows, room = np.zeros(1, np.int64), np.zeros((1, 1), np.int64), np.zeros((4, 64), np.int64)
+    masks, rows, scratch = np.zeros(1, np.int64), np.zeros((1, 1), np.int64), np.zeros((4, 64), np.int64)
     return [
-        (qubit_cover_kernel.next_passes, (masks, masks, masks, 0, 0, 0, 0, 0, room, masks, rows, masks)),
+        (qubit_cover_kernel.next_passes, (masks, masks, masks, 0, 0, 0, 0, 0, scratch, masks, rows, masks)),
         (qubit_cover_kernel.remaining, (masks, masks, masks, 0, masks)),
-        (qubit_cover_kernel.fill_rounds, (masks, masks, 0, 0, 0, 0, room, masks, masks, masks)),
+        (qubit_cover_kernel.fill_rounds, (masks, masks, 0, 0, 0, 0, scratch, masks, masks, masks)),
     ]
-
-
-# Which bits are held and which gates are done with them: the choice behind passes and stages of ranks.
 
 
 EXCHANGES_TRIED = 64
@@ -65,14 +62,14 @@ def rounds(
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
     targets, masks, left = _columns(gates)
-    numbers, held = np.empty_like(left), np.empty_like(left)
+    numbers, round_masks = np.empty_like(left), np.empty_like(left)
     count = kernel.fill_rounds(
-        targets, masks, always, size, WINDOW, EXCHANGES_TRIED, _room(), left, numbers, held
+        targets, masks, always, size, WINDOW, EXCHANGES_TRIED, _scratch(), left, numbers, round_masks
     )
-    made: list[tuple[int, list[MultiplexedGate]]] = [(bits, []) for bits in held[:count].tolist()]
+    by_round: list[tuple[int, list[MultiplexedGate]]] = [(bits, []) for bits in round_masks[:count].tolist()]
     for gate, number in zip(gates, numbers.tolist(), strict=True):
-        made[number][1].append(gate)
-    return made
+        by_round[number][1].append(gate)
+    return by_round
 
 
 def cover(gates: Sequence[MultiplexedGate], always: int, size: int, several: bool = True) -> list[int]:
@@ -85,7 +82,7 @@ def cover(gates: Sequence[MultiplexedGate], always: int, size: int, several: boo
 
 
 @lru_cache(COVERS_KEPT)
-def _cover(targets: bytes, masks: bytes, always: int, size: int, several: bool) -> tuple[int, ...]:
+def _cover(targets: bytes, masks: bytes, always: int, size: int, try_several: bool) -> tuple[int, ...]:
     """The same for the masks of gates."""
     if not targets:
         return ()
@@ -93,12 +90,12 @@ def _cover(targets: bytes, masks: bytes, always: int, size: int, several: bool) 
         np.frombuffer(targets, np.int64).copy(), np.frombuffer(masks, np.int64).copy(),
         np.arange(len(targets) // 8),
     )  # fmt: skip
-    every = always | int(np.bitwise_or.reduce(columns[0]))
+    all_bits = always | int(np.bitwise_or.reduce(columns[0]))
     greedy = _search(columns, always, size, 1, 0, len(columns[0]))
     assert greedy is not None
-    if not several or len(greedy) == 1:
+    if not try_several or len(greedy) == 1:
         return tuple(greedy)
-    if len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
+    if len(greedy) == 1 - (size - all_bits.bit_count()) // (size - always.bit_count()):
         return tuple(greedy)
     return tuple(_search(columns, always, size, WAYS_KEPT, STARTS, len(greedy) - 1) or greedy)
 
@@ -110,26 +107,26 @@ def forget_covers(n_gates: int) -> None:
 
 
 def _search(
-    columns: tuple[Any, Any, Any], always: int, size: int, kept: int, starts: int, most: int
+    columns: tuple[Any, Any, Any], always: int, size: int, most_ways: int, starts: int, most: int
 ) -> list[int] | None:  # fmt: skip
     """The masks of a cover, `most` or fewer, if one is found.
 
     After each pass the ways that leave fewest gates with targets are kept, but none that leave more targets
-    than the passes to come have room for.
+    than the passes to come can hold.
     """
     targets, seed = columns[0], 0
     ways: list[tuple[Any, list[int]]] = [(columns[2], [])]
     for n_done in range(most):
-        found: dict[bytes, tuple[Any, list[int]]] = {}
+        reached: dict[bytes, tuple[Any, list[int]]] = {}
         for left, done in ways:
-            held, rests, seed = _next_passes(columns, left, always, size, starts, seed)
-            for bits, rest in zip(held, rests, strict=True):
-                found.setdefault(rest.tobytes(), (rest, [*done, bits]))
-        ways = sorted(found.values(), key=lambda way: np.count_nonzero(targets[way[0]]))[:kept]
+            next_masks, all_waiting, seed = _next_passes(columns, left, always, size, starts, seed)
+            for mask, waiting in zip(next_masks, all_waiting, strict=True):
+                reached.setdefault(waiting.tobytes(), (waiting, [*done, mask]))
+        ways = sorted(reached.values(), key=lambda way: np.count_nonzero(targets[way[0]]))[:most_ways]
         if not len(ways[0][0]):
             return ways[0][1]
-        room = (most - n_done - 1) * (size - always.bit_count())
-        ways = [way for way in ways if _n_bits(targets[way[0]] & ~always) <= room]
+        free_bits = (most - n_done - 1) * (size - always.bit_count())
+        ways = [way for way in ways if _n_bits(targets[way[0]] & ~always) <= free_bits]
         if not ways:
             break
     return None
@@ -142,23 +139,25 @@ def _next_passes(
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
     targets, masks, _ = columns
-    held, counts = np.empty((2, 1 + starts), np.int64)
+    next_masks, counts = np.empty((2, 1 + starts), np.int64)
     rest = np.empty((1 + starts, len(left)), np.int64)
     seed = kernel.next_passes(
-        targets, masks, left, WINDOW, always, size, EXCHANGES_TRIED, seed, _room(), held, rest, counts
-    )
-    return held.tolist(), [row[:count] for row, count in zip(rest, counts.tolist(), strict=True)], int(seed)
+        targets, masks, left, WINDOW, always, size, EXCHANGES_TRIED, seed, _scratch(), next_masks, rest,
+        counts,
+    )  # fmt: skip
+    remaining = [row[:count] for row, count in zip(rest, counts.tolist(), strict=True)]
+    return next_masks.tolist(), remaining, int(seed)
 
 
-def _remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
-    """The gates that are left when those that can be done with the bits of `held` are."""
+def _remaining(targets: Any, masks: Any, left: Any, held_mask: int) -> Any:
+    """The gates that are left when those that can be done with the bits of `held_mask` are."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
     out = np.empty_like(left)
-    return out[: kernel.remaining(targets, masks, left, held, out)]
+    return out[: kernel.remaining(targets, masks, left, held_mask, out)]
 
 
-def _room() -> Any:
+def _scratch() -> Any:
     return np.empty((4, 64), np.int64)
 
 
@@ -174,10 +173,12 @@ def _columns(gates: Sequence[MultiplexedGate]) -> tuple[Any, Any, Any]:
     )  # fmt: skip
 
 
-def sweep(gates: Sequence[MultiplexedGate], held: int) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
-    """The gates that can be done while the bits of `held` are in the tile, and those left, both in order."""
+def sweep(
+    gates: Sequence[MultiplexedGate], held_mask: int
+) -> tuple[list[MultiplexedGate], list[MultiplexedGate]]:
+    """The gates that can be done with the bits of `held_mask` in the tile, and those left, both in order."""
     waits = np.zeros(len(gates), bool)
-    waits[_remaining(*_columns(gates), held)] = True
+    waits[_remaining(*_columns(gates), held_mask)] = True
     pairs = list(zip(gates, waits.tolist(), strict=True))
     return [gate for gate, is_left in pairs if not is_left], [gate for gate, is_left in pairs if is_left]
 
@@ -187,15 +188,15 @@ def index_of(value: Any, bits: Any) -> Any:
     return sum(((value >> k & 1) << bit for k, bit in enumerate(bits)), 0 * value)
 
 
-def tile_runs(held: Array) -> tuple[int, Array]:
+def tile_runs(held_bits: Array) -> tuple[int, Array]:
     """How many of the lowest bits of the index a tile holds, and where in it each run of 2^that begins."""
-    return _tile_runs(tuple(held.tolist()))
+    return _tile_runs(tuple(held_bits.tolist()))
 
 
 @lru_cache(RUNS_KEPT)
-def _tile_runs(held: tuple[int, ...]) -> tuple[int, Array]:
-    run_bits = next((k for k, bit in enumerate(held) if bit != k), len(held))
-    starts = index_of(np.arange(1 << (len(held) - run_bits), dtype=np.int64), held[run_bits:])
+def _tile_runs(held_bits: tuple[int, ...]) -> tuple[int, Array]:
+    run_bits = next((k for k, bit in enumerate(held_bits) if bit != k), len(held_bits))
+    starts = index_of(np.arange(1 << (len(held_bits) - run_bits), dtype=np.int64), held_bits[run_bits:])
     starts.flags.writeable = False
     return run_bits, starts
 
@@ -210,7 +211,7 @@ def _tile_runs(held: tuple[int, ...]) -> tuple[int, Array]:
 
 @dataclass(frozen=True)
 class QubitExchange:
-    """Bit `inside` of a pair changes places with bit `outside`, which numbers ranks; all pairs at once."""
+    """Bit `inside` of a pair is swapped with bit `outside`, which numbers ranks; all pairs at once."""
 
     pairs: tuple[tuple[int, int], ...]
 
@@ -222,7 +223,7 @@ class QubitExchange:
 class ExchangePartners(NamedTuple):
     """With whom a rank exchanges: what has value v in the bits `inside` goes to rank r, (v, r) in `peers`.
 
-    It takes the place of what has `value` there, this rank's value of the bits outside. Bit k of a value is
+    It replaces what has `value` there, this rank's value of the bits outside. Bit k of a value is
     that of inside[k].
     """
 
@@ -248,40 +249,40 @@ def make_stages(
     gates: Sequence[MultiplexedGate], n_bits: int, n_inside: int
 ) -> tuple[tuple[Stage, ...], tuple[int, ...]]:
     """The stages of gates on bits, and where each of the bits at the start is at the end."""
-    place = list(range(n_bits))
+    bit_of = list(range(n_bits))
     if n_inside == n_bits:
-        return (Stage(None, tuple(gates)),) if gates else (), tuple(place)
+        return (Stage(None, tuple(gates)),) if gates else (), tuple(bit_of)
     stages = []
     left = list(gates)
     exchange = None
     while left:
-        inside = mask_of([wire for wire in range(n_bits) if place[wire] < n_inside])
+        inside = mask_of([wire for wire in range(n_bits) if bit_of[wire] < n_inside])
         done, left = sweep(left, inside)
         if done or exchange:
-            stages.append(Stage(exchange, tuple(gate.on(place) for gate in done)))
+            stages.append(Stage(exchange, tuple(gate.on(bit_of) for gate in done)))
         if left:
-            exchange = _exchange(wires_inside(left, inside, n_bits, n_inside), place, n_inside)
+            exchange = _exchange(wires_inside(left, inside, n_bits, n_inside), bit_of, n_inside)
             for inner, outer in exchange.pairs:
-                a, b = place.index(inner), place.index(outer)
-                place[a], place[b] = outer, inner
-    return tuple(stages), tuple(place)
+                a, b = bit_of.index(inner), bit_of.index(outer)
+                bit_of[a], bit_of[b] = outer, inner
+    return tuple(stages), tuple(bit_of)
 
 
-def wires_inside(gates: Sequence[MultiplexedGate], now: int, n_bits: int, n_inside: int) -> int:
-    """The mask of the wires that the next stage has inside, those that are inside `now` by preference."""
-    held = choose(gates, 0, n_inside)
-    rest = [wire for wire in range(n_bits) if not held >> wire & 1]
-    rest.sort(key=lambda wire: (not now >> wire & 1, _next_use(gates, wire), wire))
-    return held | mask_of(rest[: n_inside - held.bit_count()])
+def wires_inside(gates: Sequence[MultiplexedGate], inside: int, n_bits: int, n_inside: int) -> int:
+    """The mask of the wires that the next stage has inside, those of `inside` by preference."""
+    chosen = choose(gates, 0, n_inside)
+    rest = [wire for wire in range(n_bits) if not chosen >> wire & 1]
+    rest.sort(key=lambda wire: (not inside >> wire & 1, _next_use(gates, wire), wire))
+    return chosen | mask_of(rest[: n_inside - chosen.bit_count()])
 
 
 def _next_use(gates: Sequence[MultiplexedGate], wire: int) -> int:
     return next((k for k, gate in enumerate(gates) if gate.target_mask >> wire & 1), len(gates))
 
 
-def _exchange(inside: int, place: Sequence[int], n_inside: int) -> QubitExchange:
-    enter = [place[w] for w in range(len(place)) if inside >> w & 1 and place[w] >= n_inside]
-    leave = [place[w] for w in range(len(place)) if not inside >> w & 1 and place[w] < n_inside]
+def _exchange(inside: int, bit_of: Sequence[int], n_inside: int) -> QubitExchange:
+    enter = [bit_of[w] for w in range(len(bit_of)) if inside >> w & 1 and bit_of[w] >= n_inside]
+    leave = [bit_of[w] for w in range(len(bit_of)) if not inside >> w & 1 and bit_of[w] < n_inside]
     return QubitExchange(tuple(zip(sorted(leave), sorted(enter), strict=True)))
 
 

@@ -27,7 +27,7 @@ def lowest(mask: int) -> int:
 @jit
 def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
     """The mask of `size` bits or fewer that the first gates want, the bits of `always` among them."""
-    # Greedy, in the order of the gates: each takes its targets in while there is room.
+    # Greedy, in the order of the gates: each adds its targets while they fit.
     chosen = always
     blocked = fixed = 0
     for k in left:

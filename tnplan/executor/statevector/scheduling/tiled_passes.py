@@ -37,12 +37,12 @@ from tnplan.executor.statevector.scheduling.qubit_cover import (
 
 @dataclass(frozen=True)
 class WordGroup:
-    """Words, by their numbers and by rising x, that tiles on the bits `held`, rising, have inside.
+    """Words, by their numbers and by rising x, that tiles on the bits `held_bits`, rising, have inside.
 
     All of them have the same bits of x outside of a tile, those of `far_x`.
     """
 
-    held: tuple[int, ...]
+    held_bits: tuple[int, ...]
     far_x: int
     words: tuple[int, ...]
 
@@ -56,35 +56,32 @@ def word_groups(
     bits of x fit into a tile; a word that fits into none keeps its upper bits of x outside.
     """
     low = (1 << run_bits) - 1
-    room = tile_bits - run_bits
+    most_flips = tile_bits - run_bits
     left, groups = list(range(len(words))), []
     while left:
         first = words[left[0]][0] & ~low
-        if first.bit_count() > room:
+        if first.bit_count() > most_flips:
             # A word that flips more bits than a tile has takes tiles in pairs: its far bits of x
             # lead from one to the other, and the words of the group share them.
-            held, far_x = low, first
+            held_mask, far_x = low, first
         else:
-            held, far_x = low | first, 0
+            held_mask, far_x = low | first, 0
         chosen: list[int] = []
         for number in left:
             x = words[number][0] & ~far_x
             is_same = words[number][0] & far_x == far_x
-            if len(chosen) < most and is_same and (held | x).bit_count() <= tile_bits:
-                held |= x
+            if len(chosen) < most and is_same and (held_mask | x).bit_count() <= tile_bits:
+                held_mask |= x
                 chosen.append(number)
-        free = (bit for bit in range(n_bits) if not held >> bit & 1)
-        while held.bit_count() < tile_bits:
-            held |= 1 << next(free)
-        bits = tuple(bit for bit in range(n_bits) if held >> bit & 1)
+        free = (bit for bit in range(n_bits) if not held_mask >> bit & 1)
+        while held_mask.bit_count() < tile_bits:
+            held_mask |= 1 << next(free)
+        bits = tuple(bit for bit in range(n_bits) if held_mask >> bit & 1)
         # Words with the same x beside each other, as they read the same pairs of amplitudes.
         by_x = sorted(chosen, key=lambda number: words[number][0])
-        groups.append(WordGroup(bits, far_x & ~held, tuple(by_x)))
+        groups.append(WordGroup(bits, far_x & ~held_mask, tuple(by_x)))
         left = [number for number in left if number not in set(chosen)]
     return groups
-
-
-# Passes: which gates are done together while a tile of the state is in fast memory. Knows bits, no device.
 
 
 MODES = ("compiled", "stages", "gates")
@@ -146,9 +143,9 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """Steps that are done on every tile in turn; `held` are the bits of a tile, rising."""
+    """Steps that are done on every tile in turn; `held_bits` are the bits of a tile, rising."""
 
-    held: tuple[int, ...]
+    held_bits: tuple[int, ...]
     steps: tuple[PassStep, ...]
 
     @property
@@ -207,15 +204,15 @@ def compile_gates(
         if mode == "compiled":
             groups = _with_long_runs(gates, n_inside, tile)
         else:
-            groups = [(_held(part, n_inside, tile), part) for part in _in_order(gates, mode)]
-        made = [
-            Pass(held, tuple(part) if mode == "gates" or tile.rotations else _fused(part, held, n_bits, tile))
-            for held, part in groups
+            groups = [(_held_bits(run, n_inside, tile), run) for run in _in_order(gates, mode)]
+        is_fused = mode != "gates" and not tile.rotations
+        passes = [
+            Pass(bits, _fused(run, bits, n_bits, tile) if is_fused else tuple(run)) for bits, run in groups
         ]
-        if made and tile.programs and mode == "compiled" and following and following.exchange:
+        if passes and tile.programs and mode == "compiled" and following and following.exchange:
             leaving = [now[inside] for inside, _ in following.exchange.pairs]
-            made[-1] = _low_bits_kept(made[-1], leaving, now)
-        steps += made
+            passes[-1] = _low_bits_kept(passes[-1], leaving, now)
+        steps += passes
     forget_covers(len(placed))
     return PassPlan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
 
@@ -236,27 +233,27 @@ def _put_off(
     """
 
     def divided(*parts: Sequence[MultiplexedGate]) -> list[Group]:
-        return [one for gates in parts for one in _with_long_runs(gates, n_inside, tile)]
+        return [pass_group for gates in parts for pass_group in _with_long_runs(gates, n_inside, tile)]
 
-    made = list(stages)
+    delayed = list(stages)
     for at, following in enumerate(stages[1:]):
         if following.exchange is None:
             continue
-        gates = list(made[at].gates)
+        gates = list(delayed[at].gates)
         now_before = _with_long_runs(gates, n_inside, tile)
         now = [*now_before, *divided(following.gates)]
         # Way 0 puts nothing off. Of the ways that take nearly the least time the one that puts off
         # fewest passes is taken.
         ways = [(0, _time(now, tile), gates, list(following.gates))]
         for groups in (now_before, group(gates, n_inside, tile), *_wide(gates, n_inside, tile)):
-            for count, kept, later in _later(groups, following, n_bits):
+            for count, earlier, later in _later(groups, following, n_bits):
                 if len(groups) - count + len(group(later, n_inside, tile)) < len(now):
-                    ways.append((count, _time(divided(kept, later), tile), kept, later))
+                    ways.append((count, _time(divided(earlier, later), tile), earlier, later))
         most = min(time for _, time, _, _ in ways) + LEAST_SAVED
-        _, _, kept, later = min((way for way in ways if way[1] <= most), key=lambda way: way[:2])
-        made[at] = replace(made[at], gates=tuple(kept))
-        made[at + 1] = replace(following, gates=tuple(later))
-    return tuple(made)
+        _, _, earlier, later = min((way for way in ways if way[1] <= most), key=lambda way: way[:2])
+        delayed[at] = replace(delayed[at], gates=tuple(earlier))
+        delayed[at + 1] = replace(following, gates=tuple(later))
+    return tuple(delayed)
 
 
 def _later(
@@ -270,23 +267,23 @@ def _later(
         where[inside], where[outside] = outside, inside
     later = list(following.gates)
     for first in range(len(groups) - 1, 0, -1):
-        part = groups[first][1]
-        if any(gate.target_mask & leaving for gate in part):
+        pass_gates = groups[first][1]
+        if any(gate.target_mask & leaving for gate in pass_gates):
             return
-        later = [*(gate.on(where) for gate in part), *later]
-        yield len(groups) - first, [gate for _, part in groups[:first] for gate in part], later
+        later = [*(gate.on(where) for gate in pass_gates), *later]
+        yield len(groups) - first, [gate for _, pass_gates in groups[:first] for gate in pass_gates], later
 
 
-def _low_bits_kept(item: Pass, leaving: Sequence[int], now: list[int]) -> Pass:
-    """The pass with exchanges of low bits that leave the rank next with high ones; `now` is changed."""
-    high = [bit for bit in item.held if bit >= SHORT_BITS and bit not in leaving]
+def _low_bits_kept(item: Pass, leaving: Sequence[int], bit_of: list[int]) -> Pass:
+    """The pass with exchanges of low bits that leave the rank next with high ones; `bit_of` is changed."""
+    high = [bit for bit in item.held_bits if bit >= SHORT_BITS and bit not in leaving]
     swaps = []
     for bit in leaving:
-        if bit < SHORT_BITS and bit in item.held and high:
+        if bit < SHORT_BITS and bit in item.held_bits and high:
             other = high.pop()
             swaps.append(MultiplexedGate((other, bit), (), SWAP[None]))
-            first, second = now.index(bit), now.index(other)
-            now[first], now[second] = other, bit
+            first, second = bit_of.index(bit), bit_of.index(other)
+            bit_of[first], bit_of[second] = other, bit
     return replace(item, steps=(*item.steps, *swaps))
 
 
@@ -316,13 +313,13 @@ def group(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Gro
     groups = []
     size = min(n_bits, tile.bits)
     low = mask_of(range(min(n_bits, tile.run_bits)))
-    for held in cover(gates, low, size, several=n_bits >= SEARCH_FROM):
-        part, left = sweep(left, held)
+    for held_mask in cover(gates, low, size, several=n_bits >= SEARCH_FROM):
+        pass_gates, left = sweep(left, held_mask)
         if (tile.programs or tile.rotations) and left:
-            needed, later = _needed(part)
+            needed, later = _needed(pass_gates)
             if tile.rotations or len(later) <= MOST_LATER * n_bits:
-                part, left = needed, later + left
-        groups.append((_fill(held, n_bits, size), part))
+                pass_gates, left = needed, later + left
+        groups.append((_fill(held_mask, n_bits, size), pass_gates))
     return groups
 
 
@@ -369,37 +366,38 @@ def _lengthened(gates: Sequence[MultiplexedGate], n_bits: int, size: Tile, tile:
 
 def _time(groups: Sequence[Group], tile: Tile) -> float:
     """In copies; rounded, so that equal times are equal."""
-    times = (price(held, sum(bool(gate.targets) for gate in part), tile) for held, part in groups)
+    times = (price(bits, sum(bool(gate.targets) for gate in pass_gates), tile) for bits, pass_gates in groups)
     return round(sum(times), 6)
 
 
-def price(held: Sequence[int], n_targets: int, tile: Tile) -> float:
+def price(held_bits: Sequence[int], n_targets: int, tile: Tile) -> float:
     """What a pass takes that does so many gates with targets, in copies of the state; 1 without rounds."""
     if not tile.register_bits:
         return 1.0
-    return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * _is_short(held, tile)
+    return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * _is_short(held_bits, tile)
 
 
-def _is_short(held: Sequence[int], tile: Tile) -> bool:
-    return tile.run_bits in range(len(held)) and held[tile.run_bits] != tile.run_bits
+def _is_short(held_bits: Sequence[int], tile: Tile) -> bool:
+    return tile.run_bits in range(len(held_bits)) and held_bits[tile.run_bits] != tile.run_bits
 
 
 def _fused(
-    part: Sequence[MultiplexedGate], held: Sequence[int], n_bits: int, tile: Tile
+    gates: Sequence[MultiplexedGate], held_bits: Sequence[int], n_bits: int, tile: Tile
 ) -> tuple[PassStep, ...]:
-    if tile.register_bits and all(len(gate.targets) <= tile.register_bits for gate in part):
-        return fuse_in_rounds(part, mask_of(held), n_bits, tile.width, tile.register_bits, tile.programs)
-    return fuse(part, mask_of(held), n_bits, tile.width)
+    mask = mask_of(held_bits)
+    if tile.register_bits and all(len(gate.targets) <= tile.register_bits for gate in gates):
+        return fuse_in_rounds(gates, mask, n_bits, tile.width, tile.register_bits, tile.programs)
+    return fuse(gates, mask, n_bits, tile.width)
 
 
-def _fill(held: int, n_bits: int, size: int) -> tuple[int, ...]:
+def _fill(held_mask: int, n_bits: int, size: int) -> tuple[int, ...]:
     """The held bits, with the lowest others up to the size of a tile, so that runs are long."""
-    bits = bits_of(held)
-    free = [bit for bit in range(n_bits) if not held >> bit & 1]
+    bits = bits_of(held_mask)
+    free = [bit for bit in range(n_bits) if not held_mask >> bit & 1]
     return tuple(sorted(bits + free[: size - len(bits)]))
 
 
-def _held(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> tuple[int, ...]:
+def _held_bits(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> tuple[int, ...]:
     targets = 0
     for gate in gates:
         targets |= gate.target_mask
@@ -409,16 +407,16 @@ def _held(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> tuple[in
 
 def _in_order(gates: Sequence[MultiplexedGate], mode: str) -> list[list[MultiplexedGate]]:
     """Gates in their order: one by one, or as long as the targets stay the same."""
-    parts: list[list[MultiplexedGate]] = []
+    passes: list[list[MultiplexedGate]] = []
     targets = 0
     for gate in gates:
         new = gate.target_mask & ~targets
-        if not parts or mode == "gates" or (new and targets):
-            parts.append([])
+        if not passes or mode == "gates" or (new and targets):
+            passes.append([])
             targets = 0
-        parts[-1].append(gate)
+        passes[-1].append(gate)
         targets |= gate.target_mask
-    return parts
+    return passes
 
 
 # The tiles of passes on a CPU, by the dtype of amplitudes. Knows no state.

@@ -9,11 +9,14 @@ import numpy as np
 from tnplan.common.errors import InputError
 from tnplan.common.files import load_json
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.networks.importers.cotengra_json import from_cotengra, from_cotengra_json
-from tnplan.planner.networks.importers.cutensornet import from_cutensornet
 from tnplan.planner.networks.importers.jet import load_jet
+from tnplan.planner.networks.importers.libraries import (
+    from_cotengra,
+    from_cotengra_json,
+    from_cutensornet,
+    from_opt_einsum,
+)
 from tnplan.planner.networks.importers.omeinsum import load_omeinsum
-from tnplan.planner.networks.importers.opt_einsum import from_opt_einsum
 from tnplan.planner.networks.importers.subscripts import from_einsum
 from tnplan.planner.networks.network import Network
 
@@ -33,7 +36,7 @@ __all__ = [
 def read_any(path: str | Path) -> tuple[ContractionPath, list[np.ndarray] | None]:
     """Read a JSON file that holds a network with a path: path.json, Jet or OMEinsum (all extents 2).
 
-    The kind is told by the keys. Also the tensors, where the file itself has their values.
+    The keys say which kind it is. Also the tensors, where the file itself has their values.
     """
     from tnplan.planner.networks import path_file
     from tnplan.planner.networks.importers import jet, omeinsum
@@ -61,7 +64,7 @@ def read_network(path: str | Path) -> tuple[Network, str, Path | None, list[np.n
     Besides what `read_any` reads, that is a network file, and the network JSON of cotengra (complex64).
     """
     from tnplan.planner.networks import path_file
-    from tnplan.planner.networks.importers.cotengra_json import network_from_json
+    from tnplan.planner.networks.importers.libraries import network_from_json
 
     document = load_json(path)
     keys = set(document) if isinstance(document, dict) else set()

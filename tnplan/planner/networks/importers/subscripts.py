@@ -114,7 +114,7 @@ def _characters(term: str, place: str) -> list[Label | EllipsisType]:
 
 def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...], list[Term], Term | None]:
     """Operands, terms and output of lists of labels behind operands."""
-    lists = [one.tolist() if hasattr(one, "tolist") else one for one in (*arguments[1::2], arguments[-1])]
+    lists = [item.tolist() if hasattr(item, "tolist") else item for item in (*arguments[1::2], arguments[-1])]
     operands, terms = tuple(arguments[:-1:2]), lists[:-1]
     output = lists[-1] if len(arguments) % 2 else None
     for term in (*terms, *([] if output is None else [output])):
@@ -163,7 +163,7 @@ def _output(terms: Sequence[Sequence[Label]], output: Term | None, place: str) -
         (label for label in counts if isinstance(label, BroadcastAxis)), key=lambda axis: -axis.from_last
     )
     if output is not None:
-        return [one for label in output for one in (broadcast if label is Ellipsis else (label,))]
+        return [axis for label in output for axis in (broadcast if label is Ellipsis else (label,))]
     once: list[Any] = [label for label, n in counts.items() if n == 1 and label not in broadcast]
     try:
         return [*broadcast, *sorted(once)]
@@ -203,13 +203,6 @@ def _call(
     )
     size_dict = {names[label]: extent for label, extent in sizes.items()}
     return EinsumCall(inputs, tuple(names[label] for label in axes), size_dict, operands)
-
-
-# An einsum equation with shapes as a contraction path, given or found by cotengra's greedy search.
-
-
-
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 def parse_equation(equation: str, operands: Sequence[Any]) -> Network:

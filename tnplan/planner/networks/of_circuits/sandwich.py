@@ -1,4 +1,4 @@
-"""<0| U^dagger A U |0> as a network with room for A: expectation values and density matrices share it."""
+"""<0| U^dagger A U |0> as a network open at A: expectation values and density matrices share it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,14 @@ from tnplan.planner.networks.of_circuits.wires import (
     qubits_of,
 )
 
-# <0| U^dagger A U |0> with ket and bra folded: an index of a wire numbers the Pauli matrices. Real.
-#
-# The state is the vector of its values Tr(P rho), P being the words on the wires. A step, gate or channel,
-# is a real matrix on it. The network has half of the tensors of one with a ket and a bra, and indices of
-# extent 4. A product of real numbers takes a quarter of the operations of a complex one.
-
-
+# The folded network of <0| U^dagger A U |0> is real: an index of a wire numbers the Pauli matrices. The state
+# is the vector of its values Tr(P rho), P being the words on the wires. A step, gate or channel, is a real
+# matrix on it. The network has half of the tensors of one with a ket and a bra, and indices of extent 4. A
+# product of real numbers takes a quarter of the operations of a complex one.
 IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])
-"""What is asked of a qubit that is traced out."""
+"""The identity, which closes a qubit that is traced out."""
 ZERO_STATE = np.array([1.0, 0.0, 1.0, 0.0])
-"""The values of I, X, Z and Y, the order of `pauli_leaves.MATRICES`, in |0>."""
+"""The values of I, X, Z and Y, the order of `wires.MATRICES`, in |0>."""
 MOST_QUBITS = 3
 """Of a step that is folded: its matrix has 16 elements a qubit, not 4."""
 RANK = 1e-13
@@ -57,13 +54,13 @@ def folding_pays(steps: Sequence[Step]) -> bool:
     return can_fold(steps) and not any(len(step.qubits) > 1 and any(diagonal_qubits(step)) for step in steps)
 
 
-def folded_sandwich(kept: Sequence[Step], support: Support) -> OpenNetwork:
+def folded_sandwich(steps: Sequence[Step], support: Support) -> OpenNetwork:
     """The network of an operator's expectation value, without the operator, from the steps of its light cone.
 
     The operator is closed over by a vector of four values for each qubit of its support (`folded_leaves`).
     Gates on two qubits whose matrix is a sum of fewer than 16 products are a tensor for each qubit.
     """
-    qubits = sorted(qubits_of(kept) | set(support.qubits))
+    qubits = sorted(qubits_of(steps) | set(support.qubits))
     sizes: dict[str, int] = {}
 
     def new_index(extent: int = 4) -> str:
@@ -76,7 +73,7 @@ def folded_sandwich(kept: Sequence[Step], support: Support) -> OpenNetwork:
     wires = {qubit: new_index() for qubit in qubits}
     terms: list[tuple[str, ...]] = [(wires[qubit],) for qubit in qubits]
     arrays = [ZERO_STATE] * len(qubits)
-    for step in kept:
+    for step in steps:
         before = [wires[qubit] for qubit in step.qubits]
         after = [new_index() for _ in step.qubits]
         wires.update(zip(step.qubits, after, strict=True))
@@ -117,7 +114,7 @@ def transfer_parts(step: Step) -> tuple[np.ndarray, ...]:
 @lru_cache(4096)
 def _transfer_parts(data: tuple[bytes, ...], n_qubits: int) -> tuple[np.ndarray, ...]:
     side = 2**n_qubits
-    kraus = np.array([np.frombuffer(one, np.complex128).reshape(side, side) for one in data])
+    kraus = np.array([np.frombuffer(operator, np.complex128).reshape(side, side) for operator in data])
     words = _words(n_qubits)
     # With rho = sum over b of v_b P_b / 2^n the new values are v'_a = sum over b of T_ab v_b, T_ab = sum over
     # Kraus operators K of Tr(P_a K P_b K^dagger) / 2^n, the Pauli transfer matrix, which is real.
@@ -140,9 +137,6 @@ def _transfer_parts(data: tuple[bytes, ...], n_qubits: int) -> tuple[np.ndarray,
 def _words(n_qubits: int) -> np.ndarray:
     """The matrices of all words on some qubits, [word, row, column]."""
     return np.array([kronecker(letters) for letters in product(MATRICES, repeat=n_qubits)])
-
-
-# <0| U^dagger A U |0> as a network with room for A: expectation values and density matrices share it.
 
 
 class WordCone:
@@ -198,8 +192,8 @@ def sandwich(steps: Sequence[Step], support: Support) -> OpenNetwork:
     The operator is closed over by a tensor for each qubit of its support: with indices (row, column), or with
     one index where the operator is diagonal there.
     """
-    kept = [steps[number] for number in light_cone(steps, support.qubits, support.diagonal)]
-    wires = _both_layers(kept, support.qubits)
+    cone = [steps[number] for number in light_cone(steps, support.qubits, support.diagonal)]
+    wires = _both_layers(cone, support.qubits)
     wires.join(qubit for qubit in wires.wires[KET] if qubit not in support.qubits)
     wires.join(support.diagonal)
     return wires.open_network(
@@ -214,28 +208,28 @@ def sandwich(steps: Sequence[Step], support: Support) -> OpenNetwork:
 
 def density_network(steps: Sequence[Step], qubits: Sequence[int]) -> tuple[Network, list[np.ndarray]]:
     """The network of the density matrix of some qubits: axes are its row, a qubit each, then its column."""
-    kept = [steps[number] for number in light_cone(steps, qubits)]
-    wires = _both_layers(kept, qubits)
+    cone = [steps[number] for number in light_cone(steps, qubits)]
+    wires = _both_layers(cone, qubits)
     wires.join(qubit for qubit in wires.wires[KET] if qubit not in qubits)
     return wires.network([wires.wires[side][qubit] for side in (KET, BRA) for qubit in qubits])
 
 
-def marginal_network(steps: Sequence[Step], qubits: Sequence[int], given: Sequence[int] = ()) -> OpenNetwork:
+def marginal_network(steps: Sequence[Step], qubits: Sequence[int], closed: Sequence[int] = ()) -> OpenNetwork:
     """The network of the probabilities of some qubits in the Z basis, an axis each, all others traced out.
 
-    `given` are further qubits, which tensors of one index each close.
+    `closed` are further qubits, which tensors of one index each close.
     """
-    asked = (*given, *qubits)
-    kept = [steps[number] for number in light_cone(steps, asked, asked)]
-    wires = _both_layers(kept, asked)
+    support = (*closed, *qubits)
+    cone = [steps[number] for number in light_cone(steps, support, support)]
+    wires = _both_layers(cone, support)
     wires.join(wires.wires[KET])
-    terms = [(wires.wires[KET][qubit],) for qubit in given]
+    terms = [(wires.wires[KET][qubit],) for qubit in closed]
     return wires.open_network(terms, [wires.wires[KET][qubit] for qubit in qubits])
 
 
-def _both_layers(kept: Sequence[Step], qubits: Sequence[int]) -> Wires:
+def _both_layers(steps: Sequence[Step], qubits: Sequence[int]) -> Wires:
     """The state and its conjugate after some steps, on the qubits of these and on the ones named."""
-    wires = Wires(qubits_of(kept) | set(qubits), 2)
+    wires = Wires(qubits_of(steps) | set(qubits), 2)
     wires.close_start()
-    wires.apply(kept)
+    wires.apply(steps)
     return wires

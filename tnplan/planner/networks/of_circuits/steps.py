@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,
@@ -91,8 +91,8 @@ def _data(step: Step) -> tuple[bytes, ...]:
 
 @lru_cache(4096)
 def _keeps_diagonals(data: tuple[bytes, ...]) -> bool:
-    for one in data:
-        operator = np.frombuffer(one, np.complex128)
+    for raw in data:
+        operator = np.frombuffer(raw, np.complex128)
         side = int(len(operator) ** 0.5)
         if (np.count_nonzero(operator.reshape(side, side), axis=1) > 1).any():
             return False
@@ -107,7 +107,7 @@ def _is_unitary(data: bytes, side: int) -> bool:
 
 @lru_cache(4096)
 def _diagonal_qubits(data: tuple[bytes, ...], n_qubits: int) -> tuple[bool, ...]:
-    operators = [np.frombuffer(one, np.complex128) for one in data]
+    operators = [np.frombuffer(raw, np.complex128) for raw in data]
     return tuple(
         all(_keeps(operator, qubit, n_qubits) for operator in operators) for qubit in range(n_qubits)
     )

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.derivatives.dual_number import VariedGate
 from tnplan.circuits.gates import I2, X, Y, Z
 from tnplan.circuits.program import Channel
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.amplitude_network import ONE, ZERO
 from tnplan.planner.networks.of_circuits.steps import (
     Step,
     diagonal_qubits,
@@ -25,11 +24,12 @@ from tnplan.planner.networks.of_circuits.steps import (
     keeps_trace,
 )
 
-# Pauli words as tensors between a ket and a bra: for each qubit a matrix, or a diagonal.
-
-
+ZERO, ONE = np.array([1, 0], np.complex128), np.array([0, 1], np.complex128)
+"""|0> and |1>."""
 MATRICES = (I2, X, Z, Y)
 """By x + 2 z of a letter."""
+KET, BRA = 0, 1
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,16 @@ def leaves(masks: Sequence[tuple[int, int]], support: Support) -> list[np.ndarra
 
     On a diagonal qubit the diagonals, [word, value].
     """
-    found = []
+    tensors = []
     for qubit in support.qubits:
         letters = [MATRICES[(x >> qubit & 1) + 2 * (z >> qubit & 1)] for x, z in masks]
         matrices = np.array(letters, np.complex128)
-        found.append(
+        tensors.append(
             np.ascontiguousarray(matrices.diagonal(axis1=1, axis2=2))
             if qubit in support.diagonal
             else matrices
         )
-    return found
-
-
-# A network built step by step along the wires of a state and of its conjugate. Knows no question.
-
-
-# The steps of a circuit that an operator at its end, or at its beginning, can see. Knows no network.
+    return tensors
 
 
 def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
@@ -87,14 +81,14 @@ def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collect
     A gate that is not unitary never cancels.
     """
     region, plain = set(qubits), set(diagonal)
-    kept: list[int] = []
+    cone: list[int] = []
     for number in range(len(steps) - 1, -1, -1):
         step = steps[number]
         seen = region.intersection(step.qubits)
         diagonal_on = dict(zip(step.qubits, diagonal_qubits(step), strict=True))
         if keeps_trace(step) and seen <= plain and all(diagonal_on[qubit] for qubit in seen):
             continue
-        kept.append(number)
+        cone.append(number)
         permutes = seen <= plain and keeps_diagonals(step)
         for qubit, keeps in diagonal_on.items():
             if permutes or (keeps and (qubit in plain or qubit not in region)):
@@ -102,25 +96,18 @@ def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collect
             else:
                 plain.discard(qubit)
         region.update(step.qubits)
-    return kept[::-1]
+    return cone[::-1]
 
 
 def forward_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
     """The numbers of the steps that do not cancel around an operator before the first: in U A U^dagger."""
-    kept = light_cone(steps[::-1], qubits, diagonal)
-    return [len(steps) - 1 - number for number in reversed(kept)]
+    cone = light_cone(steps[::-1], qubits, diagonal)
+    return [len(steps) - 1 - number for number in reversed(cone)]
 
 
 def qubits_of(steps: Sequence[Step]) -> set[int]:
     """All qubits that some steps act on."""
     return {qubit for step in steps for qubit in step.qubits}
-
-
-# A network built step by step along the wires of a state and of its conjugate. Knows no question.
-
-
-KET, BRA = 0, 1
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -183,16 +170,16 @@ class Wires:
 
     def apply_gate(self, gate: Gate, side: int) -> None:
         """Lead the wires of one side through a gate; those of a bra through its conjugate."""
-        array, kept = gate.matrix.conj() if side == BRA else gate.matrix, diagonal_qubits(gate)
+        array, unchanged = gate.matrix.conj() if side == BRA else gate.matrix, diagonal_qubits(gate)
         if side == KET and isinstance(gate, VariedGate):
             self.tangents[len(self.terms)] = {
-                name: _compressed(tangent[None], len(gate.qubits), kept)[0]
+                name: _compressed(tangent[None], len(gate.qubits), unchanged)[0]
                 for name, tangent in gate.tangents.items()
             }
-        self._lead(side, gate.qubits, array[None], kept, ())
+        self._lead(side, gate.qubits, array[None], unchanged, ())
 
     def join(self, qubits: Iterable[int]) -> None:
-        """Make the wires of ket and bra one: the qubits are traced out, or asked for in the Z basis."""
+        """Make the wires of ket and bra one: the qubits are traced out, or measured in the Z basis."""
         for qubit in qubits:
             ket, bra = self.wires[KET][qubit], self.wires[BRA][qubit]
             self._same[bra] = ket
@@ -218,7 +205,7 @@ class Wires:
         return Network(terms, opened, sizes), list(self.arrays)
 
     def open_network(self, leaf_terms: Sequence[tuple[str, ...]], output: Sequence[str] = ()) -> OpenNetwork:
-        """All tensors so far, with room for further ones that have these indices."""
+        """All tensors so far, open at these indices of further ones."""
         terms = tuple(self._names(term) for term in leaf_terms)
         opened = [*output, *(index for term in terms for index in term)]
         return OpenNetwork(*self.network(opened), self._names(output), terms, self.tangents)
@@ -236,34 +223,34 @@ class Wires:
             raise InputError("circuit", "is noisy, and a single state is asked for", "leave out the noise")
         kraus = np.array(channel.kraus, np.complex128)
         which = (self.new_index(len(kraus)),) if len(kraus) > 1 else ()
-        kept = diagonal_qubits(channel)
+        unchanged = diagonal_qubits(channel)
         for side, operators in enumerate((kraus, kraus.conj())):
-            self._lead(side, channel.qubits, operators, kept, which)
+            self._lead(side, channel.qubits, operators, unchanged, which)
 
     def _lead(
-        self, side: int, qubits: Sequence[int], operators: np.ndarray, kept: Sequence[bool],
+        self, side: int, qubits: Sequence[int], operators: np.ndarray, unchanged: Sequence[bool],
         which: tuple[str, ...],
     ) -> None:  # fmt: skip
         """One tensor of operators [k, out, in], k being the index `which` where there are several."""
         wires = self.wires[side]
-        array = _compressed(operators, len(qubits), kept)
-        before = [wires[qubit] for qubit, keeps in zip(qubits, kept, strict=True) if not keeps]
-        for qubit, keeps in zip(qubits, kept, strict=True):
+        array = _compressed(operators, len(qubits), unchanged)
+        before = [wires[qubit] for qubit, keeps in zip(qubits, unchanged, strict=True) if not keeps]
+        for qubit, keeps in zip(qubits, unchanged, strict=True):
             if not keeps:
                 wires[qubit] = self.new_index()
         after = [wires[qubit] for qubit in qubits]
         self.add((*which, *after, *before), array.copy() if which else array[0].copy())
 
 
-def _compressed(operators: np.ndarray, q: int, kept: Sequence[bool]) -> np.ndarray:
+def _compressed(operators: np.ndarray, q: int, unchanged: Sequence[bool]) -> np.ndarray:
     """Operators [k, out, in] on q qubits as [k, out ..., in ...], without the incoming axes of qubits whose
     values they keep."""
     outgoing, incoming = LETTERS[1 : q + 1], LETTERS[q + 1 : 2 * q + 1]
     source = "a" + outgoing + incoming
     target = "a" + outgoing
-    for place, keeps in enumerate(kept):
+    for position, keeps in enumerate(unchanged):
         if keeps:
-            source = source.replace(incoming[place], outgoing[place])
+            source = source.replace(incoming[position], outgoing[position])
         else:
-            target += incoming[place]
+            target += incoming[position]
     return np.asarray(np.einsum(f"{source}->{target}", operators.reshape(-1, *(2,) * (2 * q))))

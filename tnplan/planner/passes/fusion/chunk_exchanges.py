@@ -18,7 +18,7 @@ from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import ExchangeTraffic
-from tnplan.planner.passes.tree.mode_order import Orders
+from tnplan.planner.passes.tree.build import Orders
 
 Modes = tuple[int, ...]
 Row = tuple[Chain, ...]
@@ -140,15 +140,15 @@ class _Chooser:
         spread = self._radix(before).keys() | self._radix(after).keys()
         row_before, row_after = self._row_before(before), self._row_after(after)
         for n_before, n_after in product(range(len(row_before) + 1), range(len(row_after) + 1)):
-            made, read = row_before[len(row_before) - n_before :], row_after[:n_after]
+            chains, chains_after = row_before[len(row_before) - n_before :], row_after[:n_after]
             chunks = 1
-            cutting = self._cutting(made, read, spread)
+            cutting = self._cutting(chains, chains_after, spread)
             for number, mode in enumerate(cutting, 1):
                 if chunks >= MOST_CHUNKS:
                     break
                 chunks *= self.tree.modes[mode].extent
                 timed = ChunkedExchange(
-                    chunks, (), made, read, whole_s, self._chunk_s(exchange, chunks), launch_s
+                    chunks, (), chains, chains_after, whole_s, self._chunk_s(exchange, chunks), launch_s
                 )
                 worth_s = (n_before + n_after) * LEAST_SHARE_PER_CHAIN * whole_s
                 yield timed.exposed_s(n_before, n_after) + worth_s, timed, cutting[:number]
@@ -234,10 +234,10 @@ class _Chooser:
         parent = self.tree.parents[node]
         if node in self.settled or node < n_leaves or parent is None:
             return False
-        made = self.fusion.ends_at(node) is not None or self.sharded.step(node).permuted
+        writes_any = self.fusion.ends_at(node) is not None or self.sharded.step(node).permuted
         reader = self.sharded.step(parent)
-        read = self.fusion.chain_of[reader.node] is not None or (reader.permuted and not reader.batch_mask)
-        return made and read
+        permuted = reader.permuted and not reader.batch_mask
+        return writes_any and (self.fusion.chain_of[reader.node] is not None or permuted)
 
     def _kept(self, node: int) -> set[int]:
         """The modes of a tensor that may stand first for its reader: a product sums the last ones."""

@@ -20,7 +20,10 @@ from tnplan.planner.passes.fusion.in_place import InPlaceResult, Modes, Move, el
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import StateSpace
-from tnplan.planner.passes.tree.mode_order import Orders
+from tnplan.planner.passes.tree.build import Orders
+
+EXTENTS_OF_FUSION = ("free", "in place", "all in place", "resizing in place", "thrifty", "none")
+"""How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Fusion:
 
     def reordered(self, orders: Orders) -> Orders:
         """Mode orders, with those of results that take their operand's place."""
-        moved = {node: found.modes for node, found in self.in_place.items()}
+        moved = {node: moved_result.modes for node, moved_result in self.in_place.items()}
         return tuple(moved.get(node, own) for node, own in enumerate(orders))
 
 
@@ -90,10 +93,6 @@ class _Link:
     def held_elements(self) -> int:
         """Of the large operand and the result."""
         return self.stem_elements + self.out_elements
-
-
-EXTENTS_OF_FUSION = ("free", "in place", "all in place", "resizing in place", "thrifty", "none")
-"""How far steps are fused, from the fastest program to the one that needs the least memory for certain."""
 
 
 def fuse(sharded: ShardedTree, extent: str = "free") -> Fusion:
@@ -306,13 +305,13 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
     if not inside:
         return inf, ""
     # What closes the chain is read where else its result is written.
-    held = [links[0].stem_elements, *(link.out_elements for link in inside)]
+    stages = [links[0].stem_elements, *(link.out_elements for link in inside)]
     branches = sum(link.branch_elements for link in inside)
     # What is added to is read too.
-    ends_bytes = [held[0] * model.item_bytes, held[-1] * model.item_bytes * (2 if links[-1].adds else 1)]
+    ends_bytes = [stages[0] * model.item_bytes, stages[-1] * model.item_bytes * (2 if links[-1].adds else 1)]
     least_s = model.run_s(sum(ends_bytes) + branches * model.item_bytes, inf)
     # On chip every tensor between two steps is written and read once.
-    tile_bytes = 2 * sum(held) * model.item_bytes
+    tile_bytes = 2 * sum(stages) * model.item_bytes
     flops = sum(link.flops for link in links)
     if branches > capacity or model.fused_s(least_s, tile_bytes, flops, inf)[0] >= bound_s:
         return inf, ""
@@ -324,14 +323,14 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
         model.run_s(size_bytes, run * model.item_bytes)
         for size_bytes, run in zip(ends_bytes, runs, strict=True)
     )
-    return model.fused_s(moved_s, tile_bytes, flops, held[0] / elements)
+    return model.fused_s(moved_s, tile_bytes, flops, stages[0] / elements)
 
 
 @lru_cache(maxsize=1 << 14)
 def _tile(
     operand: Modes, branches: tuple[Modes, ...], out: Modes, capacity: int
 ) -> tuple[int, tuple[int, int]]:
-    """The elements of a chain's tile as it is read, or 0, and its runs; plans of one tree ask again."""
+    """The elements of a chain's tile as it is read, or 0, and its runs; many plans share these."""
     tile = fused_tile(operand, branches, out, capacity)
     if tile is None:
         return 0, (1, 1)

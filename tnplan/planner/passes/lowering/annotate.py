@@ -8,7 +8,7 @@ from math import ceil
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms, restrict
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import ExchangeTraffic
-from tnplan.planner.schedule.annotation import Prediction, StepAnnotation
+from tnplan.planner.schedule.schedule import Prediction, StepAnnotation
 
 
 def annotate(
@@ -88,7 +88,7 @@ def _reduction(sharded: ShardedTree, step: StepModes) -> ExchangeTraffic | None:
     base = restrict(choice.layout, step.out_mask)
     if base == choice.layout:
         return None
-    partial = tuple(whole & ~kept for whole, kept in zip(choice.layout, base, strict=True))
+    partial = tuple(whole & ~left for whole, left in zip(choice.layout, base, strict=True))
     return sharded.space.reduction(step.node, partial, base, sharded.distribution.states[step.node])
 
 

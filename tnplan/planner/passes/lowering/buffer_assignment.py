@@ -88,7 +88,7 @@ def _orders(sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]]) -> It
     """All buffers in groups, in two orders in which they may be placed, the largest first.
 
     Of equal ones the first comes first, or the last. Where some take each other's places, what slides goes
-    ahead, or the last of its group goes behind, which leaves the room ahead to what follows.
+    ahead, or the last of its group goes behind, which leaves the space ahead to what follows.
     """
     for second in (False, True):
         groups = buffer_groups(sizes, in_place, second)

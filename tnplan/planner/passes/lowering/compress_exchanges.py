@@ -15,9 +15,8 @@ from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.profile import profile_from_document
 from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.passes.sharding.states import messages_by_tier
-from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.file import with_identity
-from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, with_parts
+from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, StepAnnotation, with_parts
 
 Sizes = tuple[list[float], tuple[int, ...], float]
 """Bytes and messages that a rank receives, by tier, and the bytes of its shard afterwards."""
@@ -54,15 +53,15 @@ def compress_exchanges(schedule: Schedule, request: Request) -> Schedule:
     return with_identity(replace(schedule, compression=compression, steps=tuple(steps), predicted=predicted))
 
 
-def _settled(planned: Lossy | None, given: tuple[float, float | None] | None) -> Lossy | None:
+def _settled(planned: Lossy | None, pair: tuple[float, float | None] | None) -> Lossy | None:
     """What is planned with the bound that is given; its ratio is the plan's."""
-    if planned is None or given is None:
-        return planned if given is None else lossy(given)
-    if given[1] not in (None, planned.ratio):
+    if planned is None or pair is None:
+        return planned if pair is None else lossy(pair)
+    if pair[1] not in (None, planned.ratio):
         raise InputError(
             PLACE, f"the plan counts on a ratio of {planned.ratio:g}", "give the bound alone, or plan again"
         )
-    return replace(planned, bound=given[0])
+    return replace(planned, bound=pair[0])
 
 
 def _marked(
@@ -104,8 +103,8 @@ def exchange_sizes(schedule: Schedule, item: Redistribute) -> Sizes:
     missing = shard_bytes
     for kind in sorted({(-digit.tier, -digit.radix) for digit in grid}):
         positions = [position for position, digit in enumerate(grid) if (-digit.tier, -digit.radix) == kind]
-        kept = {out.layout[position] for position in positions}
-        removed = {source.layout[position] for position in positions} - kept - {None}
+        added = {out.layout[position] for position in positions}
+        removed = {source.layout[position] for position in positions} - added - {None}
         if not removed:
             continue
         tier, radix = -kind[0], -kind[1]

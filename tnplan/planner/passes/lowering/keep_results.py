@@ -87,12 +87,12 @@ def _seconds(schedule: Schedule, item: Instruction) -> float:
     return sum(schedule.steps[number].predicted_s for number in numbers if number is not None)
 
 
-def _keeping(schedule: Schedule, kept: set[int]) -> Schedule:
+def _keeping(schedule: Schedule, buffers_kept: set[int]) -> Schedule:
     """The schedule without the `Free` of some buffers of its first part, in an arena of their size."""
-    once = [item for item in schedule.once if not (isinstance(item, Free) and item.buffer in kept)]
-    parts = [once, *(part.instructions for part in schedule.parts[1:])]
+    once = [item for item in schedule.once if not (isinstance(item, Free) and item.buffer in buffers_kept)]
+    parts = [once, *(level.instructions for level in schedule.parts[1:])]
     result = {schedule.result: len(once)} if len(parts) > 1 else {}
-    lived = until_freed(parts, schedule.buffers, {**result, **dict.fromkeys(kept, 0)})
+    lived = until_freed(parts, schedule.buffers, {**result, **dict.fromkeys(buffers_kept, 0)})
     buffers, arena = in_one_arena(schedule.buffers, lived)
     predicted = replace(schedule.predicted, peak_bytes=arena.size_bytes, live_bytes=arena.live_bytes)
     return replace(with_parts(schedule, parts), buffers=buffers, predicted=predicted)

@@ -15,14 +15,14 @@ def lifetimes(
     segments: Sequence[Sequence[Instruction]], early_sum: range, buffers: Sequence[Buffer], result: int
 ) -> tuple[Lifetime, ...]:
     """From the first write of each buffer to its `Free`, or else to the end, that of the `early_sum` for one
-    made there; of one that nobody uses, no bytes."""
+    made there; an unused one has no bytes."""
     # Moments are numbers of instructions over all segments, one after the other, as they stand in the program
     # and not as they are replayed: what is freed nowhere lives to the end, as a replay reads it again.
     starts = [0, *accumulate(map(len, segments))]
     end = starts[-1]
     inside = range(starts[early_sum.start], starts[early_sum.stop])
-    given = {result: len(segments[0])} if len(segments) > 1 else {}
-    first, last = _first_and_last(chain.from_iterable(segments), given)
+    starting = {result: len(segments[0])} if len(segments) > 1 else {}
+    first, last = _first_and_last(chain.from_iterable(segments), starting)
     return tuple(
         Lifetime(
             buffer.size_bytes,
@@ -36,11 +36,11 @@ def lifetimes(
 
 
 def until_freed(
-    segments: Iterable[Sequence[Instruction]], buffers: Sequence[Buffer], given: Mapping[int, int]
+    segments: Iterable[Sequence[Instruction]], buffers: Sequence[Buffer], starting: Mapping[int, int]
 ) -> dict[int, Lifetime]:
-    """From the first write of a buffer, or when it is `given` to begin, to its `Free`, or to the end."""
+    """From the first write of a buffer, or when it is `starting` to begin, to its `Free`, or to the end."""
     items = list(chain.from_iterable(segments))
-    first, last = _first_and_last(items, given)
+    first, last = _first_and_last(items, starting)
     return {
         number: Lifetime(buffers[number].size_bytes, start, last.get(number, len(items)))
         for number, start in first.items()
@@ -67,10 +67,10 @@ def at_offsets(buffers: Iterable[Buffer], offsets: Iterable[int | None]) -> tupl
 
 
 def _first_and_last(
-    instructions: Iterable[Instruction], given: Mapping[int, int]
+    instructions: Iterable[Instruction], starting: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
     """When each buffer is written first, unless it is given, and when it is freed."""
-    first, last = dict(given), {}
+    first, last = dict(starting), {}
     for now, instruction in enumerate(instructions):
         for number in writes(instruction):
             first.setdefault(number, now)

@@ -18,11 +18,9 @@ from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange, Chunke
 from tnplan.planner.passes.fusion.fuse import Chain, Fusion
 from tnplan.planner.passes.lowering.annotate import annotate
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
-from tnplan.planner.passes.sharding.assign_digits import restrict_layout
 from tnplan.planner.passes.sharding.search import gemm_precision
-from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
+from tnplan.planner.passes.sharding.sharded_tree import ShardedTree, restrict_layout
 from tnplan.planner.passes.tree.loop_levels import last_level_needed
-from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.data_flow import reads
 from tnplan.planner.schedule.schedule import (
     Accumulate,
@@ -36,6 +34,7 @@ from tnplan.planner.schedule.schedule import (
     Load,
     Redistribute,
     ReduceScatter,
+    StepAnnotation,
     SumModes,
     Zero,
 )
@@ -214,7 +213,7 @@ class _Lowering:
 
     def _walk_order(self, root: int) -> dict[int, list[int]]:
         """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
-        bytes); what lies inside a chain is never held, and what is exchanged in chunks comes last."""
+        bytes); what lies inside a chain is never stored, and what is exchanged in chunks comes last."""
         # Sethi and Ullman (1970), with bytes for registers: computing the operand first whose peak exceeds
         # what it leaves by most gives the least peak of the two orders.
         peak: dict[int, float] = {}
@@ -285,7 +284,7 @@ class _Lowering:
         # Reduce-scatter: from every peer its term of this rank's shard.
         peers = prod(self.sharded.grid[digit].radix for digit in partial) - 1
         size_bytes = self.buffers[output].size_bytes
-        self._exchange(ReduceScatter, source, output, peers * size_bytes, peers, number)
+        self._exchange(ReduceScatter(source, output, None, number), peers * size_bytes, peers)
         return output
 
     def _output(self, node: int) -> int:
@@ -300,7 +299,7 @@ class _Lowering:
             numbers = tuple(self._annotate(node, (self.n_chains, time_s)) for node, time_s in shares)
             self.n_chains += 1
             taken = zip(chain.others, chain.nodes, numbers, strict=True)
-            self.delivered[chain] = numbers, [self._deliver(*one) for one in taken]
+            self.delivered[chain] = numbers, [self._deliver(*branch) for branch in taken]
 
     def _fuse(self, end: int) -> None:
         """The chains of the row that ends at a node."""
@@ -350,36 +349,25 @@ class _Lowering:
             self.chunked[output] = chunked
         peers = sum(int(count) for count in exchange.messages_by_tier)
         kind = Gather if not any(mode is not None for mode in needed) else Redistribute
-        compressed = self.space.compressed(exchange)
-        self._exchange(kind, source, output, ceil(exchange.received_bytes), peers, number, compressed)
+        moving = kind(source, output, None, number, compressed=self.space.compressed(exchange))
+        self._exchange(moving, ceil(exchange.received_bytes), peers)
         return output
 
-    def _exchange(
-        self,
-        kind: type[Redistribute] | type[ReduceScatter],
-        source: int,
-        output: int,
-        received_bytes: int,
-        peers: int,
-        number: int,
-        compressed: tuple[int, ...] = (),
-    ) -> None:
-        workspace = None
+    def _exchange(self, exchange: Redistribute | ReduceScatter, received_bytes: int, peers: int) -> None:
         if received_bytes:
+            compressed = isinstance(exchange, Redistribute) and exchange.compressed
             least = compressing_bytes([peers]) if compressed else 2 * peers * self.space.model.item_bytes
             # Send and receive halves, at most the exchange buffer of the profile, at least one element a
             # peer.
             size = max(min(2 * received_bytes, self.space.model.profile.exchange_bytes), least)
-            workspace = self._workspace(size)
-        exchange = kind(source, output, workspace, number)
-        if isinstance(exchange, Redistribute):
-            chunked = self.chunked.get(output)
-            chunks = 1 if chunked is None else chunked.chunks
-            exchange = replace(exchange, parts=chunks, compressed=compressed)
+            exchange = replace(exchange, workspace=self._workspace(size))
+        chunked = self.chunked.get(exchange.out)
+        if isinstance(exchange, Redistribute) and chunked is not None:
+            exchange = replace(exchange, parts=chunked.chunks)
         self._emit(exchange)
-        self._free(source)
-        if workspace is not None:
-            self._free(workspace)
+        self._free(exchange.source)
+        if exchange.workspace is not None:
+            self._free(exchange.workspace)
 
     def _buffer(self, modes: tuple[int, ...], layout: Layout, partial: tuple[int, ...] = ()) -> int:
         size = largest_shard(modes, layout, self.extents, self.sharded.grid) * self.space.model.item_bytes
@@ -407,12 +395,12 @@ class _Lowering:
 
     def _use(self, buffer: int) -> None:
         """It lives until now, or as long as this level is replayed without the one that makes it."""
-        made, summing = self.made_in[buffer], self.summing
+        level, summing = self.made_in[buffer], self.summing
         if self._is_replayed_with(buffer):
             self.last[buffer] = self.now
             return
-        self.until[buffer] = max(self.until.get(buffer, 0), last_level_needed(self.levels, made, self.level))
-        if self.level in summing and made == summing.start - 1:
+        self.until[buffer] = max(self.until.get(buffer, 0), last_level_needed(self.levels, level, self.level))
+        if self.level in summing and level == summing.start - 1:
             self.free_after_sum.append(buffer)
 
     def _free(self, buffer: int) -> None:

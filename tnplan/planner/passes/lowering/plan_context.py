@@ -1,20 +1,26 @@
-"""The context that goes through the passes: what a plan is asked for, and what the passes so far came to."""
+"""The context that goes through the passes: options of a plan, results of the passes, and its schedule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from tnplan.common.errors import OverLimitError
 from tnplan.common.units import size_text
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.process_grid import grid_size
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.path_file import path_identity
 from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchanges
 from tnplan.planner.passes.fusion.fuse import Fusion
+from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.passes.lowering.buffer_assignment import Arena
+from tnplan.planner.passes.lowering.liveness import at_offsets
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.tree.loop_levels import LoopNest
+from tnplan.planner.schedule.file import with_identity
+from tnplan.planner.schedule.schedule import LoopLevel, Schedule
 
 BY_TIER = "ours, tier by tier"
 PERSISTENT = "ours, tier by tier, persistent"
@@ -110,3 +116,47 @@ class PlanContext:
             "allow more memory, use more ranks, or search a path that is sliced further",
             topic="memory",
         )
+
+
+def emit_schedule(context: PlanContext, policy: str) -> Schedule:
+    """The schedule of one group of ranks; `policy` is the requested one."""
+    path, model, limits = context.path, context.model, context.limits
+    tree, loop_nest, grid = context.sharded.tree, context.loop_nest, context.sharded.grid
+    program, arena = context.program, context.arena
+    buffers = at_offsets(program.buffers, arena.offsets)
+    # Invariant: segments are the loop levels in order: done once, the outer ones, the body of every slice.
+    once, *others = program.segments
+    body = others.pop() if others else ()
+    return with_identity(
+        Schedule(
+            path_identity=path_identity(path),
+            name=path.name,
+            policy=policy,
+            dtype=path.dtype,
+            precision=model.precision,
+            profile=model.profile.document(),
+            ranks_per_group=grid_size(grid),
+            grid=grid,
+            memory_bytes=None if limits.memory_bytes == inf else int(limits.memory_bytes),
+            threshold_bytes=limits.threshold_bytes,
+            size_dict=dict(path.network.size_dict),
+            leaves=path.network.inputs,
+            output=path.network.output,
+            sliced=loop_nest.order,
+            summed=loop_nest.summed,
+            tensors=path.tensors,
+            modes=tree.modes,
+            indices=tree.indices,
+            buffers=buffers,
+            once=once,
+            outer=tuple(
+                LoopLevel(level.depth, instructions, level.inner)
+                for level, instructions in zip(loop_nest.levels[1:-1], others, strict=True)
+            ),
+            body=body,
+            steps=program.steps,
+            result=program.result,
+            predicted=predict(program.steps, arena.size_bytes, arena.live_bytes),
+            compression=model.compression,
+        )
+    )

@@ -1,6 +1,6 @@
 """Spill: tensors that wait for later steps are kept compressed, until the program fits its memory.
 
-Where most bytes live at once, the largest tensor that nobody uses then is compressed right after it is made,
+Where most bytes live at once, the largest tensor that is idle then is compressed right after it is made,
 and restored right before it is read. What is counted on is the least ratio of the request; a tensor that
 compresses less is refused when it happens. Knows sizes and times, never a codec.
 """
@@ -57,16 +57,16 @@ def _largest_idle(program: LoweredProgram, moment: int) -> tuple[int, int, int] 
     """Of the tensors that were made by a step before a moment and are read after it: the buffer, and the
     numbers of the instructions that make and read it."""
     instructions = [item for segment in program.segments for item in segment]
-    made: dict[int, int] = {}
+    written: dict[int, int] = {}
     read: dict[int, list[int]] = {}
     for number, item in enumerate(instructions):
         if isinstance(item, Makers) and not getattr(item, "adds", False):
-            made[writes(item)[0]] = number
+            written[writes(item)[0]] = number
         for buffer in reads(item):
             read.setdefault(buffer, []).append(number)
     idle = [
         (program.buffers[buffer].size_bytes, buffer, maker, read[buffer][0])
-        for buffer, maker in made.items()
+        for buffer, maker in written.items()
         if maker < moment and len(read.get(buffer, ())) == 1 and moment < read[buffer][0]
         and isinstance(instructions[read[buffer][0]], Makers)
         and program.buffers[buffer].size_bytes >= LEAST_MESSAGE_BYTES

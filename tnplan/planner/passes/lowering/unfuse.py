@@ -17,7 +17,7 @@ from tnplan.planner.hardware.process_grid import Layout, largest_shard
 from tnplan.planner.passes.fusion.chunk_exchanges import with_first
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
 from tnplan.planner.passes.lowering.liveness import in_one_arena
-from tnplan.planner.passes.sharding.assign_digits import restrict_layout
+from tnplan.planner.passes.sharding.sharded_tree import restrict_layout
 from tnplan.planner.schedule.data_flow import others, reads, writes
 from tnplan.planner.schedule.schedule import (
     Accumulate,
@@ -102,14 +102,14 @@ def _shards(schedule: Schedule, modes: tuple[int, ...], layout: Layout) -> Buffe
 def _order_for_exchange(segment: Sequence[Instruction], buffers: list[Buffer]) -> None:
     """Store what is exchanged, where only contractions make and read it, as its blocks go."""
     readers: dict[int, list[Instruction]] = {}
-    made = set()
+    written = set()
     for instruction in segment:
         for number in reads(instruction):
             readers.setdefault(number, []).append(instruction)
         if isinstance(instruction, Contract):
-            made.add(instruction.c)
+            written.add(instruction.c)
     for instruction in segment:
-        if not isinstance(instruction, Redistribute) or instruction.source not in made:
+        if not isinstance(instruction, Redistribute) or instruction.source not in written:
             continue
         source, out = buffers[instruction.source], buffers[instruction.out]
         after = readers.get(instruction.out, [])

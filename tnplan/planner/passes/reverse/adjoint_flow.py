@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from tnplan.common.errors import InputError
 from tnplan.planner.schedule.data_flow import reads
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Contract,
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
     Instruction,
     Load,
     Redistribute,
@@ -35,7 +35,7 @@ class AdjointFlow:
 
     `parts` are the instructions of every loop level without `Free`, the body last; `maker` and `level` are
     those of each buffer, `reader` the level at which it is read. The tensors in `active` depend on an input
-    that is asked for. `needed` are those whose values a gradient reads at the level that made them.
+    that is wanted. `needed` are those whose values a gradient reads at the level that made them.
     """
 
     parts: tuple[tuple[Instruction, ...], ...]

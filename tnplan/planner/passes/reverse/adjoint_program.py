@@ -16,10 +16,7 @@ from typing import Any
 from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
-from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.data_flow import reads, writes
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.gradient_schedule import TensorGradient
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -28,13 +25,16 @@ from tnplan.planner.schedule.schedule import (
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
     Gather,
     Instruction,
     Load,
     Redistribute,
     ReduceScatter,
     Schedule,
+    StepAnnotation,
     SumModes,
+    TensorGradient,
     Zero,
 )
 
@@ -57,16 +57,16 @@ class AdjointProgram:
 
 
 def adjoint_program(
-    schedule: Schedule, flow: AdjointFlow, wrt: Collection[int], kept: Collection[int]
+    schedule: Schedule, flow: AdjointFlow, wrt: Collection[int], stored: Collection[int]
 ) -> AdjointProgram:
-    """The program with the values of the buffers in `kept` kept from one half of a part to the other."""
-    return _Emitter(schedule, flow, frozenset(kept)).run(wrt)
+    """The program with the values of the buffers in `stored` kept from one half of a part to the other."""
+    return _Emitter(schedule, flow, frozenset(stored)).run(wrt)
 
 
 class _Emitter:
-    def __init__(self, schedule: Schedule, flow: AdjointFlow, kept: frozenset[int]) -> None:
+    def __init__(self, schedule: Schedule, flow: AdjointFlow, stored: frozenset[int]) -> None:
         self._schedule, self._flow = schedule, flow
-        self._kept = kept & flow.needed
+        self._kept = stored & flow.needed
         self._buffers, self._steps = list(schedule.buffers), list(schedule.steps)
         self._orders: dict[int, tuple[int, ...]] = {}
         self._cotangents: dict[int, int] = {}
@@ -238,11 +238,11 @@ class _Emitter:
             next((mode for mode in modes if mode is not None), None) for modes in zip(*layouts, strict=True)
         ]
         numbers = [number for step in item.steps for number in self._annotate_both(step)]
-        made: list[int | None] = []
+        written: list[int | None] = []
         exchanged: list[tuple[int, int]] = []
         for operand in (item.operand, *item.branches):
             if operand not in self._flow.active:
-                made.append(None)
+                written.append(None)
                 continue
             target = self._cotangent_buffer(operand)
             gradient_buffer = self._buffers[target]
@@ -251,15 +251,15 @@ class _Emitter:
                 for digit, mode in enumerate(spread)
                 if mode is not None and mode not in gradient_buffer.modes
             )
-            made.append(self._new(replace(gradient_buffer, partial=partial)) if partial else target)
+            written.append(self._new(replace(gradient_buffer, partial=partial)) if partial else target)
             exchanged.append((operand, target))
-        out, *gradients = made
+        out, *gradients = written
         cotangent = self._cotangents[item.out]
         read, *branches = (value for value, _ in values)
         self._part.append(
             FusedAdjoint(read, tuple(branches), cotangent, out, tuple(gradients), tuple(numbers))
         )
-        products = [product for product in made if product is not None]
+        products = [product for product in written if product is not None]
         for product, (operand, target) in zip(products, exchanged, strict=True):
             if product != target:
                 self._exchange(product, target, numbers[-1])
@@ -306,7 +306,7 @@ class _Emitter:
         while stack:
             wanted = stack[-1]
             item = self._flow.maker[wanted]
-            missing = [one for one in reads(item) if not self._is_there(one) and one not in again]
+            missing = [buffer for buffer in reads(item) if not self._is_there(buffer) and buffer not in again]
             if missing:
                 stack += missing
                 continue
@@ -337,7 +337,7 @@ class _Emitter:
             names["branches"] = tuple(again.get(branch, branch) for branch in item.branches)
         names["c" if isinstance(item, Contract) else "out"] = new
         self._part.append(replace(item, **names))
-        for buffer in (*(again.get(one) for one in reads(item)), names.get("workspace")):
+        for buffer in (*(again.get(operand) for operand in reads(item)), names.get("workspace")):
             if buffer is not None:
                 self._part.append(Free(buffer))
         return new
@@ -389,9 +389,9 @@ class _Emitter:
         before, after = self._buffers[source], self._buffers[out]
         peers = -1 + prod(
             digit.radix
-            for place, digit in enumerate(grid)
-            if place in before.partial
-            or (before.layout[place] is not None and before.layout[place] != after.layout[place])
+            for position, digit in enumerate(grid)
+            if position in before.partial
+            or (before.layout[position] is not None and before.layout[position] != after.layout[position])
         )
         workspace = None
         if peers:

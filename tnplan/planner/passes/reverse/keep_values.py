@@ -38,16 +38,16 @@ class _Greedy:
         self._cost: dict[int, float] = {}
         self._uses: dict[int, int] = {}
         self._kept: set[int] = set()
-        for level, (part, replayed) in enumerate(zip(flow.parts, schedule.parts, strict=True)):
+        for level, (segment, replayed) in enumerate(zip(flow.parts, schedule.parts, strict=True)):
             often = schedule.n_slices // schedule.serves(replayed.depth) if level else 1
-            self._add(schedule, flow, level, part, often)
+            self._add(schedule, flow, level, segment, often)
 
     def _add(
-        self, schedule: Schedule, flow: AdjointFlow, level: int, part: tuple[Instruction, ...], often: int
+        self, schedule: Schedule, flow: AdjointFlow, level: int, segment: tuple[Instruction, ...], often: int
     ) -> None:
         """The buffers that one part makes."""
-        made = [(made_by(item), item) for item in part if flow.maker.get(made_by(item)) is item]
-        for out, item in made:
+        values = [(made_by(item), item) for item in segment if flow.maker.get(made_by(item)) is item]
+        for out, item in values:
             # Invariant: parts are in the order in which they run, so that the costs of operands are known.
             # Those of outer levels are there and cost nothing.
             self._below[out] = [buffer for buffer in reads(item) if flow.level[buffer] == level]
@@ -58,7 +58,7 @@ class _Greedy:
             )
         # From the last result down: a value is made again for itself and for each time that something above
         # it is.
-        for out, _ in reversed(made):
+        for out, _ in reversed(values):
             above = self._above.get(out)
             self._uses[out] = (out in self._needed) + (0 if above is None else self._uses[above])
 

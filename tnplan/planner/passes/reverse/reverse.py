@@ -19,8 +19,7 @@ from tnplan.planner.passes.lowering.liveness import in_one_arena, until_freed
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, adjoint_flow
 from tnplan.planner.passes.reverse.adjoint_program import AdjointProgram, adjoint_program
 from tnplan.planner.passes.reverse.keep_values import by_saving
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import LoopLevel, Schedule
+from tnplan.planner.schedule.schedule import GradientSchedule, LoopLevel, Schedule
 
 
 def reverse(schedule: Schedule, wrt: Sequence[int], memory_bytes: float = inf) -> GradientSchedule:
@@ -78,9 +77,9 @@ def _within(
     fewest, most = 0, len(order) - 1
     while fewest < most:
         number = (fewest + most + 1) // 2
-        found = tried(number)
-        if found.predicted.peak_bytes <= memory_bytes:
-            fewest, best = number, found
+        gradients = tried(number)
+        if gradients.predicted.peak_bytes <= memory_bytes:
+            fewest, best = number, gradients
         else:
             most = number - 1
     return best
@@ -93,7 +92,7 @@ def _assigned(schedule: Schedule, program: AdjointProgram) -> GradientSchedule:
     buffers, arena = in_one_arena([replace(buffer, offset_bytes=0) for buffer in program.buffers], lived)
     once, *others = program.forward
     body = others.pop() if schedule.body else ()
-    depths = [part.depth for part in schedule.parts[-2::-1]]
+    depths = [level.depth for level in schedule.parts[-2::-1]]
     stated = {name: getattr(schedule, name) for name in schedule.__dataclass_fields__}
     return GradientSchedule(
         **stated
@@ -102,7 +101,7 @@ def _assigned(schedule: Schedule, program: AdjointProgram) -> GradientSchedule:
             "buffers": buffers,
             "once": once,
             "outer": tuple(
-                replace(part, instructions=new) for part, new in zip(schedule.outer, others, strict=True)
+                replace(level, instructions=new) for level, new in zip(schedule.outer, others, strict=True)
             ),
             "body": body,
             "after": tuple(map(LoopLevel, depths, program.backward)),

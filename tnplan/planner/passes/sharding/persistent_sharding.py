@@ -1,4 +1,4 @@
-"""Pass 3, distribute: where the digits of one tier keep their modes for long, as a proposal to the search.
+"""Pass 3, distribute, one tier after the other: where its digits keep their modes for long, as a proposal.
 
 The stem of a tree is what its waist is made from: on either side of each step the operand with the larger
 tensors. Along a run of its steps the digits keep the same modes, those that appear first of what its last
@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from tnplan.planner.passes.sharding.search import Distribution, StepModes, contract_cost, restrict
+from tnplan.planner.hardware.process_grid import Grid
+from tnplan.planner.passes.sharding import policies
+from tnplan.planner.passes.sharding.search import Distribution, StepModes, contract_cost, distribute, restrict
 from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
 
@@ -184,13 +186,13 @@ class _Search:
         return made_s + self._move_s(side.nodes[0], sharding, sharding), begin
 
     def _write_layouts(
-        self, found: list[ShardingState | None], side: _Side, sharding: PersistentSharding, begin: int
+        self, layouts: list[ShardingState | None], side: _Side, sharding: PersistentSharding, begin: int
     ) -> None:
         """Write down the layouts of a side; its last run begins at `begin`."""
         position = 0
         while True:
             for node in side.nodes[position : abs(begin)]:
-                found[node] = self._state(node, node, sharding)
+                layouts[node] = self._state(node, node, sharding)
             if begin <= 0:
                 break
             position = begin
@@ -227,3 +229,22 @@ class _Search:
             return 0.0
         source, target = self._state(node, node, sharding), self._state(node, taker, next_sharding)
         return self._tree.later_weights[node] * self._space.move_s(node, source, target)
+
+
+def distribute_by_tier(
+    tree: Tree, grid: Grid, space: StateSpace, steps: tuple[StepModes, ...], persistent: bool = False
+) -> Distribution:
+    """Choose the states under the memory limit of `space`, tier by tier. Raises DoesNotFit.
+
+    The digits of the slowest tier take their modes as if faster digits split everything evenly, at no cost;
+    the next tier works around them. So the few states that a search keeps differ where bytes are dearest.
+    Every stage may leave a digit free until a mode comes that stays for longer. With `persistent` every stage
+    is proposed shardings that keep for long (`persistent_shardings`).
+    """
+    chosen: Distribution | None = None
+    for tier in sorted({digit.tier for digit in grid}, reverse=True):
+        stage = StateSpace(tree, grid, space.model, space.limit_bytes, tier=tier)
+        proposal = persistent_shardings(tree, stage, steps, chosen) if persistent else ()
+        chosen = distribute(tree, stage, steps, policies.waiting, chosen, proposal)
+    assert chosen is not None
+    return chosen

@@ -6,7 +6,7 @@ docs/explanation/policies.md explains them.
 prefix, sums over distributed modes and, where both operands are distributed, their mixtures. `paper` tries
 what section IV-B.3 of the paper does: keep the distributed modes or take the fresh leading prefix; where
 both operands are distributed, on which the paper is silent, it is given the same mixtures as `ours`.
-`waiting` is for a search tier by tier (`by_tier`): there `base` is the layout that a step already has.
+`waiting` is for `distribute_by_tier`: there `base` is the layout that a step already has.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def ours(choices: StepChoices) -> Iterable[ShardingState]:
             layouts.add(state)
             if any(modes & reduced for modes in state):
                 layouts.add(space.fill(state, kept_bits))
-            kept = space.settle(base, restrict(state, step.out_mask))
-            layouts.update(_swaps(space, kept, kept_bits, step.out_bits))
+            inherited = space.settle(base, restrict(state, step.out_mask))
+            layouts.update(_swaps(space, inherited, kept_bits, step.out_bits))
     layouts.update(_merges(choices._replace(left=left, right=right)))
     return sorted(layouts)
 
@@ -53,8 +53,8 @@ def waiting(choices: StepChoices) -> Iterable[ShardingState]:
     space, step, base, left, right = choices
     layouts = set(ours(choices))
     for state in (*left, *right):
-        kept = space.settle(base, restrict(state, step.out_mask))
-        layouts |= {kept, space.fill(kept, step.out_bits)}
+        inherited = space.settle(base, restrict(state, step.out_mask))
+        layouts |= {inherited, space.fill(inherited, step.out_bits)}
     return sorted(layouts)
 
 
@@ -67,17 +67,17 @@ def _merges(choices: StepChoices) -> Iterable[ShardingState]:
 
 
 def _swaps(
-    space: StateSpace, kept: ShardingState, kept_bits: tuple[int, ...], out_bits: tuple[int, ...]
+    space: StateSpace, inherited: ShardingState, kept_bits: tuple[int, ...], out_bits: tuple[int, ...]
 ) -> Iterable[ShardingState]:
     """The kept modes with free digits filled, and with the shortest-lived of each class replaced."""
     prefer = (*kept_bits, *out_bits)
-    base = space.fill(kept, prefer)
+    base = space.fill(inherited, prefer)
     yield base
-    yield space.fill(kept, kept_bits)
+    yield space.fill(inherited, kept_bits)
     # Partial redistributions: of each class one mode is replaced, the shortest-lived first. With j of d
     # binary modes replaced only 1 - 2^-j of the shard moves.
     for position in range(space.n_settled, len(space.classes)):
-        remaining = list(kept)
+        remaining = list(inherited)
         for bit in reversed(out_bits):
             if remaining[position] & bit:
                 remaining[position] &= ~bit

@@ -127,24 +127,24 @@ class StateSpace:
         return share
 
     def fill(
-        self, kept: ShardingState, bits: Iterable[int], capacity: Iterable[int] | None = None
+        self, state: ShardingState, bits: Iterable[int], capacity: Iterable[int] | None = None
     ) -> ShardingState:
         """Spread further modes, in the order of `bits`, over free digits (or `capacity`) of each class."""
         if capacity is None:
             free = [
                 len(item.positions) - modes.bit_count()
-                for item, modes in zip(self.classes, kept, strict=True)
+                for item, modes in zip(self.classes, state, strict=True)
             ]
             free[: self.n_settled] = [0] * self.n_settled
         else:
             free = list(capacity)
         if not any(free):
-            return kept
+            return state
         used = 0
-        for modes in kept:
+        for modes in state:
             used |= modes
         order = tuple(bits)
-        state = list(kept)
+        filled = list(state)
         for position, eligible in enumerate(self.eligible):
             for bit in order:
                 if not free[position]:
@@ -153,10 +153,10 @@ class StateSpace:
                 # of `bits` that fit, class by class, slowest tier first, so that the longest-lived modes have
                 # the slow digits.
                 if bit & eligible and not bit & used:
-                    state[position] |= bit
+                    filled[position] |= bit
                     used |= bit
                     free[position] -= 1
-        return tuple(state)
+        return tuple(filled)
 
     def widen(self, state: ShardingState) -> ShardingState:
         """A state over the settled digits as one over all digits."""
@@ -198,7 +198,7 @@ class StateSpace:
                 continue
             kept_share = 1.0
             if removed & spread_after and not replace_all:
-                # The mode goes on to another digit: what this rank held of it is, at worst, not what it needs
+                # The mode goes on to another digit: its shard on this rank is, at worst, not what it needs
                 # now.
                 kept_share = 0.0
             else:

@@ -2,7 +2,7 @@
 
 Slices are taken out, repeated indices put on their diagonal, indices of extent 1 dropped, and every other
 extent split into its prime factors, so that a digit of the process grid always fits a mode exactly or not
-at all. Row-major data is the same before and after the split. Knows no mode order and no devices.
+at all. Row-major data is the same before and after the split. `mode_orders` is pass 2. Knows no devices.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tnplan.planner.passes.tree.loop_levels import LoopNest, flat_nest
 from tnplan.planner.schedule.schedule import Mode
 
 LEAST_WEIGHT = 1e-6
+Orders = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -247,3 +248,47 @@ def _slots(
         present = {slots[mode] for mode in legs[n_leaves + number]}
         take([mode for mode in legs[left] if mode not in slots], present)
     return slots, tuple(slot_extents)
+
+
+def mode_orders(tree: Tree) -> Orders:
+    """Pass 2, reorder: the storage order of the modes of every node, leaves and root included.
+
+    With the order of section IV-A every step is a matrix product on the data as it lies. Without batch modes
+    the modes of every tensor end up sorted by remaining lifetime, longest-lived first.
+    Modes reduced at the same step have equal lifetimes; they are ordered by the first leaf that holds them
+    when heavier sub-trees come first, which keeps the runs of a producer's operands together.
+    """
+    first_leaf = _first_leaf(tree)
+    orders: list[tuple[int, ...]] = [()] * tree.n_nodes
+    orders[tree.root] = tree.output
+    # The backward pass of section IV-A: an operand is rebuilt from what takes it, [batch | retained in the
+    # order of the output | reduced]; reduced modes have the same order on both sides, so that k is one range.
+    for number in range(len(tree.children) - 1, -1, -1):
+        left, right = tree.children[number]
+        output = orders[tree.n_leaves + number]
+        left_legs, right_legs = set(tree.legs[left]), set(tree.legs[right])
+        reduced = sorted(
+            (left_legs & right_legs).difference(output), key=lambda mode: (first_leaf[mode], mode)
+        )
+        for node, legs, other in ((left, left_legs, right_legs), (right, right_legs, left_legs)):
+            batch = [mode for mode in output if mode in legs and mode in other]
+            retained = [mode for mode in output if mode in legs and mode not in other]
+            orders[node] = (*batch, *retained, *reduced)
+    return tuple(orders)
+
+
+def _first_leaf(tree: Tree) -> dict[int, int]:
+    """For every mode the position of its first leaf, heavier (larger) operands walked first."""
+    position: dict[int, int] = {}
+    stack = [tree.root]
+    visited = 0
+    while stack:
+        node = stack.pop()
+        if node < tree.n_leaves:
+            for mode in tree.legs[node]:
+                position.setdefault(mode, visited)
+            visited += 1
+            continue
+        left, right = tree.children[node - tree.n_leaves]
+        stack.extend((left, right) if tree.sizes[left] < tree.sizes[right] else (right, left))
+    return position

@@ -1,6 +1,6 @@
 """What several slices share: which loop level of the schedule computes each node, and how often.
 
-Knows numbers of loops and nodes; `hoist_invariants` chooses among the ways to nest them.
+Knows numbers of loops and nodes; `loop_nest` chooses among the ways to nest them.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def early_sum_levels(levels: Sequence[LoopDepth]) -> range:
     return range(inside[0], inside[-1] + 1) if inside else range(0)
 
 
-def last_level_needed(levels: Sequence[LoopDepth], made: int, used: int) -> int:
-    """The last level until whose end a tensor lives that level `made` makes and level `used` reads, which may
-    be replayed with it."""
+def last_level_needed(levels: Sequence[LoopDepth], writer: int, reader: int) -> int:
+    """The last level until whose end a tensor lives that level `writer` makes and level `reader` reads, which
+    may be replayed with it."""
     summing = early_sum_levels(levels)
-    if levels[made] == levels[used]:
-        return used
-    if used in summing and made >= summing.start - 1:
+    if levels[writer] == levels[reader]:
+        return reader
+    if reader in summing and writer >= summing.start - 1:
         return summing.stop - 1
     return len(levels) - 1
 

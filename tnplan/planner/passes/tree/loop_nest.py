@@ -1,20 +1,28 @@
-"""The loops of one tree in their order, with a waist or without, and which of them begin levels.
+"""The choice among all ways to nest the loops over sliced indices, and which of them begin levels.
 
-Results that wait for loops further inside, and the sum at the waist, take memory: levels are added where
-they save most while the largest step still fits. Work and tensors are added up by loops, so that a
-choice of levels is soon weighed. Knows no layouts and no machine.
+A step depends on the sliced indices of the inputs under it. With the loops nested so that the innermost ones
+change the least work, its result serves all slices that differ in loops further inside. An index of which all
+inputs are under one node, the waist, can be summed there: only what is under it is done for each of its
+values, and what is above no longer depends on it. Results that wait for loops further inside, and the sum at
+the waist, take memory: levels are added where they save most while the largest step still fits. Knows no
+layouts and no machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf, prod
 
+from tnplan.planner.passes.tree.build import Tree
 from tnplan.planner.passes.tree.loop_levels import LoopDepth, LoopNest, last_level_needed, with_leaves
-from tnplan.planner.passes.tree.slice_dependence import Dependence, bits_of, work_of_elements
 
+HALVES_OF_AN_ELEMENT = 7
+"""What an element that a step reads or writes costs, in halves of multiply-adds.
+
+docs/explanation/search.md has it as `fused`.
+"""
 MOST_OUTER_LEVELS = 8
 """Levels between what is done once and the body, those that a waist needs not counted."""
 LEAST_SAVING_OF_A_LEVEL = 0.02
@@ -23,9 +31,79 @@ ELEMENTS_TO_ADD = 3
 """An addition reads two elements and writes one."""
 BEFORE, INSIDE, ELSEWHERE = range(3)
 """Steps under the waist that no index touches which is summed there; those that one touches; all others."""
-
 Key = tuple[int, int]
 """One of these three, and the loops that the steps are inside of: of the early sum, or over slices."""
+WAISTS = 12
+"""Nodes that are looked at closely as waists."""
+FEW_ROUNDS = 64
+"""Of an early sum, whatever the number of slices. Between slices, not within them, runs are saved and groups
+take turns: a sum of more rounds than that has no more of them than there are slices."""
+LEAST_SAVING_OF_A_WAIST = 0.02
+"""A waist is taken where it saves at least this share of the work."""
+
+
+class Dependence:
+    """The sliced indices of the inputs under every node, and the work of every step, in multiply-adds.
+
+    A set of sliced indices is a mask, one bit each in the order of the path.
+    """
+
+    def __init__(self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int]) -> None:
+        position = {tree.indices[index][0]: number for number, index in enumerate(sliced)}
+        self.tree, self.sliced = tree, tuple(sliced)
+        self.extents = tuple(size_dict[index] for index in sliced)
+        self.sizes = tree.sizes
+        self.below = [sum(1 << position[mode] for mode in modes) for modes in tree.leaf_sliced]
+        self.work: list[int] = []
+        self.elements: list[int] = []
+        for number, (left, right) in enumerate(tree.children):
+            self.below.append(self.below[left] | self.below[right])
+            products = tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
+            self.elements.append(sum(self.sizes[node] for node in (left, right, tree.n_leaves + number)))
+            # As in the search: a step costs its multiply-adds or the traffic of its tensors, whichever is
+            # more.
+            self.work.append(max(products, work_of_elements(self.elements[-1])))
+
+    @property
+    def everything(self) -> int:
+        """All sliced indices."""
+        return (1 << len(self.sliced)) - 1
+
+    def count(self, mask: int) -> int:
+        """The product of the extents of some sliced indices."""
+        return prod(self.extents[bit] for bit in bits_of(mask))
+
+    def summed_under(self) -> list[int]:
+        """Of every node, the sliced indices of which all inputs are under it."""
+        tree, inputs = self.tree, [0] * len(self.sliced)
+        for mask in self.below[: tree.n_leaves]:
+            for bit in bits_of(mask):
+                inputs[bit] += 1
+        # By node and sliced index, the inputs under it that have the index; all of them: it can be summed
+        # there.
+        counts = [dict.fromkeys(bits_of(mask), 1) for mask in self.below[: tree.n_leaves]]
+        for left, right in tree.children:
+            both = dict(counts[left])
+            for bit, count in counts[right].items():
+                both[bit] = both.get(bit, 0) + count
+            counts.append(both)
+        return [sum(1 << bit for bit, count in below.items() if count == inputs[bit]) for below in counts]
+
+
+def work_of_elements(count: int) -> int:
+    """What it costs to read or write so many elements."""
+    return HALVES_OF_AN_ELEMENT * count // 2
+
+
+@lru_cache(1 << 14)
+def bits_of(mask: int) -> tuple[int, ...]:
+    """The positions of the set bits of a mask, the lowest first."""
+    positions = []
+    while mask:
+        low = mask & -mask
+        positions.append(low.bit_length() - 1)
+        mask ^= low
+    return tuple(positions)
 
 
 @dataclass(frozen=True)
@@ -94,8 +172,8 @@ class LoopOrder:
             for child in pair:
                 if child >= n_leaves:
                     # The sum at the waist is there from before the loops that it is over.
-                    made = (BEFORE, self._live) if child == self._waist else keys[child - n_leaves]
-                    self._met[made, key] = self._met.get((made, key), 0) + dependence.sizes[child]
+                    writer = (BEFORE, self._live) if child == self._waist else keys[child - n_leaves]
+                    self._met[writer, key] = self._met.get((writer, key), 0) + dependence.sizes[child]
 
     def choose(self, most_elements: float) -> LevelDepths:
         """The depths that save most while what is kept and the largest step take `most_elements`."""
@@ -209,16 +287,16 @@ class LoopOrder:
         for key, elements in self._elements.items():
             number = self._number(key, depths, levels)
             largest[number] = max(largest[number], elements)
-        for (made, used), size in self._met.items():
-            if numbers[made] < numbers[used]:
-                change[numbers[made] + 1] += size
-                change[last_level_needed(levels, numbers[made], numbers[used]) + 1] -= size
-        # A sweep over levels: `kept` are the elements of tensors made on earlier levels that are still
+        for (writer, reader), size in self._met.items():
+            if numbers[writer] < numbers[reader]:
+                change[numbers[writer] + 1] += size
+                change[last_level_needed(levels, numbers[writer], numbers[reader]) + 1] -= size
+        # A sweep over levels: `waiting` are the elements of tensors made on earlier levels that are still
         # needed.
-        most = kept = 0
+        most = waiting = 0
         for elements, more in zip(largest, change, strict=False):
-            kept += more
-            most = max(most, kept + elements)
+            waiting += more
+            most = max(most, waiting + elements)
         return most
 
 
@@ -270,7 +348,7 @@ def _order(masks: Sequence[int], costs: Sequence[float], count: int) -> list[int
     left = set(range(count))
     counted = [True] * len(masks)
     while left:
-        loop = min(left, key=lambda one: (work[one], -one))
+        loop = min(left, key=lambda index: (work[index], -index))
         left.remove(loop)
         inner.append(loop)
         for number in users[loop]:
@@ -279,3 +357,78 @@ def _order(masks: Sequence[int], costs: Sequence[float], count: int) -> list[int
                 for other in bits_of(masks[number]):
                     work[other] -= costs[number]
     return inner[::-1]
+
+
+class InvariantHoisting:
+    """What all loop nests of one tree have in common; without `early_sums` none has a waist."""
+
+    def __init__(
+        self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int], early_sums: bool = True
+    ) -> None:
+        self._dependence, self._early_sums = Dependence(tree, sliced, size_dict), early_sums
+
+    @property
+    def work_unshared(self) -> int:
+        """The work of all slices, were nothing shared between them."""
+        return sum(self._dependence.work) * self._dependence.count(self._dependence.everything)
+
+    def loop_nest(self, most_elements: float, groups: int = 1) -> LoopNest:
+        """The loop nest that saves most while what it keeps and the largest step take so many elements.
+
+        With several groups work counts as if each had as many slices as the one that has most.
+        """
+        without_waist, *with_waist = self._orders
+        best, depths = without_waist, without_waist.choose(most_elements)
+        least = without_waist.work_of_groups(depths, groups)
+        for order in with_waist:
+            # `least_work` is a bound, cheap to compare; levels are chosen only for waists that could win by
+            # it.
+            if order.least_work < least * (1 - LEAST_SAVING_OF_A_WAIST) and order.fits(most_elements):
+                chosen = order.choose(most_elements)
+                work = order.work_of_groups(chosen, groups)
+                if work < least * (1 - LEAST_SAVING_OF_A_WAIST):
+                    best, depths, least = order, chosen, work
+        return best.loop_nest(depths)
+
+    @cached_property
+    def unlimited(self) -> list[LoopNest]:
+        """The loop nest of each order of the loops, were there no end of levels and memory.
+
+        No other with this order does any step less often.
+        """
+        loop_nests = []
+        for order in self._orders:
+            fewest = order.loop_nest(order.choose(0.0))
+            depths, inner = range(len(fewest.order) + 1), range(1, len(fewest.summed) + 1)
+            loop_nests.append(order.loop_nest(LevelDepths(tuple(depths), tuple(inner))))
+        return loop_nests
+
+    @cached_property
+    def _orders(self) -> list[LoopOrder]:
+        """The tree without a waist, then with those of the least work."""
+        dependence = self._dependence
+        waists = self._waists() if self._early_sums else []
+        return [LoopOrder(dependence), *(LoopOrder(dependence, node, summed) for node, summed in waists)]
+
+    def _waists(self) -> list[tuple[int, int]]:
+        """Nodes, and the sliced indices of which all inputs are under them: those of the least work, counted
+        without what slices share besides."""
+        dependence = self._dependence
+        tree, everything = dependence.tree, dependence.everything
+        under = [0] * tree.n_leaves
+        for work, (left, right) in zip(dependence.work, tree.children, strict=True):
+            under.append(under[left] + under[right] + work)
+        # Work with the sum at a node: what is under it for every value of all indices below it, everything
+        # else for the slices that are left.
+        candidates = []
+        for node, summed in enumerate(dependence.summed_under()):
+            if node < tree.n_leaves or summed in (0, everything):
+                continue
+            rounds, slices = dependence.count(summed), dependence.count(everything & ~summed)
+            if rounds > max(FEW_ROUNDS, slices):
+                continue
+            added = work_of_elements(ELEMENTS_TO_ADD * dependence.sizes[node])
+            work = (under[node] + added) * dependence.count(dependence.below[node])
+            work += (under[tree.root] - under[node]) * slices
+            candidates.append((work, node, summed))
+        return [(node, summed) for _, node, summed in sorted(candidates)[:WAISTS]]

@@ -1,4 +1,4 @@
-"""Bounds that need no planning: a step for which no schedule has room, and the seconds that none undercuts.
+"""Bounds that need no planning: a step that fits no schedule, and the seconds that none undercuts.
 
 Both are necessary, never estimates: what they rule out, no attempt reaches. They save attempts; what is left
 is for the planner to try. Pure functions of a tree and a cost model; know no layouts.
@@ -14,22 +14,22 @@ from tnplan.common.units import size_text
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES
 from tnplan.planner.passes.tree.build import Tree
-from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 from tnplan.planner.passes.tree.loop_levels import LoopNest
+from tnplan.planner.passes.tree.loop_nest import InvariantHoisting
 
 ROUNDING = 1 - 1e-9
 """Sums of seconds in another order may differ by less than this."""
 
 
 def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: int) -> int | None:
-    """The first step that no schedule on `ranks` ranks of `limit_bytes` has room for, if one is known.
+    """The first step that fits no schedule on `ranks` ranks of `limit_bytes`, if one is known.
 
     Some rank holds at least the even share of a tensor that is stored, so that all ranks together have room
     for it. A matrix product stores both operands and its result, a chain the operand of its first step, all
     its branches and the result of its last one, or the first or the last alone where it works in place. What
     lies between is not stored, but a chain has few steps, each with a small branch, and one tile.
     """
-    # Invariant: a bound, never an estimate: each test below may only err towards "there is room".
+    # Invariant: a bound, never an estimate: each test below may only err towards "it fits".
     most_elements = ranks * limit_bytes / model.item_bytes
     sizes = tree.sizes
     stored = [size <= most_elements for size in sizes[: tree.n_leaves]]
@@ -122,15 +122,15 @@ class LeastSeconds:
     def _ways(self) -> list[tuple[int, tuple[int, int], bool, float, float]]:
         """Of each step on one rank: its node, its operands' elements, whether it may close a chain, and the
         seconds as a matrix product and in a chain."""
-        tree, model, found = self._tree, self._model, []
+        tree, model, ways = self._tree, self._model, []
         for number, (left, right) in enumerate(tree.children):
             node = tree.n_leaves + number
-            one, other, out = (tree.sizes[one] for one in (left, right, node))
+            a, b, out = tree.sizes[left], tree.sizes[right], tree.sizes[node]
             flops, closes = out * _reduced(tree, node) * model.flops_per_product, _closes(tree, node)
-            product_s = model.least_product_s((one + other + out) * model.item_bytes, flops)
+            product_s = model.least_product_s((a + b + out) * model.item_bytes, flops)
             fused_s = model.least_fused_s(0 if closes else out * model.item_bytes, flops)
-            found.append((node, (one, other), closes, product_s, fused_s))
-        return found
+            ways.append((node, (a, b), closes, product_s, fused_s))
+        return ways
 
 
 def _all_slices(groups: int, loop_nest: LoopNest, by_level: Sequence[float]) -> float:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
 from tnplan.planner.schedule.data_flow import others
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.schedule import Buffer, Fused, Schedule
+from tnplan.planner.schedule.schedule import Buffer, Fused, FusedAdjoint, Schedule
 
 MOST_CHUNKS = 1024
 """Each is a call of its own."""
@@ -51,10 +50,10 @@ def adjoint_problems(schedule: Schedule, item: FusedAdjoint) -> Iterator[str]:
     for gradient, tensor in zip((item.out, *item.gradients), (item.operand, *item.branches), strict=True):
         if gradient is None:
             continue
-        made, differentiated = buffers[gradient], buffers[tensor]
-        if set(made.modes) != set(differentiated.modes) or made.layout != differentiated.layout:
+        result, differentiated = buffers[gradient], buffers[tensor]
+        if set(result.modes) != set(differentiated.modes) or result.layout != differentiated.layout:
             yield "a gradient has not the modes or the layout of its tensor"
-        if made.partial != tuple(digit for digit in partial if differentiated.layout[digit] is None):
+        if result.partial != tuple(digit for digit in partial if differentiated.layout[digit] is None):
             yield "a gradient is partial where it should not be"
     if cotangent.partial:
         yield "the cotangent is partial"

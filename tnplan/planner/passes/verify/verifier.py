@@ -19,9 +19,7 @@ from tnplan.planner.hardware.process_grid import Layout, grid_size, largest_part
 from tnplan.planner.hardware.profile import Profile, profile_from_document
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.verify.chains import chain_cut, chain_problems, keeps_off
-from tnplan.planner.passes.verify.operands import operands
 from tnplan.planner.schedule.data_flow import end_of, exchange_spans, others, overlapped_rows
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.schedule import (
     ENGINES,
     STATES,
@@ -34,6 +32,7 @@ from tnplan.planner.schedule.schedule import (
     FixSlice,
     Free,
     Fused,
+    FusedAdjoint,
     Gather,
     Instruction,
     Load,
@@ -45,7 +44,35 @@ from tnplan.planner.schedule.schedule import (
     Zero,
 )
 
+OPERANDS = {
+    "load": (),
+    "zero": (),
+    "free": (),
+    "contract": ("a", "b"),
+    "fused": ("operand", "branches", "closing"),
+    "fused_adjoint": ("operand", "branches", "cotangent"),
+    "fix_slice": ("source",),
+    "add_slice": ("source",),
+    "sum_modes": ("source",),
+    "accumulate": ("source",),
+    "encode": ("source",),
+    "decode": ("source",),
+    "redistribute": ("source",),
+    "gather": ("source",),
+    "reduce_scatter": ("source",),
+}
+"""The fields that name buffers which are read, by opcode; workspaces are not. The verifier's own account."""
 REMEDY = "plan it again with 'tnplan plan'"
+
+
+def operands(instruction: Instruction) -> list[int]:
+    """The numbers of the buffers whose values an instruction needs."""
+    numbers: list[int] = []
+    for name in OPERANDS[instruction.op]:
+        value = getattr(instruction, name)
+        if value is not None:
+            numbers += value if isinstance(value, tuple) else (value,)
+    return numbers
 
 
 class Verifier:
@@ -104,30 +131,30 @@ class Verifier:
             self.where = names[number - 1]
             self._require(False, problem)
         unit = outside = {schedule.result}
-        for before, part, name, after in zip(parts, parts[1:], names, (*parts[2:], None), strict=False):
+        for before, level, name, after in zip(parts, parts[1:], names, (*parts[2:], None), strict=False):
             self.where = name
             # Invariant: a part may be replayed if all that was live before it is live behind it.
             at_start = set(self.live)
-            if part.inner and not before.inner:
+            if level.inner and not before.inner:
                 outside = at_start
             # Behind an early sum only the sum is left of what its levels made.
-            if before.inner and not part.inner:
+            if before.inner and not level.inner:
                 self._forget(at_start - outside)
                 at_start = unit
-            elif not part.inner:
+            elif not level.inner:
                 unit = at_start
-            self._check_loops(part, after)
-            self._check_part(name, part.instructions)
+            self._check_loops(level, after)
+            self._check_part(name, level.instructions)
             self.where = name
             self._require(at_start <= self.live, "it frees what it needs when it is replayed")
         self._require(at_start == self.live, "a slice leaves buffers behind")
 
-    def _check_loops(self, part: LoopLevel, after: LoopLevel | None = None) -> None:
+    def _check_loops(self, level: LoopLevel, after: LoopLevel | None = None) -> None:
         """What the part is inside of, and where it may add."""
         schedule = self.schedule
-        self.loops = (*schedule.sliced[: part.depth], *schedule.summed[: part.inner])
-        self.begins_sum = after is not None and after.inner > part.inner == 0
-        adds = after is None or (part.inner > 0 and part.inner == len(schedule.summed))
+        self.loops = (*schedule.sliced[: level.depth], *schedule.summed[: level.inner])
+        self.begins_sum = after is not None and after.inner > level.inner == 0
+        adds = after is None or (level.inner > 0 and level.inner == len(schedule.summed))
         self.sums = ((schedule.result,) if after is None else self.early_sum) if adds else ()
 
     def _forget(self, buffers: set[int]) -> None:
@@ -309,9 +336,9 @@ class Verifier:
         sliced = [schedule.modes[mode].index in loops for mode in out.modes]
         self._require(sliced == sorted(sliced, reverse=True), "sliced modes do not lead")
 
-    def _check_part_of(self, item: FixSlice | AddSlice | SumModes, whole: Buffer, part: Buffer) -> None:
-        common = tuple(mode for mode in whole.modes if mode in part.modes)
-        fits = common == part.modes and whole.layout == part.layout
+    def _check_part_of(self, item: FixSlice | AddSlice | SumModes, whole: Buffer, smaller: Buffer) -> None:
+        common = tuple(mode for mode in whole.modes if mode in smaller.modes)
+        fits = common == smaller.modes and whole.layout == smaller.layout
         self._require(fits, "of source and out one is no part of the other")
         if not isinstance(item, SumModes):
             fixed = whole.modes[: len(whole.modes) - len(common)]
@@ -328,9 +355,9 @@ class Verifier:
         batch = tuple(mode for mode in a.modes if mode in in_b and mode in in_c)
         reduced = tuple(mode for mode in a.modes if mode not in in_c)
         for operand in (a, b):
-            kept = tuple(mode for mode in operand.modes if mode not in batch and mode not in reduced)
+            retained = tuple(mode for mode in operand.modes if mode not in batch and mode not in reduced)
             self._require(
-                operand.modes in ((*batch, *kept, *reduced), (*batch, *reduced, *kept)),
+                operand.modes in ((*batch, *retained, *reduced), (*batch, *reduced, *retained)),
                 "an operand is not stored as [batch | kept | reduced] or [batch | reduced | kept]",
             )
         self._require(set(reduced) <= in_b, "a reduced mode is on one operand only")
@@ -493,22 +520,22 @@ def loop_problems(schedule: Schedule) -> Iterator[tuple[int, str]]:
     """The number of a part among all, and what is wrong with its loops."""
     parts, n_sliced, n_summed = schedule.parts, len(schedule.sliced), len(schedule.summed)
     rows = 0
-    for number, (before, part) in enumerate(pairwise(parts), 1):
+    for number, (before, level) in enumerate(pairwise(parts), 1):
         begins_sum = number + 1 < len(parts) and parts[number + 1].inner > 0
         deepest = n_sliced if begins_sum or number + 1 == len(parts) else n_sliced - 1
-        if part.inner:
+        if level.inner:
             rows += not before.inner
-            if part.depth != before.depth:
-                yield number, f"depth {part.depth} is not that of the part before, {before.depth}"
-            if not before.inner < part.inner <= n_summed:
-                yield number, f"{part.inner} inner loops do not follow {before.inner} of {n_summed}"
+            if level.depth != before.depth:
+                yield number, f"depth {level.depth} is not that of the part before, {before.depth}"
+            if not before.inner < level.inner <= n_summed:
+                yield number, f"{level.inner} inner loops do not follow {before.inner} of {n_summed}"
         elif before.inner:
-            if part.depth != before.depth:
-                yield number, f"depth {part.depth} is not that of the sum before, {before.depth}"
+            if level.depth != before.depth:
+                yield number, f"depth {level.depth} is not that of the sum before, {before.depth}"
             if before.inner != n_summed:
                 yield number, f"the sum before is inside {before.inner} of {n_summed} inner loops"
-        elif not before.depth < part.depth <= deepest:
-            yield number, f"depth {part.depth} is not between those of its neighbours"
+        elif not before.depth < level.depth <= deepest:
+            yield number, f"depth {level.depth} is not between those of its neighbours"
     if rows != bool(n_summed):
         yield len(parts) - 1, f"{rows} rows of parts are inside the loops of {n_summed} summed indices"
 

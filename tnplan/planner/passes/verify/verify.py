@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.passes.verify.chains import adjoint_problems
-from tnplan.planner.passes.verify.operands import operands
-from tnplan.planner.passes.verify.verifier import Verifier
-from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Accumulate, Instruction, Schedule
+from tnplan.planner.passes.verify.verifier import Verifier, operands
+from tnplan.planner.schedule.schedule import Accumulate, FusedAdjoint, GradientSchedule, Instruction, Schedule
 
 
 def verify(schedule: Schedule) -> None:
@@ -62,15 +59,15 @@ class GradientVerifier(Verifier):
         """What a part and its image make between them is gone after both, but for what lasts to the end."""
         schedule = self.gradient_schedule
         before = self.before[: len(schedule.parts) - 1]
-        depths = [part.depth for part in schedule.parts[-2::-1]]
+        depths = [level.depth for level in schedule.parts[-2::-1]]
         self.where = "after"
-        same = [part.depth for part in schedule.after] == depths
+        same = [level.depth for level in schedule.after] == depths
         self._require(same, f"its parts are not those of depths {depths}")
-        for number, part in enumerate(schedule.after):
-            self.loops = schedule.sliced[: part.depth]
-            self._check_part(f"after[{number}]", part.instructions)
+        for number, level in enumerate(schedule.after):
+            self.loops = schedule.sliced[: level.depth]
+            self._check_part(f"after[{number}]", level.instructions)
             self.where = f"after[{number}]"
-            if part.depth:
+            if level.depth:
                 # Invariant: a part and its mirror image leave what was there before both.
                 left = self.live - {schedule.result}
                 self._require(left == before[-1 - number], "it leaves buffers behind")

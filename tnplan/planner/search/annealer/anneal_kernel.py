@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.kernels.random_kernel import draw_below, draw_uniform, draw_word
+from tnplan.common.kernels.bits_kernel import draw_below, draw_uniform, draw_word
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, REACHED, WAIST
-from tnplan.planner.search.annealer.cost_kernel import excess, jit, ones_of, step_cost
 from tnplan.planner.search.annealer.slices_kernel import CANCELLED, slice_to_limit, toggle
 from tnplan.planner.search.annealer.waist_kernel import (
     add_up,
+    excess,
+    jit,
+    ones_of,
     restore,
     set_cost,
     settle,
+    step_cost,
     take_sides,
     turn,
 )
@@ -94,13 +97,13 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
     """A random bit of a node that may be sliced and is not; -1 if it has none."""
     # Counted first, then selected by rank: each bit of the node is as likely, and nothing is allocated.
     ones = 0
-    for i in range(state.kept.size):
-        ones += ones_of(state.legs[v, i] & state.kept[i] & problem.sliceable[i])
+    for i in range(state.unsliced.size):
+        ones += ones_of(state.legs[v, i] & state.unsliced[i] & problem.sliceable[i])
     if ones == 0:
         return -1
     rank = draw_below(state.random, ones)
-    for i in range(state.kept.size):
-        word = state.legs[v, i] & state.kept[i] & problem.sliceable[i]
+    for i in range(state.unsliced.size):
+        word = state.legs[v, i] & state.unsliced[i] & problem.sliceable[i]
         ones = ones_of(word)
         if rank < ones:
             for _ in range(rank):
@@ -184,18 +187,18 @@ def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: fl
     if draw_word(random) >> np.uint64(63):
         a, b = b, a
     c = state.right[p] if state.left[p] == x else state.left[p]
-    legs_a, legs_b, legs_c, legs_p, kept = legs[a], legs[b], legs[c], legs[p], state.kept
+    legs_a, legs_b, legs_c, legs_p, unsliced = legs[a], legs[b], legs[c], legs[p], state.unsliced
     x_span, x_size, p_span = 1.0, 1.0, 1.0
     for s in range(problem.segments.size - 1):
         ones_x, ones_legs, ones_p = 0, 0, 0
         for i in range(problem.segments[s], problem.segments[s + 1]):
             # Legs of the new x = (a c): what is on a or c, and on b or above p. Its step has all of a and c;
-            # that of p has x and b. Invariant: legs contain sliced bits, and `kept` takes them out.
-            either = (legs_a[i] | legs_c[i]) & kept[i]
+            # that of p has x and b. Invariant: legs contain sliced bits, and `unsliced` takes them out.
+            either = (legs_a[i] | legs_c[i]) & unsliced[i]
             stays = either & (legs_b[i] | legs_p[i])
             ones_x += ones_of(either)
             ones_legs += ones_of(stays)
-            ones_p += ones_of(stays | (legs_b[i] & kept[i]))
+            ones_p += ones_of(stays | (legs_b[i] & unsliced[i]))
         x_span *= problem.powers[s, ones_x]
         x_size *= problem.powers[s, ones_legs]
         p_span *= problem.powers[s, ones_p]
@@ -267,8 +270,8 @@ def move_waist(
     # All nodes below change sides, so that the cost is known only after the move, which may be undone.
     take_sides(problem, state, p)
     rise = log2(totals[COST] / state.noted[COST])
-    held = state.noted[HELD]
-    rise += penalty * log2((1.0 + over + totals[HELD]) / (1.0 + totals[OVER] + held))
+    excess_before = state.noted[HELD]
+    rise += penalty * log2((1.0 + over + totals[HELD]) / (1.0 + totals[OVER] + excess_before))
     if rise <= threshold:
         totals[OVER] = over
         state.counts[1] += more
@@ -298,8 +301,8 @@ def keep_best(problem: Any, state: Any, best: Any) -> None:
         best.score[0] = score
         for v in range(state.left.size):
             best.left[v], best.right[v], best.parent[v] = state.left[v], state.right[v], state.parent[v]
-        for i in range(state.kept.size):
-            best.kept[i] = state.kept[i]
+        for i in range(state.unsliced.size):
+            best.unsliced[i] = state.unsliced[i]
 
 
 @jit
@@ -343,18 +346,18 @@ def anneal(problem: Any, state: Any, best: Any, heat: Any, span: Any) -> None:
 
 
 @jit
-def work(what: int, problem: Any, state: Any, best: Any, heat: Any, span: Any, room: Any) -> None:
+def work(action: int, problem: Any, state: Any, best: Any, heat: Any, span: Any, scratch: Any) -> None:
     """All that is done with a state, as one piece of code: parts that several of these use are compiled once.
 
-    `best` is the tree that is restored, or takes the best one; `heat` and `span` are for annealing; `room` is
-    written over.
+    `best` is the tree that is restored, or takes the best one; `heat` and `span` are for annealing; `scratch`
+    is written over.
     """
     # One entry for all: shared parts are compiled once, and the cache has one piece of machine code.
-    if what == RESTORE:
-        restore(problem, state, best, room)
-    elif what == SETTLE:
+    if action == RESTORE:
+        restore(problem, state, best, scratch)
+    elif action == SETTLE:
         settle(problem, state)
-    elif what == SLICE:
+    elif action == SLICE:
         slice_to_limit(problem, state)
         keep_best(problem, state, best)
     else:

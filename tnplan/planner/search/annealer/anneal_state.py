@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.kernels.random_kernel import generator
+from tnplan.common.kernels.bits_kernel import generator
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -24,7 +24,7 @@ Words = NDArray[np.uint64]
 
 LARGEST = 1e290
 LARGEST_BITS = math.log2(LARGEST)
-"""Sizes are cut here, which leaves room to add them up."""
+"""Sizes are cut here, so that their sums are finite."""
 COST, OVER, HELD = 0, 1, 10
 REACHED = 4
 WAIST = 2
@@ -63,7 +63,7 @@ class AnnealState(NamedTuple):
     left: Ints
     right: Ints
     parent: Ints
-    kept: Words
+    unsliced: Words
     """(W): bits that are not sliced."""
     legs: Words
     """(N, W), sliced bits included."""
@@ -74,7 +74,7 @@ class AnnealState(NamedTuple):
     cost: Floats
     sliced: Ints
     """(K): the sliced bits, the first `counts[0]` of them."""
-    place: Ints
+    position: Ints
     """(K): where a bit stands in `sliced`, or -1."""
     counts: Ints
     """Sliced bits, tensors over the limit, the last stamp, the root, and the products that changes of slices
@@ -112,7 +112,7 @@ class Best(NamedTuple):
     left: Ints
     right: Ints
     parent: Ints
-    kept: Words
+    unsliced: Words
     score: Floats
     """(1): log2 of the cost of all slices."""
 
@@ -133,7 +133,7 @@ def bits_of(sizes: Mapping[str, float]) -> dict[str, int]:
     start = 0
     for extent in sorted(set(sizes.values()) - {1}):
         names = [name for name, size in sizes.items() if size == extent]
-        bits.update({name: start + place for place, name in enumerate(names)})
+        bits.update({name: start + position for position, name in enumerate(names)})
         # Invariant: a segment begins on a word, and `make_problem` pads alike: bit j is in word j // 64.
         start += 64 * _padded(-(-len(names) // 64))
     return bits
@@ -192,7 +192,7 @@ def make_problem(
         powers=powers,
         extents=extents,
         leaf_starts=np.cumsum([0, *map(len, holders)], dtype=np.int64),
-        leaves=np.array([tensor for held in holders for tensor in held], np.int64),
+        leaves=np.array([tensor for holder in holders for tensor in holder], np.int64),
         sliceable=_words(set(names) - {bits[name] for name in output if name in bits}, count),
         open=_words((bits[name] for name in output if name in bits), count),
         limit=float(limit),
@@ -236,9 +236,9 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> AnnealSt
 
     return AnnealState(
         left=ints(nodes), right=ints(nodes), parent=ints(nodes),
-        kept=np.zeros(count // 64, np.uint64), legs=legs,
+        unsliced=np.zeros(count // 64, np.uint64), legs=legs,
         size=np.ones(nodes), span=np.zeros(nodes), cost=np.zeros(nodes),
-        sliced=ints(count), place=ints(count), counts=ints(5), stamps=ints(2, nodes), reached=ints(nodes),
+        sliced=ints(count), position=ints(count), counts=ints(5), stamps=ints(2, nodes), reached=ints(nodes),
         side=ints(nodes), totals=totals, sums=totals[2:5], inside=totals[5:7], share=totals[7:10],
         noted=np.zeros(11), scan=np.zeros((4, nodes)),
         weighed=np.zeros((3, count)), random=generator(seed),
@@ -283,7 +283,8 @@ def kept_words(problem: Problem, sliced: Iterable[int]) -> Words:
 
 def sliced_bits(best: Best) -> list[int]:
     """The sliced bits, in order."""
-    return [bit for bit in range(64 * best.kept.size) if not int(best.kept[bit // 64]) >> bit % 64 & 1]
+    words = best.unsliced
+    return [bit for bit in range(64 * words.size) if not int(words[bit // 64]) >> bit % 64 & 1]
 
 
 def _words(bits: Iterable[int], count: int) -> Words:

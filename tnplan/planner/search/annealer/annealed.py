@@ -41,14 +41,14 @@ NO_BLOCKS = 0, 0, 1
 
 
 def act(
-    what: int, problem: Problem, state: AnnealState, best: Best, heat: Heat = COLD,
+    action: int, problem: Problem, state: AnnealState, best: Best, heat: Heat = COLD,
     span: tuple[int, int, int] = NO_BLOCKS,
 ) -> None:  # fmt: skip
     """What the kernel does with a state: see `work`."""
     # Only RESTORE writes to it; the others get an empty array of the same type, as the kernel is compiled
     # once.
-    scratch = np.empty((2, *(state.legs.shape if what == kernel.RESTORE else (0, 0))), np.uint64)
-    kernel.work(what, problem, state, best, heat, span, scratch)
+    scratch = np.empty((2, *(state.legs.shape if action == kernel.RESTORE else (0, 0))), np.uint64)
+    kernel.work(action, problem, state, best, heat, span, scratch)
 
 
 class Annealed:
@@ -94,7 +94,7 @@ class Annealed:
         blocks = max(1, round(moves / block))
         # Between two calls the clock is read; fewer moves a call where legs have more words, and moves take
         # longer.
-        at_once = max(1, CALL_MOVES // (block * max(1, self.state.kept.size // CALL_WORDS)))
+        at_once = max(1, CALL_MOVES // (block * max(1, self.state.unsliced.size // CALL_WORDS)))
         done = 0
         while done < blocks and time.monotonic() <= ends:
             score = float(self.best.score[0])
@@ -112,8 +112,9 @@ class Annealed:
         # Without a best tree it goes on from the current one, which the limit so far refused. The arrays are
         # copied, for `restore` writes to those of the state.
         has_best = self.best.score[0] < math.inf
+        state = self.state
         tree = self.best[:4] if has_best else (
-            self.state.left.copy(), self.state.right.copy(), self.state.parent.copy(), self.state.kept.copy()
+            state.left.copy(), state.right.copy(), state.parent.copy(), state.unsliced.copy()
         )  # fmt: skip
         self.problem = self.problem._replace(limit=float(limit))
         self.best = Best(*tree, np.full(1, math.inf))

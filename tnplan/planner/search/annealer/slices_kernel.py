@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import COST, LARGEST, OVER, REACHED, WAIST
-from tnplan.planner.search.annealer.cost_kernel import EXACT, excess, jit, ones_of, size_of, step_cost
 from tnplan.planner.search.annealer.waist_kernel import (
+    EXACT,
     add_up,
     count_inside,
+    excess,
+    jit,
+    ones_of,
     set_cost,
     settle,
     side_of_bit,
+    size_of,
+    step_cost,
     sum_up,
     take_sides,
 )
@@ -38,12 +43,12 @@ def _has(legs: Any, v: int, j: int) -> bool:
 
 
 @jit
-def _restore_digits(problem: Any, state: Any, held: Any) -> None:
-    """Take the sums afresh where little is left of one. `held`: what the sides and the excess were before."""
+def _restore_digits(problem: Any, state: Any, before: Any) -> None:
+    """Take the sums afresh where little is left of one; `before`: what the sides and the excess were."""
     sums, over = state.sums, state.totals[OVER]
-    lost = sums[0] < CANCELLED * held[0] or sums[1] < CANCELLED * held[1]
-    lost = lost or sums[WAIST] < CANCELLED * held[2]
-    if lost or (state.counts[1] and over < CANCELLED * held[3]):
+    lost = sums[0] < CANCELLED * before[0] or sums[1] < CANCELLED * before[1]
+    lost = lost or sums[WAIST] < CANCELLED * before[2]
+    if lost or (state.counts[1] and over < CANCELLED * before[3]):
         sum_up(problem, state)
 
 
@@ -51,15 +56,15 @@ def _restore_digits(problem: Any, state: Any, held: Any) -> None:
 def toggle(problem: Any, state: Any, j: int) -> None:
     """Slice bit j, or no longer. It is on the paths from its inputs to where they meet, and nowhere else."""
     legs, size, span = state.legs, state.size, state.span
-    # Invariant: place[j] >= 0 just where bit j of `kept` is 0, and sliced[place[j]] == j.
-    slicing = state.place[j] < 0
+    # Invariant: position[j] >= 0 just where bit j of `unsliced` is 0; sliced[position[j]] == j.
+    slicing = state.position[j] < 0
     extent = problem.extents[j]
     # Sizes are integers in floating point: below 2^53 one division or multiplication is exact. Beyond, the
     # size is counted from the legs again, so that no error is carried from move to move.
     below = LARGEST if log2(extent) % 1.0 == 0.0 else EXACT  # a power of 2 changes no digit
     sums = state.sums
-    held = sums[0], sums[1], sums[WAIST], state.totals[OVER]
-    state.kept[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
+    sums_before = sums[0], sums[1], sums[WAIST], state.totals[OVER]
+    state.unsliced[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
     # A new stamp marks what this call has reached, in place of clearing an array of N marks.
     state.counts[2] += 1
     stamp = state.counts[2]
@@ -74,7 +79,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
             if before < below:
                 size[v] = before / extent if slicing else min(before * extent, LARGEST)
             else:
-                size[v] = size_of(problem, state.kept, legs[v], legs[v])
+                size[v] = size_of(problem, state.unsliced, legs[v], legs[v])
             if before > problem.limit or size[v] > problem.limit:
                 state.totals[OVER] += excess(problem.limit, size[v]) - excess(problem.limit, before)
                 state.counts[1] += (size[v] > problem.limit) - (before > problem.limit)
@@ -92,22 +97,22 @@ def toggle(problem: Any, state: Any, j: int) -> None:
         if span[v] < below:
             span[v] = span[v] / extent if slicing else min(span[v] * extent, LARGEST)
         else:
-            span[v] = size_of(problem, state.kept, legs[a], legs[b])
+            span[v] = size_of(problem, state.unsliced, legs[a], legs[b])
         cost = step_cost(problem.weight, span[v], size[a], size[b], size[v])
         sums[state.side[v]] += cost - state.cost[v]
         state.cost[v] = cost
-    _restore_digits(problem, state, held)
+    _restore_digits(problem, state, sums_before)
     # Removal from the middle of `sliced`: the last one takes the free position.
     if slicing:
-        state.place[j] = state.counts[0]
+        state.position[j] = state.counts[0]
         state.sliced[state.counts[0]] = j
         state.counts[0] += 1
     else:
         state.counts[0] -= 1
         last = state.sliced[state.counts[0]]
-        state.sliced[state.place[j]] = last
-        state.place[last] = state.place[j]
-        state.place[j] = -1
+        state.sliced[state.position[j]] = last
+        state.position[last] = state.position[j]
+        state.position[j] = -1
     if state.counts[1] == 0:
         state.totals[OVER] = 0.0
     # The first bit sliced, or the last one no longer: only now do the two sides have a meaning, or lose it.
@@ -166,7 +171,7 @@ def weigh_bits(problem: Any, state: Any, v: int) -> None:
     _add_up_bits(problem, state, saved, eased)
     for j in range(energy.size):
         energy[j] = np.inf
-        word = state.legs[v, j >> 6] & state.kept[j >> 6] & problem.sliceable[j >> 6]
+        word = state.legs[v, j >> 6] & state.unsliced[j >> 6] & problem.sliceable[j >> 6]
         if (word >> np.uint64(j & 63)) & np.uint64(1):
             # log2 of the cost of all slices: d_j times as many, each less by what slicing j saves.
             cost = totals[COST] - saved[j] - _once_for_all(problem, state, j)
@@ -187,11 +192,11 @@ def _add_up_bits(problem: Any, state: Any, saved: Any, eased: Any) -> None:
         if cost < least and not over:
             continue
         a, b = (state.left[v], state.right[v]) if v >= n else (v, v)
-        for i in range(state.kept.size):
+        for i in range(state.unsliced.size):
             # `word` has the bits of the step, `mine` those of its product: only the latter make the tensor
             # smaller.
-            mine = state.legs[v, i] & state.kept[i]
-            word = (state.legs[a, i] | state.legs[b, i]) & state.kept[i]
+            mine = state.legs[v, i] & state.unsliced[i]
+            word = (state.legs[a, i] | state.legs[b, i]) & state.unsliced[i]
             while word:
                 lowest = word & (~word + np.uint64(1))
                 word ^= lowest

@@ -11,41 +11,68 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.kernels.bits_kernel import count_bits as ones_of
+from tnplan.common.kernels.kernel import kernel
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
-from tnplan.planner.search.annealer.cost_kernel import excess, jit, ones_of, size_of, step_cost
 
+EXACT = 2.0**53
+jit = kernel(nogil=True, error_model="numpy")
 LOWER = 1.0 - 1e-9
 BELOW, ABOVE, INNER, OUTER = 0, 1, 2, 3
 
 
 @jit
-def restore(problem: Any, state: Any, tree: Any, room: Any) -> None:
-    """Make `state` that of a tree and its kept bits, a `Best`. The inputs' legs must stand in it.
+def size_of(problem: Any, unsliced: Any, a: Any, b: Any) -> float:
+    """Elements over the union of two sets of legs, without sliced bits."""
+    size = 1.0
+    for s in range(problem.segments.size - 1):
+        ones = 0
+        for i in range(problem.segments[s], problem.segments[s + 1]):
+            ones += ones_of((a[i] | b[i]) & unsliced[i])
+        size *= problem.powers[s, ones]
+    return min(size, LARGEST)
 
-    `room` (2, N, W) is written over.
+
+@jit
+def step_cost(weight: float, span: float, a: float, b: float, c: float) -> float:
+    """What a step costs whose tensors have so many elements."""
+    return max(span, weight * (a + b + c))
+
+
+@jit
+def excess(limit: float, size: float) -> float:
+    """What a tensor is over the limit, in limits."""
+    return max(size / limit - 1.0, 0.0)
+
+
+@jit
+def restore(problem: Any, state: Any, tree: Any, scratch: Any) -> None:
+    """Make `state` that of a tree and its unsliced bits, a `Best`. The inputs' legs must stand in it.
+
+    `scratch` (2, N, W) is written over.
     """
     nodes = state.left.size
     n = (nodes + 1) // 2
-    words = state.kept.size
+    words = state.unsliced.size
     for v in range(nodes):
         state.left[v], state.right[v], state.parent[v] = tree.left[v], tree.right[v], tree.parent[v]
     for i in range(words):
-        state.kept[i] = tree.kept[i]
+        state.unsliced[i] = tree.unsliced[i]
     state.counts[0] = 0
-    for j in range(state.place.size):
-        state.place[j] = -1
-        if not (state.kept[j >> 6] >> np.uint64(j & 63)) & np.uint64(1):
-            state.place[j] = state.counts[0]
+    for j in range(state.position.size):
+        state.position[j] = -1
+        if not (state.unsliced[j >> 6] >> np.uint64(j & 63)) & np.uint64(1):
+            state.position[j] = state.counts[0]
             state.sliced[state.counts[0]] = j
             state.counts[0] += 1
     # Only the inputs' legs stand; those of products, then sizes, steps, sides and totals follow from the
     # tree.
-    _set_legs(problem, state, room)
+    _set_legs(problem, state, scratch)
     for v in range(nodes):
-        state.size[v] = size_of(problem, state.kept, state.legs[v], state.legs[v])
+        state.size[v] = size_of(problem, state.unsliced, state.legs[v], state.legs[v])
     for v in range(n, nodes):
         a, b = state.left[v], state.right[v]
-        state.span[v] = size_of(problem, state.kept, state.legs[a], state.legs[b])
+        state.span[v] = size_of(problem, state.unsliced, state.legs[a], state.legs[b])
         state.cost[v] = step_cost(
             problem.weight, state.span[v], state.size[a], state.size[b], state.size[v]
         )  # fmt: skip
@@ -54,11 +81,11 @@ def restore(problem: Any, state: Any, tree: Any, room: Any) -> None:
 
 
 @jit
-def _set_legs(problem: Any, state: Any, room: Any) -> None:
+def _set_legs(problem: Any, state: Any, scratch: Any) -> None:
     """The root, and the legs of products: what is in a tensor below and in one outside, or open."""
     # A leg of v is an index below v that is outside of v as well: below(v) from the leaves up, outside(v) =
     # outside(parent) | below(sibling) from the root down, legs(v) = below(v) & outside(v).
-    below, outside, order = room[0], room[1], state.reached
+    below, outside, order = scratch[0], scratch[1], state.reached
     nodes = state.left.size
     n = (nodes + 1) // 2
     root = _root_of(state)
@@ -66,19 +93,19 @@ def _set_legs(problem: Any, state: Any, room: Any) -> None:
     _put_in_order(state, root)
     for q in range(nodes - 1, -1, -1):
         v = order[q]
-        for i in range(state.kept.size):
+        for i in range(state.unsliced.size):
             if v < n:
                 below[v, i] = state.legs[v, i]
             else:
                 below[v, i] = below[state.left[v], i] | below[state.right[v], i]
-    for i in range(state.kept.size):
+    for i in range(state.unsliced.size):
         outside[root, i] = problem.open[i]
     for q in range(nodes):
         v = order[q]
         if v < n:
             continue
         a, b = state.left[v], state.right[v]
-        for i in range(state.kept.size):
+        for i in range(state.unsliced.size):
             outside[a, i] = outside[v, i] | below[b, i]
             outside[b, i] = outside[v, i] | below[a, i]
             state.legs[v, i] = below[v, i] & outside[v, i]
@@ -207,7 +234,7 @@ def set_cost(problem: Any, state: Any) -> None:
 def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
     """p = (x c) with x = (a b) becomes p = (x b) with x = (a c); sizes and costs are left."""
     legs = state.legs
-    for i in range(state.kept.size):
+    for i in range(state.unsliced.size):
         legs[x, i] = (legs[a, i] | legs[c, i]) & (legs[b, i] | legs[p, i])
     state.left[x], state.right[x], state.parent[c] = a, c, x
     state.left[p], state.right[p], state.parent[b] = x, b, p
@@ -216,12 +243,12 @@ def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
 @jit
 def _summed(problem: Any, state: Any, a: int, b: int, v: int) -> float:
     """The product of the extents of sliced bits of a or b that v does not have."""
-    legs, kept = state.legs, state.kept
+    legs, unsliced = state.legs, state.unsliced
     product = 1.0
     for s in range(problem.segments.size - 1):
         ones = 0
         for i in range(problem.segments[s], problem.segments[s + 1]):
-            ones += ones_of((legs[a, i] | legs[b, i]) & ~legs[v, i] & ~kept[i])
+            ones += ones_of((legs[a, i] | legs[b, i]) & ~legs[v, i] & ~unsliced[i])
         product *= problem.powers[s, ones]
     return min(product, LARGEST)
 
@@ -233,7 +260,7 @@ def settle(problem: Any, state: Any) -> None:
     With open indices the root stays: elsewhere the steps would have other legs. So it does where nothing is
     sliced, or the cost would be no less and the waist is not over its limit.
     """
-    for i in range(state.kept.size):
+    for i in range(state.unsliced.size):
         if problem.open[i]:
             return
     if state.counts[0] == 0:
@@ -305,7 +332,7 @@ def _root_above(problem: Any, state: Any, root: int, v: int) -> None:
     for q in range(1, many):
         x = path[q]
         state.span[x] = size_of(
-            problem, state.kept, state.legs[state.left[x]], state.legs[state.right[x]]
+            problem, state.unsliced, state.legs[state.left[x]], state.legs[state.right[x]]
         )  # fmt: skip
         state.cost[x] = step_cost(
             problem.weight, state.span[x], size[state.left[x]], size[state.right[x]], size[x]

@@ -1,7 +1,7 @@
 """Tensors in two parts of about the same size with few indices in both: multilevel, with moves. Compiled.
 
 Pairs of tensors that share most are joined until few are left; these are divided by growing a part from a
-tensor at random; then the pairs are taken apart again, and after each such level tensors are moved from part
+tensor at random; then the pairs are separated again, and after each such level tensors are moved from part
 to part where that leaves fewer indices cut (Fiduccia and Mattheyses, 1982). The indices in both parts are a
 separator of the line graph.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.kernels.random_kernel import (
+from tnplan.common.kernels.bits_kernel import (
     draw_below,
     draw_uniform,
     draw_word,
@@ -76,7 +76,7 @@ class Room(NamedTuple):
     weight: Floats
     """(2): the mass of either part."""
     heap: Ints
-    place: Ints
+    position: Ints
     key: Floats
     random: Any
 
@@ -92,12 +92,12 @@ def new_room(graph: Any, seed: int) -> Room:
     def ints(size: int) -> Ints:
         return np.zeros(size, np.int64)
 
-    heap, place, key = new_heap(n)
+    heap, position, key = new_heap(n)
     return Room(
         ints(most), ints(most_items), np.zeros(most), ints(most), np.zeros((MOST_LEVELS, 3), np.int64),
         ints(n_nets), np.zeros(n_nets), ints(n_nets + 1), ints(n_items), ints(longest), ints(n + 1), ints(n),
         np.arange(n + 1), ints(n_nets), np.zeros(n), ints(n), ints(n), ints(n), ints(n), ints(n),
-        np.zeros((2, n_nets), np.int64), np.zeros(2), heap, place, key, generator(seed),
+        np.zeros((2, n_nets), np.int64), np.zeros(2), heap, position, key, generator(seed),
     )  # fmt: skip
 
 
@@ -121,23 +121,23 @@ def _transpose(starts: Any, items: Any, n: int, other: Any, rows: Any, filled: A
 
 
 @jit
-def _level(room: Any, level: int) -> Any:
+def _level(scratch: Any, level: int) -> Any:
     """The starts, items and masses of the cells of a level, and their numbers in the next one."""
-    first, first_item, n = room.begins[level, 0], room.begins[level, 1], room.begins[level, 2]
-    starts = room.starts[first : first + n + 1]
-    items = room.items[first_item : first_item + starts[n]]
-    return starts, items, room.mass[first : first + n], room.names[first : first + n]
+    first, first_item, n = scratch.begins[level, 0], scratch.begins[level, 1], scratch.begins[level, 2]
+    starts = scratch.starts[first : first + n + 1]
+    items = scratch.items[first_item : first_item + starts[n]]
+    return starts, items, scratch.mass[first : first + n], scratch.names[first : first + n]
 
 
 @jit
-def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, room: Any) -> int:
+def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, scratch: Any) -> int:
     """Give each cell its new number: pairs that share the most have one. How many there are."""
     (starts, items), (net_starts, pins) = cells, nets
     n = starts.size - 1
     # Invariant: `order` is a permutation of 0 .. n - 1 before and after, so that shuffling it again is
     # enough.
-    order, rating, touched = room.order[:n], room.rating, room.queue
-    shuffle(room.random, order)
+    order, rating, touched = scratch.order[:n], scratch.rating, scratch.queue
+    shuffle(scratch.random, order)
     for c in range(n):
         names[c], rating[c] = -1, 0.0
     count = 0
@@ -152,7 +152,7 @@ def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, room: 
                 continue
             # Heavy-edge rating of multilevel partitioners: a net counts its weight over its pins less one,
             # since joining two of many pins brings it little nearer to lying in one cell.
-            share = room.weights[net] / (degree - 1)
+            share = scratch.weights[net] / (degree - 1)
             for p in range(net_starts[net], net_starts[net + 1]):
                 d = pins[p]
                 if d != c and names[d] < 0 and mass[c] + mass[d] <= heaviest:
@@ -165,7 +165,7 @@ def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, room: 
             d = touched[i]
             # In the mass of the partner: without this heavy cells grow heavier, and no division is balanced.
             value = rating[d] / mass[d]
-            if value > most or (value == most and draw_word(room.random) >> np.uint64(63)):
+            if value > most or (value == most and draw_word(scratch.random) >> np.uint64(63)):
                 best, most = d, value
             # Only what was touched is cleared, so that a cell costs its own neighbours and not n.
             rating[d] = 0.0
@@ -177,42 +177,42 @@ def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, room: 
 
 
 @jit
-def _coarsen(room: Any, level: int, count: int, n_nets: int) -> None:
+def _coarsen(scratch: Any, level: int, count: int, n_nets: int) -> None:
     """Make the next level: the cells of the new numbers, each with the nets of all its old ones once.
 
     Nets inside of one cell are left out: no division cuts them.
     """
-    starts, items, mass, names = _level(room, level)
+    starts, items, mass, names = _level(scratch, level)
     n = names.size
-    mark = room.mark
+    mark = scratch.mark
     for net in range(n_nets):
-        first, last = room.net_starts[net], room.net_starts[net + 1]
+        first, last = scratch.net_starts[net], scratch.net_starts[net + 1]
         p = first
         # Invariant: mark[net] == count for nets inside of one new cell, which no c below reaches; -1 for
         # others, and then the last new cell that has taken the net.
-        while p < last and names[room.pins[p]] == names[room.pins[first]]:
+        while p < last and names[scratch.pins[p]] == names[scratch.pins[first]]:
             p += 1
         mark[net] = -1 if p < last else count
     # Levels lie one after the other in the same arrays: a finer one is still there on the way back.
-    room.begins[level + 1, 0] = room.begins[level, 0] + n + 1
-    room.begins[level + 1, 1] = room.begins[level, 1] + starts[n]
-    room.begins[level + 1, 2] = count
-    _transpose(room.singles[: n + 1], names, count, room.members, room.rows, room.filled)
-    first_cell, first_item = room.begins[level + 1, 0], room.begins[level + 1, 1]
+    scratch.begins[level + 1, 0] = scratch.begins[level, 0] + n + 1
+    scratch.begins[level + 1, 1] = scratch.begins[level, 1] + starts[n]
+    scratch.begins[level + 1, 2] = count
+    _transpose(scratch.singles[: n + 1], names, count, scratch.members, scratch.rows, scratch.filled)
+    first_cell, first_item = scratch.begins[level + 1, 0], scratch.begins[level + 1, 1]
     used = 0
-    room.starts[first_cell] = 0
+    scratch.starts[first_cell] = 0
     for c in range(count):
-        room.mass[first_cell + c] = 0.0
-        for m in range(room.members[c], room.members[c + 1]):
-            old = room.rows[m]
-            room.mass[first_cell + c] += mass[old]
+        scratch.mass[first_cell + c] = 0.0
+        for m in range(scratch.members[c], scratch.members[c + 1]):
+            old = scratch.rows[m]
+            scratch.mass[first_cell + c] += mass[old]
             for q in range(starts[old], starts[old + 1]):
                 net = items[q]
                 if mark[net] < c:
                     mark[net] = c
-                    room.items[first_item + used] = net
+                    scratch.items[first_item + used] = net
                     used += 1
-        room.starts[first_cell + c + 1] = used
+        scratch.starts[first_cell + c + 1] = used
 
 
 @jit
@@ -246,13 +246,13 @@ def _flip(cells: Any, mass: Any, inside: Any, weight: Any, side: Any, c: int) ->
 
 
 @jit
-def _queue_border(cells: Any, inside: Any, weights: Any, side: Any, all_of_them: bool, room: Any) -> None:
+def _queue_border(cells: Any, inside: Any, weights: Any, side: Any, all_of_them: bool, scratch: Any) -> None:
     """Have the cells on the border wait, by what moving them gains."""
     starts, items = cells
-    heap, place, key = room.heap, room.place, room.key
+    heap, position, key = scratch.heap, scratch.position, scratch.key
     heap[-1] = 0
     for c in range(side.size):
-        place[c], key[c] = -1, 0.0
+        position[c], key[c] = -1, 0.0
     for c in range(side.size):
         border = all_of_them
         for q in range(starts[c], starts[c + 1]):
@@ -261,15 +261,15 @@ def _queue_border(cells: Any, inside: Any, weights: Any, side: Any, all_of_them:
             border = border or inside[1 - side[c], items[q]] > 0
         if border:
             # The heap has the least key first, hence the negative gain; equal gains are in random order.
-            value = -_gain(cells, inside, weights, side, c) + TIE * draw_uniform(room.random)
-            put(heap, place, key, c, value)
+            value = -_gain(cells, inside, weights, side, c) + TIE * draw_uniform(scratch.random)
+            put(heap, position, key, c, value)
 
 
 @jit
-def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, room: Any, c: int) -> None:
+def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, scratch: Any, c: int) -> None:
     """The gains of the neighbours of a cell that was moved; a cell in no heap and not moved comes in."""
     (starts, items), (net_starts, pins) = cells, nets
-    heap, place, key = room.heap, room.place, room.key
+    heap, position, key = scratch.heap, scratch.position, scratch.key
     here = 1 - side[c]
     for q in range(starts[c], starts[c + 1]):
         net = items[q]
@@ -281,23 +281,23 @@ def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, room: A
         for p in range(net_starts[net], net_starts[net + 1]):
             d = pins[p]
             if key[d] < LOCKED:
-                value = -_gain(cells, inside, weights, side, d) + TIE * draw_uniform(room.random)
-                put(heap, place, key, d, value)
+                value = -_gain(cells, inside, weights, side, d) + TIE * draw_uniform(scratch.random)
+                put(heap, position, key, d, value)
 
 
 @jit
-def _pass(cells: Any, nets: Any, mass: Any, part: Any, most: float, cut: float, room: Any) -> float:
+def _pass(cells: Any, nets: Any, mass: Any, bipartition: Any, most: float, cut: float, scratch: Any) -> float:
     """Moves, each of the best cell, of which those up to the least cut are kept; the cut then."""
-    (side, inside, weight), weights = part, room.weights
-    _queue_border(cells, inside, weights, side, max(weight[0], weight[1]) > most, room)
-    heap, place, key, moved = room.heap, room.place, room.key, room.moved
+    (side, inside, weight), weights = bipartition, scratch.weights
+    _queue_border(cells, inside, weights, side, max(weight[0], weight[1]) > most, scratch)
+    heap, position, key, moved = scratch.heap, scratch.position, scratch.key, scratch.moved
     many, best, best_at, now = 0, cut, 0, cut
     best_over = max(weight[0], weight[1]) - most
     # Fiduccia and Mattheyses: the best cell moves even where the cut becomes larger, at most once a pass; the
     # moves after the best moment are taken back. That is how a pass leaves a local minimum.
     while heap[-1] > 0 and many - best_at < PATIENCE:
         c = heap[0]
-        remove(heap, place, key, c)
+        remove(heap, position, key, c)
         key[c] = LOCKED
         here = side[c]
         # Above the limit of mass only what makes the heavier part lighter, and not the other one heavier than
@@ -308,7 +308,7 @@ def _pass(cells: Any, nets: Any, mass: Any, part: Any, most: float, cut: float, 
         _flip(cells, mass, inside, weight, side, c)
         moved[many] = c
         many += 1
-        _update(cells, nets, inside, weights, side, room, c)
+        _update(cells, nets, inside, weights, side, scratch, c)
         over = max(weight[0], weight[1]) - most
         # Among balanced states the least cut; as long as none is balanced, the one nearest to balance.
         if now < best - LEAST_GAIN if over <= 0.0 and best_over <= 0.0 else over < best_over:
@@ -319,11 +319,11 @@ def _pass(cells: Any, nets: Any, mass: Any, part: Any, most: float, cut: float, 
 
 
 @jit
-def _improve(cells: Any, nets: Any, mass: Any, side: Any, most: float, room: Any) -> float:
+def _improve(cells: Any, nets: Any, mass: Any, side: Any, most: float, scratch: Any) -> float:
     """Passes of moves; `side` becomes that of the least cut, which is returned. No part is above `most`."""
     (starts, items), (net_starts, _) = cells, nets
     n_nets = net_starts.size - 1
-    inside, weight, weights = room.inside, room.weight, room.weights
+    inside, weight, weights = scratch.inside, scratch.weight, scratch.weights
     weight[0], weight[1] = 0.0, 0.0
     for net in range(n_nets):
         inside[0, net], inside[1, net] = 0, 0
@@ -339,19 +339,19 @@ def _improve(cells: Any, nets: Any, mass: Any, side: Any, most: float, room: Any
             cut += weights[net]
     for _ in range(PASSES):
         before, over = cut, max(weight[0], weight[1]) - most
-        cut = _pass(cells, nets, mass, (side, inside, weight), most, before, room)
+        cut = _pass(cells, nets, mass, (side, inside, weight), most, before, scratch)
         if cut >= before - LEAST_GAIN and max(weight[0], weight[1]) - most >= over:
             break
     return cut
 
 
 @jit
-def _grow(cells: Any, nets: Any, mass: Any, wanted: float, side: Any, room: Any) -> None:
+def _grow(cells: Any, nets: Any, mass: Any, wanted: float, side: Any, scratch: Any) -> None:
     """Let one part grow from a cell at random over shared nets until it has the mass wanted."""
     (starts, items), (net_starts, pins) = cells, nets
     n = starts.size - 1
-    queue, seen, order = room.queue, room.moved, room.order[:n]
-    shuffle(room.random, order)
+    queue, seen, order = scratch.queue, scratch.moved, scratch.order[:n]
+    shuffle(scratch.random, order)
     for c in range(n):
         side[c], seen[c] = 0, 0
     head, tail, nth, weight = 0, 0, 0, 0.0
@@ -365,7 +365,7 @@ def _grow(cells: Any, nets: Any, mass: Any, wanted: float, side: Any, room: Any)
             tail += 1
         # Breadth first, but one of the next four at random: the TRIES begin and grow differently on regular
         # lattices, too.
-        at = head + draw_below(room.random, min(tail - head, 4))
+        at = head + draw_below(scratch.random, min(tail - head, 4))
         queue[head], queue[at] = queue[at], queue[head]
         c = queue[head]
         head += 1
@@ -380,42 +380,42 @@ def _grow(cells: Any, nets: Any, mass: Any, wanted: float, side: Any, room: Any)
 
 
 @jit
-def bisect(room: Any, n_nets: int, imbalance: float) -> float:
+def bisect(scratch: Any, n_nets: int, imbalance: float) -> float:
     """Divide the cells of level 0: the part, 0 or 1, of each is then in `best`. The weight of what is cut.
 
     A part has at most (1 + imbalance) / 2 of all mass, and a little more where tensors are heavy.
     """
-    net_starts, pins = room.net_starts[: n_nets + 1], room.pins
+    net_starts, pins = scratch.net_starts[: n_nets + 1], scratch.pins
     total, level = 0.0, 0
-    for c in range(room.begins[0, 2]):
-        total += room.mass[c]
+    for c in range(scratch.begins[0, 2]):
+        total += scratch.mass[c]
     while True:
-        starts, items, mass, names = _level(room, level)
+        starts, items, mass, names = _level(scratch, level)
         n = names.size
-        _transpose(starts, items, n_nets, net_starts, pins, room.filled)
-        beyond = room.begins[level, 0] + 2 * (n + 1) > room.starts.size
+        _transpose(starts, items, n_nets, net_starts, pins, scratch.filled)
+        beyond = scratch.begins[level, 0] + 2 * (n + 1) > scratch.starts.size
         if n <= FEWEST or level + 1 == MOST_LEVELS or beyond:
             break
-        if room.begins[level, 1] + 2 * items.size > room.items.size:
+        if scratch.begins[level, 1] + 2 * items.size > scratch.items.size:
             break
         # Coarse cells stay within three times the mean mass on the coarsest level.
         heaviest = 3.0 * total / FEWEST
         for c in range(n):
             heaviest = max(heaviest, mass[c])
-        count = _match((starts, items), (net_starts, pins), mass, names, heaviest, room)
+        count = _match((starts, items), (net_starts, pins), mass, names, heaviest, scratch)
         # Matching hardly joins any more, as in stars: further levels would cost time and memory alone.
         if count > LEAST_SHRINKING * n:
             break
-        _coarsen(room, level, count, n_nets)
+        _coarsen(scratch, level, count, n_nets)
         level += 1
-    starts, items, mass, names = _level(room, level)
+    starts, items, mass, names = _level(scratch, level)
     n = names.size
-    side, best, least = room.side, room.best, np.inf
+    side, best, least = scratch.side, scratch.best, np.inf
     # On the coarsest level, of some dozens of cells, several starts cost next to nothing.
     for _ in range(TRIES):
-        _grow((starts, items), (net_starts, pins), mass, 0.5 * total, side[:n], room)
+        _grow((starts, items), (net_starts, pins), mass, 0.5 * total, side[:n], scratch)
         cut = _improve(
-            (starts, items), (net_starts, pins), mass, side[:n], _most(total, imbalance, mass), room
+            (starts, items), (net_starts, pins), mass, side[:n], _most(total, imbalance, mass), scratch
         )  # fmt: skip
         if cut < least:
             least = cut
@@ -424,15 +424,15 @@ def bisect(room: Any, n_nets: int, imbalance: float) -> float:
     # Back to finer levels: each cell takes the part of the cell that it went into, and moves refine that.
     while level > 0:
         level -= 1
-        starts, items, mass, names = _level(room, level)
+        starts, items, mass, names = _level(scratch, level)
         n = names.size
         for c in range(n):
             side[c] = best[names[c]]
         for c in range(n):
             best[c] = side[c]
-        _transpose(starts, items, n_nets, net_starts, pins, room.filled)
+        _transpose(starts, items, n_nets, net_starts, pins, scratch.filled)
         least = _improve(
-            (starts, items), (net_starts, pins), mass, best[:n], _most(total, imbalance, mass), room
+            (starts, items), (net_starts, pins), mass, best[:n], _most(total, imbalance, mass), scratch
         )  # fmt: skip
     return least
 

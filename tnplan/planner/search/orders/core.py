@@ -30,10 +30,10 @@ class Core:
 
     def whole(self, pairs: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
         """The path of the network from one of the core."""
-        first, made = self.n_inputs + len(self.pairs), len(self.names)
+        first, n_core = self.n_inputs + len(self.pairs), len(self.names)
 
         def name(tensor: int) -> int:
-            return self.names[tensor] if tensor < made else first + tensor - made
+            return self.names[tensor] if tensor < n_core else first + tensor - n_core
 
         return (*self.pairs, *((name(a), name(b)) for a, b in pairs))
 
@@ -125,17 +125,17 @@ class _Reducer:
 
     def _sum_out(self, index: str) -> bool:
         """Contract all tensors of an index if that is safe; whether it was."""
-        held = self.holders[index]
+        holders = self.holders[index]
         union = self.beside[index]
         size = self._size(union)
         if size > self.most + SLACK:
             return False
         # The result has all neighbours but the index itself. No larger than one of its tensors, it is a minor
         # of the line graph in which the index is contracted into a neighbour: the treewidth does not rise.
-        if size - self.bits[index] > max(self._size(self.terms[t]) for t in held) + SLACK:
+        if size - self.bits[index] > max(self._size(self.terms[t]) for t in holders) + SLACK:
             return False
-        while len(held) > 1:
-            first, second = sorted(held, key=lambda t: (len(self.terms[t]), t))[:2]
+        while len(holders) > 1:
+            first, second = sorted(holders, key=lambda t: (len(self.terms[t]), t))[:2]
             new = self._contract(first, second)
         if index in self.holders:  # of one tensor from the start
             return False
@@ -149,14 +149,14 @@ class _Reducer:
         union = first | second
         gone = set()
         for index in union:
-            held = self.holders[index]
-            held.discard(a)
-            held.discard(b)
-            if not held and index not in self.open:
+            holders = self.holders[index]
+            holders.discard(a)
+            holders.discard(b)
+            if not holders and index not in self.open:
                 gone.add(index)
                 del self.holders[index]
             else:
-                held.add(new)
+                holders.add(new)
         # Where one term contains the other and no index is gone, all neighbours stay the same.
         for index in union if not (first <= second or second <= first) or gone else ():
             if index not in gone:

@@ -67,7 +67,7 @@ def new_dissection(graph: Any) -> Dissection:
 
 
 @jit
-def cut_all(graph: Any, cuts: Any, parts: Any, room: Any) -> None:
+def cut_all(graph: Any, cuts: Any, parts: Any, scratch: Any) -> None:
     """Set the stages."""
     todo = parts.todo
     todo[0, 0], todo[0, 1], todo[0, 2] = 0, parts.members.size, 0
@@ -79,16 +79,16 @@ def cut_all(graph: Any, cuts: Any, parts: Any, room: Any) -> None:
         first, last, level = todo[many, 0], todo[many, 1], todo[many, 2]
         if last - first <= cuts.fewest or level >= cuts.depth:
             continue
-        n_nets = _take_part(graph, parts, first, last, room)
+        n_nets = _take_part(graph, parts, first, last, scratch)
         least = np.inf
         for _ in range(cuts.attempts):
-            cut = bisect(room, n_nets, cuts.imbalance)
+            cut = bisect(scratch, n_nets, cuts.imbalance)
             if cut < least:
                 least = cut
                 for c in range(last - first):
-                    parts.side[c] = room.best[c]
-        _cut(graph, cuts, parts, room, n_nets, last - first, cuts.depth - level)
-        middle = _sort_members(parts, first, last, room.queue)
+                    parts.side[c] = scratch.best[c]
+        _cut(graph, cuts, parts, scratch, n_nets, last - first, cuts.depth - level)
+        middle = _sort_members(parts, first, last, scratch.queue)
         # A division that leaves one side empty would be tried for ever.
         if first < middle < last:
             for half in range(2):
@@ -99,14 +99,14 @@ def cut_all(graph: Any, cuts: Any, parts: Any, room: Any) -> None:
 
 
 @jit
-def _take_part(graph: Any, parts: Any, first: int, last: int, room: Any) -> int:
+def _take_part(graph: Any, parts: Any, first: int, last: int, scratch: Any) -> int:
     """Make some tensors the cells of level 0, with their free indices by numbers; how many these are."""
     count, used = 0, 0
-    room.begins[0, 0], room.begins[0, 1], room.begins[0, 2] = 0, 0, last - first
-    room.starts[0] = 0
+    scratch.begins[0, 0], scratch.begins[0, 1], scratch.begins[0, 2] = 0, 0, last - first
+    scratch.starts[0] = 0
     for i in range(last - first):
         t = parts.members[first + i]
-        room.mass[i] = parts.mass[t]
+        scratch.mass[i] = parts.mass[t]
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
             u = graph.indices[q]
             # An index that is cut already is in a separator of a larger part: it can be cut no further, and
@@ -115,30 +115,30 @@ def _take_part(graph: Any, parts: Any, first: int, last: int, room: Any) -> int:
                 continue
             if parts.numbers[u] < 0:
                 parts.numbers[u] = count
-                room.present[count] = u
-                room.weights[count] = graph.weights[u]
+                scratch.present[count] = u
+                scratch.weights[count] = graph.weights[u]
                 count += 1
-            room.items[used] = parts.numbers[u]
+            scratch.items[used] = parts.numbers[u]
             used += 1
-        room.starts[i + 1] = used
+        scratch.starts[i + 1] = used
     # Invariant: `numbers` is -1 everywhere between two parts.
     for i in range(count):
-        parts.numbers[room.present[i]] = -1
+        parts.numbers[scratch.present[i]] = -1
     return count
 
 
 @jit
-def _cut(graph: Any, cuts: Any, parts: Any, room: Any, n_nets: int, n: int, stage: int) -> None:
+def _cut(graph: Any, cuts: Any, parts: Any, scratch: Any, n_nets: int, n: int, stage: int) -> None:
     """The indices in both halves of a part get a stage, and their tensors more mass."""
-    inside = room.inside
+    inside = scratch.inside
     for net in range(n_nets):
         inside[0, net], inside[1, net] = 0, 0
     for row in range(n):
-        for q in range(room.starts[row], room.starts[row + 1]):
-            inside[parts.side[row], room.items[q]] += 1
+        for q in range(scratch.starts[row], scratch.starts[row + 1]):
+            inside[parts.side[row], scratch.items[q]] += 1
     for net in range(n_nets):
         if inside[0, net] > 0 and inside[1, net] > 0:
-            u = room.present[net]
+            u = scratch.present[net]
             # Cut early means eliminated late: a division nearer to the whole has a higher stage.
             parts.free[u], parts.stages[u] = 0, stage
             for p in range(graph.index_starts[u], graph.index_starts[u + 1]):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.kernels.random_kernel import draw_uniform, generator
+from tnplan.common.kernels.bits_kernel import draw_uniform, generator
 from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
 
 Ints = NDArray[np.int64]
@@ -30,6 +30,7 @@ MOST_KEYED = 4096
 """Indices of a tensor with more of them wait as they did before: time would be quadratic in its indices."""
 MOST_PAIRWISE = 12
 """Of more tensors of one index the two smallest are contracted, of fewer the two with the smallest union."""
+USED, MADE, NEW, PASSES = 0, 1, 2, 3
 
 
 class Rule(NamedTuple):
@@ -59,7 +60,7 @@ class Elimination(NamedTuple):
     mark: Ints
     """(I): the last pass that came to an index; the number of passes is `at[PASSES]`."""
     heap: Ints
-    place: Ints
+    position: Ints
     key: Floats
     pairs: Ints
     """(2, T - 1): the path."""
@@ -69,24 +70,21 @@ class Elimination(NamedTuple):
     random: Any
 
 
-USED, MADE, NEW, PASSES = 0, 1, 2, 3
-
-
 def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:
     """The pairs (2, T - 1) of a tree over all tensors, named once (SSA).
 
     `stages` (I) come one after the other, the lowest first.
     """
-    # The kernel allocates nothing. Where the pool is too small it stops, its state whole in `room`, and goes
+    # The kernel allocates nothing. Where the pool is too small it stops, its state whole in `state`, and goes
     # on in a larger pool.
-    room = new_elimination(graph, seed)
-    begin(graph, stages, rule, room)
-    while need := go_on(graph, stages, rule, room):
+    state = new_elimination(graph, seed)
+    begin(graph, stages, rule, state)
+    while need := go_on(graph, stages, rule, state):
         pool = np.empty(need, np.int64)
-        pool[: room.at[USED]] = room.pool[: room.at[USED]]
-        room = room._replace(pool=pool)
-    _join_rest(room)
-    return room.pairs
+        pool[: state.at[USED]] = state.pool[: state.at[USED]]
+        state = state._replace(pool=pool)
+    _join_rest(state)
+    return state.pairs
 
 
 def new_elimination(graph: Any, seed: int) -> Elimination:
@@ -102,70 +100,70 @@ def new_elimination(graph: Any, seed: int) -> Elimination:
     size = np.bincount(owners, weights=graph.weights[graph.indices], minlength=most).astype(np.float64)
     pool = np.empty(2 * graph.indices.size + 64, np.int64)
     pool[: graph.indices.size] = graph.indices
-    heap, place, key = new_heap(n_indices)
+    heap, position, key = new_heap(n_indices)
     return Elimination(
         start, length, size, alive, pool, graph.tensors.copy(), np.diff(graph.index_starts),
-        np.zeros(n_indices, np.int64), heap, place, key, np.zeros((2, max(n_tensors - 1, 0)), np.int64),
+        np.zeros(n_indices, np.int64), heap, position, key, np.zeros((2, max(n_tensors - 1, 0)), np.int64),
         np.empty(n_indices, np.int64), np.array([graph.indices.size, 0, -1, 0]), generator(seed),
     )  # fmt: skip
 
 
-def _join_rest(room: Elimination) -> None:
+def _join_rest(state: Elimination) -> None:
     """Contract what has no index in common, the two smallest first."""
     # Outer products of components: with the two smallest first (Huffman's tree) the sizes on the way are
     # least.
-    left = [(float(room.size[e]), int(e)) for e in np.flatnonzero(room.alive)]
+    left = [(float(state.size[e]), int(e)) for e in np.flatnonzero(state.alive)]
     heapify(left)
-    n_tensors = room.pairs.shape[1] + 1
-    for number in range(int(room.at[MADE]), room.pairs.shape[1]):
-        (one, a), (other, b) = heappop(left), heappop(left)
-        room.pairs[:, number] = a, b
-        heappush(left, (one + other, n_tensors + number))
+    n_tensors = state.pairs.shape[1] + 1
+    for number in range(int(state.at[MADE]), state.pairs.shape[1]):
+        (size, a), (other_size, b) = heappop(left), heappop(left)
+        state.pairs[:, number] = a, b
+        heappush(left, (size + other_size, n_tensors + number))
 
 
 @jit
-def begin(graph: Any, stages: Any, rule: Any, room: Any) -> None:
+def begin(graph: Any, stages: Any, rule: Any, state: Any) -> None:
     """Have all indices wait."""
     for v in range(stages.size):
-        put(room.heap, room.place, room.key, v, stages[v] * STAGE + _key(graph, rule, v, room))
+        put(state.heap, state.position, state.key, v, stages[v] * STAGE + _key(graph, rule, v, state))
 
 
 @jit
-def go_on(graph: Any, stages: Any, rule: Any, room: Any) -> int:
+def go_on(graph: Any, stages: Any, rule: Any, state: Any) -> int:
     """Eliminate until no index is left; else the size of the pool that is needed to go on."""
-    at, heap, place, key = room.at, room.heap, room.place, room.key
+    at, heap, position, key = state.at, state.heap, state.position, state.key
     while heap[-1] > 0:
         v = heap[0]
         # Eliminating a vertex of the line graph makes a clique of its neighbours: contracting all tensors of
         # the index makes one tensor of all indices beside it.
-        while room.holding[v] > 1:
-            a, b = _pair(graph, room, v)
-            need = room.length[a] + room.length[b]
+        while state.holding[v] > 1:
+            a, b = _pair(graph, state, v)
+            need = state.length[a] + state.length[b]
             # The pool grows unless half of it is free after the compaction: otherwise one would soon follow
             # the next.
-            if at[USED] + need > room.pool.size:
-                _compact(room)
-                if 2 * (at[USED] + need) > room.pool.size:
+            if at[USED] + need > state.pool.size:
+                _compact(state)
+                if 2 * (at[USED] + need) > state.pool.size:
                     return 3 * (at[USED] + need)
-            at[NEW] = _contract(graph, room, a, b)
-        remove(heap, place, key, v)
+            at[NEW] = _contract(graph, state, a, b)
+        remove(heap, position, key, v)
         # `at[NEW]` outlives an interruption above; the keys of the product's indices are set once, after the
         # last of the contractions.
         new = at[NEW]
         at[NEW] = -1
-        if new >= 0 and room.length[new] <= MOST_KEYED:
-            for q in range(room.start[new], room.start[new] + room.length[new]):
-                u = room.pool[q]
-                put(heap, place, key, u, stages[u] * STAGE + _key(graph, rule, u, room))
+        if new >= 0 and state.length[new] <= MOST_KEYED:
+            for q in range(state.start[new], state.start[new] + state.length[new]):
+                u = state.pool[q]
+                put(heap, position, key, u, stages[u] * STAGE + _key(graph, rule, u, state))
     return 0
 
 
 @jit
-def _contract(graph: Any, room: Any, a: int, b: int) -> int:
-    """The product of two tensors, for which there is room."""
-    start, length, size, pool, at = room.start, room.length, room.size, room.pool, room.at
-    new = room.pairs.shape[1] + 1 + at[MADE]
-    room.pairs[0, at[MADE]], room.pairs[1, at[MADE]] = a, b
+def _contract(graph: Any, state: Any, a: int, b: int) -> int:
+    """The product of two tensors; the pool must be large enough for it."""
+    start, length, size, pool, at = state.start, state.length, state.size, state.pool, state.at
+    new = state.pairs.shape[1] + 1 + at[MADE]
+    state.pairs[0, at[MADE]], state.pairs[1, at[MADE]] = a, b
     at[MADE] += 1
     # A new number marks what this pass has seen, in place of clearing an array of I marks.
     at[PASSES] += 1
@@ -175,61 +173,62 @@ def _contract(graph: Any, room: Any, a: int, b: int) -> int:
         e = b if half else a
         for q in range(start[e], start[e] + length[e]):
             u = pool[q]
-            if room.mark[u] == at[PASSES]:
+            if state.mark[u] == at[PASSES]:
                 continue
-            room.mark[u] = at[PASSES]
-            _move(graph, room.holders, room.holding, u, a, b, new)
+            state.mark[u] = at[PASSES]
+            _move(graph, state.holders, state.holding, u, a, b, new)
             # The result is a tensor too where indices are open, so that an open index never goes below two
             # holders before that one is contracted.
-            if room.holding[u] > 1:
+            if state.holding[u] > 1:
                 pool[used] = u
                 used += 1
                 size[new] += graph.weights[u]
             else:
-                remove(room.heap, room.place, room.key, u)
+                remove(state.heap, state.position, state.key, u)
     length[new], at[USED] = used - start[new], used
-    room.alive[a], room.alive[b], room.alive[new] = 0, 0, 1
+    state.alive[a], state.alive[b], state.alive[new] = 0, 0, 1
     return new
 
 
 @jit
-def _compact(room: Any) -> None:
+def _compact(state: Any) -> None:
     """Move what is alive to the front of the pool, in which tensors stand in the order of their numbers."""
     # Invariant: alive tensors lie in the order of their numbers, so that each is copied to the front of where
     # it was and nothing unread is overwritten.
     used = 0
-    for e in range(room.start.size):
-        if room.alive[e]:
-            first = room.start[e]
-            for q in range(room.length[e]):
-                room.pool[used + q] = room.pool[first + q]
-            room.start[e] = used
-            used += room.length[e]
-    room.at[USED] = used
+    for e in range(state.start.size):
+        if state.alive[e]:
+            first = state.start[e]
+            for q in range(state.length[e]):
+                state.pool[used + q] = state.pool[first + q]
+            state.start[e] = used
+            used += state.length[e]
+    state.at[USED] = used
 
 
 @jit
 def _move(graph: Any, holders: Any, count: Any, u: int, a: int, b: int, new: int) -> None:
     """In the list of an index, put the new tensor in place of two."""
     first = graph.index_starts[u]
-    kept = 0
+    n_left = 0
     for q in range(first, first + count[u]):
         e = holders[q]
         if e != a and e != b:
-            holders[first + kept] = e
-            kept += 1
+            holders[first + n_left] = e
+            n_left += 1
     # Invariant: an index that is on a or b has one holder less afterwards, or as many: its list never
     # outgrows its place.
-    holders[first + kept] = new
-    count[u] = kept + 1
+    holders[first + n_left] = new
+    count[u] = n_left + 1
 
 
 @jit
-def _pair(graph: Any, room: Any, v: int) -> Any:
+def _pair(graph: Any, state: Any, v: int) -> Any:
     """Two of an index's tensors, to be contracted next."""
-    first, k = graph.index_starts[v], room.holding[v]
-    bucket = room.holders[first : first + k]
-    start, length, size, pool, mark, at = room.start, room.length, room.size, room.pool, room.mark, room.at
+    first, k = graph.index_starts[v], state.holding[v]
+    bucket = state.holders[first : first + k]
+    start, length, size, pool = state.start, state.length, state.size, state.pool
+    mark, at = state.mark, state.at
     if k == 2:
         return bucket[0], bucket[1]
     if k > MOST_PAIRWISE:
@@ -247,27 +246,28 @@ def _pair(graph: Any, room: Any, v: int) -> Any:
     # The smallest union is the cheapest step. Of equal ones, that of smaller operands: the small term breaks
     # ties.
     for i in range(k):
-        one = bucket[i]
+        t = bucket[i]
         at[PASSES] += 1
-        for q in range(start[one], start[one] + length[one]):
+        for q in range(start[t], start[t] + length[t]):
             mark[pool[q]] = at[PASSES]
         for j in range(i + 1, k):
             other = bucket[j]
-            union = size[one]
+            union = size[t]
             for q in range(start[other], start[other] + length[other]):
                 if mark[pool[q]] != at[PASSES]:
                     union += graph.weights[pool[q]]
-            union += 1e-3 * min(size[one], size[other])
+            union += 1e-3 * min(size[t], size[other])
             if union < least:
-                a, b, least = one, other, union
+                a, b, least = t, other, union
     return a, b
 
 
 @jit
-def _key(graph: Any, rule: Any, v: int, room: Any) -> float:
+def _key(graph: Any, rule: Any, v: int, state: Any) -> float:
     """What decides when an index is eliminated."""
-    start, length, size, pool, mark, at = room.start, room.length, room.size, room.pool, room.mark, room.at
-    holders, count, work = room.holders, room.holding, room.work
+    start, length, size, pool = state.start, state.length, state.size, state.pool
+    mark, at = state.mark, state.at
+    holders, count, work = state.holders, state.holding, state.work
     at[PASSES] += 1
     mark[v] = at[PASSES]
     many, total, largest = 0, 0.0, 0.0
@@ -318,4 +318,4 @@ def _key(graph: Any, rule: Any, v: int, room: Any) -> float:
         value *= 0.5
     # An exponential variate in the scale of the key: equal keys come in random order, close ones sometimes.
     spread = rule.noise * (1.0 + abs(value))
-    return value - spread * log2(1e-300 + draw_uniform(room.random))
+    return value - spread * log2(1e-300 + draw_uniform(state.random))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.kernels.random_kernel import draw_below, draw_uniform, generator, shuffle
+from tnplan.common.kernels.bits_kernel import draw_below, draw_uniform, generator, shuffle
 from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
 
 Ints = NDArray[np.int64]
@@ -41,7 +41,7 @@ class Front(NamedTuple):
     seen: Ints
     """(T): the step at which the front came to a tensor, or -1."""
     heap: Ints
-    place: Ints
+    position: Ints
     key: Any
     order: Ints
     """(T): the order in which tensors of other components are tried."""
@@ -58,9 +58,9 @@ def grow(graph: Any, pull: float, direction: int, noise: float, seed: int) -> An
     which is the result where indices are open, and nothing comes after it: a step with all of its indices
     would cost as much as the result has elements at least.
     """
-    room = new_front(graph, seed)
-    run_front(graph, pull, direction, noise, room)
-    return room.pairs
+    state = new_front(graph, seed)
+    run_front(graph, pull, direction, noise, state)
+    return state.pairs
 
 
 def new_front(graph: Any, seed: int) -> Front:
@@ -69,23 +69,23 @@ def new_front(graph: Any, seed: int) -> Front:
     whole = np.diff(graph.index_starts)
     distance, beside, queue, done, order = (np.zeros(n, np.int64) for _ in range(5))
     pairs = np.zeros((2, max(n - 1, 0)), np.int64)
-    heap, place, key = new_heap(n)
+    heap, position, key = new_heap(n)
     return Front(
         distance, beside, queue, np.zeros(n_indices, np.int64), whole.copy(), whole, done,
-        np.full(n, -1, np.int64), heap, place, key, order, pairs, generator(seed),
+        np.full(n, -1, np.int64), heap, position, key, order, pairs, generator(seed),
     )  # fmt: skip
 
 
 @jit
-def _distances(graph: Any, first: int, distance: Any, room: Any) -> int:
+def _distances(graph: Any, first: int, distance: Any, state: Any) -> int:
     """Steps from a tensor to each, those of other components 0; the last one that was reached."""
     for t in range(distance.size):
         distance[t] = -1
     # Breadth first over the hypergraph. An index is gone through once, from the first tensor that has it: all
     # of its other tensors are one step from there.
-    for u in range(room.reached.size):
-        room.reached[u] = 0
-    queue = room.queue
+    for u in range(state.reached.size):
+        state.reached[u] = 0
+    queue = state.queue
     queue[0] = first
     distance[first] = 0
     head, tail = 0, 1
@@ -94,9 +94,9 @@ def _distances(graph: Any, first: int, distance: Any, room: Any) -> int:
         head += 1
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
             u = graph.indices[q]
-            if room.reached[u]:
+            if state.reached[u]:
                 continue
-            room.reached[u] = 1
+            state.reached[u] = 1
             for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
                 other = graph.tensors[p]
                 if distance[other] < 0:
@@ -109,93 +109,93 @@ def _distances(graph: Any, first: int, distance: Any, room: Any) -> int:
 
 
 @jit
-def _set_potential(graph: Any, direction: int, room: Any) -> None:
+def _set_potential(graph: Any, direction: int, state: Any) -> None:
     """Set how far each tensor is from the end to which the front goes."""
-    distance, beside = room.distance, room.beside
+    distance, beside = state.distance, state.beside
     if direction == TO_RESULT:
-        _distances(graph, distance.size - 1, distance, room)
+        _distances(graph, distance.size - 1, distance, state)
         return
     # Two searches find a pseudo-diameter: the last tensor reached from any, and the last one reached from
     # that (George and Liu, 1979, for profile reduction).
-    end = _distances(graph, draw_below(room.random, distance.size), distance, room)
-    opposite = _distances(graph, end, distance, room)
+    end = _distances(graph, draw_below(state.random, distance.size), distance, state)
+    opposite = _distances(graph, end, distance, state)
     if direction == OBLIQUE:
         return
-    _distances(graph, opposite, beside, room)
+    _distances(graph, opposite, beside, state)
     # A tensor that is far from both ends is at the side; the difference of two distances grows across the
     # network.
     halfway = 0
     for t in range(distance.size):
         if min(distance[t], beside[t]) > min(distance[halfway], beside[halfway]):
             halfway = t
-    _distances(graph, halfway, beside, room)
+    _distances(graph, halfway, beside, state)
     for t in range(distance.size):
         distance[t] -= beside[t]
 
 
 @jit
-def run_front(graph: Any, pull: float, direction: int, noise: float, room: Any) -> None:
+def run_front(graph: Any, pull: float, direction: int, noise: float, state: Any) -> None:
     """Make the pairs."""
-    _set_potential(graph, direction, room)
-    shuffle(room.random, room.order)
-    heap, place, key = room.heap, room.place, room.key
-    n = room.distance.size
+    _set_potential(graph, direction, state)
+    shuffle(state.random, state.order)
+    heap, position, key = state.heap, state.position, state.key
+    n = state.distance.size
     nth, start, last = -1, 0, -1
     for t in range(n):
-        if room.distance[t] > room.distance[start]:
+        if state.distance[t] > state.distance[start]:
             start = t
-    put(heap, place, key, start, 0.0)
+    put(heap, position, key, start, 0.0)
     # The result is the last tensor by its number. It counts as taken from the start, and is joined after all
     # others.
     steps = n - 1 if direction == TO_RESULT else n
-    room.done[n - 1] = steps < n
+    state.done[n - 1] = steps < n
     for step in range(steps):
         # A component is used up: the front goes on from any tensor that is not in it.
         if heap[-1] == 0:
             nth += 1
-            while room.done[room.order[nth]]:
+            while state.done[state.order[nth]]:
                 nth += 1
-            put(heap, place, key, room.order[nth], 0.0)
+            put(heap, position, key, state.order[nth], 0.0)
         t = heap[0]
-        remove(heap, place, key, t)
-        room.done[t] = 1
+        remove(heap, position, key, t)
+        state.done[t] = 1
         if step > 0:
-            room.pairs[0, step - 1], room.pairs[1, step - 1] = last, t
+            state.pairs[0, step - 1], state.pairs[1, step - 1] = last, t
         # Invariant: product number s of a path (SSA) is n + s, and the pair of step s makes number s - 1, as
         # the first step takes a tensor and makes no pair.
         last = t if step == 0 else n + step - 1
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
-            room.left[graph.indices[q]] -= 1
+            state.left[graph.indices[q]] -= 1
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
             u = graph.indices[q]
             # Nothing else changes what the others of an index make of the front.
-            if room.left[u] != room.whole[u] - 1 and room.left[u] != 1:
+            if state.left[u] != state.whole[u] - 1 and state.left[u] != 1:
                 continue
             for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
                 other = graph.tensors[p]
-                if room.done[other]:
+                if state.done[other]:
                     continue
-                if room.seen[other] < 0:
-                    room.seen[other] = step
+                if state.seen[other] < 0:
+                    state.seen[other] = step
                 # Sloan's priority: growth of the front, less so far from the other end; the longer a tensor
                 # waits, the sooner.
-                value = AGE * room.seen[other] - pull * room.distance[other]
-                value += noise * draw_uniform(room.random)
-                put(heap, place, key, other, value + _growth(graph, room, other))
+                value = AGE * state.seen[other] - pull * state.distance[other]
+                value += noise * draw_uniform(state.random)
+                put(heap, position, key, other, value + _growth(graph, state, other))
     if 0 < steps < n:
-        room.pairs[0, n - 2], room.pairs[1, n - 2] = last, n - 1
+        state.pairs[0, n - 2], state.pairs[1, n - 2] = last, n - 1
 
 
 @jit
-def _growth(graph: Any, room: Any, t: int) -> float:
+def _growth(graph: Any, state: Any, t: int) -> float:
     """How many bits the front grows by when it takes a tensor."""
     # Invariant: left[u] counts the tensors of u not in the front. At `whole` the index is new to the front,
     # at 1 this tensor is the last of it and it is summed; one on this tensor alone does both.
     bits = 0.0
     for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
         u = graph.indices[q]
-        if room.left[u] == room.whole[u]:
+        if state.left[u] == state.whole[u]:
             bits += graph.weights[u]
-        if room.left[u] == 1:
+        if state.left[u] == 1:
             bits -= graph.weights[u]
     return bits

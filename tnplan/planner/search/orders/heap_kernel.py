@@ -1,7 +1,7 @@
 """A binary heap over the numbers 0 .. n-1 with keys that may change, least key first. Compiled.
 
-`heap` is (n + 1): the numbers in heap order, and how many there are in the last place. `place` is (n): where
-a number stands, or -1. `key` is (n).
+`heap` is (n + 1): the numbers in heap order, and how many there are at its end. `position` is (n): where a
+number stands, or -1. `key` is (n).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ def new_heap(n: int) -> Any:
 
 
 @jit
-def _up(heap: Any, place: Any, key: Any, at: int) -> None:
+def _up(heap: Any, position: Any, key: Any, at: int) -> None:
     item = heap[at]
     while at > 0:
-        # The hole rises or sinks, and the item is written once, at its end. Invariant: place[heap[i]] == i
-        # for all items in the heap, and place is -1 for others.
+        # The hole rises or sinks, and the item is written once, at its end. Invariant: position[heap[i]] == i
+        # for all items in the heap, and -1 for others.
         above = (at - 1) >> 1
         if key[heap[above]] <= key[item]:
             break
         heap[at] = heap[above]
-        place[heap[at]] = at
+        position[heap[at]] = at
         at = above
     heap[at] = item
-    place[item] = at
+    position[item] = at
 
 
 @jit
-def _down(heap: Any, place: Any, key: Any, at: int) -> None:
+def _down(heap: Any, position: Any, key: Any, at: int) -> None:
     n = heap[-1]
     item = heap[at]
     while True:
@@ -49,37 +49,37 @@ def _down(heap: Any, place: Any, key: Any, at: int) -> None:
         if key[heap[below]] >= key[item]:
             break
         heap[at] = heap[below]
-        place[heap[at]] = at
+        position[heap[at]] = at
         at = below
     heap[at] = item
-    place[item] = at
+    position[item] = at
 
 
 @jit
-def put(heap: Any, place: Any, key: Any, item: int, value: float) -> None:
+def put(heap: Any, position: Any, key: Any, item: int, value: float) -> None:
     """Add a number, or change its key."""
     key[item] = value
-    if place[item] < 0:
-        place[item] = heap[-1]
+    if position[item] < 0:
+        position[item] = heap[-1]
         heap[heap[-1]] = item
         heap[-1] += 1
     # The key may have become smaller or larger: one of the two does nothing.
-    _up(heap, place, key, place[item])
-    _down(heap, place, key, place[item])
+    _up(heap, position, key, position[item])
+    _down(heap, position, key, position[item])
 
 
 @jit
-def remove(heap: Any, place: Any, key: Any, item: int) -> None:
+def remove(heap: Any, position: Any, key: Any, item: int) -> None:
     """Take a number out, if it is in."""
-    at = place[item]
+    at = position[item]
     if at < 0:
         return
-    place[item] = -1
+    position[item] = -1
     heap[-1] -= 1
     last = heap[heap[-1]]
     # The last item fills the hole. It may belong above or below, since it comes from another branch.
     if last != item:
         heap[at] = last
-        place[last] = at
-        _up(heap, place, key, at)
-        _down(heap, place, key, place[last])
+        position[last] = at
+        _up(heap, position, key, at)
+        _down(heap, position, key, position[last])

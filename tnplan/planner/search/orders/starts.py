@@ -1,23 +1,36 @@
 """Trees to start from, each of an order that is drawn: fronts, dissections, greedy eliminations.
 
-Every one takes near-linear time and memory, and small parts of it are put in their best order.
+Every one takes near-linear time and memory, and small parts of it are put in their best order. The first
+trees of a search are the best of these, and of cotengra's trials.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from math import inf, log2
+from typing import Any
 
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import tree_of
-from tnplan.planner.search.annealing import Effort, OnBetter, ScoredTree, Task, between
+from tnplan.planner.search.annealing import (
+    HYPER_SHARE,
+    Effort,
+    OnBetter,
+    ScoredTree,
+    Task,
+    between,
+    first_tree,
+    greedy_s,
+    seeded,
+)
 from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.front_kernel import OBLIQUE, SIDEWAYS, TO_RESULT
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
-from tnplan.planner.search.orders.trees import path_of, rooted
 from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
 FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
@@ -51,9 +64,65 @@ SLICED_BITS = 64.0
 """To slice a tree that is over the limit by more takes long, and there are better ones."""
 PART_SIZES = 6, 8
 """Tensors of the parts that are put in their best order."""
-
 SMALL_SIDE, SMALL_LIMIT = 6, 2**4
 """Of a lattice for whose sake kernels are loaded: it is divided, and has to be sliced."""
+ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
+ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
+FIRST_ORDERS, FIRST_SHARE, FIRST_ORDERS_S = 5, 0.3, 1.0
+"""So many orders are tried where they take no more than this share of the time, or a second."""
+MOST_TREES, FAR_BITS = 4, 64.0
+"""First trees, and how much more than the best one of them may cost: to slice a worse one takes long."""
+ORDERS_PER_TRIAL = 8
+"""Of one trial that the effort allows."""
+TRIALS = 4
+QUICK = 300
+"""Tensors up to which one trial is made whatever the time."""
+
+
+def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
+    """The pairs (SSA) of a tree over n tensors from those over n, or over n and the result as the last one.
+
+    The result's own place becomes the root: what a step costs does not depend on where the root is.
+    """
+    steps = [(int(a), int(b)) for a, b in np.asarray(pairs).T]
+    if len(steps) < n:
+        return steps
+    leaves = n + 1
+    parent: dict[int, int] = {}
+    for number, (a, b) in enumerate(steps):
+        parent[a] = parent[b] = leaves + number
+    names = {v: v for v in range(n)}
+    path_pairs: list[tuple[int, int]] = []
+
+    def product(a: int, b: int) -> int:
+        path_pairs.append((a, b))
+        return n + len(path_pairs) - 1
+
+    path = [n]
+    while path[-1] in parent:
+        path.append(parent[path[-1]])
+    turned = set(path)
+    for number, (a, b) in enumerate(steps):
+        if leaves + number not in turned:
+            names[leaves + number] = product(names[a], names[b])
+    # What hangs on the way from the root down to the result is contracted in that order.
+    last: int | None = None
+    for below, above in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
+        a, b = steps[above - leaves]
+        beside = names[a if b == below else b]
+        last = beside if last is None else product(last, beside)
+    return path_pairs
+
+
+def path_of(left: np.ndarray, right: np.ndarray) -> tuple[tuple[int, int], ...]:
+    """The path of a tree, whose root is the last node, from its children."""
+    from tnplan.planner.search.subtrees.legs_kernel import products_in_order
+
+    n = (left.size + 1) // 2
+    order = products_in_order(left, right, left.size - 1)
+    names = np.arange(left.size)
+    names[order] = np.arange(n, left.size)
+    return tuple(zip(names[left[order]].tolist(), names[right[order]].tolist(), strict=True))
 
 
 class OrderStarts:
@@ -91,7 +160,7 @@ class OrderStarts:
     ) -> tuple[float, float, Floats]:  # fmt: skip
         """The score of a tree of this cost; log2 of its largest tensor and the weights of the indices, both
         with what is sliced."""
-        from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
+        from tnplan.planner.search.subtrees.measure_kernel import slice_to_bits
 
         graph, over = self.graph, largest - self.limit_bits
         weights = graph.weights.copy()
@@ -231,3 +300,46 @@ def closed_indices(task: Task) -> np.ndarray:
     """Which indices of the arrays may be sliced: those that are summed."""
     opened = set(task.output)
     return np.array([name not in opened for name in index_names(task.inputs, task.output, task.sizes)])
+
+
+def first_trees(task: Task, on_better: OnBetter, search_ends: float = inf) -> list[ScoredTree]:
+    """The best of some orders, cheapest first, and the best of cotengra's trials.
+
+    Of a large network there are no more than the quick ones after `search_ends`, by `time.monotonic`.
+    Without a limit `on_better` gets the best orders so far, once those are made that `core_for` gave it.
+    """
+    if len(task.inputs) <= 2:
+        return [ScoredTree(0.0, ((0, 1),) if len(task.inputs) == 2 else (), ())]
+    time_s, n = task.effort.time_s, len(task.inputs)
+    starts = OrderStarts(task)
+    load_kernels()
+    began = time.monotonic()
+    ends = began + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
+    first_ends = began + max(FIRST_SHARE * time_s, FIRST_ORDERS_S)
+    by_score: dict[float, ScoredTree] = {}
+    for number in range(ORDERS_PER_TRIAL * task.effort.max_trials):
+        now = time.monotonic()
+        if number and now > ends and (number >= FIRST_ORDERS or now > first_ends):
+            break
+        if n > QUICK_TENSORS and number > max(QUICK_KINDS) and now > search_ends:
+            break
+        tree = starts.tree(number)
+        by_score.setdefault(round(tree.score, 6), tree)
+        if task.limit is None and number >= max(QUICK_KINDS):
+            best = by_score[min(by_score)]
+            if number == max(QUICK_KINDS) or best is tree:
+                on_better(best)
+    trees = [by_score[score] for score in sorted(by_score)[:MOST_TREES]]
+    trial_s = min(TRIAL_SHARE * time_s, TRIAL_LIMIT_S)
+    trials = min(TRIALS, task.effort.max_trials, int(trial_s / greedy_s(n, trees[0].score)))
+    if trials or n <= QUICK:
+        trees = [*trees[: MOST_TREES - 1], _trial(task, starts, max(trials, 1), trial_s)]
+    least = min(tree.score for tree in trees)
+    return [tree for tree in trees if tree.score <= least + FAR_BITS]
+
+
+def _trial(task: Task, starts: OrderStarts, trials: int, trial_s: float) -> ScoredTree:
+    with seeded(task.seed):
+        effort = Effort(trial_s / HYPER_SHARE, trials, 0)
+        tree = first_tree(replace(task, limit=None, minimize="flops", effort=effort))
+    return starts.improved([(int(a), int(b)) for a, b in tree.get_ssa_path()])

@@ -6,9 +6,8 @@ import time
 from dataclasses import replace
 
 from tnplan.common.kernels.ahead import compile_soon, is_compiled, still_compiling
-from tnplan.planner.search.annealer.kernel_samples import MOVES
 from tnplan.planner.search.annealing import Effort, OnBetter, ScoredTree, Task, search_tree
-from tnplan.planner.search.orders.kernel_samples import DIVISIONS, PLAIN_ORDERS
+from tnplan.planner.search.kernel_samples import DIVISIONS, MOVES, PLAIN_ORDERS
 
 KERNELS = MOVES, DIVISIONS, PLAIN_ORDERS
 LEAST_S = 0.2

@@ -43,7 +43,7 @@ class Legs(NamedTuple):
 
 
 def leaf_legs(graph: Any, weights: Floats, n: int) -> Legs:
-    """The legs of the tensors, with room for those of products. `weights`: log2 of extents, 0 for sliced.
+    """The legs of the tensors, with space for those of products. `weights`: log2 of extents, 0 for sliced.
 
     `n` tensors are in the tree; where the graph has one more, that is the result.
     """
@@ -62,7 +62,7 @@ def leaf_legs(graph: Any, weights: Floats, n: int) -> Legs:
 
 
 def with_room(legs: Legs, need: int) -> Legs:
-    """The same legs, with room for so many more; lists of all nodes are kept, and what lies between
+    """The same legs, with space for so many more; lists of all nodes are kept, and what lies between
     them is not."""
     if legs.used[0] + need <= legs.pool.shape[1]:
         return legs
@@ -81,7 +81,7 @@ def with_room(legs: Legs, need: int) -> Legs:
 
 @jit
 def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
-    """Make v the product of a and b. There must be room."""
+    """Make v the product of a and b. The pool must be large enough."""
     pool, mark = legs.pool, legs.mark
     first = legs.used[0]
     used = first
@@ -101,15 +101,15 @@ def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
             pool[0, used], pool[1, used] = u, pool[1, q]
             used += 1
     # The list is compacted in place. Invariant: `mark` is -1 everywhere between two calls.
-    kept, size = first, 0.0
+    last, size = first, 0.0
     for q in range(first, used):
         u = pool[0, q]
         mark[u] = -1
         if pool[1, q] < legs.total[u]:
-            pool[0, kept], pool[1, kept] = u, pool[1, q]
+            pool[0, last], pool[1, last] = u, pool[1, q]
             size += weights[u]
-            kept += 1
-    legs.start[v], legs.length[v], legs.used[0] = first, kept - first, kept
+            last += 1
+    legs.start[v], legs.length[v], legs.used[0] = first, last - first, last
     legs.size[v], legs.span[v] = size, span
 
 
@@ -125,7 +125,7 @@ def all_legs(graph: Any, weights: Floats, left: Ints, right: Ints, order: Ints) 
 
 @jit
 def join_all(legs: Any, weights: Any, left: Any, right: Any, order: Any, done: int) -> int:
-    """Make the products from number `done` on, as long as there is room; how many there are then."""
+    """Make the products from number `done` on, while the pool is large enough; how many there are then."""
     while done < order.size:
         v = order[done]
         a, b = left[v], right[v]

@@ -2,7 +2,7 @@
 
 Products are made in an order in which the legs that are needed again lie on a stack. The sub-trees of those
 have no tensor in common, so that the stack is no larger than the network. Nodes and legs are those of
-`legs_kernel`.
+`legs_kernel`. `slice_to_bits` slices indices until every tensor is within a limit.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from tnplan.planner.search.subtrees.legs_kernel import (
 
 NEGLIGIBLE_BITS = 60.0
 """A step that costs 2^-NEGLIGIBLE_BITS of the largest has no say in shares."""
+SLACK = 1e-9
+BITS_AT_ONCE = 6.0
+LEGS_AT_ONCE = 2**23
+"""Of tensors over the limit whose legs are in memory at a time."""
 
 
 class NodeSizes(NamedTuple):
@@ -65,13 +69,13 @@ def kept_legs(
     # -1: not wanted; 0: wanted, until `_keep` writes where the legs are.
     first = np.full(left.size, -1)
     first[nodes] = 0
-    kept = KeptLegs(
+    stored = KeptLegs(
         first, np.empty(int(sizes.length[nodes].sum()), np.int64), np.zeros(1, np.int64),
         np.zeros(weights.size if shares else 0), float(sizes.span.max()),
     )  # fmt: skip
     stack = _new_stack(graph, weights, left.size)
-    run_measure(graph, weights, left, right, products_in_order(left, right, left.size - 1), stack, kept)
-    return kept
+    run_measure(graph, weights, left, right, products_in_order(left, right, left.size - 1), stack, stored)
+    return stored
 
 
 def tree_cost(graph: Any, weights: Floats, left: Ints, right: Ints, element_weight: float) -> Any:
@@ -82,7 +86,7 @@ def tree_cost(graph: Any, weights: Floats, left: Ints, right: Ints, element_weig
 
 
 def _new_stack(graph: Any, weights: Floats, nodes: int) -> Legs:
-    """Legs of no node yet, with room for the stack and one more product."""
+    """Legs of no node yet, with space for the stack and one more product."""
     n = (nodes + 1) // 2
     entries = int(graph.tensor_starts[n])
     return Legs(
@@ -93,33 +97,33 @@ def _new_stack(graph: Any, weights: Floats, nodes: int) -> Legs:
 
 
 @jit
-def run_measure(graph: Any, weights: Any, left: Any, right: Any, order: Any, stack: Any, kept: Any) -> None:
-    """Make all products in their order, and keep the legs of nodes whose place in `kept.first` is not -1."""
+def run_measure(graph: Any, weights: Any, left: Any, right: Any, order: Any, stack: Any, stored: Any) -> None:
+    """Make all products in their order; keep the legs of nodes whose entry in `stored.first` is not -1."""
     n = (left.size + 1) // 2
     if order.size == 0:
         _push(graph, weights, 0, stack)
-        _keep(stack, 0, kept)
+        _keep(stack, 0, stored)
     for v in order:
         a, b = left[v], right[v]
         for half in range(2):
             t = b if half else a
             if t < n:
                 _push(graph, weights, t, stack)
-                _keep(stack, t, kept)
+                _keep(stack, t, stored)
         # Invariant: the legs of a and b are the two top entries of the stack, since a sub-tree is one run of
         # the order. Their product is made above them and moved down to where the lower one began.
         bottom = min(stack.start[a], stack.start[b])
         join(stack, weights, a, b, v)
         # Shares are relative to the largest step, so that nothing overflows; what is 2^-60 of it is lost in
         # the sum.
-        if kept.share.size > 0 and stack.span[v] >= kept.most - NEGLIGIBLE_BITS:
-            _add_share(stack, a, b, np.exp2(stack.span[v] - kept.most), kept.share)
+        if stored.share.size > 0 and stack.span[v] >= stored.most - NEGLIGIBLE_BITS:
+            _add_share(stack, a, b, np.exp2(stack.span[v] - stored.most), stored.share)
         for q in range(stack.length[v]):
             stack.pool[0, bottom + q] = stack.pool[0, stack.start[v] + q]
             stack.pool[1, bottom + q] = stack.pool[1, stack.start[v] + q]
         stack.start[v] = bottom
         stack.used[0] = bottom + stack.length[v]
-        _keep(stack, v, kept)
+        _keep(stack, v, stored)
 
 
 @jit
@@ -150,12 +154,60 @@ def _push(graph: Any, weights: Any, t: int, stack: Any) -> None:
 
 
 @jit
-def _keep(stack: Any, v: int, kept: Any) -> None:
+def _keep(stack: Any, v: int, stored: Any) -> None:
     """Copy the legs of a node that are on top of the stack, if they are to be kept."""
-    if kept.first[v] < 0:
+    if stored.first[v] < 0:
         return
-    used = kept.used[0]
-    kept.first[v] = used
+    used = stored.used[0]
+    stored.first[v] = used
     for q in range(stack.length[v]):
-        kept.indices[used + q] = stack.pool[0, stack.start[v] + q]
-    kept.used[0] = used + stack.length[v]
+        stored.indices[used + q] = stack.pool[0, stack.start[v] + q]
+    stored.used[0] = used + stack.length[v]
+
+
+def slice_to_bits(graph: Any, weights: Floats, may: Any, left: Ints, right: Ints, limit: float) -> bool:
+    """Slice indices until no tensor is over 2^limit; whether that can be.
+
+    Each tensor over it, the largest first, gives the index that is in the costliest steps, and another one
+    for each BITS_AT_ONCE bits, unless one of its own is taken already; then all is counted again. `weights`
+    becomes 0 for what is sliced; `may` says which are allowed.
+    """
+    while True:
+        sizes = measured(graph, weights, left, right)
+        over = np.flatnonzero(sizes.size > limit + SLACK)
+        if over.size == 0:
+            return True
+        # The largest first: what they give is often on the smaller ones too, which then give nothing of their
+        # own.
+        over = over[np.argsort(-sizes.size[over])]
+        over = over[: max(1, int(np.searchsorted(np.cumsum(sizes.length[over]), LEGS_AT_ONCE)))]
+        stored = kept_legs(graph, weights, left, right, sizes, over, shares=True)
+        free = (may & (weights > 0.0)).astype(np.int64)
+        taken = np.zeros(weights.size, np.int64)
+        if not take_indices(stored, sizes, over, limit, free, taken):
+            return False
+        weights[taken > 0] = 0.0
+
+
+@jit
+def take_indices(stored: Any, sizes: Any, over: Any, limit: float, free: Any, taken: Any) -> int:
+    """Mark what each of the tensors over the limit gives; how many indices these are."""
+    many = 0
+    for v in over:
+        first, last = stored.first[v], stored.first[v] + sizes.length[v]
+        mine = 0
+        for q in range(first, last):
+            mine += taken[stored.indices[q]]
+        # One of its indices is taken in this pass: whether that is enough the next count says.
+        if mine > 0:
+            continue
+        for _ in range(1 + int((sizes.size[v] - limit) / BITS_AT_ONCE)):
+            best = -1
+            for q in range(first, last):
+                u = stored.indices[q]
+                if free[u] and not taken[u] and (best < 0 or stored.share[u] > stored.share[best]):
+                    best = u
+            if best >= 0:
+                taken[best] = 1
+                many += 1
+    return many

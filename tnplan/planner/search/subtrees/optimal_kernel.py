@@ -87,11 +87,11 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
         touched = size[s] + closed[s]
         rest = s ^ low
         least = np.inf
-        part = rest
+        subset = rest
         while True:
-            # A has the lowest tensor and what `part` leaves of the others.
-            part = (part - 1) & rest
-            a, b = low | part, rest ^ part
+            # A has the lowest tensor and what `subset` leaves of the others.
+            subset = (subset - 1) & rest
+            a, b = low | subset, rest ^ subset
             so_far = cost[a] + cost[b]
             # Logarithms and powers only where the parts alone are cheaper than the best so far.
             if so_far < least:
@@ -104,7 +104,7 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
                     if now < least:
                         least = now
                         first[s] = a
-            if part == 0:
+            if subset == 0:
                 break
         cost[s] = least
     return cost[full]
@@ -169,11 +169,11 @@ def sweep(
     """
     order = products_in_order(left, right, root)
     legs = all_legs(graph, weights, left, right, order)
-    room = new_sweep(most, weights.size)
-    # The kernel allocates nothing: where legs need more room it stops between two parts, and goes on after.
-    while need := run_sweep(legs, weights, left, right, order, room, limit_bits, weight):
+    state = new_sweep(most, weights.size)
+    # The kernel allocates nothing: where legs need more space it stops between two parts, and goes on after.
+    while need := run_sweep(legs, weights, left, right, order, state, limit_bits, weight):
         legs = with_room(legs, need)
-    return int(room.at[1])
+    return int(state.at[1])
 
 
 def new_sweep(most: int, n_indices: int) -> Sweep:
@@ -187,23 +187,23 @@ def new_sweep(most: int, n_indices: int) -> Sweep:
 
 @jit
 def run_sweep(
-    legs: Any, weights: Any, left: Any, right: Any, order: Any, room: Any, limit_bits: float, weight: float
+    legs: Any, weights: Any, left: Any, right: Any, order: Any, state: Any, limit_bits: float, weight: float
 ) -> int:
-    """Go on with a sweep until it is done; else the room for legs that is needed to go on."""
-    at, tops, inner = room.at, room.tops, room.inner
-    # Only before the first part: a sweep goes on where it stopped for more room.
+    """Go on with a sweep until it is done; else the space for legs that is needed to go on."""
+    at, tops, inner = state.at, state.tops, state.inner
+    # Only before the first part: a sweep goes on where it stopped for a larger pool.
     if at[0] == 0:
         threshold = -np.inf
         for v in order:
             threshold = max(threshold, _bits(legs, left, right, v, limit_bits, weight))
-        room.threshold[0] = threshold + log2(UNCUT)
+        state.threshold[0] = threshold + log2(UNCUT)
     while at[0] < order.size:
         v = order[at[0]]
         k, opened = region_below(legs.span, left, right, v, tops.size - 1, tops, inner)
         old, ref, need = 0.0, -np.inf, 0
         for i in range(opened):
             ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, weight))
-        if k >= 3 and ref >= room.threshold[0]:
+        if k >= 3 and ref >= state.threshold[0]:
             for i in range(opened):
                 old += np.exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
             for i in range(k):
@@ -211,19 +211,19 @@ def run_sweep(
             # None of at most k - 1 new products has more legs than all tensors of the part together.
             if legs.used[0] + k * need > legs.pool.shape[1]:
                 return k * need
-            _fill_sets(legs, weights, room, k)
-            if best_order(room.sets, k, limit_bits, weight, ref) < old * BETTER:
+            _fill_sets(legs, weights, state, k)
+            if best_order(state.sets, k, limit_bits, weight, ref) < old * BETTER:
                 at[1] += 1
-                _rebuild(legs, weights, left, right, room, k)
+                _rebuild(legs, weights, left, right, state, k)
         at[0] += 1
     return 0
 
 
 @jit
-def _fill_sets(legs: Any, weights: Any, room: Any, k: int) -> None:
+def _fill_sets(legs: Any, weights: Any, state: Any, k: int) -> None:
     """The weights of a part's indices by the set of tensors that they are on, w and z."""
-    tops, seen, masks, counts = room.tops, room.seen, room.masks, room.counts
-    everywhere, closed = room.sets.everywhere, room.sets.closed
+    tops, seen, masks, counts = state.tops, state.seen, state.masks, state.counts
+    everywhere, closed = state.sets.everywhere, state.sets.closed
     for s in range(1 << k):
         everywhere[s], closed[s] = 0.0, 0.0
     many = 0
@@ -245,24 +245,24 @@ def _fill_sets(legs: Any, weights: Any, room: Any, k: int) -> None:
 
 
 @jit
-def _rebuild(legs: Any, weights: Any, left: Any, right: Any, room: Any, k: int) -> None:
-    """Make the products of a part anew, for which there is room; its top stays the last."""
-    tops, inner, first, parts = room.tops, room.inner, room.sets.first, room.parts
+def _rebuild(legs: Any, weights: Any, left: Any, right: Any, state: Any, k: int) -> None:
+    """Make the products of a part anew, in the pool; its top stays the last."""
+    tops, inner, first, parts = state.tops, state.inner, state.sets.first, state.parts
     parts[0] = (1 << k) - 1
     taken = 1
     # inner[0] is the top: the others are handed out as sets of two tensors or more come up.
     for at in range(k - 1):
         for half in range(2):
-            part = parts[at] ^ first[parts[at]] if half else first[parts[at]]
-            if part & (part - 1):
+            tensors = parts[at] ^ first[parts[at]] if half else first[parts[at]]
+            if tensors & (tensors - 1):
                 child = inner[taken]
-                parts[taken] = part
+                parts[taken] = tensors
                 taken += 1
             else:
-                place = 0
-                while not (part >> place) & 1:
-                    place += 1
-                child = tops[place]
+                tensor = 0
+                while not (tensors >> tensor) & 1:
+                    tensor += 1
+                child = tops[tensor]
             if half:
                 right[inner[at]] = child
             else:

@@ -19,8 +19,7 @@ from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
 from tnplan.planner.search.annealing import ScoredTree, Task, between
 from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
-from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices
-from tnplan.planner.search.orders.trees import path_of
+from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices, path_of
 from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, kept_legs, measured, tree_cost
 
 MOST_STATE_BYTES = 64 * 2**20
@@ -71,7 +70,7 @@ class LargeTree:
         self.fits = task.limit is None or self._slice()
 
     def _slice(self) -> bool:
-        from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
+        from tnplan.planner.search.subtrees.measure_kernel import slice_to_bits
 
         may = closed_indices(self.task)
         return slice_to_bits(self.graph, self.weights, may, self.left, self.right, self.limit_bits)

@@ -33,9 +33,9 @@ __device__ __forceinline__ Word summed(const unsigned* sizes, unsigned count, Wo
 }
 
 // Put frames behind one another, from byte `begin` on, or from *end on where it is 0; *end moves on. Those that would
-// end beyond out_bytes become BAD. Where these end the stream, the host is told where that is. A block.
+// end beyond out_bytes become BAD. Where these end the stream, the host gets that offset. A block.
 __device__ __forceinline__ void place(
-    Frame* frames, unsigned n_frames, Word out_bytes, Word begin, Word* end, bool ends, Word* told, Word* sums)
+    Frame* frames, unsigned n_frames, Word out_bytes, Word begin, Word* end, bool ends, Word* mailbox, Word* sums)
 {
     Word at = begin ? begin : *end;
     __syncthreads();
@@ -52,7 +52,7 @@ __device__ __forceinline__ void place(
     }
     if (threadIdx.x != 0) return;
     *end = at;
-    if (ends) told[0] = at, post(told, 2);
+    if (ends) mailbox[0] = at, post(mailbox, 2);
 }
 
 // Of a plan's frames, gridDim.x at most, a block each: from the bytes of parts (frames, n_tiles; ~0: does not fit) and
@@ -60,7 +60,7 @@ __device__ __forceinline__ void place(
 // frame; the last block puts frames to their places, as above. Where they are not `coded`, frames have their sizes.
 extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
     unsigned coded, const unsigned* sizes, const unsigned* heads, const unsigned* exact, Frames* plan, Word* starts,
-    Frame* frames, Word out_bytes, Word begin, Word* end, Word* told)
+    Frame* frames, Word out_bytes, Word begin, Word* end, Word* mailbox)
 {
     __shared__ Word sums[WARPS];
     __shared__ bool is_last;
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) place_frames(
     __syncthreads();
     if (!is_last) return;
     const bool whole = plan->count <= gridDim.x;
-    place(frames, whole ? plan->count : gridDim.x, out_bytes, begin, end, plan->ends && whole, told, sums);
+    place(frames, whole ? plan->count : gridDim.x, out_bytes, begin, end, plan->ends && whole, mailbox, sums);
 }
 
 // What coders leave out of frames in the stream: first words, filling, exact values (their places in the order of

@@ -9,13 +9,13 @@
 #define THREADS 256
 
 // Tell the host the first words of a stream, `n_words` at most, and then a 1. A warp.
-extern "C" __global__ void __launch_bounds__(LANES) tell_header(
-    const Byte* data, Word data_bytes, unsigned n_words, Word* told)
+extern "C" __global__ void __launch_bounds__(LANES) send_header(
+    const Byte* data, Word data_bytes, unsigned n_words, Word* mailbox)
 {
-    for (unsigned k = threadIdx.x; k < n_words && k < data_bytes / 8; k += LANES) told[k] = ((const Word*)data)[k];
+    for (unsigned k = threadIdx.x; k < n_words && k < data_bytes / 8; k += LANES) mailbox[k] = ((const Word*)data)[k];
     __threadfence_system();
     __syncwarp();
-    if (threadIdx.x == 0) post(told, n_words + 1);
+    if (threadIdx.x == 0) post(mailbox, n_words + 1);
 }
 
 // Put the exact values of a coded frame, of which this block takes a share, to their places; `damaged` where these are
@@ -34,7 +34,7 @@ __device__ __forceinline__ void put_exact(
     }
 }
 
-// Put the exact values of frames, along y. The last block of all launches tells the host the verdict once more.
+// Put the exact values of frames, along y. The last block of all launches sends the host the verdict once more.
 extern "C" __global__ void __launch_bounds__(THREADS) put_exact_values(
     const Byte* data, Word* words, Span span, Word frame_elements, Order order, unsigned n_tiles, Element* values,
     Word* box)
@@ -45,5 +45,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) put_exact_values(
     if (own.kind == CODED) put_exact(data, own, frame_elements, order, n_tiles, into);
     __syncthreads();
     count_block(work, true);
-    tell_verdict(data, work, span, gridDim.y, box);
+    send_verdict(data, work, span, gridDim.y, box);
 }

@@ -44,7 +44,7 @@ __device__ __forceinline__ void find_entropies(const unsigned* counts, unsigned 
 }
 
 // The axes of a tile among n_axes (compress/format/bit_tiling.py: tile_axes): those with the least entropies, and those first, but
-// the lowest ones are always among them. A block; a thread an axis. `taken` has room for a flag of each.
+// the lowest ones are always among them. A block; a thread an axis. `taken`: a flag of each.
 __device__ __forceinline__ void choose_axes(const unsigned* entropies, bool* taken, unsigned n_axes, Order& order)
 {
     const unsigned axis = threadIdx.x, pieces = 31 - __clz(PIECE_BYTES / (unsigned)sizeof(Element));
@@ -71,10 +71,10 @@ __device__ __forceinline__ void choose_axes(const unsigned* entropies, bool* tak
 
 // The plan that the host will make, of whole frames or a single one, of what the survey of n_elements and `neighbours`
 // have found along n_axes axes or fewer; it has no frames where components have no linear rule. The host is told the
-// elements of a frame and how many frames there are, then rules and order, all in told_words. One block.
+// elements of a frame and how many frames there are, then rules and order, all in mailbox_words. One block.
 extern "C" __global__ void __launch_bounds__(THREADS) choose_plan(
     const Element* values, Word n_elements, Bound bound, unsigned frame_log2, unsigned n_axes, const BITS* found,
-    const unsigned* counts, Plan* plan, unsigned* offsets, Word* told, unsigned told_words)
+    const unsigned* counts, Plan* plan, unsigned* offsets, Word* mailbox, unsigned mailbox_words)
 {
     __shared__ unsigned entropies[MOST_AXES];
     __shared__ bool taken[MOST_AXES];
@@ -95,12 +95,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) choose_plan(
     }
     __syncthreads();
     lay_out(frames, values, *plan, offsets);
-    unsigned* words = (unsigned*)(told + 2);
+    unsigned* words = (unsigned*)(mailbox + 2);
     const unsigned n_rules = sizeof(Rules) / sizeof(unsigned), n_order = sizeof(Order) / sizeof(unsigned);
     for (unsigned k = threadIdx.x; k < n_rules; k += THREADS) words[k] = ((const unsigned*)&frames.rules)[k];
     for (unsigned k = threadIdx.x; k < n_order; k += THREADS) words[n_rules + k] = ((const unsigned*)&frames.order)[k];
-    if (threadIdx.x == 0) told[0] = frames.elements, told[1] = frames.count;
+    if (threadIdx.x == 0) mailbox[0] = frames.elements, mailbox[1] = frames.count;
     __threadfence_system();
     __syncthreads();
-    if (threadIdx.x == 0) post(told, told_words);
+    if (threadIdx.x == 0) post(mailbox, mailbox_words);
 }

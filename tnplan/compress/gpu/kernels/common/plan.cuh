@@ -11,7 +11,7 @@ struct __align__(16) Plan {
 };
 
 #define PLAN_BYTES 2560
-static_assert(sizeof(Plan) <= PLAN_BYTES, "the host makes room for a plan");
+static_assert(sizeof(Plan) <= PLAN_BYTES, "the host allocates PLAN_BYTES for a plan");
 
 // Fill a plan, and offsets (n_tiles): the number of each tile's first element. A block.
 __device__ __forceinline__ void lay_out(const Frames& frames, const Element* values, Plan& plan, unsigned* offsets)

@@ -37,11 +37,11 @@ __device__ __forceinline__ Frame frame_at(
     Frame frame = {at + FRAME_HEADER_BYTES, 0, 0, 0, BAD, 0, 0, 1};
     if (at == 0 || at + FRAME_HEADER_BYTES + 8 > span.data_bytes) return frame;
     const Word* words = (const Word*)(data + at);
-    const Word room = span.data_bytes - frame.start;
-    const bool whole = room >= CODED_HEAD_BYTES;
+    const Word left_bytes = span.data_bytes - frame.start;
+    const bool whole = left_bytes >= CODED_HEAD_BYTES;
     const Word size = words[0], stated = words[1], kind = words[2];
     const Word exact = whole ? words[3] : 0, bytes = whole ? words[4] : 0;
-    bool good = size % 8 == 0 && size >= 8 && size <= filled(8 + raw_bytes) && size <= room;
+    bool good = size % 8 == 0 && size >= 8 && size <= filled(8 + raw_bytes) && size <= left_bytes;
     if (kind == RAW) good = good && size == filled(8 + raw_bytes);
     else if (kind == CODED) {
         good = good && span.coded && size >= CODED_HEAD_BYTES && exact <= size && bytes <= size && bytes % 4 == 0
@@ -64,23 +64,23 @@ __device__ __forceinline__ Word frame_end(const Byte* data, const Span& span, Wo
     return good ? start + size : 0;
 }
 
-// Find the frames of a launch, `count` of them, and tell where each begins. One thread.
+// Find the frames of a launch, `count` of them, and store where each begins. One thread.
 __device__ __forceinline__ void find_frames(
     const Byte* data, const Work& work, const Span& span, unsigned count, Word raw_bytes)
 {
     Word at = span.first ? work.places[span.first] / 8 * 8 : span.begin;
     for (Word number = span.first; number < span.first + count; ++number) {
-        tell(work.places + number, at + 1);
+        store_word(work.places + number, at + 1);
         at = frame_end(data, span, at, raw_bytes);
     }
-    tell(work.places + span.first + count, at + 1);
+    store_word(work.places + span.first + count, at + 1);
 }
 
 // A frame of a launch, once it is found.
 __device__ __forceinline__ Frame found_frame(
     const Byte* data, const Work& work, const Span& span, Word number, Word raw_bytes)
 {
-    const Word at = number ? told(work.places + number) / 8 * 8 : span.begin;
+    const Word at = number ? stored_word(work.places + number) / 8 * 8 : span.begin;
     return frame_at(data, span, at, number, raw_bytes);
 }
 

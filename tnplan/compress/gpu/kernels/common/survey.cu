@@ -93,7 +93,7 @@ __device__ __forceinline__ Word largest(Word number)
 // element's bits are not those of its reflection, and whether not the same with all signs flipped.
 extern "C" __global__ void __launch_bounds__(THREADS) survey(const Element* values, Word n_elements, BITS* found)
 {
-    __shared__ BITS room[WARPS][FOUND];
+    __shared__ BITS warp_values[WARPS][FOUND];
     Seen seen;
     for (unsigned c = 0; c < COMPONENTS; ++c) seen.reaches[c] = {~(BITS)0, 0, ~(BITS)0, 0};
     seen.changed = seen.flipped = 0;
@@ -116,12 +116,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) survey(const Element* valu
 #pragma unroll
     for (unsigned k = 0; k < FOUND; ++k) {
         own[k] = largest(own[k]);
-        if (threadIdx.x % LANES == 0) room[threadIdx.x / LANES][k] = own[k];
+        if (threadIdx.x % LANES == 0) warp_values[threadIdx.x / LANES][k] = own[k];
     }
     __syncthreads();
     if (threadIdx.x >= FOUND) return;
     BITS most = 0;
-    for (unsigned w = 0; w < WARPS; ++w) most = room[w][threadIdx.x] > most ? room[w][threadIdx.x] : most;
+    for (unsigned w = 0; w < WARPS; ++w) most = warp_values[w][threadIdx.x] > most ? warp_values[w][threadIdx.x] : most;
     if (most) atomicMax(&found[threadIdx.x], most);
 }
 
@@ -139,10 +139,10 @@ __device__ __forceinline__ unsigned class_of(const Element& element, const Rules
 // Count the pairs of classes of sampled elements and of their neighbours along each axis, of those that the stream of
 // an array of n_elements will hold: counts (n_axes, CLASSES, CLASSES), from zero (compress/format/bit_tiling.py: sampled). found:
 // what the survey found, and `done`, blocks that are; axes beyond those of the elements are left out. A thread a sample
-// along x, NEAR axes along y. The last block tells the host the n_words of 32 bits that `found`, `done` and counts are.
+// along x, NEAR axes along y. The last block sends the host the n_words of 32 bits that `found`, `done` and counts are.
 extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
     const Element* values, Word n_elements, Bound bound, unsigned samples, unsigned n_axes, BITS* found, unsigned* counts,
-    unsigned n_words, Word* told)
+    unsigned n_words, Word* mailbox)
 {
     __shared__ bool last;
     __shared__ unsigned sums[NEAR * PAIRS];
@@ -178,21 +178,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) neighbours(
     if (threadIdx.x == 0) last = atomicAdd(&found[FOUND], (BITS)1) + 1 == gridDim.x * gridDim.y;
     __syncthreads();
     if (!last) return;
-    for (unsigned k = threadIdx.x; k < n_words; k += THREADS) ((unsigned*)told)[k] = ((volatile unsigned*)found)[k];
+    for (unsigned k = threadIdx.x; k < n_words; k += THREADS) ((unsigned*)mailbox)[k] = ((volatile unsigned*)found)[k];
     __threadfence_system();
     __syncthreads();
-    if (threadIdx.x == 0) post(told, (n_words + 1) / 2 + 1);
+    if (threadIdx.x == 0) post(mailbox, (n_words + 1) / 2 + 1);
 }
 
 // The sum over the block, in thread 0.
-__device__ __forceinline__ double over_block(double value, double* room)
+__device__ __forceinline__ double over_block(double value, double* buffer)
 {
-    room[threadIdx.x] = value;
+    buffer[threadIdx.x] = value;
     for (unsigned half = THREADS / 2; half; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
+        if (threadIdx.x < half) buffer[threadIdx.x] += buffer[threadIdx.x + half];
     }
-    const double sum = threadIdx.x == 0 ? room[0] : 0;
+    const double sum = threadIdx.x == 0 ? buffer[0] : 0;
     __syncthreads();
     return sum;
 }
@@ -200,7 +200,7 @@ __device__ __forceinline__ double over_block(double value, double* room)
 // The sum of squares of each block's numbers in double precision: sums (gridDim.x).
 extern "C" __global__ void __launch_bounds__(THREADS) sum_squares(const REAL* numbers, Word n_numbers, double* sums)
 {
-    __shared__ double room[THREADS];
+    __shared__ double buffer[THREADS];
     double sum = 0;
     const Word step = (Word)gridDim.x * THREADS;
 #pragma unroll 8
@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_squares(const REAL* nu
         const double x = numbers[i];
         sum += x * x;
     }
-    sum = over_block(sum, room);
+    sum = over_block(sum, buffer);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
@@ -217,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_squares(const REAL* nu
 extern "C" __global__ void __launch_bounds__(THREADS) add_overlaps(
     const Element* samples, const Element* values, Word n_samples, Word stride, double* sums)
 {
-    __shared__ double room[THREADS];
+    __shared__ double buffer[THREADS];
     double own[4] = {};
     const Word step = (Word)gridDim.x * THREADS;
 #pragma unroll 8
@@ -230,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) add_overlaps(
         }
     }
     for (unsigned k = 0; k < 4; ++k) {
-        const double sum = over_block(own[k], room);
+        const double sum = over_block(own[k], buffer);
         if (threadIdx.x == 0) sums[4 * blockIdx.x + k] += sum;
     }
 }

@@ -1,4 +1,4 @@
-// What the host is told of a stream by the last block that reads it.
+// The verdict on a stream, which the last block that reads it sends to the host.
 
 // Words before those of the header: the number of the first frame that is damaged, whose sum is wrong, or that a CPU
 // stored without loss, or n_frames; whether it is of the last kind; where the last frame ends; whether any frame has
@@ -25,8 +25,8 @@ __device__ __forceinline__ Word least(Word number)
     return number;
 }
 
-// Tell the host the words of the header, which follow those of the verdict. A warp, whose block counts as ended later.
-__device__ __forceinline__ void tell_head(const Byte* data, const Span& span, Word* box)
+// Send the host the words of the header, which follow those of the verdict. A warp, whose block counts as ended later.
+__device__ __forceinline__ void send_head(const Byte* data, const Span& span, Word* box)
 {
     for (unsigned k = threadIdx.x % LANES; k < span.begin / 8; k += LANES) {
         box[VERDICT_WORDS + k] = k < span.data_bytes / 8 ? ((const Word*)data)[k] : 0;
@@ -34,9 +34,9 @@ __device__ __forceinline__ void tell_head(const Byte* data, const Span& span, Wo
     __threadfence_system();
 }
 
-// Tell the host the verdict, when all blocks have ended: the first warp of the last block of the last launch, whose
+// Send the host the verdict, when all blocks have ended: the first warp of the last block of the last launch, whose
 // frames are `count`. It waits for blocks with lower numbers alone, which run.
-__device__ __forceinline__ void tell_verdict(
+__device__ __forceinline__ void send_verdict(
     const Byte* data, const Work& work, const Span& span, unsigned count, Word* box)
 {
     const bool last = blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y;

@@ -1,7 +1,7 @@
-// What blocks of a launch tell those behind them. Blocks begin in the order of their numbers, x first, so that
+// Words that blocks of a launch publish for those behind them. Blocks begin in the order of their numbers, x first, so that
 // whoever waits for a block with a lower number waits for one that runs.
 
-// Tell `word`, not 0, and that all is written that this thread wrote before, or knew to be written.
+// Publish `word`, not 0, and that all is written that this thread wrote before, or knew to be written.
 __device__ __forceinline__ void publish(Word* place, Word word)
 {
 #ifdef __CUDA_ARCH__
@@ -31,11 +31,11 @@ __device__ __forceinline__ Word awaited(const Word* place)
     return word;
 }
 
-// Put a word that says all there is to know to a place where others wait for it with `told`.
-__device__ __forceinline__ void tell(Word* place, Word word) { *(volatile Word*)place = word; }
+// Store a word that stands for itself, nothing written before, where others wait for it with `stored_word`.
+__device__ __forceinline__ void store_word(Word* place, Word word) { *(volatile Word*)place = word; }
 
 // The word at a place, as soon as there is one.
-__device__ __forceinline__ Word told(const Word* place)
+__device__ __forceinline__ Word stored_word(const Word* place)
 {
     Word word;
     while (!(word = *(const volatile Word*)place)) {}

@@ -33,7 +33,7 @@ __device__ __forceinline__ void index_frame(
     Frame& into = work.frames[span.first + row];
     Word* tiles = work.own + (Word)row * n_tiles;
     const Word begin = frame.start + CODED_HEAD_BYTES, stop = begin + frame.coded;
-    const bool room = frame.kind == CODED && frame.coded >= 4ull * n_tiles;
+    const bool has_sizes = frame.kind == CODED && frame.coded >= 4ull * n_tiles;
     const unsigned* sizes = (const unsigned*)(data + begin);
     Word end = begin + 4ull * n_tiles;
     for (unsigned before = 0; before < n_tiles; before += SIZES * THREADS) {
@@ -41,14 +41,14 @@ __device__ __forceinline__ void index_frame(
         unsigned own[SIZES];
         Word sum = 0, total;
 #pragma unroll
-        for (unsigned k = 0; k < SIZES; ++k) own[k] = room && first + k < n_tiles ? sizes[first + k] : 0;
+        for (unsigned k = 0; k < SIZES; ++k) own[k] = has_sizes && first + k < n_tiles ? sizes[first + k] : 0;
 #pragma unroll
         for (unsigned k = 0; k < SIZES; ++k) sum += own[k];
         Word at = end + scanned<WARPS>(sum, sums, total);
         end += total;
         for (unsigned k = 0; k < SIZES && first + k < n_tiles; ++k) {
-            const bool good = room && own[k] % 4 == 0 && own[k] <= MOST_BYTES && at + own[k] <= stop;
-            tell(tiles + first + k, good ? at / 4 << (SIZE_BITS + 1) | own[k] / 4 << 1 | 1 : NOT_CODED);
+            const bool good = has_sizes && own[k] % 4 == 0 && own[k] <= MOST_BYTES && at + own[k] <= stop;
+            store_word(tiles + first + k, good ? at / 4 << (SIZE_BITS + 1) | own[k] / 4 << 1 | 1 : NOT_CODED);
             if (frame.kind == CODED && !good) into.damaged = 1;
             at += own[k];
         }
@@ -133,7 +133,7 @@ __device__ __forceinline__ void take_elements(
     }
 }
 
-// Look at frames, of which there are as many as rows of blocks. The first block finds them all, and tells the header.
+// Look at frames, of which there are as many as rows of blocks. The first block finds them all, and sends the header.
 // Those beside it index the frames of the next row each, the first one that of its own too, and leave for all what
 // threads need to know of the order where rules are plain: number and, from bit 32 on, place (Mine), and the highest
 // bit.
@@ -144,12 +144,12 @@ __device__ __forceinline__ void take_head(
     const unsigned row = blockIdx.y;
     if (blockIdx.x == 0) {
         if (row == 0 && threadIdx.x == 0) find_frames(data, work, span, gridDim.y, raw_bytes);
-        if (row == 0 && span.first == 0 && threadIdx.x / LANES == 1) tell_head(data, span, box);
+        if (row == 0 && span.first == 0 && threadIdx.x / LANES == 1) send_head(data, span, box);
         return;
     }
     if (row == 0) {
         const Mine mine = mine_of<VECTOR_LOG2>(order);
-        tell(work.own + (Word)gridDim.y * n_tiles + threadIdx.x, 1ull << 63 | (Word)mine.place << 32 | mine.number);
+        store_word(work.own + (Word)gridDim.y * n_tiles + threadIdx.x, 1ull << 63 | (Word)mine.place << 32 | mine.number);
     }
     for (unsigned next = row ? row + 1 : 0; next <= row + 1 && next < gridDim.y; ++next) {
         index_frame(data, work, span, next, raw_bytes, n_tiles, (Word*)shared.z);
@@ -165,7 +165,7 @@ __device__ __forceinline__ void take_values(
     const unsigned row = blockIdx.y;
     Frame& frame = work.frames[span.first + row];
     Element* into = values + row * frame_elements;
-    const Word own = told(work.own + row * n_tiles + tile);
+    const Word own = stored_word(work.own + row * n_tiles + tile);
     if (own == NOT_CODED) {
         awaited(work.ready + span.first + row);
         if (frame.kind == RAW) {
@@ -191,7 +191,7 @@ __device__ __forceinline__ void take_values(
     }
     count_block(work, false);
     // On its way while the block's threads wait for one another.
-    const Word mine = plain ? told(work.own + gridDim.y * n_tiles + threadIdx.x) : 0;
+    const Word mine = plain ? stored_word(work.own + gridDim.y * n_tiles + threadIdx.x) : 0;
     __syncthreads();
     if (plain) {
         into += offset + (unsigned)mine;
@@ -205,7 +205,7 @@ __device__ __forceinline__ void take_values(
 // Values are filled, but for exact ones; frames whose bytes make no sense become `damaged`. Words are added to the
 // frames' sums. Frames along y; of the blocks along x the first look at frames, the last n_tiles take a tile each, those
 // between them checksums. A launch's own words: one a tile, and THREADS (take_head). The last block of all launches
-// tells the host the verdict; others may still be writing values then.
+// sends the host the verdict; others may still be writing values then.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
     const Byte* data, Word* words, Span span, Word frame_elements, Order order, unsigned n_tiles, Rules rules,
     Element* values, Word* box)
@@ -227,5 +227,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_decode(
         const unsigned tile = blockIdx.x - others;
         take_values(shared, offset, data, work, span, frame_elements, order, tile, n_tiles, rules, values);
     }
-    tell_verdict(data, work, span, gridDim.y, box);
+    send_verdict(data, work, span, gridDim.y, box);
 }

@@ -153,7 +153,7 @@ __device__ __forceinline__ unsigned stored(Shared& shared, bool dense, unsigned 
 // of a warp, and fill shared.found.
 template <bool dense>
 __device__ __forceinline__ void keep_planes(
-    Shared& shared, unsigned most, unsigned blocks, unsigned (&kept)[COMPONENTS][PAIRS])
+    Shared& shared, unsigned most, unsigned blocks, unsigned (&own_planes)[COMPONENTS][PAIRS])
 {
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     const Turner turner(lane);
@@ -163,17 +163,17 @@ __device__ __forceinline__ void keep_planes(
         for (unsigned p = 0; p < PAIRS; ++p) {
             if (!dense && warp + 2 * p * WARPS >= blocks) break;
             const unsigned one = stored(shared, dense, c, 2 * p, most), other = stored(shared, dense, c, 2 * p + 1, most);
-            kept[c][p] = turner.transposed(__byte_perm(one, other, 0x5410));
-            const unsigned any = __ballot_sync(WHOLE_WARP, kept[c][p] != 0);
+            own_planes[c][p] = turner.transposed(__byte_perm(one, other, 0x5410));
+            const unsigned any = __ballot_sync(WHOLE_WARP, own_planes[c][p] != 0);
             if (lane == 0) shared.found[c * ROWS / 2 + p * WARPS + warp] = any;
         }
     }
 }
 
-// Write the planes that were kept.
+// Write the planes of `keep_planes`.
 template <bool dense>
-__device__ __forceinline__ void write_kept(
-    const Shared& shared, unsigned blocks, const unsigned (&kept)[COMPONENTS][PAIRS], unsigned* words)
+__device__ __forceinline__ void write_own_planes(
+    const Shared& shared, unsigned blocks, const unsigned (&own_planes)[COMPONENTS][PAIRS], unsigned* words)
 {
     const unsigned own = threadIdx.x % HALF_WARP, half = threadIdx.x / HALF_WARP % 2;
     const unsigned first = threadIdx.x / LANES + half * WARPS;
@@ -184,7 +184,7 @@ __device__ __forceinline__ void write_kept(
             const unsigned block = first + 2 * p * WARPS;
             if (!dense && block - half * WARPS >= blocks) break;
             const unsigned planes = dense || block < blocks ? shared.planes[c * blocks + block] : 0;
-            if (own < planes % 256) words[(planes >> 8) + own] = kept[c][p];
+            if (own < planes % 256) words[(planes >> 8) + own] = own_planes[c][p];
         }
     }
 }
@@ -278,10 +278,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_encode(
     const unsigned at = dense ? 4 : put_mask(shared, count);
     const unsigned most = dense ? TILE : count, blocks = (most + LANES - 1) / LANES;
     if (!dense) __syncthreads();
-    unsigned kept[COMPONENTS][PAIRS];
+    unsigned own_planes[COMPONENTS][PAIRS];
     if (wide) count_planes(shared, dense, most, blocks);
-    else if (dense) keep_planes<true>(shared, TILE, ROWS, kept);
-    else keep_planes<false>(shared, most, blocks, kept);
+    else if (dense) keep_planes<true>(shared, TILE, ROWS, own_planes);
+    else keep_planes<false>(shared, most, blocks, own_planes);
     __syncthreads();
     const unsigned n_planes = place_planes(shared, wide, blocks, at);
     const unsigned head_words = filled_words(at + COMPONENTS * blocks) / 4;
@@ -291,8 +291,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) fast_encode(
     if (threadIdx.x < head_words) words[threadIdx.x] = shared.head[threadIdx.x];
     words = settled(words + head_words);
     if (wide) write_planes(shared, dense, most, blocks, words);
-    else if (dense) write_kept<true>(shared, ROWS, kept, words);
-    else write_kept<false>(shared, blocks, kept, words);
+    else if (dense) write_own_planes<true>(shared, ROWS, own_planes, words);
+    else write_own_planes<false>(shared, blocks, own_planes, words);
 }
 
 // The first half of a word of the tiles from `tile` on, or 0, which fills the last word.

@@ -62,9 +62,9 @@ __device__ __forceinline__ unsigned turned(unsigned lane4, unsigned k)
 }
 
 // Transposes bits: bit j of the result of lane i is bit i of what lane j gives. A lane's ways to choose between its
-// bits and its partner's at distances 16 to 1: bytes of both, then a rotation and a mask of what it keeps.
+// bits and its partner's at distances 16 to 1: bytes of both, then a rotation and a mask of its own bits.
 struct Turner {
-    unsigned halves, bytes, turns[3], kept[3];
+    unsigned halves, bytes, turns[3], masks[3];
 
     __device__ __forceinline__ explicit Turner(unsigned lane)
     {
@@ -73,7 +73,7 @@ struct Turner {
         for (unsigned k = 0; k < 3; ++k) {
             const unsigned step = 4 >> k, low = ~0u / ((1u << step) + 1);
             turns[k] = opaque(lane & step ? LANES - step : step, lane);
-            kept[k] = opaque(lane & step ? ~low : low, lane);
+            masks[k] = opaque(lane & step ? ~low : low, lane);
         }
     }
 
@@ -90,7 +90,7 @@ struct Turner {
 #pragma unroll
         for (unsigned k = 0; k < 3; ++k) {
             const unsigned other = __shfl_xor_sync(WHOLE_WARP, bits, 4 >> k);
-            bits = (bits & kept[k]) | (__funnelshift_l(other, other, turns[k]) & ~kept[k]);
+            bits = (bits & masks[k]) | (__funnelshift_l(other, other, turns[k]) & ~masks[k]);
         }
         return bits;
     }

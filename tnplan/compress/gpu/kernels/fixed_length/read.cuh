@@ -45,15 +45,15 @@ __device__ __forceinline__ unsigned signs_of(unsigned halves)
 #endif
 }
 
-// What shared.z is to hold of the numbers in the halves of a word: these, or the bits of their values. A half z stands
+// What shared.z gets of the numbers in the halves of a word: these, or the bits of their values. A half z stands
 // for the number (z + 1) / 2 where it is odd, and for -z / 2 otherwise. That, plus MIDDLE, has 16 bits, which are the
 // lowest ones of a float from 2^23 on.
-template <bool held> struct Stored {
+template <bool as_values> struct Stored {
     unsigned low, high;
 
     __device__ __forceinline__ Stored(unsigned both, const Rule& rule) : low(both & 0xffff), high(both >> 16)
     {
-        if (!held) return;
+        if (!as_values) return;
         const unsigned odd = signs_of(both << 15), top = 0x80008000, shifted = both >> 1;
         const unsigned numbers = (odd & top) | (~(shifted ^ odd) & ~top);
         low = value(__byte_perm(numbers, UNIT, 0x7610), rule), high = value(__byte_perm(numbers, UNIT, 0x7632), rule);
@@ -65,7 +65,7 @@ template <bool held> struct Stored {
     }
 };
 
-// Put what is to be held of this lane's number of block warp + k WARPS to its place.
+// Store the word of this lane's number of block warp + k WARPS at its place.
 template <bool dense>
 __device__ __forceinline__ void put_stored(Shared& shared, unsigned c, unsigned k, unsigned count, unsigned z)
 {
@@ -119,7 +119,7 @@ struct DenseRates {
 
 // Put the numbers in the planes of all blocks, of which none has more than 16, to their places: of pairs of blocks,
 // AHEAD of them in flight.
-template <bool dense, bool held, typename Rates>
+template <bool dense, bool as_values, typename Rates>
 __device__ __forceinline__ void read_pairs(
     Shared& shared, unsigned count, unsigned blocks, const unsigned* words, const Rates& rates, const Rules& rules)
 {
@@ -130,17 +130,17 @@ __device__ __forceinline__ void read_pairs(
         const unsigned c = part / PAIRS, begin = part % PAIRS * 2, first = warp + begin * WARPS;
         if (!dense && first >= blocks) continue;
         const Rule rule = c ? rules.of[COMPONENTS - 1] : rules.of[0];
-        unsigned kept[AHEAD];
+        unsigned own_planes[AHEAD];
 #pragma unroll
         for (unsigned j = 0; j < AHEAD; ++j) {
             const unsigned planes = rates.at(c, first + (2 * j + half) * WARPS);
-            kept[j] = own < planes % 256 ? words[(planes >> 8) + own] : 0;
+            own_planes[j] = own < planes % 256 ? words[(planes >> 8) + own] : 0;
         }
 #pragma unroll
         for (unsigned j = 0; j < AHEAD; ++j) {
             if (!dense && first + 2 * j * WARPS >= blocks) break;
-            const unsigned both = turner.transposed(kept[j]);
-            const Stored<held> stored(both, rule);
+            const unsigned both = turner.transposed(own_planes[j]);
+            const Stored<as_values> stored(both, rule);
             put_stored<dense>(shared, c, begin + 2 * j, count, stored.low);
             put_stored<dense>(shared, c, begin + 2 * j + 1, count, stored.high);
         }
@@ -148,7 +148,7 @@ __device__ __forceinline__ void read_pairs(
 }
 
 // The same for any numbers of planes, a block at a time.
-template <bool dense, bool held, typename Rates>
+template <bool dense, bool as_values, typename Rates>
 __device__ __forceinline__ void read_planes(
     Shared& shared, unsigned count, unsigned blocks, const unsigned* words, const Rates& rates, const Rules& rules)
 {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void read_planes(
         const unsigned planes = rates.at(c, block);
         const unsigned plane = lane < planes % 256 ? words[(planes >> 8) + lane] : 0;
         unsigned z = turner.transposed(plane);
-        if (held) z = (unsigned)bits_of(restored<true>(unzigzag(z), rule));
+        if (as_values) z = (unsigned)bits_of(restored<true>(unzigzag(z), rule));
         put_stored<dense>(shared, c, k % WARP_ROWS, count, z);
     }
 }
@@ -178,9 +178,9 @@ template <unsigned most> __device__ __forceinline__ bool any_above(const unsigne
     return __any_sync(WHOLE_WARP, any);
 }
 
-// Fill shared.z with the numbers, or `held` values, of a dense tile, of which lanes have a word of each component's
+// Fill shared.z with the numbers, or their values, of a dense tile, of which lanes have a word of each component's
 // numbers of planes; whether its bytes make sense.
-template <bool held>
+template <bool as_values>
 __device__ __forceinline__ bool take_dense(
     Shared& shared, const unsigned* data, unsigned size, const unsigned* planes, const Rules& rules)
 {
@@ -188,14 +188,14 @@ __device__ __forceinline__ bool take_dense(
     const DenseRates rates(planes);
     if (4 * (begin + rates.total) != size || any_above<LANES>(planes)) return false;
     const unsigned* words = settled(data + begin);
-    if (any_above<HALF_WARP>(planes)) read_planes<true, held>(shared, TILE, ROWS, words, rates, rules);
-    else read_pairs<true, held>(shared, TILE, ROWS, words, rates, rules);
+    if (any_above<HALF_WARP>(planes)) read_planes<true, as_values>(shared, TILE, ROWS, words, rates, rules);
+    else read_pairs<true, as_values>(shared, TILE, ROWS, words, rates, rules);
     return true;
 }
 
 // The same of any tile, for threads that wait for the others first. `meanwhile` is done while the first bytes are on
 // their way. One scan counts places, in its lowest 13 bits, and planes.
-template <bool held, typename Meanwhile>
+template <bool as_values, typename Meanwhile>
 __device__ __forceinline__ bool take_tile(
     Shared& shared, const unsigned* data, unsigned size, const Rules& rules, Meanwhile meanwhile)
 {
@@ -212,7 +212,7 @@ __device__ __forceinline__ bool take_tile(
     meanwhile();
     const unsigned stated = head & (DENSE - 1);
     if (stated == 0 || stated > TILE || head >= 2 * DENSE) return false;
-    if (head & DENSE) return take_dense<held>(shared, data, size, dense_planes, rules);
+    if (head & DENSE) return take_dense<as_values>(shared, data, size, dense_planes, rules);
     shared.head[own] = first;
 #pragma unroll
     for (unsigned k = 0; k < COMPONENTS * TILE / 4; k += THREADS) {
@@ -235,7 +235,7 @@ __device__ __forceinline__ bool take_tile(
     if (total % 8192 != stated || end + 4 * (total >> 13) != size || shared.damaged) return false;
     const unsigned* words = settled(data + end / 4);
     const SparseRates found = {shared, blocks};
-    if (shared.wide) read_planes<false, held>(shared, stated, blocks, words, found, rules);
-    else read_pairs<false, held>(shared, stated, blocks, words, found, rules);
+    if (shared.wide) read_planes<false, as_values>(shared, stated, blocks, words, found, rules);
+    else read_pairs<false, as_values>(shared, stated, blocks, words, found, rules);
     return true;
 }

@@ -41,7 +41,7 @@ template <typename Near>
 __device__ __forceinline__ int predicted(const Near& near, unsigned at, unsigned n, unsigned spacing, bool cubic)
 {
     const bool far = at >= 3 * spacing, inside = at + spacing < n, farther = at + 3 * spacing < n;
-    // All are asked for before any is used.
+    // All are read before any is used.
     const int b = near(-1), c = inside ? near(1) : 0;
     const int a = far && (cubic || !inside) ? near(-3) : 0, d = farther && cubic ? near(3) : 0;
     if (!inside) return far ? clipped(sum_of(sum_of(times_of(3, b), times_of(-1, a)), 1) >> 1) : b;
@@ -51,7 +51,7 @@ __device__ __forceinline__ int predicted(const Near& near, unsigned at, unsigned
     return clipped(sum_of(sum_of(times_of(9, sum_of(b, c)), times_of(-1, sum_of(a, d))), 8) >> 4);
 }
 
-// The residual of a fine number, which becomes what the residual tells.
+// The residual of a fine number, which becomes what the residual gives.
 __device__ __forceinline__ int split_one(int& here, int prediction)
 {
     const int residual = (here - prediction + (1 << (SHIFT - 1))) >> SHIFT;
@@ -120,7 +120,7 @@ __device__ __forceinline__ int prediction_of(const int* fine, const Pass& pass, 
 __device__ __forceinline__ float nearest(float x) { return rintf(x); }
 __device__ __forceinline__ double nearest(double x) { return rint(x); }
 
-// Whether a value misses its bound, told by its fine number.
+// Whether a value misses its bound, by its fine number.
 __device__ __forceinline__ bool misses(REAL x, int fine, const Rule& rule)
 {
     return !(magnitude(less(x, times((REAL)fine, rule.step))) < rule.limit);

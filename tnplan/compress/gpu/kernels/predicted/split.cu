@@ -78,7 +78,7 @@ __device__ __forceinline__ Missing missing_of(unsigned* exact, unsigned n_tiles)
     return {exact + (Word)blockIdx.y * COMPONENTS * n_tiles, n_tiles};
 }
 
-// A pass of spacing 1 of frames, along y. Nothing before it has asked for its points, so that their fine numbers are made of
+// A pass of spacing 1 of frames, along y. Nothing before it has read its points, so that their fine numbers are made of
 // the values here.
 extern "C" __global__ void __launch_bounds__(THREADS) split_values(
     int* fine, Word elements, Box box, const Pass* passes, unsigned number, const Element* values, Rules rules,

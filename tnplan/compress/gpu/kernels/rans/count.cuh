@@ -13,7 +13,7 @@ struct Nothing {
     __device__ __forceinline__ void operator()(unsigned, unsigned, unsigned, unsigned, unsigned, unsigned) const {}
 };
 
-// Count the tokens of a round's numbers in `sums` (TABLES, TOKENS) and what else is counted, and tell each number. Bit c of
+// Count the tokens of a round's numbers in `sums` (TABLES, TOKENS) and what else is counted, and pass on each number. Bit c of
 // `missed`: that of component c is stored exactly.
 template <typename Keep>
 __device__ __forceinline__ void count_numbers(
@@ -32,7 +32,7 @@ __device__ __forceinline__ void count_numbers(
     }
 }
 
-// Count the tokens of a tile in `sums` (TABLES, TOKENS), and tell each number's round, component, table, token, zigzag
+// Count the tokens of a tile in `sums` (TABLES, TOKENS), and pass on each number's round, component, table, token, zigzag
 // number and raw bits. WHOLE: no element is missing; LINEAR: the rules are known to be.
 template <bool WHOLE, bool LINEAR, typename Keep>
 __device__ __forceinline__ Counted counted_tile(

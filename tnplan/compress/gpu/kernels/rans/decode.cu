@@ -158,27 +158,27 @@ __device__ __forceinline__ bool take_segment(
 }
 
 // What a frame's segments are decoded with, brought to shared memory. A block; its threads wait for one another.
-__device__ __forceinline__ void fill_tables(Room& room, const Half* starts, const unsigned* coarse)
+__device__ __forceinline__ void fill_tables(Storage& storage, const Half* starts, const unsigned* coarse)
 {
-    for (unsigned k = threadIdx.x; k < STARTS; k += THREADS) room.starts[k] = starts[k];
-    for (unsigned k = threadIdx.x; k < TABLES * SLOTS / 4; k += THREADS) ((unsigned*)room.parts)[k] = coarse[k];
+    for (unsigned k = threadIdx.x; k < STARTS; k += THREADS) storage.starts[k] = starts[k];
+    for (unsigned k = threadIdx.x; k < TABLES * SLOTS / 4; k += THREADS) ((unsigned*)storage.parts)[k] = coarse[k];
     for (unsigned k = threadIdx.x; k < TABLES; k += THREADS) {
         const unsigned zeros = starts[k * (TOKENS + 1) + 1];
-        room.firsts[k] = zeros | part_log2(zeros) << 16;
+        storage.firsts[k] = zeros | part_log2(zeros) << 16;
     }
-    if (threadIdx.x == 0) room.starts[STARTS] = TOTAL;
+    if (threadIdx.x == 0) storage.starts[STARTS] = TOTAL;
     __syncthreads();
 }
 
 // What small_index has found of data; values are filled, but for exact ones. Blocks claim shares of frames, the first
 // ones of all frames first: WARPS segments, of which each warp decodes one; and then, while the longest segments are
-// still under way, words that are added to the frames' sums. The last block of all launches tells the host the verdict.
+// still under way, words that are added to the frames' sums. The last block of all launches sends the host the verdict.
 extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     const Byte* data, Word* words, Span span, const Half* starts, const Byte* coarse, const Plan* plans,
     const Word* segment_starts, Word frame_elements, Order order, unsigned n_tiles, unsigned n_frames, Rules rules,
     Element* values, Word* box)
 {
-    __shared__ Room room;
+    __shared__ Storage storage;
     __shared__ Rounds rounds;
     __shared__ Word sums[WARPS];
     __shared__ unsigned claimed;
@@ -188,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
     Claims& claims = *(Claims*)work.own;
     const unsigned shares = ((unsigned)claims.most + WARPS - 1) / WARPS;
     const unsigned checks = (n_tiles + TILES_A_CHECK - 1) / TILES_A_CHECK;
-    const Tables tables = {Shared<unsigned>(room.firsts), Shared<Byte>(room.parts), Shared<Half>(room.starts)};
+    const Tables tables = {Shared<unsigned>(storage.firsts), Shared<Byte>(storage.parts), Shared<Half>(storage.starts)};
     fill_rounds(rounds, order);
     bool changed = false;
     if (threadIdx.x == 0) wait_in_turn(claims, (Word)(shares + checks) * n_frames);
@@ -208,15 +208,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_decode(
         } else if (frame.kind == CODED && share * WARPS < plans[number].n_segments) {
             const Plan plan = plans[number];
             const Word tables_at = (Word)number * TABLES;
-            fill_tables(room, starts + tables_at * (TOKENS + 1), (const unsigned*)(coarse + tables_at * SLOTS));
+            fill_tables(storage, starts + tables_at * (TOKENS + 1), (const unsigned*)(coarse + tables_at * SLOTS));
             if (segment >= plan.n_segments) continue;
             const Word begin = segment_starts[(Word)number * n_tiles + segment];
             const bool damaged = take_segment(
                 data, frame, plan, segment, begin, frame_elements, order, n_tiles, rounds, rules, tables,
-                room.histories[warp], room.rings[warp], into);
+                storage.histories[warp], storage.rings[warp], into);
             if (damaged) frame.damaged = 1, changed = true;
         }
     }
     count_block(work, __syncthreads_or(changed));
-    tell_verdict(data, work, span, n_frames, box);
+    send_verdict(data, work, span, n_frames, box);
 }

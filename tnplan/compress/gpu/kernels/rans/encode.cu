@@ -65,7 +65,7 @@ __device__ __forceinline__ void remember_tile(
     }
 }
 
-// Put a tile's numbers, the last first; false where there is no room. Memory is read a group ahead.
+// Put a tile's numbers, the last first; false where they do not fit. Memory is read a group ahead.
 template <bool PLAIN>
 __device__ __forceinline__ bool push_tile(
     const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, const Symbol* symbols,
@@ -110,7 +110,7 @@ __device__ __forceinline__ bool push_tile(
 }
 
 // slots (frames, n_tiles, SLOT_HALVES): a segment's states are at the slot of its first tile, its words at the
-// end of its room behind them. For each segment: words (frames, n_tiles): their number; sizes (frames, n_tiles):
+// end of its slots behind them. For each segment: words (frames, n_tiles): their number; sizes (frames, n_tiles):
 // the segment's bytes, ~0 where it does not fit, 0 where there is none.
 extern "C" __global__ void __launch_bounds__(THREADS) small_encode(
     const Element* values, Word frame_elements, Order order, unsigned n_tiles, Rules rules, const Half* starts,

@@ -246,7 +246,7 @@ __device__ __forceinline__ unsigned four_tokens(const Half* starts, unsigned fir
 // Find frames, put them to the table, and read the heads of those that are coded: starts (frames, TABLES, TOKENS + 1),
 // coarse (frames, TABLES, SLOTS): the token of the first slot of each part; plans (frames); segment_starts (frames,
 // n_tiles), behind the head; and in the launch's own words (Claims) how many segments a frame has at most. The first
-// block finds frames and tells the header; behind it is a block a frame; frames that make no sense become BAD.
+// block finds frames and sends the header; behind it is a block a frame; frames that make no sense become BAD.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     const Byte* data, Word* words, Span span, Word frame_elements, unsigned n_tiles, Half* all_starts,
     unsigned* all_coarse, Plan* plans, Word* segment_starts, Word* box)
@@ -258,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_index(
     const Work work = work_of(words, span);
     if (blockIdx.x == 0) {
         if (threadIdx.x == 0) find_frames(data, work, span, gridDim.x - 1, raw_bytes);
-        if (span.first == 0 && threadIdx.x / LANES == 1) tell_head(data, span, box);
+        if (span.first == 0 && threadIdx.x / LANES == 1) send_head(data, span, box);
         return;
     }
     const Frame frame = found_frame(data, work, span, span.first + own_frame, raw_bytes);

@@ -28,7 +28,7 @@ __device__ __forceinline__ void arrived()
 }
 
 // What a block's warps share, and what each has for itself.
-struct Room {
+struct Storage {
     unsigned histories[WARPS][TILE / 4], rings[WARPS][RING / 2], firsts[TABLES];
     Byte parts[TABLES * SLOTS];
     Half starts[STARTS + 1];
@@ -50,7 +50,7 @@ template <typename T> struct Shared {
     {
         unsigned number;
         const unsigned from = at + k * (unsigned)sizeof(T);
-        // Parts are asked for before it is known whether they are needed.
+        // Parts are read before it is known whether they are needed.
         if (sizeof(T) == 1)
             asm volatile("ld.volatile.shared.u8 %0, [%1+%2];" : "=r"(number) : "r"(from), "n"(further));
         else if (sizeof(T) == 2)
@@ -132,8 +132,8 @@ __device__ __forceinline__ void refill(State& state, bool low, Reader& reader)
 __device__ __forceinline__ unsigned take_raw(State& state, unsigned width, Reader& reader)
 {
     state.settle();
-    const unsigned rest = TOTAL_LOG2 - width, part = state.bits & (TOTAL - 1), kept = part & ((1u << rest) - 1);
-    state.bits = (state.bits >> TOTAL_LOG2 << rest) + kept;
+    const unsigned rest = TOTAL_LOG2 - width, part = state.bits & (TOTAL - 1), low_bits = part & ((1u << rest) - 1);
+    state.bits = (state.bits >> TOTAL_LOG2 << rest) + low_bits;
     refill(state, width != 0 && state.bits < LOW, reader);
     return part >> rest;
 }
@@ -196,7 +196,7 @@ __device__ __forceinline__ unsigned take_long(
 
 // The next number in a table, of which `first` is known in sparse frames: rounds there that have nothing but token 0,
 // the number 0, and take no word, need no more than that. Few warps run at the end of a launch, each of which waits for
-// every step; so what is next is asked for before a state is settled, and branches are those of whole warps.
+// every step; so what is next is read before a state is settled, and branches are those of whole warps.
 template <bool SPARSE>
 __device__ __forceinline__ int take_number(
     State& state, unsigned table, unsigned first, const Tables& tables, Reader& reader, unsigned lane)

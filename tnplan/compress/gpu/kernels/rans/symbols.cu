@@ -23,10 +23,10 @@ struct Keep {
 };
 
 // Residuals, whole numbers, to counts (frames, TABLES, TOKENS) and raw_bits (frames), which start from zero, and to
-// kept (frames, n_tiles, ROUNDS, COMPONENTS, LANES). A warp takes a tile.
+// kept_symbols (frames, n_tiles, ROUNDS, COMPONENTS, LANES). A warp takes a tile.
 extern "C" __global__ void __launch_bounds__(THREADS) keep_symbols(
     const Element* residuals, Word frame_elements, Order order, unsigned n_tiles, Rules rules, unsigned* counts,
-    Word* raw_bits, BITS* kept)
+    Word* raw_bits, BITS* kept_symbols)
 {
     __shared__ unsigned histories[WARPS][TILE / 4], sums[TABLES * TOKENS];
     __shared__ Rounds rounds;
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) keep_symbols(
     view.first = tile_offset(tile, order) + deposited<0, 5>(lane, order.axes);
     Word raw = 0;
     if (tile < n_tiles) {
-        const Keep keep = {kept + ((Word)frame * n_tiles + tile) * TILE * COMPONENTS + lane};
+        const Keep keep = {kept_symbols + ((Word)frame * n_tiles + tile) * TILE * COMPONENTS + lane};
         const bool whole = frame_elements % TILE == 0;
         unsigned* history = histories[warp];
         raw = (whole ? counted_tile<true, true>(view, rounds, rules, history, sums, keep)
@@ -80,7 +80,7 @@ __device__ __forceinline__ void push_symbol(Writer& writer, Half*& end, const Sy
     writer.state = state + symbol.start() + quotient * more + (state - quotient * frequency >= frequency ? more : 0);
 }
 
-// Put a group of rounds, the last first; false where there is no room. In most groups no raw bits follow, and there is room.
+// Put a group of rounds, the last first; false where they do not fit. In most groups no raw bits follow, and all fit.
 __device__ __forceinline__ bool push_group(
     const BITS (&numbers)[GROUP * COMPONENTS], const Symbol (&symbols)[GROUP * COMPONENTS], Writer& writer)
 {
@@ -107,7 +107,7 @@ __device__ __forceinline__ bool push_group(
     return true;
 }
 
-// Put so many rounds, the last first; false where there is no room. Memory is read a group ahead.
+// Put so many rounds, the last first; false where they do not fit. Memory is read a group ahead.
 __device__ __forceinline__ bool push_rounds(const BITS* numbers, unsigned count, const Symbol* table, Writer& writer)
 {
     const unsigned step = COMPONENTS * LANES;
@@ -131,7 +131,7 @@ __device__ __forceinline__ bool push_rounds(const BITS* numbers, unsigned count,
 
 // `small_encode` for numbers that are kept.
 extern "C" __global__ void __launch_bounds__(THREADS) encode_symbols(
-    const BITS* kept, unsigned n_tiles, const Half* starts, const Plan* plans, Half* slots, unsigned* words,
+    const BITS* kept_symbols, unsigned n_tiles, const Half* starts, const Plan* plans, Half* slots, unsigned* words,
     unsigned* sizes)
 {
     __shared__ Symbol symbols[TABLES * KEPT_TOKENS];
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) encode_symbols(
     if (segment >= plan.n_segments) return;
     const unsigned begin = segment_begin(segment, plan), stop = segment_stop(segment, plan, n_tiles);
     Writer writer = writer_of(slots + ((Word)frame * n_tiles + begin) * SLOT_HALVES, stop - begin, lane);
-    const BITS* own = kept + ((Word)frame * n_tiles + begin) * TILE * COMPONENTS + lane;
+    const BITS* own = kept_symbols + ((Word)frame * n_tiles + begin) * TILE * COMPONENTS + lane;
     const bool fits = push_rounds(own, (stop - begin) * ROUNDS, symbols, writer);
     put_segment(writer, fits, frame * n_tiles + segment, words, sizes);
 }

@@ -1,9 +1,9 @@
-// A warp writes a segment to its slots: the lanes' states, and words at the end of the room behind them.
+// A warp writes a segment to its slots: the lanes' states, and words at the end of the slots behind them.
 
 // A warp's words, filled downwards from `top`, and a lane's state.
 struct Writer {
     Half* words;
-    unsigned room, top, state, lane, above;
+    unsigned length, top, state, lane, above;
 
     // Lanes whose state is full put a word each.
     __device__ __forceinline__ void spill(bool full)
@@ -45,8 +45,8 @@ struct Writer {
 
 __device__ __forceinline__ Writer writer_of(Half* slots, unsigned n_tiles, unsigned lane)
 {
-    const unsigned room = n_tiles * TILE_WORDS + MOST_ROUND_WORDS;
-    return {slots + STATES_BYTES / 2, room, room, LOW, lane, ~lanes_below(lane) & ~(1u << lane)};
+    const unsigned length = n_tiles * TILE_WORDS + MOST_ROUND_WORDS;
+    return {slots + STATES_BYTES / 2, length, length, LOW, lane, ~lanes_below(lane) & ~(1u << lane)};
 }
 
 // End segment number `segment`: its states, how many words it has, and its bytes, ~0 where it does not fit.
@@ -55,7 +55,7 @@ __device__ __forceinline__ void put_segment(
 {
     ((unsigned*)(writer.words - STATES_BYTES / 2))[writer.lane] = writer.state;
     if (writer.lane) return;
-    const unsigned count = writer.room - writer.top;
+    const unsigned count = writer.length - writer.top;
     words[segment] = count;
     sizes[segment] = fits ? STATES_BYTES + (2 * count + 3) / 4 * 4 : ~0u;
 }

@@ -118,10 +118,10 @@ def bind_product(
     b [n | batch | k].
     """
     n_batch, m, n, k = sizes
-    (one, zero, _), kind, bound = factors(dtype), DATA_TYPES[dtype], handle(stream)
+    (unit, zero, _), kind, bound = factors(dtype), DATA_TYPES[dtype], handle(stream)
     name = f"a product of batch {n_batch}, m {m}, n {n}, k {k}"
     # Read by columns, as cuBLAS does, the row-major c is its transpose: b and a change places.
-    head = (bound.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, one)
+    head = (bound.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, unit)
     end = (COMPUTE[precision], DEFAULT_ALGORITHM)
     if n_batch == 1:
         row = (kind, k)
@@ -141,15 +141,15 @@ def bind_stored(
     """c = a b^T for operands of which each is a part of a larger one, with k last or first.
 
     `sizes` are batch, m, n and k of the part. Each operand says whether it is stored with k first, as
-    [batch | k | kept], and how many elements of m or n the whole of it has. c is row-major and contiguous,
+    [batch | k | rows], and how many elements of m or n the whole of it has. c is row-major and contiguous,
     [batch | m | n].
     """
     n_batch, m, n, k = sizes
-    (one, zero, _), kind, bound = factors(dtype), DATA_TYPES[dtype], handle(stream)
+    (unit, zero, _), kind, bound = factors(dtype), DATA_TYPES[dtype], handle(stream)
     (a_first, all_m), (b_first, all_n) = a_stored, b_stored
     # Read by columns, as cuBLAS does, the row-major c is its transpose: b and a change places.
     operations = NOT_TRANSPOSED if b_first else TRANSPOSED, TRANSPOSED if a_first else NOT_TRANSPOSED
-    head = (bound.value, *operations, n, m, k, one)
+    head = (bound.value, *operations, n, m, k, unit)
     b_form = (kind, all_n if b_first else k, all_n * k)
     a_form = (kind, all_m if a_first else k, all_m * k)
     return _Product(
@@ -163,18 +163,18 @@ def bind_half_product(stream: Any, m: int, n: int, k: int, add: bool) -> Multipl
 
     Summed in fp32; with `add` the product is added to c.
     """
-    (one, zero, _), bound, row = factors("float32"), handle(stream), (HALF, k)
+    (unit, zero, _), bound, row = factors("float32"), handle(stream), (HALF, k)
     name = f"a product of halves of m {m}, n {n}, k {k}"
-    head = (bound.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, one)
+    head = (bound.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, unit)
     end = (COMPUTE["fp32"], DEFAULT_ALGORITHM)
     form = (DATA_TYPES["float32"], n)
-    return _Product(bound, bindings().gemm_ex_64, name, head, row, row, one if add else zero, form, end)
+    return _Product(bound, bindings().gemm_ex_64, name, head, row, row, unit if add else zero, form, end)
 
 
 def bind_vector_product(stream: Any, n: int, k: int, dtype: str) -> Multiply:
     """c [n] = b [n | k] times a [k], row-major and contiguous."""
-    (one, zero, _), bound = factors(dtype), handle(stream)
-    name, head = f"a product of a matrix of {n} x {k} with a vector", (bound.value, TRANSPOSED, k, n, one)
+    (unit, zero, _), bound = factors(dtype), handle(stream)
+    name, head = f"a product of a matrix of {n} x {k} with a vector", (bound.value, TRANSPOSED, k, n, unit)
     return _Product(bound, getattr(bindings(), GEMV[dtype]), name, head, (k,), (1,), zero, (1,))
 
 
@@ -186,11 +186,11 @@ def add_product(stream: Any, a: Array, b: Array, out: Array) -> None:
     (m, k), n, dtype = a.shape, b.shape[1], out.dtype.name
     if b.shape != (k, n) or out.shape != (m, n) or not a.dtype == b.dtype == out.dtype:
         raise ValueError(f"matrices of {a.shape} and {b.shape} do not give {out.shape}")
-    one, compute = factors(dtype)[0], COMPUTE["fp64" if dtype in DOUBLE else "fp32"]
+    unit, compute = factors(dtype)[0], COMPUTE["fp64" if dtype in DOUBLE else "fp32"]
     # Read by columns, as cuBLAS does, a row-major matrix is its transpose: a and b change places.
     bindings().gemm_ex_64(
-        handle(stream).value, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one, b.data.ptr, *_form(b),
-        a.data.ptr, *_form(a), one, out.data.ptr, *_form(out), compute, DEFAULT_ALGORITHM,
+        handle(stream).value, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, unit, b.data.ptr, *_form(b),
+        a.data.ptr, *_form(a), unit, out.data.ptr, *_form(out), compute, DEFAULT_ALGORITHM,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tnplan.common.errors import InputError
 from tnplan.common.memory import ALIGNMENT_BYTES
+from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.cuda.contract.cublas import DATA_TYPES, factors, nvmath_bindings
 from tnplan.executor.device.cuda.runtime.bound_kernel import bind_zero
 from tnplan.executor.device.protocols.copy import mode_strides
@@ -63,7 +64,7 @@ def bindings() -> Any:
 
 
 def version(calls: Any) -> tuple[int, int, int]:
-    """The version of cuTENSOR as its binding tells it: major, minor, patch."""
+    """The version of cuTENSOR from its binding: major, minor, patch."""
     number = int(calls.get_version())
     return number // 10000, number // 100 % 100, number % 100
 
@@ -76,13 +77,13 @@ def load(name: str) -> str:
     from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
     try:
-        found = load_nvidia_dynamic_lib(name)
+        library = load_nvidia_dynamic_lib(name)
     except DynamicLibNotFoundError as error:
         reason = str(error).strip().split("\n")[0]
         raise InputError(name, f"cannot be loaded ({reason})", REMEDY) from None
-    if not found.abs_path:
+    if not library.abs_path:
         raise InputError(name, "was found without a file of its own", REMEDY)
-    return str(found.abs_path)
+    return str(library.abs_path)
 
 
 def compute_descriptor(precision: str, dtype: str) -> int:
@@ -97,15 +98,14 @@ def _handle(device_id: int) -> int:
     return int(bindings().create())
 
 
-def bind_contract(
-    shape: ContractShape, a: View, b: View, c: View, workspace: View | None, precision: str, stream: Any
-) -> Call:
-    """c = the sum over k of a times b, in one call of the library on `stream`, whatever the order of c.
+def bind_contract(product: Product, workspace: View | None, precision: str) -> Call:
+    """Form a product in one call of the library, whatever the order of c.
 
     Views are flat CuPy arrays; see `Device.bind_contract` for the shapes. The plan is made here, for at most
     the bytes of `workspace` (any dtype; `workspace_bytes` says how many are wanted), which other calls on the
     same stream may share. The call allocates nothing and waits for nothing.
     """
+    shape, a, b, c, stream = product
     if shape.k_first:
         raise ValueError("cuTENSOR is given operands with k last")
     return bind_modes(contraction_modes(shape), (a, b, c), workspace, precision, stream)
@@ -197,12 +197,13 @@ class _Plan:
         import cupy
 
         self._dtype, calls = dtype, bindings()
-        ranks, elements = zip(*((len(part), prod(mode[1] for mode in part)) for part in modes), strict=True)
+        ranks = tuple(map(len, modes))
+        elements = tuple(prod(extent for _, extent, _ in own) for own in modes)
         self._name = f"a contraction of {dtype} tensors with {ranks} modes and {elements} elements"
         self._handle = _handle(cupy.cuda.Device().id)
-        tensors = [self._tensor(part, pointer) for part, pointer in zip(modes, pointers, strict=True)]
+        tensors = [self._tensor(own, pointer) for own, pointer in zip(modes, pointers, strict=True)]
         a, b, c = (
-            (tensor, [label for label, _, _ in part]) for tensor, part in zip(tensors, modes, strict=True)
+            (tensor, [label for label, _, _ in own]) for tensor, own in zip(tensors, modes, strict=True)
         )
         self._operation = self._make(
             calls.create_contraction, calls.destroy_operation_descriptor, *a, IDENTITY, *b, IDENTITY, *c,
@@ -237,13 +238,13 @@ class _Plan:
             )
 
     def bind(
-        self, pointers: Sequence[int], workspace: tuple[int, int], stream: Any, kept: tuple[View, ...]
+        self, pointers: Sequence[int], workspace: tuple[int, int], stream: Any, views: tuple[View, ...]
     ) -> Call:
-        """The call, with all its arguments made; the views in `kept` live as long as it."""
-        one, zero, _ = factors(self._dtype)
+        """The call, with all its arguments made; the views in `views` live as long as it."""
+        unit, zero, _ = factors(self._dtype)
         a, b, c = pointers
-        arguments = (self._plan, one, a, b, zero, c, c, *workspace, stream.ptr)
-        alive, contract = (self, kept), bindings().contract
+        arguments = (self._plan, unit, a, b, zero, c, c, *workspace, stream.ptr)
+        alive, contract = (self, views), bindings().contract
 
         def run() -> None:
             alive[0]._call(contract, *arguments)
@@ -252,9 +253,9 @@ class _Plan:
 
     def _make(self, create: Callable[..., int], destroy: Callable[[int], None], *arguments: Any) -> int:
         """What a call makes, which is freed with the object."""
-        made = self._call(create, *arguments)
-        weakref.finalize(self, destroy, made)
-        return made
+        handle = self._call(create, *arguments)
+        weakref.finalize(self, destroy, handle)
+        return handle
 
     def _call(self, call: Callable[..., int], *arguments: Any) -> int:
         try:

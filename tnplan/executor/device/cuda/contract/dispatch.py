@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.cuda.contract import cublas
+from tnplan.executor.device.cuda.contract import Product, cublas
 from tnplan.executor.device.cuda.contract.cublas import Multiply
 from tnplan.executor.device.cuda.contract.few_columns import RowTiles, bind_few_columns, row_tiles
 from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
@@ -34,20 +34,18 @@ from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
 # A product of operands that are stored with the summed modes first, on a GPU: by cuBLAS, written directly or
 # tile by tile, which other products are too. The products of gradients are such.
 
-
-
+Array = Any
 """A flat cupy.ndarray."""
 EFFICIENT_EXTENT = 256
 """Tiles keep m and n at least this large where they can: below it cuBLAS loses much of its rate."""
 
 
-def bind_k_first(
-    shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None, precision: str, stream: Any
-) -> Call:
-    """c = the sum over k of a times b, in the precision asked for or in fp32 where that is fp16x3.
+def bind_k_first(product: Product, workspace: Array | None, precision: str) -> Call:
+    """Form a product of operands with k first in this precision, or in fp32 where it is fp16x3.
 
     Raises ValueError where a workspace is needed and missing. cuBLAS has its own workspace by then.
     """
+    shape, a, b, c, stream = product
     n_batch, m, n, k = shape.sizes
     precision = "fp32" if precision == "fp16x3" else precision
     a_stored, b_stored = ("a" in shape.k_first, m), ("b" in shape.k_first, n)
@@ -59,17 +57,16 @@ def bind_k_first(
         addresses = a.data.ptr, b.data.ptr, c.data.ptr
         return lambda: multiply(*addresses)
 
-    def multiply_tile(extents: tuple[int, int, int], n_last: bool) -> cublas.Multiply:
+    def multiply_tile(extents: tuple[int, int, int], n_last: bool) -> Multiply:
         sides = (a_stored, b_stored) if n_last else (b_stored, a_stored)
         return cublas.bind_stored(stream, (*extents, k), dtype, precision, *sides)
 
-    return bind_in_tiles(shape, a, b, c, workspace, stream, multiply_tile)
+    return bind_in_tiles(product, workspace, multiply_tile)
 
 
 def bind_in_tiles(
-    shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None, stream: Any,
-    multiply: Callable[[tuple[int, int, int], bool], cublas.Multiply],
-) -> Call:  # fmt: skip
+    product: Product, workspace: Array | None, multiply: Callable[[tuple[int, int, int], bool], Multiply]
+) -> Call:
     """Form every tile of a product in the workspace and copy it to its place in c.
 
     `multiply` is given the extents of a tile and whether its columns are those of b. Raises ValueError where
@@ -77,6 +74,7 @@ def bind_in_tiles(
     """
     if workspace is None or not len(workspace):
         raise ValueError("a contraction whose result is stored in another order needs a workspace")
+    shape, a, b, c, stream = product
     tiling, address = cut_output(shape, len(workspace), EFFICIENT_EXTENT), workspace.data.ptr
     # One product and one copy for each size of tile, of which there are few; blocks differ in addresses
     # alone.
@@ -98,11 +96,6 @@ def bind_in_tiles(
     return tiling.bind(rows_of(a, m, a_step), rows_of(b, n, b_step), steps)
 
 
-# One contraction on a GPU: a product written directly, or formed tile by tile and copied to its place.
-
-
-Array = Any
-"""A flat cupy.ndarray."""
 PRODUCTS_FILE = Path(__file__).parent / "kernels" / "products.cu"
 SMALL_PRODUCT = 512
 """The most multiplications of one product of a batch that the kernel of small products takes."""
@@ -127,11 +120,11 @@ def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
         return 0
     if shape.k_first and not _has_thin_parts(shape, np.dtype(dtype)):
         return cublas.WORKSPACE_BYTES
-    found = _split_beforehand(shape, dtype, precision)
-    if isinstance(found, Cut):
-        return found.scratch_bytes
-    if found is not None:
-        return cublas.WORKSPACE_BYTES + halves_bytes(found)
+    halved = _split_beforehand(shape, dtype, precision)
+    if isinstance(halved, Cut):
+        return halved.scratch_bytes
+    if halved is not None:
+        return cublas.WORKSPACE_BYTES + halves_bytes(halved)
     split = split_bytes(shape, np.dtype(dtype))
     if split:
         return split if is_thin(shape, np.dtype(dtype)) else cublas.WORKSPACE_BYTES + split
@@ -213,16 +206,14 @@ def is_small(n_batch: int, m: int, n: int, k: int) -> bool:
     return thin or (n_batch > 1 and m * n * k <= SMALL_PRODUCT)
 
 
-def bind_contract(
-    shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None, precision: str, stream: Any,
-    scratch: Array,
-) -> Call:  # fmt: skip
-    """c = the sum over k of a times b on `stream`; see `Device.bind_contract`.
+def bind_contract(product: Product, workspace: Array | None, precision: str, scratch: Array) -> Call:
+    """Form a product; see `Device.bind_contract`.
 
-    a, b, c and the workspace are flat arrays of one type, `scratch` is one of `scratch_bytes` bytes that the
-    calls on a stream may share. Raises ValueError for a precision that the
-    type does not have, or where a workspace is needed and missing.
+    The workspace is a flat array of its type, `scratch` one of `scratch_bytes` bytes that the calls on a
+    stream may share. Raises ValueError for a precision that the type does not have, or where a workspace is
+    needed and missing.
     """
+    shape, a, b, c, stream = product
     n_batch, m, n, k = shape.sizes
     dtype = c.dtype.name
     precision = check_precision(precision, dtype)
@@ -232,67 +223,66 @@ def bind_contract(
         return nothing if n_batch * m * n == 0 else bind_zero(c, stream)
     rows = _row_tiles(shape, c.dtype)
     if rows is not None:
-        return bind_few_columns(rows, shape, a, b, c, stream)
+        return bind_few_columns(rows, product)
     if shape.k_first and not _has_thin_parts(shape, c.dtype):
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
-        return bind_k_first(shape, a, b, c, workspace, precision, stream)
-    found = _split_beforehand(shape, dtype, precision)
-    if isinstance(found, Cut) and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
-        return bind_wgmma(found, shape, a, b, c, scratch, stream)
-    if isinstance(found, HalfProductTiles):
+        return bind_k_first(product, workspace, precision)
+    halved = _split_beforehand(shape, dtype, precision)
+    if isinstance(halved, Cut) and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
+        return bind_wgmma(halved, product, scratch)
+    if isinstance(halved, HalfProductTiles):
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
-        return bind_halves(found, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
+        return bind_halves(halved, product, scratch[cublas.WORKSPACE_BYTES :])
     parts = count_parts(shape, c.dtype)
     if parts == 1 and _scatters(shape, c.dtype, precision):
-        return bind_scattered(shape, a, b, c, precision, stream)
+        return bind_scattered(product, precision)
     # What no kernel takes in halves is multiplied in fp32, which is at least as exact.
     if precision == "fp16x3":
         precision = "fp32"
     if _has_thin_parts(shape, c.dtype):
-        return bind_split(shape, precision, a, b, c, scratch, stream)
+        return bind_split(product, precision, scratch)
     direct = shape.direct
     if parts > 1 or direct is None or not is_small(n_batch, m, n, k):  # opening cuBLAS takes 0.3 s
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
     if parts > 1:
-        return bind_split(shape, precision, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
+        return bind_split(product, precision, scratch[cublas.WORKSPACE_BYTES :])
     if direct is None:
         return bind_in_tiles(
-            shape, a, b, c, workspace, stream,
-            lambda extents, _: bind_product(*extents, k, dtype, precision, stream),
-        )  # fmt: skip
+            product, workspace, lambda extents, _: bind_product((*extents, k), dtype, precision, stream)
+        )
     # c stored as [n | m] is the product with a and b exchanged.
     if direct == "nm":
         a, b, m, n = b, a, n, m
-    multiply = bind_product(n_batch, m, n, k, dtype, precision, stream)
+    multiply = bind_product((n_batch, m, n, k), dtype, precision, stream)
     addresses = a.data.ptr, b.data.ptr, c.data.ptr
     return lambda: multiply(*addresses)
 
 
-def bind_product(
-    n_batch: int, m: int, n: int, k: int, dtype: str, precision: str, stream: Any
-) -> Multiply:  # fmt: skip
-    """What multiplies a [batch | m | k] and b [batch | n | k] of these sizes."""
-    if is_small(n_batch, m, n, k):
-        return _bind_small(n_batch, m, n, k, dtype, stream)
+def bind_product(sizes: tuple[int, int, int, int], dtype: str, precision: str, stream: Any) -> Multiply:
+    """What multiplies a [batch | m | k] and b [batch | n | k] of sizes batch, m, n, k."""
+    n_batch, m, n, k = sizes
+    if is_small(*sizes):
+        return _bind_small(sizes, dtype, stream)
     if n_batch == 1 and m == 1:
         return cublas.bind_vector_product(stream, n, k, dtype)
     if n_batch == 1 and n == 1:
         multiply = cublas.bind_vector_product(stream, m, k, dtype)
         return lambda a, b, c: multiply(b, a, c)
-    return cublas.bind_product(stream, (n_batch, m, n, k), dtype, precision)
+    return cublas.bind_product(stream, sizes, dtype, precision)
 
 
-def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -> Multiply:
+def _bind_small(sizes: tuple[int, int, int, int], dtype: str, stream: Any) -> Multiply:
+    n_batch, m, n, k = sizes
     count = n_batch * m * n
     short = n_batch * max(m, n) * max(n, k) < SHORT_INDEX
     kernel = load_kernel(PRODUCTS_FILE, "products", products_defines(dtype, short))
     grid = (min(-(-count // PRODUCT_THREADS), PRODUCT_BLOCKS),)
     index = np.uint32 if short else np.uint64
-    sizes = np.int64(count), index(m), index(n), np.int32(k)
+    numbers = np.int64(count), index(m), index(n), np.int32(k)
 
     def run(a: int, b: int, c: int) -> None:
         addresses = np.uint64(a), np.uint64(b), np.uint64(c)
-        kernel(grid, (PRODUCT_THREADS,), (*addresses, *sizes), stream=stream)
+        kernel(grid, (PRODUCT_THREADS,), (*addresses, *numbers), stream=stream)
 
     return run
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.cuda.contract.scatter import table_arguments
 from tnplan.executor.device.cuda.copy.tiling import two_levels
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
@@ -75,11 +76,11 @@ class RowTiles:
     @property
     def width(self) -> int:
         """The columns that the kernel is compiled for."""
-        return column_room(prod(extent for extent, _ in self.columns))
+        return padded_columns(prod(extent for extent, _ in self.columns))
 
 
-def column_room(n: int) -> int:
-    """Two, or the least multiple of four that is n or more: few kernels serve all."""
+def padded_columns(n: int) -> int:
+    """Two, or the least multiple of four that is n or more: few kernels do all products."""
     return 2 if n <= 2 else -(-n // 4) * 4
 
 
@@ -93,15 +94,15 @@ def row_tiles(shape: ContractShape, itemsize: int) -> RowTiles | None:
     if n_batch != 1 or not 1 < n_columns <= MOST_COLUMNS or not 1 < k <= LONGEST_SUM:
         return None
     # Every row of a tile is a thread's, and its results are in shared memory at once.
-    wanted = min(MOST_ROWS, TILE_BYTES // itemsize // column_room(n_columns))
+    wanted = min(MOST_ROWS, TILE_BYTES // itemsize // padded_columns(n_columns))
     run = -(-RUN_BYTES // (itemsize if name in shape.k_first else itemsize * k))
     strides = row_major([extent for extent, _ in long])
-    axes = [(extent, row, place) for (extent, place), row in zip(long, strides, strict=True) if extent > 1]
+    axes = [(extent, row, stride) for (extent, stride), row in zip(long, strides, strict=True) if extent > 1]
     inner, outer = _tile_axes(axes, run, wanted)
-    found = RowTiles(swapped, tuple(inner), tuple(outer), tuple(short))
-    span = sum((extent - 1) * place for extent, _, place in inner)
-    span += sum((extent - 1) * place for extent, place in short)
-    return found if found.rows >= LEAST_ROWS and max(n_rows, span) < SPAN else None
+    tiles = RowTiles(swapped, tuple(inner), tuple(outer), tuple(short))
+    span = sum((extent - 1) * stride for extent, _, stride in inner)
+    span += sum((extent - 1) * stride for extent, stride in short)
+    return tiles if tiles.rows >= LEAST_ROWS and max(n_rows, span) < SPAN else None
 
 
 def _tile_axes(axes: Sequence[Axis], run: int, wanted: int) -> tuple[list[Axis], list[Axis]]:
@@ -111,29 +112,28 @@ def _tile_axes(axes: Sequence[Axis], run: int, wanted: int) -> tuple[list[Axis],
     """
     left, inner, size = list(axes), list[Axis](), 1
     for side, most in ((1, min(run, wanted)), (2, wanted)):
-        for axis in sorted(left, key=lambda one: one[side]):
-            extent, row, place = axis
-            part = _largest_divisor(extent, most // size)
-            if part == 1:
+        for axis in sorted(left, key=lambda entry: entry[side]):
+            extent, row, stride = axis
+            factor = _largest_divisor(extent, most // size)
+            if factor == 1:
                 continue
-            size *= part
-            inner.append((part, row, place))
+            size *= factor
+            inner.append((factor, row, stride))
             left.remove(axis)
-            if part < extent:
-                left.append((extent // part, row * part, place * part))
+            if factor < extent:
+                left.append((extent // factor, row * factor, stride * factor))
     inner.sort(key=lambda axis: -axis[1])
     left.sort(key=lambda axis: -axis[1])
     return inner, left
 
 
 def _largest_divisor(number: int, most: int) -> int:
-    return next(one for one in range(min(number, most), 0, -1) if number % one == 0)
+    return next(divisor for divisor in range(min(number, most), 0, -1) if number % divisor == 0)
 
 
-def bind_few_columns(
-    tiles: RowTiles, shape: ContractShape, a: Array, b: Array, c: Array, stream: Any
-) -> Call:  # fmt: skip
-    """c = the sum over k of a times b, stored as `shape` says."""
+def bind_few_columns(tiles: RowTiles, product: Product) -> Call:
+    """Form a product by few_columns.cu."""
+    shape, a, b, c, stream = product
     _, m, n, k = shape.sizes
     a_steps, b_steps = operand_steps(shape)
     if tiles.swapped:
@@ -146,7 +146,7 @@ def bind_few_columns(
     arguments: list[np.generic] = [
         np.uint64(a.data.ptr), *map(np.int64, a_steps), np.uint64(b.data.ptr), *map(np.int32, b_steps),
         np.uint64(c.data.ptr), np.int32(n), np.int32(k), np.uint32(tiles.n_tiles),
-        *(np.uint64(one.data.ptr) for one in tables), *table_arguments(firsts),
+        *(np.uint64(table.data.ptr) for table in tables), *table_arguments(firsts),
     ]  # fmt: skip
     shared_bytes = (k + tiles.column_step) * tiles.width * c.itemsize
     blocks = min(tiles.n_tiles, MOST_BLOCKS)
@@ -178,11 +178,11 @@ def few_columns_defines(dtype: str, columns: int, vector: int) -> dict[str, str 
 def tile_tables(tiles: RowTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
     """The rows of a tile in a; then of its results, in the order of c, the slots in shared memory and the
     places in c."""
-    rows, places = offsets(tiles.inner, 1), offsets(tiles.inner, 2)
-    across = offsets([(extent, 0, place) for extent, place in tiles.columns], 2)
+    rows, strides = offsets(tiles.inner, 1), offsets(tiles.inner, 2)
+    across = offsets([(extent, 0, stride) for extent, stride in tiles.columns], 2)
     numbers = np.arange(tiles.rows)
     slots = np.arange(len(across))[:, None] * tiles.column_step + numbers + numbers // GAP
-    in_c = (across[:, None] + places).ravel()
+    in_c = (across[:, None] + strides).ravel()
     # Results leave shared memory in the order of c, so that a warp writes neighbours.
     order = np.argsort(in_c)
     return rows.astype(np.uint32), slots.ravel()[order].astype(np.uint32), in_c[order].astype(np.uint32)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.common.memory import ALIGNMENT_BYTES, round_up
-from tnplan.executor.device.cuda.contract import cublas
+from tnplan.executor.device.cuda.contract import Product, cublas
 from tnplan.executor.device.cuda.contract.scatter import offset_tables, spans, table_arguments
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
@@ -108,13 +108,12 @@ def halves_bytes(cut: HalfProductTiles) -> int:
     return sum(cut.sizes_bytes)
 
 
-def bind_halves(
-    cut: HalfProductTiles, shape: ContractShape, a: Array, b: Array, c: Array, scratch: Array, stream: Any
-) -> Call:
-    """c = the sum over k of a times b; `scratch` is a flat array of bytes, `halves_bytes` of them or more.
+def bind_halves(cut: HalfProductTiles, product: Product, scratch: Array) -> Call:
+    """Form a product; `scratch` is a flat array of bytes, `halves_bytes` of them or more.
 
     The stream's cuBLAS handle has its workspace.
     """
+    shape, a, b, c, stream = product
     sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
     (left, of_rows), (right, of_columns) = sides
     # x = 2^e (h + l) with h and l in half precision, e one exponent a row: x x' is about l h' + h l' + h h',
@@ -146,7 +145,7 @@ def bind_halves(
 
     # Tiles have at most two heights and two widths: a launch for each, with addresses that are set when it
     # runs.
-    heights, widths = ({count for _, count in part} for part in (row_tiles, column_tiles))
+    heights, widths = ({count for _, count in side_tiles} for side_tiles in (row_tiles, column_tiles))
     find_rows = {count: find(count, row_exponents) for count in heights}
     find_columns = {count: find(count, column_exponents) for count in widths}
     split_rows = {
@@ -165,7 +164,7 @@ def bind_halves(
         )
         for rows in heights for columns in widths for number, (_, length) in blocks
     }  # fmt: skip
-    places = {
+    stores = {
         (rows, columns): launch(
             "place", rows, *map(np.uint64, (sums, row_exponents, column_exponents, c.data.ptr)),
             *map(np.uint32, (0, 0, rows, columns)), *table_arguments(tables),
@@ -188,9 +187,9 @@ def bind_halves(
                     # Block number 0 writes the sums, further ones add to them: each block is summed by
                     # itself, so that sums in fp32 stay short.
                     products[rows, columns, number](plain, halves_of_columns(columns, first), sums)
-                place = places[rows, columns]
-                place.put(FIRST_ROW, first_row)
-                place.at(FIRST_ROW + 1, first_column)
+                store = stores[rows, columns]
+                store.put(FIRST_ROW, first_row)
+                store.at(FIRST_ROW + 1, first_column)
 
     return run
 

@@ -14,6 +14,7 @@ import cupy
 import numpy as np
 
 from tnplan.common.memory import ALIGNMENT_BYTES, round_up
+from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.cuda.contract.fp16x3_cublas import bind_exponents
 from tnplan.executor.device.cuda.contract.scatter import (
     LONGEST_ROW,
@@ -100,9 +101,9 @@ def cut(shape: ContractShape, dtype: str) -> Cut | None:
         return None
     block = next((size for size in GROUPS if columns <= size), max(GROUPS))
     most = SPLIT_BYTES // (k // CHUNK * CHUNK_BYTES) // block * block
-    found = Cut(n <= m, rows, columns, k, block, min(most, -(-columns // block) * block))
-    n_blocks = -(-rows // found.block_rows) * -(-columns // block)
-    return found if most and n_blocks >= LEAST_BLOCKS and has_instructions() else None
+    chosen = Cut(n <= m, rows, columns, k, block, min(most, -(-columns // block) * block))
+    n_blocks = -(-rows // chosen.block_rows) * -(-columns // block)
+    return chosen if most and n_blocks >= LEAST_BLOCKS and has_instructions() else None
 
 
 def has_instructions() -> bool:
@@ -110,13 +111,12 @@ def has_instructions() -> bool:
     return bool(cupy.cuda.Device().compute_capability == COMPUTE_CAPABILITY)
 
 
-def bind_wgmma(
-    cut: Cut, shape: ContractShape, a: Array, b: Array, c: Array, scratch: Array, stream: Any
-) -> Call:  # fmt: skip
-    """c = the sum over k of a times b; a and b begin at a multiple of `READ_BYTES`.
+def bind_wgmma(cut: Cut, product: Product, scratch: Array) -> Call:
+    """Form a product whose a and b begin at a multiple of `READ_BYTES`.
 
     `scratch` is a flat array of bytes, `cut.scratch_bytes` of them or more.
     """
+    shape, a, b, c, stream = product
     sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
     (left, of_rows), (right, of_columns) = sides
     tables = offset_tables(of_rows), offset_tables(of_columns)
@@ -132,9 +132,9 @@ def bind_wgmma(
         # Columns are filled up to whole blocks with halves of zero, so that the kernel has no ragged edge
         # there.
         n_tiles = -(-columns // cut.block_columns)
-        held = n_tiles * cut.block_columns
-        split_blocks = min(-(-held * int(chunks) * 4 // SPLIT_THREADS), SPLIT_BLOCKS)
-        sizes = np.uint32(columns), np.uint32(held)
+        padded_columns = n_tiles * cut.block_columns
+        split_blocks = min(-(-padded_columns * int(chunks) * 4 // SPLIT_THREADS), SPLIT_BLOCKS)
+        sizes = np.uint32(columns), np.uint32(padded_columns)
         splits: list[np.generic] = [np.uint64(start), stride, chunks, *sizes, exponents, halves]
         arguments: list[np.generic] = [
             np.uint64(left.data.ptr), halves, exponents, np.uint64(c.data.ptr), stride, chunks,

@@ -15,11 +15,12 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.cuda.copy.tiling import two_levels
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.copy import offsets
-from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
+from tnplan.executor.device.protocols.device import Call, call_in_turn
 from tnplan.executor.device.protocols.precision import BLOCK_REALS
 
 Array = Any
@@ -73,8 +74,8 @@ def fma_blocking(
         ("ROWS", rows), ("COLUMNS", columns), ("ACROSS", across), ("CHUNK", chunk), ("BLOCKS", blocks),
         ("PERSISTENT", int(persistent)),
     )  # fmt: skip
-    kept = blocks if persistent else 0
-    return BlockShape(KERNELS / "fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines, kept)
+    file, n_persistent = KERNELS / "fma.cu", blocks if persistent else 0
+    return BlockShape(file, block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines, n_persistent)
 
 
 def blocking(precision: str, sizes: tuple[int, int, int, int], is_complex: bool) -> BlockShape:
@@ -107,53 +108,50 @@ def _narrow(m: int, n: int, k: int) -> BlockShape:
 
 def transposed(blocks: BlockShape) -> BlockShape:
     """Square blocks of threads with as many columns each as they had rows, and as many rows as columns."""
-    given = dict(blocks.defines)
-    return fma_blocking(given["COLUMNS"], given["ROWS"], given["ACROSS"], given["BLOCKS"], given["CHUNK"])
+    sizes = dict(blocks.defines)
+    return fma_blocking(sizes["COLUMNS"], sizes["ROWS"], sizes["ACROSS"], sizes["BLOCKS"], sizes["CHUNK"])
 
 
-def bind_scattered(
-    shape: ContractShape, a: Array, b: Array, c: Array, precision: str, stream: Any
-) -> Call:  # fmt: skip
-    """c = the sum over k of a times b in fp32 or fp16x3, for float32 and complex64; no extent is zero.
+def bind_scattered(product: Product, precision: str) -> Call:
+    """Form a product in fp32 or fp16x3, of float32 or complex64; no extent is zero.
 
     Raises ValueError where the product is too large.
     """
+    shape, a, b, c, stream = product
     n_batch, m, n, k = shape.sizes
-    m_part, n_part = shape.m, shape.n
+    m_modes, n_modes = shape.m, shape.n
     # n is the shorter side from here on: kernels have wide blocks along m.
     if n > m:
-        a, b, m, n, m_part, n_part = b, a, n, m, n_part, m_part
+        a, b, m, n, m_modes, n_modes = b, a, n, m, n_modes, m_modes
     parts = 2 if c.dtype.kind == "c" else 1
     reals = k * parts
     blocks = blocking(precision, (n_batch, m, n, k), parts == 2)
-    rows_follow = any(extent > 1 and stride == 1 for extent, stride in m_part)
+    rows_follow = any(extent > 1 and stride == 1 for extent, stride in m_modes)
     if rows_follow and precision == "fp32" and n > 32 and (k <= SHORT_SUM or parts == 1):
         # Threads follow each other along columns: if these follow each other in c, warps write whole lines.
-        a, b, m, n, m_part, n_part, blocks = b, a, n, m, n_part, m_part, transposed(blocks)
+        a, b, m, n, m_modes, n_modes, blocks = b, a, n, m, n_modes, m_modes, transposed(blocks)
     m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
     n_blocks = n_batch * m_tiles * n_tiles
     if reals > LONGEST_ROW or max(m, n) > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
         raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file.name}")
     # Reads of 16 bytes only where all rows begin on such a boundary.
     vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
-    tables = [offset_tables(part) for part in (shape.batch, m_part, n_part)]
-    of_parts = table_arguments(tables)
+    tables = [offset_tables(modes) for modes in (shape.batch, m_modes, n_modes)]
+    table_values = table_arguments(tables)
     calls: list[Call] = []
     # A longer sum takes several launches, of which all but the first add to c.
     for first in range(0, reals, blocks.longest_sum):
         arguments: list[np.generic] = [
             np.uint64(a.data.ptr + 4 * first), np.uint64(b.data.ptr + 4 * first), np.uint64(c.data.ptr),
             np.int64(reals), np.int32(min(blocks.longest_sum, reals - first)),
-            *map(np.uint32, (m, n, m_tiles, n_tiles)), *of_parts,
+            *map(np.uint32, (m, n, m_tiles, n_tiles)), *table_values,
         ]  # fmt: skip
         kernel = _kernel(blocks, parts, vector, first > 0)
         if precision == "fp32":
             arguments.append(np.uint32(n_blocks))
-        grid = (
-            min(n_blocks, blocks.persistent_blocks * multiprocessors())
-            if blocks.persistent_blocks
-            else n_blocks
-        )
+        grid = n_blocks
+        if blocks.persistent_blocks:
+            grid = min(n_blocks, blocks.persistent_blocks * multiprocessors())
         launch = BoundKernel(kernel, grid, blocks.threads, arguments, blocks.shared_bytes, stream, tables)
         calls.append(launch)
     return call_in_turn(calls)
@@ -180,9 +178,9 @@ def _kernel(blocks: BlockShape, parts: int, vector: int, add: bool) -> Any:
 
 
 @cached_per_device
-def offset_tables(part: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
+def offset_tables(modes: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
     """The tables of `two_level_offsets` on the current device."""
-    high, low = on_device(*two_level_offsets(part))
+    high, low = on_device(*two_level_offsets(modes))
     return high, low
 
 
@@ -195,11 +193,11 @@ def table_arguments(tables: Sequence[Sequence[Array]]) -> list[np.generic]:
     ]
 
 
-def two_level_offsets(part: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
+def two_level_offsets(modes: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
     """Offsets in c of a part's numbers, as two tables: high[number // len(low)] + low[number % len(low)]."""
-    levels = two_levels([(extent, stride, 0) for extent, stride in part if extent > 1])
+    levels = two_levels([(extent, stride, 0) for extent, stride in modes if extent > 1])
     high, low = (offsets(axes, 1).astype(np.int64) for axes in levels)
-    assert len(high) * len(low) == prod(extent for extent, _ in part)
+    assert len(high) * len(low) == prod(extent for extent, _ in modes)
     return high, low
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.cuda.contract import cublas
+from tnplan.executor.device.cuda.contract import Product, cublas
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_sum
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
@@ -105,22 +105,20 @@ def split_bytes(shape: ContractShape, dtype: np.dtype[Any]) -> int:
     return (parts + (shape.direct is None)) * n_batch * m * n * dtype.itemsize
 
 
-def bind_split(
-    shape: ContractShape, precision: str, a: Array, b: Array, c: Array, scratch: Array, stream: Any
-) -> Call:
-    """c = the sum over k of a [batch | m | k] times b [batch | n | k], formed in parts; cuBLAS multiplies in
-    `precision`, one product alone.
+def bind_split(product: Product, precision: str, scratch: Array) -> Call:
+    """Form a product in parts of its sums; cuBLAS multiplies in `precision`, one product alone.
 
     Thin products take operands stored with k first too.
 
     `scratch` is a flat array of bytes, `split_bytes` of them or more, and lives as long as the call.
     """
+    shape, a, b, c, stream = product
     n_batch, m, n, k = shape.sizes
     count, parts = n_batch * m * n, count_parts(shape, c.dtype)
     # Parts are summed as c is stored where that is a plain order; otherwise into scratch memory and copied.
     left, right, rows, columns = (b, a, n, m) if shape.direct == "nm" else (a, b, m, n)
-    held = scratch[: split_bytes(shape, c.dtype)].view(c.dtype)
-    terms = held[: parts * count]
+    memory = scratch[: split_bytes(shape, c.dtype)].view(c.dtype)
+    terms = memory[: parts * count]
     multiply: Call
     if is_thin(shape, c.dtype):
         names = "ba" if shape.direct == "nm" else "ab"
@@ -129,20 +127,20 @@ def bind_split(
         multiply = _bind_thin((left, right), terms, sizes, parts, k_first, stream)
     else:
         sizes = parts, rows, columns, k // parts
-        product = cublas.bind_product(stream, sizes, terms.dtype.name, precision, split_sum=True)
-        multiply = partial(product, left.data.ptr, right.data.ptr, terms.data.ptr)
-    result = c if shape.direct else held[parts * count :]
+        bound = cublas.bind_product(stream, sizes, terms.dtype.name, precision, split_sum=True)
+        multiply = partial(bound, left.data.ptr, right.data.ptr, terms.data.ptr)
+    result = c if shape.direct else memory[parts * count :]
     # Parts of one batch are added in double precision and in a fixed order.
     added = bind_sum(result, terms, (n_batch, parts, rows * columns), (True, False, True), stream)
     calls = [multiply, added]
     if shape.direct is None:
         modes = (*shape.batch, *shape.m, *shape.n)
-        extents, targets = ([mode[place] for mode in modes] for place in (0, 1))
+        extents, targets = ([mode[side] for mode in modes] for side in (0, 1))
         axes = list(zip(extents, row_major(extents), targets, strict=True))
         calls.append(bind_copy(c, result, make_copy(axes), 0, 0, None, stream))
     run = call_in_turn(calls)
     # The launches know addresses alone: this keeps the memory when the device takes a larger scratch.
-    run.__dict__["memory"] = held
+    run.__dict__["memory"] = memory
     return run
 
 

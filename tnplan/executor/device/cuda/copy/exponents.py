@@ -118,15 +118,15 @@ class CupyExponents:
     def bind_total(self, slots: Sequence[int]) -> tuple[Call, Callable[[], int]]:
         """Send all slots, to pinned memory."""
         size_bytes = self._count * SLOT_BYTES
-        held = np.frombuffer(cupy.cuda.alloc_pinned_memory(size_bytes), np.int32, self._count)
-        into, origin, stream, numbers = held.ctypes.data, self._at, self._stream, np.array(slots, np.int64)
+        on_host = np.frombuffer(cupy.cuda.alloc_pinned_memory(size_bytes), np.int32, self._count)
+        into, origin, stream, numbers = on_host.ctypes.data, self._at, self._stream, np.array(slots, np.int64)
 
         def send() -> None:
             runtime.memcpyAsync(into, origin, size_bytes, runtime.memcpyDeviceToHost, stream.ptr)
 
         def total() -> int:
             stream.synchronize()
-            exponent = int(held[numbers].sum(dtype=np.int64))
+            exponent = int(on_host[numbers].sum(dtype=np.int64))
             return 0 if exponent <= ZERO // 2 else exponent
 
         return send, total
@@ -142,8 +142,8 @@ class CupyExponents:
 
     def _bind_division(self, view: Array, power: int, saved: Array = None) -> Call:
         """What divides by a power at an address, and keeps what was there."""
-        places = [view.data.ptr] if saved is None else [view.data.ptr, saved.data.ptr]
-        width, n_units = self._units(view, *places)
+        addresses = [view.data.ptr] if saved is None else [view.data.ptr, saved.data.ptr]
+        width, n_units = self._units(view, *addresses)
         arguments: list[np.generic] = [
             *_pointers(view.data.ptr), np.int64(n_units),
             *_pointers(power, 0 if saved is None else saved.data.ptr),
@@ -159,17 +159,17 @@ class CupyExponents:
         return BoundKernel(kernel, 1, threads, arguments, 0, self._stream, terms)
 
     def _over_all(self, entry: str, width: int, n_units: int, arguments: Sequence[np.generic]) -> Call:
-        """A launch of as many blocks as the GPU has room for."""
+        """A launch of as many blocks as the GPU runs at once."""
         blocks = max(1, min(-(-n_units // THREADS), self._most_blocks))
         return BoundKernel(self._kernel(entry, width), blocks, THREADS, arguments, 0, self._stream)
 
     def _kernel(self, entry: str, width: int = 1) -> Any:
         return load_kernel(FILE, entry, exponent_defines(self._real.itemsize, width))
 
-    def _units(self, view: Array, *places: int) -> tuple[int, int]:
+    def _units(self, view: Array, *addresses: int) -> tuple[int, int]:
         """How many numbers a thread takes at once, and how many times that is in a view."""
         n = self._reals(view)
-        width = add_width(self._real.itemsize, n, *(places or (view.data.ptr,)))
+        width = add_width(self._real.itemsize, n, *(addresses or (view.data.ptr,)))
         return width, n // width
 
     def _reals(self, view: Array) -> int:

@@ -49,20 +49,20 @@ def bind_copy(
     """Copy a box, or the given range of its leading rows; with `add`, add it to the target.
 
     Flat arrays of one dtype of 4, 8 or 16 bytes, starts in elements; ValueError for other dtypes. One in
-    `share` of the blocks that the device has room for work on it.
+    `share` of the blocks that the device runs at once work on it.
     """
     itemsize = _itemsize(target, source)
     calls: list[Call] = []
-    for part in parts(copy, rows):
-        into = target.data.ptr + (target_start + part.target_start) * itemsize
-        origin = source.data.ptr + (source_start + part.source_start) * itemsize
-        if part.copy.contiguous and not add:
-            calls.append(_bind_contiguous(into, origin, part.copy.run * itemsize, stream))
+    for box in parts(copy, rows):
+        into = target.data.ptr + (target_start + box.target_start) * itemsize
+        origin = source.data.ptr + (source_start + box.source_start) * itemsize
+        if box.copy.contiguous and not add:
+            calls.append(_bind_contiguous(into, origin, box.copy.run * itemsize, stream))
         else:
             # Wider units need starts, strides and addresses that are multiples of them: `divisor` is what all
             # starts share.
             divisor = gcd(into, origin) // itemsize
-            calls.append(bind_box(part.copy, target.dtype, into, origin, divisor, add, stream, share))
+            calls.append(bind_box(box.copy, target.dtype, into, origin, divisor, add, stream, share))
     return call_in_turn(calls)
 
 
@@ -75,11 +75,11 @@ def bind_placed(
     """
     itemsize = _itemsize(target, source)
     placed: list[tuple[BoundKernel, int]] = []
-    for part in parts(copy):
-        into = target.data.ptr + part.target_start * itemsize
-        origin = source.data.ptr + part.source_start * itemsize
+    for box in parts(copy):
+        into = target.data.ptr + box.target_start * itemsize
+        origin = source.data.ptr + box.source_start * itemsize
         divisor = gcd(into // itemsize, origin // itemsize, start_divisor)
-        placed.append((bind_box(part.copy, target.dtype, into, origin, divisor, False, stream), into))
+        placed.append((bind_box(box.copy, target.dtype, into, origin, divisor, False, stream), into))
     if len(placed) == 1:
         launch, base = placed[0]
         return lambda start: launch.at(0, base + start * itemsize)
@@ -115,7 +115,7 @@ def bind_load(target: Array, array: NDArray[Any], copy: Copy, source_start: int,
 
 
 def bind_sum(
-    target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...], stream: Any
+    target: Array, source: Array, extents: tuple[int, ...], in_target: tuple[bool, ...], stream: Any
 ) -> Call:
     """Sum a row-major source of `extents` over the axes that are not kept, always in the same order.
 
@@ -126,10 +126,10 @@ def bind_sum(
     if source.size == 0:
         return bind_zero(target, stream)
     sides: dict[bool, list[Axis]] = {True: [], False: []}
-    for extent, stride, keep in zip(extents, row_major(extents), kept, strict=True):
+    for extent, stride, is_kept in zip(extents, row_major(extents), in_target, strict=True):
         if extent > 1:
-            sides[keep].append((extent, stride, 0))
-    levels = [table for keep in (True, False) for table in two_levels(sides[keep])]
+            sides[is_kept].append((extent, stride, 0))
+    levels = [table for is_kept in (True, False) for table in two_levels(sides[is_kept])]
     (table,) = on_device(np.concatenate([offsets(axes, 1) for axes in levels]))
     lengths = [prod(axis[0] for axis in axes) for axes in levels]
     outputs, terms = lengths[0] * lengths[1], lengths[2] * lengths[3]
@@ -173,38 +173,38 @@ def bind_box(
         raise ValueError(f"addresses {into:#x} and {origin:#x} are not aligned to elements of {kind}")
     wide, unit = widen(copy, divisor, max(UNIT_BYTES) // kind.itemsize)
     unit_bytes = unit * kind.itemsize
-    made, table = _tables(wide, unit_bytes)
-    kernel, blocks, shared = _kernel(made, unit_bytes, add, _real(kind) if add else "float")
-    phases = [made.load, *([made.store] if made.store else [])]
+    tiling, table = _tables(wide, unit_bytes)
+    kernel, blocks, shared = _kernel(tiling, unit_bytes, add, _real(kind) if add else "float")
+    phases = [tiling.load, *([tiling.store] if tiling.store else [])]
     sizes = [len(entries) for phase in phases for entries in (phase.lanes, phase.steps)]
     arguments: list[np.generic] = [
         *map(np.uint64, (into, origin, table.data.ptr)),
-        *map(np.uint32, (*sizes, len(made.rows), len(made.columns))),
+        *map(np.uint32, (*sizes, len(tiling.rows), len(tiling.columns))),
     ]
-    blocks = min(max(1, blocks // share), made.count)
-    return BoundKernel(kernel, blocks, made.threads, arguments, shared, stream, table)
+    blocks = min(max(1, blocks // share), tiling.count)
+    return BoundKernel(kernel, blocks, tiling.threads, arguments, shared, stream, table)
 
 
 @cached_per_device
 def _tables(copy: Copy, unit_bytes: int) -> tuple[CopyTiles, Array]:
     """The tiles of a copy, and their tables, in bytes, on the current device."""
-    made = tiles(copy, unit_bytes)
-    phases = [made.load, *([made.store] if made.store else [])]
+    tiling = tiles(copy, unit_bytes)
+    phases = [tiling.load, *([tiling.store] if tiling.store else [])]
     entries = [
         *(phase.lanes for phase in phases),
         *(phase.steps for phase in phases),
-        made.rows,
-        made.columns,
+        tiling.rows,
+        tiling.columns,
     ]
     (table,) = on_device(np.concatenate(entries) * np.uint64(unit_bytes))
-    return made, table
+    return tiling, table
 
 
-def _kernel(made: CopyTiles, unit_bytes: int, add: bool, real: str) -> tuple[Any, int, int]:
+def _kernel(tiling: CopyTiles, unit_bytes: int, add: bool, real: str) -> tuple[Any, int, int]:
     """The kernel of a copy, the blocks that fill the device, and the shared memory of a block in bytes."""
-    shared = shared_bytes(made.load, made.store, made.slots, unit_bytes) if made.store else 0
-    entry = "copy_tiles" if made.store else "copy_direct"
-    return (*_filled(entry, unit_bytes, add, real, made.threads, shared), shared)
+    shared = shared_bytes(tiling.load, tiling.store, tiling.slots, unit_bytes) if tiling.store else 0
+    entry = "copy_tiles" if tiling.store else "copy_direct"
+    return (*_filled(entry, unit_bytes, add, real, tiling.threads, shared), shared)
 
 
 @cached_per_device

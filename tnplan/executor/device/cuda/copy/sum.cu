@@ -1,7 +1,7 @@
 // Sums over axes, in one fixed order whatever the device; the tables are made by permute.py.
 //
 // Defines: REAL (float or double), PARTS (1: real, 2: complex), LANES (threads that share a sum: 1, a warp, or THREADS).
-// table = kept rows | kept columns | summed rows | summed columns, offsets in elements of the source.
+// table = target rows | target columns | summed rows | summed columns, offsets in elements of the source.
 // Sums are formed in double precision. LANES is a power of two; lane i takes the terms i, i + LANES, ...
 
 #define THREADS 256

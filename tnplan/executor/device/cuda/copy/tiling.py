@@ -134,13 +134,13 @@ def _smooth_boxes(copy: Copy) -> Iterator[tuple[list[Axis], int, int]]:
         small = prod(factor for factor in factors(extent) if factor <= LARGEST_FACTOR)
         # A large prime among the fast axes gives tiles of one element there: the axis is cut in two, of which
         # the longer has small factors.
-        few = small < min(extent, NEAR_ELEMENTS) and _is_fast(axes, number)
-        if few or factors(extent)[-1:] > [LONG_AXIS]:
+        is_rough = small < min(extent, NEAR_ELEMENTS) and _is_fast(axes, number)
+        if is_rough or factors(extent)[-1:] > [LONG_AXIS]:
             cut = _cut(extent)
             others = axes[:number] + axes[number + 1 :]
             for length, start in ((cut, 0), (extent - cut, cut)):
-                part = make_copy([*others, (length, source, target)])
-                for box, source_start, target_start in _smooth_boxes(part):
+                shorter = make_copy([*others, (length, source, target)])
+                for box, source_start, target_start in _smooth_boxes(shorter):
                     yield box, source_start + start * source, target_start + start * target
             return
     yield axes, 0, 0
@@ -157,16 +157,16 @@ def _is_fast(axes: Sequence[Axis], number: int) -> bool:
 @lru_cache(maxsize=4096)
 def factors(extent: int) -> list[int]:
     """The prime factors, rising; none of 1."""
-    found = []
+    primes = []
     prime = 2
     while extent > 1:
         if prime * prime > extent:
             prime = extent
         while extent % prime == 0:
-            found.append(prime)
+            primes.append(prime)
             extent //= prime
         prime += 1
-    return found
+    return primes
 
 
 def _cut(extent: int) -> int:
@@ -255,12 +255,12 @@ def _choose(axes: Sequence[Axis], capacity: int) -> tuple[list[Axis], list[Axis]
 
 def _split(axis: Axis) -> list[Axis]:
     """An axis as the axes of its prime factors, the fastest first."""
-    found = []
+    axes = []
     _, source, target = axis
     for factor in factors(axis[0]):
-        found.append((factor, source, target))
+        axes.append((factor, source, target))
         source, target = source * factor, target * factor
-    return found
+    return axes
 
 
 def two_levels(axes: Sequence[Axis]) -> tuple[list[Axis], list[Axis]]:

@@ -112,12 +112,12 @@ adjoint(const unsigned char* __restrict__ operand, const unsigned char* __restri
     extern __shared__ __align__(128) unsigned char memory[];
     unsigned char* const values = memory;
     unsigned char* const cotangent = values + IMAGES * TILE_BYTES;
-    unsigned char* const held = cotangent + TILE_BYTES;
-    Place* own = reinterpret_cast<Place*>(held + SHARED_BYTES);
+    unsigned char* const branches = cotangent + TILE_BYTES;
+    Place* own = reinterpret_cast<Place*>(branches + SHARED_BYTES);
 
     for (int i = threadIdx.x; i < PLACES * THREADS; i += THREADS) own[i] = thread_place[i];
     for (int i = threadIdx.x * 16; i < SHARED_BYTES; i += THREADS * 16)
-        *reinterpret_cast<uint4*>(held + i) = *reinterpret_cast<const uint4*>(shared_branches + i);
+        *reinterpret_cast<uint4*>(branches + i) = *reinterpret_cast<const uint4*>(shared_branches + i);
     __syncthreads();
     own += threadIdx.x;
     const Start offset = thread_offset[threadIdx.x];
@@ -145,7 +145,7 @@ adjoint(const unsigned char* __restrict__ operand, const unsigned char* __restri
         #define FMA(s, rows, columns, k, n, first) \
             run_stage<s, rows, columns, k, n, first>( \
                 s < STEPS ? values + s * TILE_BYTES : cotangent, s < STEPS ? values + (s + 1) * TILE_BYTES : cotangent, \
-                n > columns ? held : constant_branches, own[(3 + 2 * s) * THREADS], own[(4 + 2 * s) * THREADS]);
+                n > columns ? branches : constant_branches, own[(3 + 2 * s) * THREADS], own[(4 + 2 * s) * THREADS]);
         #define GRADIENT(s, k, n, lanes, blocks, rounds, first) \
             add_gradient<s, k, n, lanes, blocks, rounds, first>(values + s * TILE_BYTES, cotangent, \
                                                          own[(3 + 4 * STEPS + 2 * s) * THREADS], \

@@ -81,7 +81,7 @@ class AdjointTables:
     slots: NDArray[np.uint16]
     result_order: tuple[NDArray[np.int64], ...]
     constant_bytes: int
-    held_bytes: int
+    branch_bytes: int
     threads: int
     tile_bytes: int
     parts: int
@@ -111,30 +111,30 @@ class AdjointTables:
     def shared_bytes(self) -> int:
         """The shared memory of a block: tiles of values and of the cotangent, branches, places of threads; at
         the end all results."""
-        needed = (self.images + 1) * self.tile_bytes + self.held_bytes + self.thread_place.nbytes
+        needed = (self.images + 1) * self.tile_bytes + self.branch_bytes + self.thread_place.nbytes
         return max(needed, self.n_results * self.part_bytes)
 
 
 @lru_cache(maxsize=1024)
-def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str, room_bytes: float = inf) -> AdjointTables:
+def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str, block_bytes: float = inf) -> AdjointTables:
     """The tables for tiles of at most `capacity` elements, of `ADJOINT_TILE_BYTES` where the chain fits, or
-    smaller ones where a block has no more than `room_bytes` of shared memory and the chain has such tiles.
+    smaller ones where a block has no more than `block_bytes` of shared memory and the chain has such tiles.
 
     Several tiles share a block's memory, so that smaller ones leave more blocks to hide each other's loads.
     Raises ValueError where the chain has no tile.
     """
     chain, itemsize = shape.chain, np.dtype(dtype).itemsize
     small = min(capacity, ADJOINT_TILE_BYTES // itemsize)
-    found = fused_tile(chain.operand, chain.branches, chain.out, small)
-    tile = found or chain_tile(chain, capacity)
-    size = small if found else capacity
-    # Halved until a block has room for all images of the tile: values that gradients need, and one cotangent.
+    smallest = fused_tile(chain.operand, chain.branches, chain.out, small)
+    tile = smallest or chain_tile(chain, capacity)
+    size = small if smallest else capacity
+    # Halved until a block can hold all images of the tile: values that gradients need, and one cotangent.
     while True:
         threads = size // RESULTS_A_THREAD[itemsize]
         tables = _Builder(shape, tile, threads, dtype).adjoint_tables()
         size //= 2
         smaller = fused_tile(chain.operand, chain.branches, chain.out, size)
-        if tables.shared_bytes <= room_bytes or smaller is None or threads == LANES:
+        if tables.shared_bytes <= block_bytes or smaller is None or threads == LANES:
             return tables
         tile = smaller
 
@@ -167,37 +167,37 @@ class _Builder(TableBuilder):
     def adjoint_tables(self) -> AdjointTables:
         """All tables."""
         walks = (
-            self._walk(self.load_bits, (), self.layout.held[0], self.source),
-            self._walk(self.store_bits, (), self.layout.held[-1], self.target),
-            self._walk(self.back_bits, (), self.layout.held[0], self.back_strides),
+            self._walk(self.load_bits, (), self.layout.positions[0], self.source),
+            self._walk(self.store_bits, (), self.layout.positions[-1], self.target),
+            self._walk(self.back_bits, (), self.layout.positions[0], self.back_strides),
         )
         thread_place = [walk.thread_place for walk in walks]
         self.taken, self.branches = {True: 0, False: 0}, list[NDArray[np.int64]]()
         stages, n_steps = [], len(self.tile.stages)
-        there, back = steps_that_run(self.adjoint)
+        forward, back = steps_that_run(self.adjoint)
         for number, kind in enumerate(self.kinds):
             places, own = self._fma_stage(number, kind)
             lanes, stage = self.layout.lanes[number], self.tile.stages[number]
-            bits = [*lanes.n, *lanes.k] if number in there else None
+            bits = [*lanes.n, *lanes.k] if number in forward else None
             stages.append(self._stage(number, stage, kind, places, bits))
             thread_place += own
         # Read where the step wrote, written where it read: the layout of the chain serves both ways, and no
         # tile is moved between the two.
         for number, stage in enumerate(self.turned):
             kind = stage_kind(stage, self.threads, RESULTS_A_THREAD[self.itemsize], tensor=False)
-            lanes, held = self.layout.lanes[number], self.layout.held[number]
-            k, n = self._places(lanes.n, self.layout.brought[number]), self._places(lanes.k, held)
-            places, own = self._fma_places(self._places(lanes.rows, held), k, n, kind)
+            lanes, positions = self.layout.lanes[number], self.layout.positions[number]
+            k, n = self._places(lanes.n, self.layout.brought[number]), self._places(lanes.k, positions)
+            places, own = self._fma_places(self._places(lanes.rows, positions), k, n, kind)
             bits = [*lanes.k, *lanes.n] if number in back else None
             stages.append(self._stage(number, stage, kind, places, bits))
             thread_place += own
         gradients, slots, orders = [], list[NDArray[np.int64]](), []
         n_results = 0
         for number in range(n_steps):
-            made, own, sums, order = self._gradient(number, sum(map(len, slots)), n_results)
+            gradient, own, sums, order = self._gradient(number, sum(map(len, slots)), n_results)
             if self.adjoint.gradients[number] is None:
                 sums, order = sums[:0], order[:0]
-            gradients.append(made)
+            gradients.append(gradient)
             thread_place += own
             slots.append(sums)
             orders.append(order)
@@ -215,7 +215,7 @@ class _Builder(TableBuilder):
             slots=np.concatenate([*slots, np.zeros((0, self.threads), np.int64)]).astype(np.uint16),
             result_order=tuple(orders),
             constant_bytes=self.taken[True],
-            held_bytes=self.taken[False],
+            branch_bytes=self.taken[False],
             threads=self.threads,
             tile_bytes=self.tile.elements * self.itemsize,
             parts=self.parts,
@@ -231,8 +231,8 @@ class _Builder(TableBuilder):
         first = self.taken[whole]
         if order is not None:
             self.branches.append(self._branch_places(number, order))
-            self.taken[whole] += self._held_bytes(number)
-        return StageTables(kind, stage.k, stage.n, first, *(tuple(map(int, part)) for part in places))
+            self.taken[whole] += self._branch_bytes(number)
+        return StageTables(kind, stage.k, stage.n, first, *(tuple(map(int, values)) for values in places))
 
     def _gradient(
         self, number: int, first: int, first_result: int
@@ -248,17 +248,18 @@ class _Builder(TableBuilder):
         block = self._sides(number, [bit for bit in (*lanes.n, *lanes.k) if bit not in inner])
         n_blocks, n_warps = len(block.value), self.threads // LANES
         of_warp = max(1, n_blocks // n_warps)
-        left = combine(self._places([bit for bit in rows if bit not in of_lane], self.layout.held[number]))
+        of_others = [bit for bit in rows if bit not in of_lane]
+        left = combine(self._places(of_others, self.layout.positions[number]))
         groups = max(1, min(n_warps // n_blocks, len(left)))
         rounds = len(left) // groups
         row_lanes = 1 << sum(bit in rows for bit in of_lane)
         # Lanes that share a block hold sums over different rows; after an exchange within the warp each of
-        # them has `held_sums` of the block's sums.
+        # them has `n_sums` of the block's sums.
         row_lane = np.arange(LANES) * row_lanes // LANES
         places = [np.full(self.threads, IDLE, np.int64) for _ in range(2)]
         count = side_k * side_n * self.parts
-        held_sums = max(1, count // row_lanes)
-        slots = np.full((of_warp * held_sums, self.threads), IDLE, np.int64)
+        n_sums = max(1, count // row_lanes)
+        slots = np.full((of_warp * n_sums, self.threads), IDLE, np.int64)
         # Invariant: places are XORs of the places of bits, so that parts for lane, block and row combine by
         # XOR.
         for warp in range(min(n_warps, n_blocks // of_warp * groups)):
@@ -266,22 +267,22 @@ class _Builder(TableBuilder):
             mine = slice(warp * LANES, (warp + 1) * LANES)
             places[0][mine] = lane.value ^ block.value[own] ^ row
             places[1][mine] = lane.cotangent ^ block.cotangent[own] ^ row
-            for one, i in product(range(of_warp), range(held_sums)):
+            for in_warp, i in product(range(of_warp), range(n_sums)):
                 value = row_lane * count // row_lanes + i
-                element, part = value // self.parts, value % self.parts
-                at_k = element // side_n ^ lane.k ^ block.k[own + one]
-                at_n = element % side_n ^ lane.n ^ block.n[own + one]
-                result = first_result + (at_k * stage.n + at_n) * self.parts + part
+                element, component = value // self.parts, value % self.parts
+                at_k = element // side_n ^ lane.k ^ block.k[own + in_warp]
+                at_n = element % side_n ^ lane.n ^ block.n[own + in_warp]
+                result = first_result + (at_k * stage.n + at_n) * self.parts + component
                 # With fewer sums than lanes that share them only the first lane of each sum writes it.
                 is_first = row_lane * count % row_lanes == 0
-                slots[one * held_sums + i, mine] = np.where(is_first, result, IDLE)
-        made = GradientTables(
+                slots[in_warp * n_sums + i, mine] = np.where(is_first, result, IDLE)
+        gradient = GradientTables(
             side_k, side_n, row_lanes, of_warp, rounds, first, tuple(map(int, left[:rounds])),
             tuple(map(int, block.value[:of_warp])), tuple(map(int, block.cotangent[:of_warp])),
         )  # fmt: skip
         # Elements of the branch by their place [k | n], n fast.
         order = np.argsort(self._branch_places(number, [*lanes.n, *lanes.k]))
-        return made, places, slots, order
+        return gradient, places, slots, order
 
     def _lane_bits(self, number: int) -> tuple[list[Bit], set[Bit], int, int]:
         """The bits that tell the lanes of a warp apart in a gradient, those of rows, and k and n of a block.
@@ -297,36 +298,36 @@ class _Builder(TableBuilder):
         for n_bits, k_bits in product(*choices):
             count = LANE_BITS - len(n_bits) - len(k_bits)
             for rows in combinations(lanes.rows[:MOST_ROW_BITS], count):
-                found = [*n_bits, *k_bits, *rows]
-                lost = self._lost(number, found)
+                lane_bits = [*n_bits, *k_bits, *rows]
+                lost = self._lost(number, lane_bits)
                 if best is None or lost < best[0]:
-                    best = lost, found
+                    best = lost, lane_bits
         assert best is not None
         return best[1], set(lanes.rows), side_k, side_n
 
     def _lost(self, number: int, bits: Sequence[Bit]) -> int:
         """How often lanes that differ in these bits wait for each other, in both tiles."""
-        lanes, held = self.layout.lanes[number], self.layout.held[number]
+        lanes, before = self.layout.lanes[number], self.layout.positions[number]
         brought, lost = self.layout.brought[number], 0
         # The value has bits of rows and k, the cotangent bits of rows and n: lanes that differ only in the
         # others read the same word there, which is no conflict.
-        for other, positions in ((lanes.n, held), (lanes.k, {**held, **brought})):
+        for other, positions in ((lanes.n, before), (lanes.k, {**before, **brought})):
             apart = [positions[bit] % self.bank_bits for bit in bits if bit not in other][: self.bank_bits]
             lost += (1 << len(apart) - len(set(apart))) - 1
         return lost
 
     def _sides(self, number: int, bits: Sequence[Bit]) -> _Sides:
         """What every value of some bits adds to places in both tiles, and to k and n."""
-        lanes, held, brought = (
+        lanes, positions, brought = (
             self.layout.lanes[number],
-            self.layout.held[number],
+            self.layout.positions[number],
             self.layout.brought[number],
         )
         value, cotangent, k, n = [], [], [], []
         for bit in bits:
             in_k, in_n = bit in lanes.k, bit in lanes.n
-            value.append(0 if in_n else self.place(held[bit]))
-            cotangent.append(0 if in_k else self.place(brought[bit] if in_n else held[bit]))
+            value.append(0 if in_n else self.place(positions[bit]))
+            cotangent.append(0 if in_k else self.place(brought[bit] if in_n else positions[bit]))
             k.append(1 << lanes.k.index(bit) if in_k else 0)
             n.append(1 << lanes.n.index(bit) if in_n else 0)
         return _Sides(*map(combine, (value, cotangent, k, n)))

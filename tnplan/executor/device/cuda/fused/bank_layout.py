@@ -40,15 +40,19 @@ def on_tensor_cores(stage: FusedStage) -> bool:
     return min(stage.k, stage.n) >= TENSOR_SIDE
 
 
-def stage_kind(stage: FusedStage, threads: int, held: int, tensor: bool) -> Kind:
-    """How a block works on a stage, a thread with up to `held` results; `tensor`: on tensor cores if able."""
+def stage_kind(stage: FusedStage, threads: int, results: int, tensor: bool) -> Kind:
+    """How a block works on a stage, of which a thread has up to so many `results`.
+
+    With `tensor` it works on tensor cores where they can.
+    """
     rows = stage.elements_in // stage.k
     if tensor and on_tensor_cores(stage):
         of_warp = max(1, rows // TENSOR_ROWS // (threads >> LANE_BITS))
         groups = min(of_warp, MOST_GROUPS, max(1, MOST_GROUP_COLUMNS // stage.n))
         return "TENSOR", groups, of_warp // groups
     # As many results of a thread as keep every warp busy; whole rows where that leaves enough rows.
-    most = min(held, MOST_WHOLE) if stage.n <= min(held, MOST_WHOLE) else min(held // 2, MOST_DEALT)
+    whole = min(results, MOST_WHOLE)
+    most = whole if stage.n <= whole else min(results // 2, MOST_DEALT)
     columns = min(stage.n, most, max(1, stage.elements_out // threads))
     return "FMA", max(1, rows * (stage.n // columns) // threads), columns
 
@@ -69,9 +73,9 @@ class Lanes:
 
 @dataclass(frozen=True)
 class BankLayout:
-    """Positions of the bits: those held before each stage and at last, and those that each stage brings."""
+    """Positions of the bits before each stage and at last, and of those that each stage brings."""
 
-    held: tuple[dict[Bit, int], ...]
+    positions: tuple[dict[Bit, int], ...]
     brought: tuple[dict[Bit, int], ...]
     lanes: tuple[Lanes, ...]
 
@@ -96,7 +100,8 @@ class BankLayoutSearch:
         # Random search from a fixed seed: the same layout, and so the same compiled kernel, in every process.
         for _ in range(TRIES):
             layout = self._random(random)
-            lost = self._lost(self.load_bits, layout.held[0]) + self._lost(self.store_bits, layout.held[-1])
+            lost = self._lost(self.load_bits, layout.positions[0])
+            lost += self._lost(self.store_bits, layout.positions[-1])
             lost += sum(lanes.lost for lanes in layout.lanes)
             if best is None or lost < best[0]:
                 best = lost, layout
@@ -111,10 +116,10 @@ class BankLayoutSearch:
         # bit has left, or one that is free because the tile was smaller.
         free = list(range(self.tile.elements.bit_length() - 1))
         random.shuffle(free)
-        held = [{bit: free.pop() for bit in self.load_bits}]
+        positions = [{bit: free.pop() for bit in self.load_bits}]
         brought, chosen = [], []
         for number, (summed, new) in enumerate(zip(self.summed, self.new, strict=True)):
-            before = held[-1]
+            before = positions[-1]
             free += [before[bit] for bit in summed]
             lanes_of = self._lanes(number, before)
             best: tuple[Lanes, list[int]] | None = None
@@ -129,31 +134,31 @@ class BankLayoutSearch:
             chosen.append(best[0])
             brought.append(dict(zip(new, best[1], strict=False)))
             free = best[1][len(new) :]
-            kept = {bit: position for bit, position in before.items() if bit not in summed}
-            held.append(kept | brought[-1])
-        return BankLayout(tuple(held), tuple(brought), tuple(chosen))
+            staying = {bit: position for bit, position in before.items() if bit not in summed}
+            positions.append(staying | brought[-1])
+        return BankLayout(tuple(positions), tuple(brought), tuple(chosen))
 
-    def _lanes(self, number: int, held: Mapping[Bit, int]) -> Callable[[Mapping[Bit, int]], Lanes]:
+    def _lanes(self, number: int, positions: Mapping[Bit, int]) -> Callable[[Mapping[Bit, int]], Lanes]:
         """The lanes of a stage, from the positions of the bits that it brings."""
         summed, new, warps = self.summed[number], self.new[number], list(self.warp_bits[number])
-        rows = [bit for bit in held if bit not in summed and bit not in warps]
-        rows.sort(key=held.__getitem__)
+        rows = [bit for bit in positions if bit not in summed and bit not in warps]
+        rows.sort(key=positions.__getitem__)
         # The bits of lanes: those of rows in different banks lead, so that a warp reads its rows without
         # conflict.
-        first = self._in_different_banks(rows, held)
+        first = self._in_different_banks(rows, positions)
         if self.kinds[number][0] == "FMA":
             ordered = _led(rows, first) + warps
-            lost = 2 * self.tile.stages[number].k.bit_length() * self._lost(ordered, held)
+            lost = 2 * self.tile.stages[number].k.bit_length() * self._lost(ordered, positions)
             fixed = Lanes(tuple(summed), tuple(new), tuple(ordered), lost)
             return lambda brought: fixed
-        k_pairs = self._pairs(summed, held)
-        row_pairs = self._pairs(first if len(first) > 1 else rows, held)
+        k_pairs = self._pairs(summed, positions)
+        row_pairs = self._pairs(first if len(first) > 1 else rows, positions)
         # On tensor cores lanes differ in two bits of k when they read, in two of n when they write, and in
         # three of rows: the pairs are chosen for both together.
-        reads = [[self._lost([*pair, *row_pair], held) for row_pair in row_pairs] for pair in k_pairs]
+        reads = [[self._lost([*pair, *row_pair], positions) for row_pair in row_pairs] for pair in k_pairs]
 
         def lanes(brought: Mapping[Bit, int]) -> Lanes:
-            n_pairs, after = self._pairs(new, brought), {**held, **brought}
+            n_pairs, after = self._pairs(new, brought), {**positions, **brought}
             writes = [[self._lost([*pair, *row_pair], after) for row_pair in row_pairs] for pair in n_pairs]
             lost, k, n, row = min(
                 (lost_read + lost_write, k, n, row)
@@ -168,17 +173,17 @@ class BankLayoutSearch:
 
     def _in_different_banks(self, bits: Iterable[Bit], positions: Mapping[Bit, int]) -> list[Bit]:
         """The first of the bits in every bank."""
-        found: dict[int, Bit] = {}
+        by_bank: dict[int, Bit] = {}
         for bit in bits:
-            found.setdefault(positions[bit] % self.bank_bits, bit)
-        return [found[bank] for bank in sorted(found)]
+            by_bank.setdefault(positions[bit] % self.bank_bits, bit)
+        return [by_bank[bank] for bank in sorted(by_bank)]
 
     def _pairs(self, bits: Sequence[Bit], positions: Mapping[Bit, int]) -> list[tuple[Bit, Bit]]:
         """Pairs of the bits, one for every two banks."""
-        found = {
+        by_banks = {
             frozenset(positions[bit] % self.bank_bits for bit in pair): pair for pair in combinations(bits, 2)
         }
-        return list(found.values())
+        return list(by_banks.values())
 
     def _lost(self, bits: Sequence[Bit], positions: Mapping[Bit, int]) -> int:
         """How often an access waits for lanes that differ in the first of `bits` and meet in a bank."""

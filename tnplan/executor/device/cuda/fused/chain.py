@@ -56,7 +56,7 @@ def bind_fused(
 
     Arrays are flat, of one dtype, and stay where they are. `precision`: tf32 and fp16x3 let stages of
     complex64 run on tensor cores. Raises ValueError where the chain does not fit, InputError where the
-    capacity is none of `TILE_BYTES`, or more than this GPU has room for.
+    capacity is none of `TILE_BYTES`, or more than this GPU has memory for.
     """
     dtype = operand.dtype.name
     tables, terms = chosen(shape, dtype, capacity_bytes, precision)
@@ -65,7 +65,7 @@ def bind_fused(
     defines = kernel_defines(dtype, tables, terms, shape.adds, shape.closes)
     kernel, n_blocks = find_kernel(FILE, "fused", defines, tables.threads, tables.shared_bytes, REMEDY)
     hold, constant = find_hold(FILE, defines)
-    *held, branch_place = on_device(
+    *on_gpu, branch_place = on_device(
         tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.branch_place
     )
     sources = np.zeros((), SOURCES_DTYPE)
@@ -81,21 +81,21 @@ def bind_fused(
     if closing is not None:
         end, sums = closing, cupy.ndarray((blocks, SUM_REALS), np.float64)
     arguments: list[Any] = [
-        *(np.uint64(array.data.ptr) for array in (operand, end, *held)),
+        *(np.uint64(array.data.ptr) for array in (operand, end, *on_gpu)),
         np.int32(len(tables.near)), np.int32(tables.n_tiles),
     ]  # fmt: skip
     if sums is not None:
         arguments.append(np.uint64(sums.data.ptr))
-    kept = (*held, sums)
+    alive = (*on_gpu, sums)
     calls: list[Call] = [
         holding,
-        BoundKernel(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept),
+        BoundKernel(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, alive),
     ]
     if sums is not None:
         add_up = load_kernel(FILE, "add_up", dict(defines))
         parts: list[Any] = [np.uint64(sums.data.ptr), np.int32(blocks), np.uint64(out.data.ptr)]
         # One block adds the blocks' sums in their order: the same bits each time.
-        calls.append(BoundKernel(add_up, 1, tables.threads, parts, 0, stream, kept))
+        calls.append(BoundKernel(add_up, 1, tables.threads, parts, 0, stream, alive))
     return call_in_turn(calls)
 
 
@@ -108,8 +108,11 @@ def chain_kernels(
     chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
 ) -> list[tuple[Path, dict[str, str | int]]]:
     """The file and the definitions of each chain's kernel."""
-    chosen_ones = ((shape, chosen(shape, dtype, capacity_bytes, precision)) for shape, precision in chains)
-    return [(FILE, dict(kernel_defines(dtype, *one, shape.adds, shape.closes))) for shape, one in chosen_ones]
+    kernels = []
+    for shape, precision in chains:
+        tables, terms = chosen(shape, dtype, capacity_bytes, precision)
+        kernels.append((FILE, dict(kernel_defines(dtype, tables, terms, shape.adds, shape.closes))))
+    return kernels
 
 
 def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -> tuple[FusedTables, int]:
@@ -131,7 +134,7 @@ def tile_elements(capacity_bytes: int, dtype: str) -> int:
     return capacity_bytes // np.dtype(dtype).itemsize
 
 
-def room_bytes() -> int:
+def block_shared_bytes() -> int:
     """The shared memory of a block on the current device."""
     return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
 
@@ -139,8 +142,8 @@ def room_bytes() -> int:
 @cached_per_device
 def find_hold(file: Path, defines: Defines) -> tuple[Any, int]:
     """The kernel of a file that holds the branches, and the address of constant memory that it writes."""
-    given = dict(defines)
-    return load_kernel(file, "hold", given), load_symbol(file, "constant_branches", given)
+    definitions = dict(defines)
+    return load_kernel(file, "hold", definitions), load_symbol(file, "constant_branches", definitions)
 
 
 @cached_per_device
@@ -148,7 +151,7 @@ def find_kernel(
     file: Path, entry: str, defines: Defines, threads: int, shared_bytes: int, remedy: str
 ) -> tuple[Any, int]:  # fmt: skip
     """The kernel of these definitions on the current device; the blocks that fill it."""
-    most = room_bytes()
+    most = block_shared_bytes()
     if shared_bytes > most:
         raise InputError(
             "profile: fused_bytes",
@@ -182,7 +185,7 @@ def kernel_defines(
         ("THREADS", tables.threads), ("BLOCKS", max(1, most // tables.threads)),
         ("STAGES", " ".join(stage_text(number, stage) for number, stage in enumerate(tables.stages))),
         ("N_STAGES", len(tables.stages)), ("TILE_BYTES", tables.tile_bytes),
-        ("CONSTANT_BYTES", tables.constant_bytes), ("SHARED_BYTES", tables.held_bytes),
+        ("CONSTANT_BYTES", tables.constant_bytes), ("SHARED_BYTES", tables.branch_bytes),
         ("LOAD_PLACES", listed(tables.load[0])), ("LOAD_OFFSETS", listed(tables.load[1])),
         ("STORE_PLACES", listed(tables.store[0])), ("STORE_OFFSETS", listed(tables.store[1])),
         *((f"{name}_PLACES", listed(map(listed, parts))) for name, parts in places.items()),

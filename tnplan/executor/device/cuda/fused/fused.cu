@@ -7,7 +7,7 @@
 // 16 rows that a warp holds at once, n / 4, k / 4, rounds, first byte of its branch)), N_STAGES, TILE_BYTES,
 // CONSTANT_BYTES and SHARED_BYTES (of the branches in either memory), the tables LOAD_PLACES, LOAD_OFFSETS,
 // STORE_PLACES, STORE_OFFSETS and, a row for each stage, ROW_PLACES, K_PLACES, N_PLACES with MOST_ROW, MOST_K, MOST_N
-// entries, MEETS (whether all warps meet after the load, after each stage and after the store; elsewhere each warp goes
+// entries, MEETS (whether all warps synchronize after the load, after each stage and after the store; elsewhere each warp goes
 // on with its part of the tile), TERMS (of a product on tensor cores: 3, or 1 for their own precision; 0: no stage runs
 // on them), ADD (1: the output is added to; every element is one thread's), CLOSE (1: the output is read, it closes).
 //
@@ -52,7 +52,7 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], const unsigned (&a
 
 // 16 rows by 4 of k by 4 columns a step. Lane 4 g + t reads rows g and g + 8 at k = t, and holds column t of their
 // product; its part of the branch is row t of k, and of column g / 2 what makes the real part (even g) or the
-// imaginary one. A branch of up to FRAGMENTS elements is held as [k / 4][n / 4][lane] in fragments, a larger one as
+// imaginary one. A branch of up to FRAGMENTS elements is stored as [k / 4][n / 4][lane] in fragments, a larger one as
 // [k / 4][n / 4][4 of k][4 of n]. read and write: the places of the lane's first element, and of its first result.
 const int FRAGMENTS = 256;
 
@@ -64,10 +64,10 @@ __device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsi
     const Element* elements = reinterpret_cast<const Element*>(branch) + lane % 4 * 4 + lane / 8;
     const Fragment* fragments = reinterpret_cast<const Fragment*>(branch) + lane;
     constexpr bool IN_FRAGMENTS = 16 * N_STEPS * K_STEPS <= FRAGMENTS, KEPT = N_STEPS * K_STEPS <= 4 && ROUNDS > 1;
-    Fragment kept[KEPT ? N_STEPS * K_STEPS : 1];
+    Fragment own_fragments[KEPT ? N_STEPS * K_STEPS : 1];
     if (KEPT) {
         #pragma unroll
-        for (int step = 0; step < N_STEPS * K_STEPS; ++step) kept[step] = fragments[step * 32];
+        for (int step = 0; step < N_STEPS * K_STEPS; ++step) own_fragments[step] = fragments[step * 32];
     }
     #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
@@ -89,7 +89,7 @@ __device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsi
             #pragma unroll
             for (int j = 0; j < N_STEPS; ++j) {
                 const int step = s * N_STEPS + j;
-                const Fragment b = KEPT           ? kept[step]
+                const Fragment b = KEPT           ? own_fragments[step]
                                    : IN_FRAGMENTS ? fragments[step * 32]
                                                   : fragment(elements[step * 16], imaginary);
                 #if TERMS == 3
@@ -113,7 +113,7 @@ __device__ __forceinline__ void run_tensor_stage(unsigned char* tile, const unsi
                     at(tile, moved(first, row_place[S][row + 2 * g + half])) = {sum[g][j][2 * half], sum[g][j][2 * half + 1]};
         }
     }
-    meet<S + 1>();
+    sync_threads<S + 1>();
 }
 
 // Puts an element of a branch where the stage reads it; `to` counts as branch_place says.
@@ -186,12 +186,12 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
 ) {
     extern __shared__ __align__(128) unsigned char memory[];
     unsigned char* tile = memory;
-    unsigned char* held = tile + TILE_BYTES;
-    Place* own = reinterpret_cast<Place*>(held + SHARED_BYTES);
+    unsigned char* branches = tile + TILE_BYTES;
+    Place* own = reinterpret_cast<Place*>(branches + SHARED_BYTES);
 
     for (int i = threadIdx.x; i < (2 + 2 * N_STAGES) * THREADS; i += THREADS) own[i] = thread_place[i];
     for (int i = threadIdx.x * 16; i < SHARED_BYTES; i += THREADS * 16)
-        *reinterpret_cast<uint4*>(held + i) = *reinterpret_cast<const uint4*>(shared_branches + i);
+        *reinterpret_cast<uint4*>(branches + i) = *reinterpret_cast<const uint4*>(shared_branches + i);
     __syncthreads();
     own += threadIdx.x;
     const Start offset = thread_offset[threadIdx.x];
@@ -216,12 +216,12 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
                 copy_async(at(tile, moved(load_base, load_place[i])), from + load_offset[i]);
         }
         asm volatile("cp.async.wait_all;" ::: "memory");
-        meet<0>();
+        sync_threads<0>();
         #define FMA(s, rows, columns, k, n, first) \
-            run_stage<s, rows, columns, k, n, first>(tile, tile, n > columns ? held : constant_branches, \
+            run_stage<s, rows, columns, k, n, first>(tile, tile, n > columns ? branches : constant_branches, \
                                                      own[(2 + 2 * s) * THREADS], own[(3 + 2 * s) * THREADS]);
         #define TENSOR(s, groups, n_steps, k_steps, rounds, first) \
-            run_tensor_stage<s, groups, n_steps, k_steps, rounds>(tile, held + first, own[(2 + 2 * s) * THREADS], \
+            run_tensor_stage<s, groups, n_steps, k_steps, rounds>(tile, branches + first, own[(2 + 2 * s) * THREADS], \
                                                                   own[(3 + 2 * s) * THREADS]);
         STAGES
         const Start next = start_of(number + gridDim.x);
@@ -246,7 +246,7 @@ fused(const unsigned char* __restrict__ operand, unsigned char* __restrict__ out
             }
             #endif
         }
-        meet<N_STAGES + 1>();
+        sync_threads<N_STAGES + 1>();
         start = next;
     }
     #if CLOSE

@@ -46,7 +46,7 @@ const int BODY = COMPLEX ? 128 : 512;
 __constant__ __align__(16) unsigned char constant_branches[CONSTANT_BYTES ? CONSTANT_BYTES : 16];
 __device__ __align__(16) unsigned char shared_branches[SHARED_BYTES ? SHARED_BYTES : 16];
 
-// XOR of a place that a thread computes and one that is known: only what lies within a run of all banks can meet,
+// XOR of a computed place and a constant one: only bits within a run of all banks can be set in both,
 // the rest is added, by the instruction that reads or writes.
 __device__ __forceinline__ unsigned moved(unsigned place, unsigned by) {
     return (place ^ by % 128) + by / 128 * 128;
@@ -57,7 +57,7 @@ __device__ __forceinline__ Element& at(unsigned char* tile, unsigned place) {
 }
 
 template <int AFTER>
-__device__ __forceinline__ void meet() {
+__device__ __forceinline__ void sync_threads() {
     if (meets[AFTER]) __syncthreads();
     else __syncwarp();
 }
@@ -126,5 +126,5 @@ __device__ __forceinline__ void run_stage(unsigned char* tile, unsigned char* in
                     at(into, moved(moved(base, n_place[S][part + j]), row_place[S][i])) = sum[i][j];
         }
     }
-    meet<S + 1>();
+    sync_threads<S + 1>();
 }

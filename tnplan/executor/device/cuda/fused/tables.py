@@ -30,7 +30,7 @@ from tnplan.planner.hardware.fusion_tile import FusedStage, FusedTile, fused_til
 
 # Which bits of a fused chain's tile tell its warps apart at each stage, and where all warps must meet.
 #
-# Warps that are told apart by the same bits, stage after stage, touch parts of the tile of their own and need
+# Warps that differ in the same bits, stage after stage, touch parts of the tile of their own and need
 # not wait for each other. Pure arithmetic on bits; knows no places, nor any order but that of the walks.
 
 
@@ -53,21 +53,21 @@ def deal_warps(
     n_stages = len(tile.stages)
     chosen: list[tuple[Bit, ...]] = []
     meets = [True] * (n_stages + 2)
-    held = list(load_bits)
+    tile_bits = list(load_bits)
     # Greedy: as many stages as possible keep the bits that tell warps apart. Within such a run each warp
     # reads what it wrote itself, so that no barrier of the block is needed.
     while len(chosen) < n_stages:
         begin = len(chosen)
-        kept, end = _run(tile, kinds, held, begin, n_bits)
+        common, end = _run(tile, kinds, tile_bits, begin, n_bits)
         walks = (load_bits, begin == 0), (store_bits, end == n_stages)
         lanes = [set(bits[:LANE_BITS]) for bits, joins in walks if joins]
         # Bits that lanes of a walk take are used last, so that the walk can be dealt to warps by the same
         # bits.
-        kept.sort(key=lambda bit: -sum(bit in taken for taken in lanes))
-        chosen += [tuple(kept[len(kept) - n_bits :])] * (end - begin) if end > begin else [()]
+        common.sort(key=lambda bit: -sum(bit in lane_bits for lane_bits in lanes))
+        chosen += [tuple(common[len(common) - n_bits :])] * (end - begin) if end > begin else [()]
         meets[begin + 1 : end] = [False] * (end - begin - 1)
         for stage in tile.stages[begin : len(chosen)]:
-            held = _after(held, stage, extents)
+            tile_bits = _after(tile_bits, stage, extents)
     load = _of_walk(load_bits, chosen[0], n_bits)
     store = _of_walk(store_bits, chosen[-1], n_bits)
     apart = [bits is not None for bits in (load, store)]
@@ -78,17 +78,17 @@ def deal_warps(
 
 
 def _run(
-    tile: FusedTile, kinds: Sequence[Kind], held: Sequence[Bit], begin: int, n_bits: int
+    tile: FusedTile, kinds: Sequence[Kind], tile_bits: Sequence[Bit], begin: int, n_bits: int
 ) -> tuple[list[Bit], int]:
-    """The stage that ends a run from stage `begin` on, and what is held through all of it, n_bits or more."""
-    kept, end = list(held), begin
+    """The bits that all stages of a run from stage `begin` on keep, n_bits or more, and the run's end."""
+    common, end = list(tile_bits), begin
     while end < len(kinds):
         stage = tile.stages[end]
-        left = [bit for bit in kept if bit[0] not in stage.k_modes]
+        left = [bit for bit in common if bit[0] not in stage.k_modes]
         if len(left) < n_bits or not _by_rows(stage, kinds[end], n_bits):
             break
-        kept, end = left, end + 1
-    return kept, end
+        common, end = left, end + 1
+    return common, end
 
 
 def _by_rows(stage: FusedStage, kind: Kind, n_bits: int) -> bool:
@@ -99,18 +99,15 @@ def _by_rows(stage: FusedStage, kind: Kind, n_bits: int) -> bool:
     return second == stage.n and stage.elements_in // stage.k == first << LANE_BITS + n_bits
 
 
-def _after(held: Sequence[Bit], stage: FusedStage, extents: Mapping[int, int]) -> list[Bit]:
-    """The bits held behind a stage."""
-    return [*(bit for bit in held if bit[0] not in stage.k_modes), *bits_of(stage.n_modes, extents)]
+def _after(tile_bits: Sequence[Bit], stage: FusedStage, extents: Mapping[int, int]) -> list[Bit]:
+    """The bits of the tile behind a stage."""
+    return [*(bit for bit in tile_bits if bit[0] not in stage.k_modes), *bits_of(stage.n_modes, extents)]
 
 
 def _of_walk(bits: Sequence[Bit], warps: tuple[Bit, ...], n_bits: int) -> tuple[Bit, ...] | None:
     """The bits of warps in a walk, where a stage's can be: its lanes take others, and all have elements."""
     apart = len(warps) == n_bits and len(bits) >= LANE_BITS + n_bits
     return warps if apart and not set(warps) & set(bits[:LANE_BITS]) else None
-
-
-# The tables of a fused chain: which element each thread of the kernel fused.cu moves and works on.
 
 
 IDLE = 0xFFFF
@@ -144,7 +141,7 @@ class FusedTables:
     `load` and `store` are the places and the offsets of the elements of a tile that a thread moves.
     `thread_offset` is (threads, 2), `near` and `far` are (count, 2): source and target. `thread_place` is
     (2 + 2 stages, threads); `branch_place` the place of every element of every branch, in elements.
-    `constant_bytes` and `held_bytes` is what branches take in constant memory, for threads of multiply-adds
+    `constant_bytes` and `branch_bytes` is what branches take in constant memory, for threads of multiply-adds
     that hold whole rows, and in shared memory. `meets`: whether all warps meet after the load, each stage,
     the store; `threads`: of a block.
     """
@@ -158,7 +155,7 @@ class FusedTables:
     thread_place: NDArray[np.uint16]
     branch_place: NDArray[np.uint16]
     constant_bytes: int
-    held_bytes: int
+    branch_bytes: int
     meets: tuple[bool, ...]
     threads: int
     tile_bytes: int
@@ -171,7 +168,7 @@ class FusedTables:
     @property
     def shared_bytes(self) -> int:
         """The shared memory of a block: a tile, branches, the places of its threads."""
-        return self.tile_bytes + self.held_bytes + self.thread_place.nbytes
+        return self.tile_bytes + self.branch_bytes + self.thread_place.nbytes
 
 
 _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -227,7 +224,7 @@ class TableBuilder:
     def __init__(self, shape: FusedShape, tile: FusedTile, threads: int, itemsize: int, tensor: bool) -> None:
         self.shape, self.tile, self.threads = shape, tile, threads
         self.large = [shape.operand, shape.out]
-        self.extents = {mode: extent for part in (shape.operand, *shape.branches) for mode, extent in part}
+        self.extents = {mode: extent for modes in (shape.operand, *shape.branches) for mode, extent in modes}
         self.itemsize = itemsize
         self.bank_bits = max(1, (BANK_BYTES // itemsize).bit_length() - 1)
         self.source = bit_strides(shape.operand, self.extents, itemsize)
@@ -239,8 +236,8 @@ class TableBuilder:
         self.store_bits = sorted(
             (bit for bit in self.target if bit[0] in inside), key=self.target.__getitem__
         )
-        held = OUTPUTS_A_THREAD[itemsize]
-        self.kinds = [stage_kind(stage, threads, held, tensor) for stage in tile.stages]
+        most_results = OUTPUTS_A_THREAD[itemsize]
+        self.kinds = [stage_kind(stage, threads, most_results, tensor) for stage in tile.stages]
         n_warps = threads >> LANE_BITS
         self.warps = deal_warps(
             tile, self.kinds, self.extents, self.load_bits, self.store_bits, n_warps.bit_length() - 1
@@ -252,8 +249,8 @@ class TableBuilder:
 
     def tables(self) -> FusedTables:
         """All tables."""
-        load = self._walk(self.load_bits, self.warps.load, self.layout.held[0], self.source)
-        store = self._walk(self.store_bits, self.warps.store, self.layout.held[-1], self.target)
+        load = self._walk(self.load_bits, self.warps.load, self.layout.positions[0], self.source)
+        store = self._walk(self.store_bits, self.warps.store, self.layout.positions[-1], self.target)
         thread_place = [load.thread_place, store.thread_place]
         stages, branches = [], []
         taken = {True: 0, False: 0}
@@ -264,7 +261,7 @@ class TableBuilder:
             constant = kind[0] == "FMA" and kind[2] == stage.n
             first = taken[constant]
             stages.append(StageTables(kind, stage.k, stage.n, first, *(tuple(map(int, p)) for p in places)))
-            taken[constant] += self._held_bytes(number)
+            taken[constant] += self._branch_bytes(number)
         near, far = self._starts()
         return FusedTables(
             stages=tuple(stages),
@@ -276,7 +273,7 @@ class TableBuilder:
             thread_place=np.stack(thread_place).astype(np.uint16),
             branch_place=np.concatenate(branches).astype(np.uint16),
             constant_bytes=taken[True],
-            held_bytes=taken[False],
+            branch_bytes=taken[False],
             meets=self.warps.meets,
             threads=self.threads,
             tile_bytes=self.tile.elements * self.itemsize,
@@ -314,50 +311,50 @@ class TableBuilder:
     def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where tiles start in each of `large`, by the modes outside the tile: the fast ones, the others."""
         strides = [
-            {mode: self.itemsize * stride for mode, stride in mode_strides(part).items()}
-            for part in self.large
+            {mode: self.itemsize * stride for mode, stride in mode_strides(tensor).items()}
+            for tensor in self.large
         ]
         near = np.zeros((1, len(strides)), np.int64)
-        modes = [entry for entry in self.shape.operand if entry[0] not in self.tile.modes]
+        outer_modes = [entry for entry in self.shape.operand if entry[0] not in self.tile.modes]
         # Starts of tiles as sums of two small tables, near[t % len(near)] + far[t // len(near)], in place of
         # one of all tiles.
-        while modes and len(near) * modes[-1][1] <= MOST_NEAR:
-            near = _outer_sum(modes.pop(), strides, near)
+        while outer_modes and len(near) * outer_modes[-1][1] <= MOST_NEAR:
+            near = _outer_sum(outer_modes.pop(), strides, near)
         far = np.zeros((1, len(strides)), np.int64)
-        while modes:
-            far = _outer_sum(modes.pop(), strides, far)
+        while outer_modes:
+            far = _outer_sum(outer_modes.pop(), strides, far)
         return near, far
 
     def _fma_stage(self, number: int, kind: Kind) -> tuple[_Places, list[NDArray[np.int64]]]:
         """The places of a stage's rows, k and n; the first row's, and the first column, of each thread."""
-        lanes, held = self.layout.lanes[number], self.layout.held[number]
-        k, n = self._places(lanes.k, held), self._places(lanes.n, self.layout.brought[number])
-        return self._fma_places(self._places(lanes.rows, held), k, n, kind)
+        lanes, positions = self.layout.lanes[number], self.layout.positions[number]
+        k, n = self._places(lanes.k, positions), self._places(lanes.n, self.layout.brought[number])
+        return self._fma_places(self._places(lanes.rows, positions), k, n, kind)
 
     def _fma_places(
         self, rows: Sequence[int], k: Sequence[int], n: Sequence[int], kind: Kind
     ) -> tuple[_Places, list[NDArray[np.int64]]]:
         _, n_rows, n_columns = kind
         # Bits of rows from the fastest: lanes of a warp, rows of a thread, then warps; columns that a thread
-        # has no room for go to further warps.
+        # cannot take go to further warps.
         n_own = LANE_BITS + n_rows.bit_length() - 1
         lane_places, group_places = combine(rows[:LANE_BITS]), combine(rows[n_own:])
         base = np.full(self.threads, IDLE, np.int64)
         column = np.zeros(self.threads, np.int64)
-        parts = (1 << len(n)) // n_columns
-        for warp in range(len(group_places) * parts):
-            group, part = divmod(warp, parts)
+        column_groups = (1 << len(n)) // n_columns
+        for warp in range(len(group_places) * column_groups):
+            group, column_group = divmod(warp, column_groups)
             threads = slice(warp << LANE_BITS, (warp + 1) << LANE_BITS)
             base[threads] = lane_places ^ group_places[group]
-            column[threads] = part * n_columns
+            column[threads] = column_group * n_columns
         return (combine(rows[LANE_BITS:n_own]), combine(k), combine(n)), [base, column]
 
     def _tensor_stage(self, number: int, kind: Kind) -> tuple[_Places, list[NDArray[np.int64]]]:
         """The places of a stage's rows, k and n by fours; where each thread first reads and first writes."""
-        lanes, held = self.layout.lanes[number], self.layout.held[number]
+        lanes, positions = self.layout.lanes[number], self.layout.positions[number]
         _, groups, rounds = kind
-        rows = self._places(lanes.rows, held)
-        k = self._places(lanes.k, held)
+        rows = self._places(lanes.rows, positions)
+        k = self._places(lanes.k, positions)
         n = self._places(lanes.n, self.layout.brought[number])
         lane_rows = rows[:TENSOR_ROW_LANES]
         n_own = TENSOR_ROW_LANES + (2 * groups * rounds).bit_length() - 1
@@ -366,8 +363,8 @@ class TableBuilder:
         for places in (k, n):
             side = np.full(self.threads, IDLE, np.int64)
             lane_places = combine([*places[:2], *lane_rows])
-            for warp, place in enumerate(warp_places):
-                side[warp << LANE_BITS : (warp + 1) << LANE_BITS] = lane_places ^ place
+            for warp, warp_place in enumerate(warp_places):
+                side[warp << LANE_BITS : (warp + 1) << LANE_BITS] = lane_places ^ warp_place
             sides.append(side)
         return (combine(rows[TENSOR_ROW_LANES:n_own]), combine(k[2:]), combine(n[2:])), sides
 
@@ -380,12 +377,12 @@ class TableBuilder:
 
     def _branch_places(self, number: int, order: Sequence[Bit]) -> NDArray[np.int64]:
         """The place of each element of a branch as it is stored; bits in this order, fastest first."""
-        place = {bit: 1 << number for number, bit in enumerate(order)}
+        offset_of = {bit: 1 << number for number, bit in enumerate(order)}
         stored = bits_of([mode for mode, _ in self.shape.branches[number]], self.extents)
-        return combine([place[bit] for bit in stored])
+        return combine([offset_of[bit] for bit in stored])
 
-    def _held_bytes(self, number: int) -> int:
-        """The bytes that a branch takes where it is held."""
+    def _branch_bytes(self, number: int) -> int:
+        """The bytes of a branch in constant or shared memory."""
         elements = self.tile.stages[number].k * self.tile.stages[number].n
         if self.kinds[number][0] == "TENSOR" and elements <= FRAGMENTS:
             return 2 * elements * FRAGMENT_BYTES
@@ -413,12 +410,12 @@ def bit_strides(
     }
 
 
-def combine(parts: Sequence[int], both: np.ufunc = np.bitwise_xor) -> NDArray[np.int64]:
-    """The XOR, or another sum, of every subset of `parts`, indexed by the subset, the first part the lowest
+def combine(terms: Sequence[int], both: np.ufunc = np.bitwise_xor) -> NDArray[np.int64]:
+    """The XOR, or another sum, of every subset of `terms`, indexed by the subset, the first part the lowest
     bit."""
     # Doubling: the second half is the first with one more part, so that entry s has the parts of the bits of
     # s.
     table = np.zeros(1, np.int64)
-    for part in parts:
-        table = np.concatenate([table, both(table, part)])
+    for term in terms:
+        table = np.concatenate([table, both(table, term)])
     return table

@@ -52,9 +52,9 @@ class BoundKernel:
 
 def on_device(*tables: NDArray[Any]) -> list[Any]:
     """Tables on the current device, which are there when this returns: for launches on any stream."""
-    found = copied(*tables)
+    arrays = copied(*tables)
     cupy.cuda.get_current_stream().synchronize()
-    return found
+    return arrays
 
 
 def copied(*tables: NDArray[Any]) -> list[Any]:
@@ -67,9 +67,9 @@ def copied(*tables: NDArray[Any]) -> list[Any]:
     packed = np.zeros(starts[-1], np.uint8)
     for start, table in zip(starts, tables, strict=False):
         packed[start : start + table.nbytes] = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
-    room = cupy.asarray(packed)
+    memory = cupy.asarray(packed)
     return [
-        room[start : start + size].view(table.dtype)[: table.size].reshape(table.shape)
+        memory[start : start + size].view(table.dtype)[: table.size].reshape(table.shape)
         for start, size, table in zip(starts, sizes, tables, strict=False)
     ]
 

@@ -1,6 +1,6 @@
 """Events recorded in streams without Python's lock, which CuPy keeps while it records one.
 
-A stream that waits for another rank fills up, and then every call on it waits for room. Ranks in one process
+A stream that waits for another rank fills up, and then every call on it waits too. Ranks in one process
 share the lock: held meanwhile, it would keep those that are waited for from ever coming.
 Knows events and streams; never what is timed or awaited.
 """

@@ -121,20 +121,20 @@ def number_defines(dtype: str) -> dict[str, str | int]:
     return {"REAL": "double" if dtype in DOUBLE else "float", "COMPLEX": int(dtype.startswith("complex"))}
 
 
-def compile_ahead(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> None:
+def compile_ahead(kernels: Iterable[tuple[Path, Mapping[str, str | int]]]) -> None:
     """Have the kernels of files with these definitions in the cache, for the current device.
 
     Raises as `load_kernel` does.
     """
-    several = list(several)
-    compile_soon(several)
+    kernels = list(kernels)
+    compile_soon(kernels)
     arch = current_arch()
-    for file, defines in several:
+    for file, defines in kernels:
         cached_cubin(file, _sorted(defines), arch)
 
 
 def compile_soon(
-    several: Iterable[tuple[Path, Mapping[str, str | int]]], device: int | None = None
+    kernels: Iterable[tuple[Path, Mapping[str, str | int]]], device: int | None = None
 ) -> list[Future[bytes]]:
     """Begin with kernels, in threads, and return at once; who needs one that is not ready waits for it.
 
@@ -142,10 +142,10 @@ def compile_soon(
     an order of its own: ranks that start together and share the cache then share the work.
     """
     arch = current_arch(device)
-    distinct = sorted({(file, _sorted(defines)) for file, defines in several})
+    distinct = sorted({(file, _sorted(defines)) for file, defines in kernels})
     Random(os.getpid()).shuffle(distinct)
-    begun = (_begun(file, defines, arch) for file, defines in distinct)
-    return [one for one in begun if one is not None]
+    futures = (_begun(file, defines, arch) for file, defines in distinct)
+    return [future for future in futures if future is not None]
 
 
 def is_kept(file: Path, defines: Mapping[str, str | int], device: int | None = None) -> bool:
@@ -196,10 +196,10 @@ def current_arch(device: int | None = None) -> str:
 
 def cached_cubin(file: Path, defines: Defines, arch: str) -> bytes:
     """The compiled kernel of the cache, compiled now where it is not there."""
-    begun = _in_progress.get((file, defines, arch))
-    if begun is not None:
+    compiling = _in_progress.get((file, defines, arch))
+    if compiling is not None:
         with suppress(CancelledError):
-            return begun.result()
+            return compiling.result()
     return _made(file, defines, arch)
 
 
@@ -209,16 +209,16 @@ def _begun(file: Path, defines: Defines, arch: str) -> Future[bytes] | None:
     if _is_kept(key):
         return None
     with _beginning:
-        begun = _in_progress.get(key)
-        if begun is None:
-            begun = _in_progress[key] = Future()
-            begun.add_done_callback(lambda _: _in_progress.pop(key, None))
-            _waiting.append((key, begun))
+        compiling = _in_progress.get(key)
+        if compiling is None:
+            compiling = _in_progress[key] = Future()
+            compiling.add_done_callback(lambda _: _in_progress.pop(key, None))
+            _waiting.append((key, compiling))
             if len(_compiling) < len(os.sched_getaffinity(0)):
                 thread = Thread(target=_compile_waiting, name="tnplan kernels")
                 _compiling.add(thread)
                 thread.start()
-        return begun
+        return compiling
 
 
 def _compile_waiting() -> None:
@@ -228,14 +228,14 @@ def _compile_waiting() -> None:
             if not _waiting:
                 _compiling.discard(current_thread())
                 return
-            key, begun = _waiting.popleft()
+            key, compiling = _waiting.popleft()
         if not main_thread().is_alive():
-            begun.cancel()
+            compiling.cancel()
             continue
         try:
-            begun.set_result(_made(*key))
+            compiling.set_result(_made(*key))
         except Exception as error:
-            begun.set_exception(error)
+            compiling.set_exception(error)
 
 
 def _is_kept(key: Key) -> bool:
@@ -267,8 +267,8 @@ def _made(file: Path, defines: Defines, arch: str) -> bytes:
 
 def cache_folder() -> Path | None:
     """Where compiled kernels are kept; None where no folder can be used."""
-    given = os.environ.get(CACHE_FOLDER)
-    return (own_folder(Path(given)) if given else None) or kept_in("kernels")
+    folder = os.environ.get(CACHE_FOLDER)
+    return (own_folder(Path(folder)) if folder else None) or kept_in("kernels")
 
 
 @cache

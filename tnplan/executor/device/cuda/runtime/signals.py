@@ -39,15 +39,15 @@ class Signals:
         """
         write, wait = stream_operations()
         counters, counts, where = self._addresses[self._rank], self.counts, stream.ptr
-        there = [(peer, self._addresses[peer] + COUNTER_BYTES * self._rank) for peer in peers]
+        peer_counters = [(peer, self._addresses[peer] + COUNTER_BYTES * self._rank) for peer in peers]
 
         def run() -> None:
             # Invariant: counter r of a rank is written by rank r alone, and counts up by one a meeting on
             # both sides. All write before any waits, in the order of their streams.
-            for peer, address in there:
+            for peer, address in peer_counters:
                 counts[peer] = (counts[peer] + 1) % COUNTERS
                 _check(write(where, address, counts[peer], 0))
-            for peer, _ in there:
+            for peer, _ in peer_counters:
                 _check(wait(where, counters + COUNTER_BYTES * peer, counts[peer], AT_LEAST))
 
         return run

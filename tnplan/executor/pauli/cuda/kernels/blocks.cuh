@@ -74,13 +74,13 @@ static __device__ __forceinline__ void list_rows(Word *count, unsigned *list, In
 }
 
 // Whether gaps are to be closed: two fifths of the rows are no terms, or, lest the arrays grow, an eighth are and
-// they are more than there is room left.
+// they are more than the free rows.
 static __device__ __forceinline__ bool has_gaps(Index dead, Index rows, Index capacity) {
     return 5 * dead > 2 * rows || (8 * dead > rows && dead > capacity - rows);
 }
 
-// Close the gaps among `rows` rows: terms past the number of terms move to the places below it that are free, and
-// the table is made anew. `spare` has room for `capacity` numbers; `patterns` is null where none is
+// Close the gaps among `rows` rows: terms past the number of terms move to the free rows below it, and
+// the table is filled again. `spare` has `capacity` elements; `patterns` is null where none is
 // needed any more. Returns how many rows are left.
 template <class Pattern>
 static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequencies, Pattern *patterns, Word *slots,
@@ -109,18 +109,18 @@ static __device__ Index close_gaps(Word *keys, REAL *coefficients, int *frequenc
         }
         list_rows(&own->holes, holes, base, is_hole);
         list_rows(&own->movers, movers, base, is_mover);
-        Word hash[LOADS], there[LOADS];
+        Word hash[LOADS], occupant[LOADS];
 #pragma unroll
         for (int k = 0; k < LOADS; ++k)
             hash[k] = is_term[k] && !is_mover[k] ? hash_row(load(keys, base + 32 * k + lane)) : 0;
 #pragma unroll
         for (int k = 0; k < LOADS; ++k) {
             const Word entry = hash[k] << 32 | (Word)(base + 32 * k + lane + 1);
-            there[k] = is_term[k] && !is_mover[k] ? atomicCAS(slots + (hash[k] & mask), 0ull, entry) : 0;
+            occupant[k] = is_term[k] && !is_mover[k] ? atomicCAS(slots + (hash[k] & mask), 0ull, entry) : 0;
         }
 #pragma unroll
         for (int k = 0; k < LOADS; ++k)
-            if (there[k] != 0)
+            if (occupant[k] != 0)
                 enter_row(slots, mask, hash[k], hash[k] + 1 & mask, base + 32 * k + lane);
     }
     arrive(meeting);

@@ -29,7 +29,7 @@
 static_assert(MEMBERS <= 8 * sizeof(Pattern), "a pattern has a bit for each member, and a warp a lane");
 
 // A term's new coefficient `value` after the sweep that is due; `is_term`: it counts as one before it.
-static __device__ __forceinline__ REAL kept(REAL value, int frequency, const Row &row, bool is_term,
+static __device__ __forceinline__ REAL swept_value(REAL value, int frequency, const Row &row, bool is_term,
                                             const Turn &turn, const Limits &limits, Tally &tally) {
     if (turn.sweep != 1 || !is_term)
         return value;
@@ -47,7 +47,7 @@ static __device__ __forceinline__ REAL kept(REAL value, int frequency, const Row
     return 0;
 }
 
-// The part of a branch that its word gets: all, or nothing where it is below the cut.
+// A branch, or 0 where it is below the cut.
 static __device__ __forceinline__ double branch_of(double coefficient, double sign, const Turn &turn,
                                                    Tally &tally) {
     const double branch = sign * __dmul_rn(turn.sine, coefficient);
@@ -59,8 +59,8 @@ static __device__ __forceinline__ double branch_of(double coefficient, double si
     return 0;
 }
 
-// Turn row i, which anticommutes with the generator and has the pattern `whole`. A row that finds no room is left as it
-// was, and is listed in `spare`.
+// Turn row i, which anticommutes with the generator and has the pattern `whole`. A row that lacks a free row is left
+// as it was, and is listed in `spare`.
 static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, int *frequencies, Pattern *patterns,
                                               Word *slots, Word mask, Index capacity, unsigned *spare, Index n,
                                               bool is_row, Index i, unsigned whole, const Turn &turn,
@@ -104,20 +104,20 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
                          !(limits.has_letters && too_heavy(other, limits));
         }
     }
-    const Index place = n + rows_taken(next_place(taken, is_new));
+    const Index new_row = n + rows_taken(next_position(taken, is_new));
     if (is_new) {
-        if (place >= capacity) {
-            spare[place - capacity] = (unsigned)i;
+        if (new_row >= capacity) {
+            spare[new_row - capacity] = (unsigned)i;
             if (BY_PASSES)
                 patterns[i] = whole;
             return;
         }
-        store(keys, place, other);
-        coefficients[place] = (REAL)branch;
+        store(keys, new_row, other);
+        coefficients[new_row] = (REAL)branch;
         if (follows)
-            frequencies[place] = frequency;
-        patterns[place] = (Pattern)(BY_PASSES ? whole & whole - 1 : whole);
-        enter_row(slots, mask, hash, at, place);
+            frequencies[new_row] = frequency;
+        patterns[new_row] = (Pattern)(BY_PASSES ? whole & whole - 1 : whole);
+        enter_row(slots, mask, hash, at, new_row);
         ++tally.fresh;
     }
     if (!is_row || (j >= 0 && j < i) || (j < 0 && value == 0))
@@ -126,12 +126,12 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
         ++tally.hits;
         if (!is_new && branch != 0 && branch_of((double)value, 1, turn, tally) != 0) {
             ++tally.passed;
-            kept((REAL)branch, frequency, other, true, turn, limits, tally);
+            swept_value((REAL)branch, frequency, other, true, turn, limits, tally);
         }
         const REAL scaled = (REAL)__dmul_rn(turn.cosine, (double)value);
         if (follows)
             frequencies[i] = frequency;
-        coefficients[i] = kept(scaled, frequency, row, turn.cosine != 0, turn, limits, tally);
+        coefficients[i] = swept_value(scaled, frequency, row, turn.cosine != 0, turn, limits, tally);
         return;
     }
     if (value == 0 && second == 0)
@@ -152,9 +152,9 @@ static __device__ __forceinline__ void rotate(Word *keys, REAL *coefficients, in
         frequencies[i] = count_i;
         frequencies[j] = count_j;
     }
-    coefficients[i] = kept(scaled_i + (REAL)here_comes, count_i, row, scaled_i != 0 || here_comes != 0, turn,
+    coefficients[i] = swept_value(scaled_i + (REAL)here_comes, count_i, row, scaled_i != 0 || here_comes != 0, turn,
                            limits, tally);
-    coefficients[j] = kept(scaled_j + (REAL)there_goes, count_j, other, scaled_j != 0 || there_goes != 0, turn,
+    coefficients[j] = swept_value(scaled_j + (REAL)there_goes, count_j, other, scaled_j != 0 || there_goes != 0, turn,
                            limits, tally);
 }
 
@@ -195,9 +195,9 @@ static __device__ __forceinline__ void sweep_all(const Word *keys, REAL *coeffic
 }
 
 // The rotations `list[first]` to `list[last - 1]`; that of `list[k]` is event `event` + k. A step is a group where
-// BY_PASSES, else one rotation. One that finds no room for some rows ends the launch: the event of its first rotation
+// BY_PASSES, else one rotation. One without free rows for all ends the launch: the event of its first rotation
 // is in *stalled, with the number of rows that there would be. Another begins with that step: `resumed` is then the
-// rows that are there, else 0, and `failed` lists the `failures` rows that found no room. More rows than `most` after a
+// rows that are there, else 0, and `failed` lists the `failures` rows that lacked one. More rows than `most` after a
 // group end it in the same way, without failures: the other form is to go on, or the host is to look at the terms. Gaps
 // among `few` rows or fewer stay. For `words` see Meeting.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -248,14 +248,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
                 for (Index base = (reads_keys ? TILE : CHUNK) * warp;; base += stride) {
                     const bool is_end = base >= count;
-                    unsigned found[LOADS] = {};
+                    unsigned reads[LOADS] = {};
                     if (!is_end && reads_keys)
-                        scan(keys, base, n, group, size, found);
+                        scan(keys, base, n, group, size, reads);
                     else if (!is_end && !is_resumed)
-                        read_patterns(patterns, base, step, n, found);
+                        read_patterns(patterns, base, step, n, reads);
 #pragma unroll 1
                     for (int k = 0; k < (is_end ? 1 : LOADS); ++k) {
-                        const unsigned word = k == 0 ? found[0] : k == 1 ? found[1] : k == 2 ? found[2] : found[3];
+                        const unsigned word = k == 0 ? reads[0] : k == 1 ? reads[1] : k == 2 ? reads[2] : reads[3];
 #pragma unroll
                         for (int b = 0; b < ROWS; ++b) {
                             if (b > 0 && reads_keys)
@@ -289,9 +289,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                         while (waiting >= (is_end ? 1 : 32)) {
                             const unsigned some = waiting < 32 ? waiting : 32;
                             waiting -= some;
-                            const uint2 one = queue[waiting + (lane < some ? lane : 0)];
+                            const uint2 queued = queue[waiting + (lane < some ? lane : 0)];
 #if BY_PASSES
-                            const int now = __ffs(one.y) - 1;
+                            const int now = __ffs(queued.y) - 1;
                             add_notes(own_notes, noted, tally);
                             noted = some;
                             Tally seen = {};
@@ -300,7 +300,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                             Tally &seen = tally;
 #endif
                             rotate(keys, coefficients, frequencies, patterns, slots, mask, capacity, spare, n,
-                                   lane < some, one.x, one.y, group[now], limits, word_of(meeting), seen);
+                                   lane < some, queued.x, queued.y, group[now], limits, word_of(meeting), seen);
 #if BY_PASSES
                             own_notes[lane] = note_of(seen, now);
 #endif

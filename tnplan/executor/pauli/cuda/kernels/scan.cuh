@@ -25,11 +25,11 @@ struct Turn {
     short member, left;
 };
 
-// Which rows of a tile anticommute with which members of a group of so many: bit m of found[k] is of row
+// Which rows of a tile anticommute with which members of a group of so many: bit m of row_patterns[k] is of row
 // base + (32 k + lane) / ROW_LANES and member m.
 static __device__ __forceinline__ void scan(const Word *keys, Index base, Index n, const Turn *group, int size,
-                                            unsigned (&found)[LOADS]) {
-    const unsigned lane = threadIdx.x % 32, part = lane % ROW_LANES;
+                                            unsigned (&row_patterns)[LOADS]) {
+    const unsigned lane = threadIdx.x % 32, row_lane = lane % ROW_LANES;
     const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(keys);
     ulonglong2 two[LOADS][HALF / ROW_LANES];
 #pragma unroll
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void scan(const Word *keys, Index base, Index 
         const Index i = base + (32 * k + lane) / ROW_LANES;
 #pragma unroll
         for (int u = 0; u < HALF / ROW_LANES; ++u)
-            two[k][u] = i < n ? __ldcg(from + HALF * i + part + ROW_LANES * u) : make_ulonglong2(0, 0);
+            two[k][u] = i < n ? __ldcg(from + HALF * i + row_lane + ROW_LANES * u) : make_ulonglong2(0, 0);
     }
 #pragma unroll 1
     for (int m = 0; m < size; ++m) {
@@ -45,7 +45,7 @@ static __device__ __forceinline__ void scan(const Word *keys, Index base, Index 
         Word both[LOADS] = {};
 #pragma unroll
         for (int u = 0; u < HALF / ROW_LANES; ++u) {
-            const unsigned w = (2 * (part + ROW_LANES * u) + HALF) % WORDS;
+            const unsigned w = (2 * (row_lane + ROW_LANES * u) + HALF) % WORDS;
             const Word a = generator[w], b = generator[(w + 1) % WORDS];
 #pragma unroll
             for (int k = 0; k < LOADS; ++k)
@@ -53,35 +53,35 @@ static __device__ __forceinline__ void scan(const Word *keys, Index base, Index 
         }
 #pragma unroll
         for (int k = 0; k < LOADS; ++k)
-            found[k] |= (__popc((unsigned)(both[k] ^ both[k] >> 32)) & 1u) << m;
+            row_patterns[k] |= (__popc((unsigned)(both[k] ^ both[k] >> 32)) & 1u) << m;
     }
 #pragma unroll
     for (int step = 1; step < ROW_LANES; step *= 2)
 #pragma unroll
         for (int k = 0; k < LOADS; ++k)
-            found[k] ^= __shfl_xor_sync(ALL, found[k], step);
+            row_patterns[k] ^= __shfl_xor_sync(ALL, row_patterns[k], step);
 }
 
 // The patterns of rows base + 4 lane to base + 4 lane + 3, a word each; or, as bytes, in word k those of four rows that
 // lie `step` k further on. Those of rows past n are 0.
 static __device__ __forceinline__ void read_patterns(const Pattern *patterns, Index base, Index step, Index n,
-                                                     unsigned (&found)[LOADS]) {
+                                                     unsigned (&row_patterns)[LOADS]) {
     const Index i = base + 4 * (threadIdx.x % 32);
 #if BY_PASSES
     if (i >= n)
         return;
     const uint4 four = __ldcg(reinterpret_cast<const uint4 *>(patterns + i));
-    found[0] = four.x;
-    found[1] = i + 1 < n ? four.y : 0;
-    found[2] = i + 2 < n ? four.z : 0;
-    found[3] = i + 3 < n ? four.w : 0;
+    row_patterns[0] = four.x;
+    row_patterns[1] = i + 1 < n ? four.y : 0;
+    row_patterns[2] = i + 2 < n ? four.z : 0;
+    row_patterns[3] = i + 3 < n ? four.w : 0;
 #else
 #pragma unroll
     for (int k = 0; k < LOADS; ++k) {
         const Index at = i + step * k;
-        found[k] = at < n ? __ldcg(reinterpret_cast<const unsigned *>(patterns + at)) : 0;
+        row_patterns[k] = at < n ? __ldcg(reinterpret_cast<const unsigned *>(patterns + at)) : 0;
         if (at < n && n - at < 4)
-            found[k] &= (1u << 8 * (n - at)) - 1;
+            row_patterns[k] &= (1u << 8 * (n - at)) - 1;
     }
 #endif
 }

@@ -52,11 +52,11 @@ extern "C" __global__ void split(const Word *__restrict__ keys, REAL *__restrict
                 branch *= branch_sign(row, turn.generator);
             }
         }
-        const Index place = next_place(&own->listed, is_listed);
+        const Index position = next_position(&own->listed, is_listed);
         if (is_listed) {
-            index[place] = (unsigned)i;
-            values[place] = (REAL)branch;
-            counts[place] = frequency;
+            index[position] = (unsigned)i;
+            values[position] = (REAL)branch;
+            counts[position] = frequency;
         }
     }
     add_of_warp(&own->hits, hits);
@@ -65,7 +65,7 @@ extern "C" __global__ void split(const Word *__restrict__ keys, REAL *__restrict
     add_of_warp(&own->squares, squares);
 }
 
-// Add each value of a list to its word; append the words that are not there. There is room for all.
+// Add each value of a list to its word; append the words that are not there. The arrays are large enough.
 // Rows appended now have distinct words: none of them is looked up.
 extern "C" __global__ void meet(Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                 int *__restrict__ frequencies, Word *slots, Word mask, const Word *sources,
@@ -99,7 +99,7 @@ extern "C" __global__ void meet(Word *__restrict__ keys, REAL *__restrict__ coef
                 break;
             }
         }
-        const Index j = n + next_place(&own->added, is_new);
+        const Index j = n + next_position(&own->added, is_new);
         if (is_new) {
             store(keys, j, row);
             coefficients[j] = values[b];
@@ -130,11 +130,11 @@ extern "C" __global__ void branches(const Word *__restrict__ keys, const REAL *_
             ++gone;
             l1 += fabs(branch);
         }
-        const Index place = next_place(&own->listed, is_listed);
+        const Index position = next_position(&own->listed, is_listed);
         if (is_listed) {
-            index[place] = (unsigned)i;
-            values[place] = (REAL)branch;
-            counts[place] = frequencies[i];
+            index[position] = (unsigned)i;
+            values[position] = (REAL)branch;
+            counts[position] = frequencies[i];
         }
     }
     add_of_warp(&own->gone, gone);
@@ -168,15 +168,15 @@ static __device__ __forceinline__ int map_row(Row &row, const Word *__restrict__
         out.word[w] = row.word[w] & ~touched[HALF * map + w % HALF];
 #pragma unroll
     for (int w = 0; w < HALF; ++w) {
-        const Word there = touched[HALF * map + w];
-        power += __popcll(row.word[w] & row.word[HALF + w] & there);
-        for (Word rest = (row.word[w] | row.word[HALF + w]) & there; rest; rest &= rest - 1) {
+        const Word touched_here = touched[HALF * map + w];
+        power += __popcll(row.word[w] & row.word[HALF + w] & touched_here);
+        for (Word rest = (row.word[w] | row.word[HALF + w]) & touched_here; rest; rest &= rest - 1) {
             const int bit = __ffsll((long long)rest) - 1;
 #pragma unroll
-            for (int part = 0; part < 2; ++part) {
-                if (!(row.word[part * HALF + w] >> bit & 1))
+            for (int letter = 0; letter < 2; ++letter) {
+                if (!(row.word[letter * HALF + w] >> bit & 1))
                     continue;
-                const int number = 64 * (WORDS * map + part * HALF + w) + bit;
+                const int number = 64 * (WORDS * map + letter * HALF + w) + bit;
                 power += powers[number];
 #pragma unroll
                 for (int v = 0; v < HALF; ++v) {
@@ -212,14 +212,13 @@ extern "C" __global__ void clifford(Word *__restrict__ keys, REAL *__restrict__ 
     }
 }
 
-// Take the terms that other shards own out of the n rows, as far as there is room for `most` for each shard: those of
-// shard s lie from most * s on, or most * (s - 1) where s > own, with the numbers of their rows, and their coefficients
-// here become 0. Bit b of a row's shard is the parity of what it shares with mask b. wanted[s] counts all terms of
-// shard s.
+// Take the terms that other shards own out of the n rows, `most` for each shard at most: those of shard s lie from
+// most * s on, or most * (s - 1) where s > own, with the numbers of their rows, and their coefficients here become 0.
+// Bit b of a row's shard is the parity of what it shares with mask b. shard_counts[s] counts the terms of shard s.
 extern "C" __global__ void leave(const Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                  const int *__restrict__ frequencies, const Word *__restrict__ masks, int bits,
                                  int own, Index n, Index most, Word *__restrict__ rows, REAL *__restrict__ values,
-                                 int *__restrict__ counts, unsigned *__restrict__ places, Word *wanted) {
+                                 int *__restrict__ counts, unsigned *__restrict__ free_rows, Word *shard_counts) {
     FOR_WARPS(i, n) {
         Row row;
         int shard = own;
@@ -237,13 +236,13 @@ extern "C" __global__ void leave(const Word *__restrict__ keys, REAL *__restrict
         for (unsigned rest = __ballot_sync(ALL, shard != own); rest;) {
             const int to = __shfl_sync(ALL, shard, __ffs(rest) - 1);
             const bool goes = shard == to;
-            const Index place = next_place(wanted + to, goes);
-            if (goes && place < most) {
-                const Index at = most * (to - (to > own)) + place;
+            const Index position = next_position(shard_counts + to, goes);
+            if (goes && position < most) {
+                const Index at = most * (to - (to > own)) + position;
                 store(rows, at, row);
                 values[at] = coefficients[i];
                 counts[at] = frequencies[i];
-                places[at] = (unsigned)i;
+                free_rows[at] = (unsigned)i;
                 coefficients[i] = 0;
             }
             rest &= ~__ballot_sync(ALL, goes);
@@ -255,9 +254,9 @@ extern "C" __global__ void leave(const Word *__restrict__ keys, REAL *__restrict
 extern "C" __global__ void join(Word *__restrict__ keys, REAL *__restrict__ coefficients,
                                 int *__restrict__ frequencies, const Word *__restrict__ rows,
                                 const REAL *__restrict__ values, const int *__restrict__ counts, Index arrived,
-                                const unsigned *__restrict__ places, Index free, Index n) {
+                                const unsigned *__restrict__ free_rows, Index free, Index n) {
     for (Index k = FIRST; k < arrived; k += STRIDE) {
-        const Index at = k < free ? places[k] : n + k - free;
+        const Index at = k < free ? free_rows[k] : n + k - free;
         store(keys, at, load(rows, k));
         coefficients[at] = values[k];
         frequencies[at] = counts[k];
@@ -315,9 +314,9 @@ extern "C" __global__ void count_hits(const Word *__restrict__ keys, const REAL 
 }
 
 // The hashes of the first n rows, of 64 bits.
-extern "C" __global__ void hashes(const Word *__restrict__ keys, Word *__restrict__ found, Index n) {
+extern "C" __global__ void hashes(const Word *__restrict__ keys, Word *__restrict__ out, Index n) {
     for (Index i = FIRST; i < n; i += STRIDE)
-        found[i] = long_hash(load(keys, i));
+        out[i] = long_hash(load(keys, i));
 }
 
 // Close the gaps among the n rows of the event *log, where `packed` is then how many are gone. For `words` see Meeting.

@@ -2,12 +2,12 @@
 // (WORDS / 2 words of x, then of z), a coefficient and a frequency; where the coefficient is 0 there is no term,
 // but the row stays and may come back. Injected: WORDS (uint64 a row), REAL (float, double).
 //
-// Every change belongs to an event, a place of the log: event e begins with the n + added - packed rows that
+// Every change belongs to an event, an element of the log: event e begins with the n + added - packed rows that
 // event e - 1 left. dead_after(e - 1) is about how many of these are no terms; `dead`, modulo 2^64, is its part
 // from earlier events. Rotations that are done together have these numbers in the event of the last of them, where n
 // is the number of rows after it; `fresh` is how many rows a rotation appended.
-// Where rows find no room, the event is written to *stalled, and every launch after it does nothing until the host
-// has made room, cleared it, and begins again with that event.
+// Where free rows are lacking, the event is written to *stalled, and every launch after it does nothing until the host
+// has enlarged the arrays, cleared it, and begins again with that event.
 
 typedef unsigned long long Word;
 typedef long long Index;
@@ -70,7 +70,7 @@ static __device__ __forceinline__ Word long_hash(const Row &row) {
 
 static __device__ __forceinline__ Word hash_row(const Row &row) { return long_hash(row) >> 32; }
 
-// Enter row i, whose hash is given, at the next free entry of the table from `at` on.
+// Enter row i of this hash at the next free entry of the table from `at` on.
 static __device__ __forceinline__ void enter_row(Word *slots, Word mask, Word hash, Word at, Index i) {
     while (atomicCAS(slots + at, 0ull, hash << 32 | (Word)(i + 1)) != 0)
         at = (at + 1) & mask;
@@ -84,8 +84,8 @@ static __device__ __forceinline__ bool same(const Row &a, const Row &b) {
     return different == 0;
 }
 
-// The next free place of a list that *count counts, for the lanes that `take` one. All lanes call it.
-static __device__ __forceinline__ Index next_place(Word *count, bool take) {
+// The next free position of a list that *count counts, for the lanes that `take` one. All lanes call it.
+static __device__ __forceinline__ Index next_position(Word *count, bool take) {
     const unsigned takers = __ballot_sync(ALL, take);
     if (takers == 0)
         return 0;

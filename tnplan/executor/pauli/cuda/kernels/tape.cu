@@ -38,13 +38,13 @@ extern "C" __global__ void find(const Word *__restrict__ keys, const Byte *__res
     const Index n = rows_at(log, event);
     FOR_WARPS(i, n) {
         const bool is_hit = i < n && alive[i] && anticommutes(load(keys, i), turn.generator);
-        const Index place = next_place(&count->hits, is_hit);
+        const Index position = next_position(&count->hits, is_hit);
         if (is_hit)
-            hits[place] = (unsigned)i;
+            hits[position] = (unsigned)i;
     }
 }
 
-// Turn the terms that are listed among n rows; rows have room for as many more. Entries are written from `at_entry` on.
+// Turn the terms that are listed among n rows; there are as many free rows. Entries are written from `at_entry` on.
 extern "C" __global__ void turn_pairs(Word *keys, REAL *coefficients, int *frequencies, Byte *alive, Word *slots,
                                       Word mask, Index n, const unsigned *__restrict__ hits, Index n_hits, Turn turn,
                                       unsigned *__restrict__ first, unsigned *__restrict__ second,
@@ -70,9 +70,9 @@ extern "C" __global__ void turn_pairs(Word *keys, REAL *coefficients, int *frequ
                 const Word slot = *(volatile Word *)(slots + at);
                 if (slot == 0)
                     break;
-                const Index found = (Index)(slot & 0xffffffffull) - 1;
-                if (slot >> 32 == hash && found < n && same(load(keys, found), other)) {
-                    k = found;
+                const Index candidate = (Index)(slot & 0xffffffffull) - 1;
+                if (slot >> 32 == hash && candidate < n && same(load(keys, candidate), other)) {
+                    k = candidate;
                     break;
                 }
             }
@@ -93,13 +93,13 @@ extern "C" __global__ void turn_pairs(Word *keys, REAL *coefficients, int *frequ
                 }
         }
         const bool is_new = is_owner && there && k < 0;
-        const Index place = n + next_place(&count->added, is_new);
-        const Index entry = at_entry + next_place(&count->entries, is_owner);
+        const Index position = n + next_position(&count->added, is_new);
+        const Index entry = at_entry + next_position(&count->entries, is_owner);
         if (!is_owner)
             continue;
         const double sign = branch_sign(row, turn.generator);
         if (is_new) {
-            k = place;
+            k = position;
             store(keys, k, other);
             enter_row(slots, mask, hash, at, k);
         }
@@ -230,9 +230,9 @@ extern "C" __global__ void give_signs(double *__restrict__ slopes, const signed 
         slopes[i] *= signs[i];
 }
 
-// out[kept[i]] = slopes[i]: the slopes before gaps were closed.
-extern "C" __global__ void spread(const double *__restrict__ slopes, const unsigned *__restrict__ kept, Index n,
+// out[rows[i]] = slopes[i]: the slopes before gaps were closed.
+extern "C" __global__ void spread(const double *__restrict__ slopes, const unsigned *__restrict__ rows, Index n,
                                   double *__restrict__ out) {
     for (Index i = FIRST; i < n; i += STRIDE)
-        out[kept[i]] = slopes[i];
+        out[rows[i]] = slopes[i];
 }

@@ -94,14 +94,14 @@ def read_header(place: str, lines: Sequence[str]) -> FcidumpHeader:
     for name in sorted(fields, key=[*COUNTS, *sorted(KNOWN), *fields].index):
         _check(f"{place}: {name}", name, fields[name])
     norb, nelec, ms2 = (_count(place, fields, name) for name in COUNTS)
-    says = {name for name in fields if set(_values(fields[name])) - set(NOTHING)}
+    set_names = {name for name in fields if set(_values(fields[name])) - set(NOTHING)}
     complex_ = [
         name for name, real in COMPLEX_ORBITALS.items() if set(_values(fields.get(name, ""))) - set(real)
     ]
     return FcidumpHeader(
         norb, nelec, ms2, first + len(head),
         complex_keyword=next(iter(complex_), ""),
-        spins=next((name for name in SWITCHES if name in says), ""), labels=_labels(place, fields, norb),
+        spins=next((name for name in SWITCHES if name in set_names), ""), labels=_labels(place, fields, norb),
     )  # fmt: skip
 
 
@@ -137,10 +137,10 @@ def _check(place: str, name: str, text: str) -> None:
         )  # fmt: skip
     if name in ENERGIES:
         return
-    whole = r"[+-]?\d+" if name in LABELS + OCCUPATIONS else r"[+-]?\d+|T|F"
-    if not all(re.fullmatch(whole, value) for value in values):
-        wanted = "integers" if name in LABELS + OCCUPATIONS else "integers, T or F"
-        raise InputError(place, f"is {_short(text)}", f"give {wanted}")
+    pattern = r"[+-]?\d+" if name in LABELS + OCCUPATIONS else r"[+-]?\d+|T|F"
+    if not all(re.fullmatch(pattern, value) for value in values):
+        expected = "integers" if name in LABELS + OCCUPATIONS else "integers, T or F"
+        raise InputError(place, f"is {_short(text)}", f"give {expected}")
 
 
 def _values(text: str) -> list[str]:
@@ -161,24 +161,25 @@ def _plain(value: str) -> str:
 
 def _integers(text: str) -> tuple[int, ...]:
     """The integers of a keyword, each as often as it is repeated; none where some value is no integer."""
-    found: list[int] = []
+    integers: list[int] = []
     for value in filter(None, re.split(r"[,\s]+", text)):
         if re.fullmatch(r"(\d{1,4}\*)?[+-]?\d{1,9}", value) is None:
             return ()
         count, _, number = value.rpartition("*")
-        found += [int(number)] * int(count or 1)
-    return tuple(found)
+        integers += [int(number)] * int(count or 1)
+    return tuple(integers)
 
 
 def _labels(place: str, fields: dict[str, str], n_orbitals: int) -> OrbitalLabels:
     """The symmetry labels, where each orbital has one."""
     irreps, momenta = (_integers(fields.get(name, "")) for name in ("ORBSYM", "SYMLZ"))
-    wanted = (*_integers(fields.get("ISYM", "")), 1)[0]
+    irrep_wanted = (*_integers(fields.get("ISYM", "")), 1)[0]
     is_group = len(irreps) == n_orbitals and all(1 <= irrep <= LARGEST_IRREP for irrep in irreps)
-    labels = OrbitalLabels(irreps if is_group else (), max(wanted, 1))
-    if wanted > 1 and (not is_group or wanted > LARGEST_IRREP):
+    labels = OrbitalLabels(irreps if is_group else (), max(irrep_wanted, 1))
+    if irrep_wanted > 1 and (not is_group or irrep_wanted > LARGEST_IRREP):
         raise InputError(
-            f"{place}: ISYM", f"is {wanted}, and ORBSYM does not give every orbital a number from 1 to 8",
+            f"{place}: ISYM",
+            f"is {irrep_wanted}, and ORBSYM does not give every orbital a number from 1 to 8",
             "mend ORBSYM, or take ISYM out to look for states of any symmetry",
         )  # fmt: skip
     if len(momenta) == n_orbitals:

@@ -83,40 +83,40 @@ def read_fcidump(
     if not 1 <= header.n_orbitals <= MOST_ORBITALS:
         raise InputError(f"{place}: NORB", f"is {header.n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals")
     # Before the lines are read, for real integrals; again once the symmetry of the values is known.
-    _check_room(place, header.n_orbitals, pair_count(header.n_orbitals), 8, room_bytes)
+    _check_memory(place, header.n_orbitals, pair_count(header.n_orbitals), 8, room_bytes)
     general = _is_general(place, header, spin_orbitals)
     counts = _electrons(place, header, general)
     entries = _entries(place, lines, header.n_lines)
     if header.spins not in (BLOCKS, SPIN_ORBITALS):
         symmetry = find_symmetry(entries, header.complex_keyword, header.n_orbitals)
-        _check_room(place, header.n_orbitals, symmetry.n_pairs, entries.values.itemsize, room_bytes)
+        _check_memory(place, header.n_orbitals, symmetry.n_pairs, entries.values.itemsize, room_bytes)
         one, two, core = _of_block(entries, symmetry, header.labels.momenta)
         return Integrals(*counts, core, one, two, is_general=general, labels=header.labels)
     return _of_spins(entries, header, counts, room_bytes)
 
 
-def _check_room(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, room_bytes: float) -> None:
+def _check_memory(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, memory_bytes: float) -> None:
     size_bytes = item_bytes * (n_pairs**2 + n_orbitals**2)
-    if size_bytes > room_bytes:
-        taken = f"the integrals take {size_text(size_bytes)}, and {size_text(room_bytes)} may be taken"
+    if size_bytes > memory_bytes:
+        problem = f"the integrals take {size_text(size_bytes)}, and {size_text(memory_bytes)} may be taken"
         raise InputError(
-            f"{place}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory",
+            f"{place}: NORB", f"is {n_orbitals}: {problem}", "give fewer orbitals or more memory",
             topic="memory",
         )
 
 
-def _is_general(place: str, header: FcidumpHeader, given: bool | None) -> bool:
+def _is_general(place: str, header: FcidumpHeader, spin_orbitals: bool | None) -> bool:
     """Whether NORB counts spin orbitals of both spins."""
     if header.spins in (BLOCKS, SPIN_ORBITALS):
-        if given:
+        if spin_orbitals:
             raise InputError(
                 "--spin-orbitals",
                 f"is set, and {header.spins} says that orbitals are of each spin",
                 "leave it out",
             )
         return False
-    if given is not None:
-        return given
+    if spin_orbitals is not None:
+        return spin_orbitals
     if header.spins == LISTED and header.n_electrons <= header.n_orbitals:
         raise InputError(
             f"{place}: {LISTED}", "is set for orbitals and for spin orbitals of both spins (GHF)",
@@ -165,15 +165,15 @@ def _entries(place: str, text: Sequence[str], first: int) -> IntegralLines:
     flat = [entry for row in rows for entry in row]
     n_fields = FIELDS + is_complex
     try:
-        parts = [_floats(flat[at::n_fields]) for at in range(n_fields - FIELDS + 1)]
+        columns = [_floats(flat[at::n_fields]) for at in range(n_fields - FIELDS + 1)]
         indices = np.array([flat[at::n_fields] for at in range(n_fields - 4, n_fields)], np.int64).T
     except (ValueError, OverflowError):
         raise _bad_number(place, rows, first + 1) from None
-    if not all(np.isfinite(part).all() for part in parts):
+    if not all(np.isfinite(column).all() for column in columns):
         raise _bad_number(place, rows, first + 1)
-    values = parts[0]
-    if is_complex and parts[1].any():
-        values = parts[0] + 1j * parts[1]
+    values = columns[0]
+    if is_complex and columns[1].any():
+        values = columns[0] + 1j * columns[1]
     lines = first + 1 + np.flatnonzero([len(row) for row in rows])
     return IntegralLines(place, values, indices.reshape(-1, 4), lines, text)
 
@@ -192,8 +192,8 @@ def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputErro
         for column, entry in enumerate(row):
             is_value = column < len(row) - 4
             if (NUMBER if is_value else re.compile(r"\d{1,9}")).fullmatch(entry) is None:
-                what = "real number" if is_value else "orbital's number"
-                return InputError(f"{place}: line {first_line + number}", f"{entry!r} is no {what}", REMEDY)
+                kind = "real number" if is_value else "orbital's number"
+                return InputError(f"{place}: line {first_line + number}", f"{entry!r} is no {kind}", REMEDY)
     return InputError(place, "holds a number out of range", REMEDY)
 
 
@@ -208,7 +208,7 @@ def _of_block(
 
 
 def _of_spins(
-    entries: IntegralLines, header: FcidumpHeader, counts: tuple[int, int], room_bytes: float
+    entries: IntegralLines, header: FcidumpHeader, counts: tuple[int, int], memory_bytes: float
 ) -> Integrals:
     """Integrals of a file with orbitals of each spin: in blocks, or over spin orbitals in turn."""
     n, labels = header.n_orbitals, header.labels
@@ -229,7 +229,7 @@ def _of_spins(
     symmetry = find_symmetry(
         entries, header.complex_keyword, n, tuple(blocks[name] for name in (ALPHA, BETA))
     )
-    _check_room(entries.place, n, symmetry.n_pairs, 3 * entries.values.itemsize, room_bytes)
+    _check_memory(entries.place, n, symmetry.n_pairs, 3 * entries.values.itemsize, memory_bytes)
     bodies = {}
     for name, block in blocks.items():
         two, one, _ = block.by_kind(n)
@@ -251,17 +251,17 @@ def _blocks(entries: IntegralLines, bounds: Array) -> tuple[dict[str, IntegralLi
     wrong = np.flatnonzero(entries.values[bounds[:-1]] != 0)
     if len(wrong):
         raise entries.refusal(int(bounds[wrong[0]]), "parts two blocks and is not 0")
-    parts = [
+    blocks = [
         entries.take(np.arange(*span)) for span in zip(np.append(-1, bounds[:-1]) + 1, bounds, strict=True)
     ]
-    for part, wanted in zip(parts, (4, 4, 4, 2, 2, 0), strict=True):
-        of_kind = (part.indices != 0).sum(1)
+    for block, wanted in zip(blocks, (4, 4, 4, 2, 2, 0), strict=True):
+        of_kind = (block.indices != 0).sum(1)
         odd = np.flatnonzero((of_kind != wanted) & (of_kind != 1))
         if len(odd):
-            raise part.refusal(int(odd[0]), f"stands in a block of integrals with {wanted} indices")
-    alpha, beta, mixed = parts[:3]
+            raise block.refusal(int(odd[0]), f"stands in a block of integrals with {wanted} indices")
+    alpha, beta, mixed = blocks[:3]
     return (
-        {ALPHA: alpha.and_those_of(parts[3]), BETA: beta.and_those_of(parts[4]), MIXED: mixed},
+        {ALPHA: alpha.and_those_of(blocks[3]), BETA: beta.and_those_of(blocks[4]), MIXED: mixed},
         entries.take(bounds[-1:]),
     )
 
@@ -281,10 +281,10 @@ def _in_turn(entries: IntegralLines, n: int) -> tuple[dict[str, IntegralLines], 
             int(wrong[0]), f"mixes the spins, where {SPIN_ORBITALS} says that they do not mix",
             "write IGENERAL=1 for general spin orbitals",
         )  # fmt: skip
-    kept = entries.take(np.flatnonzero(~electrons.any(1) & ~core))
-    first, second = ((kept.indices[:, at] + 1) % 2 for at in (0, 2))
-    has_two = kept.indices[:, 2] != 0
-    spatial = replace(kept, indices=(kept.indices + 1) // 2)
+    unmixed = entries.take(np.flatnonzero(~electrons.any(1) & ~core))
+    first, second = ((unmixed.indices[:, at] + 1) % 2 for at in (0, 2))
+    has_two = unmixed.indices[:, 2] != 0
+    spatial = replace(unmixed, indices=(unmixed.indices + 1) // 2)
     chosen = {
         ALPHA: (first == 0) & (~has_two | (second == 0)), BETA: (first == 1) & (~has_two | (second == 1)),
         MIXED: has_two & (first != second),

@@ -49,7 +49,7 @@ class IntegralLines:
         )
 
     def and_those_of(self, other: IntegralLines) -> IntegralLines:
-        """These lines and those of another part of the same file."""
+        """These lines and those of another block of the same file."""
         return replace(
             self,
             values=np.concatenate([self.values, other.values]),
@@ -63,10 +63,10 @@ class IntegralLines:
 
     def unit(self, entry: int) -> float:
         """What one unit of the last digit of a value is."""
-        found = NUMBER.search(self.text[self.lines[entry] - 1])
-        assert found is not None
+        match = NUMBER.search(self.text[self.lines[entry] - 1])
+        assert match is not None
         mantissa, exponent, _ = re.fullmatch(  # type: ignore[union-attr]
-            r"([+-]?[\d.]+?)(?:[ED]?((?<=[ED])[+-]?\d+|[+-]\d+))?()", found.group().upper()
+            r"([+-]?[\d.]+?)(?:[ED]?((?<=[ED])[+-]?\d+|[+-]\d+))?()", match.group().upper()
         ).groups()
         return float(f"1E{int(exponent or 0) - len(mantissa.partition('.')[2])}")
 
@@ -138,8 +138,8 @@ class Symmetry:
         p, q = (entries.indices[:, :2] - 1).T
         low, high = np.minimum(p, q), np.maximum(p, q)
         turned = (p < q) & self.ordered
-        made = _filled(_conjugated(entries, turned, p == q, "h(pq)"), high * n + low, n * n, "h(pq)")
-        one = made.reshape(n, n)
+        values = _filled(_conjugated(entries, turned, p == q, "h(pq)"), high * n + low, n * n, "h(pq)")
+        one = values.reshape(n, n)
         one[low, high] = one[high, low].conj() if self.ordered else one[high, low]
         return one
 
@@ -200,8 +200,8 @@ def _lists_both(entries: IntegralLines, symmetry: Symmetry) -> bool:
     # Real orbitals have (pq|rs) = (qp|rs), complex ones have not. Where most integrals list both
     # and some differ, the file is over complex orbitals; where few list both, a difference is a
     # mistake.
-    alone = len(np.unique(wide)) - len(same)
-    if alone <= FEW * len(same):
+    unpaired = len(np.unique(wide)) - len(same)
+    if unpaired <= FEW * len(same):
         return True
     at = differing[0]
     earlier, later = sorted(int(chosen[order[k]]) for k in (at, at + 1))
@@ -212,14 +212,14 @@ def check_momenta(entries: IntegralLines, momenta: Sequence[int]) -> None:
     """Refuse an integral between orbitals whose angular momenta do not add up."""
     if not momenta:
         return
-    of = np.concatenate([[0], momenta])[entries.indices]
-    change = of[:, 0] - of[:, 1] + of[:, 2] - of[:, 3]
+    momenta_of = np.concatenate([[0], momenta])[entries.indices]
+    change = momenta_of[:, 0] - momenta_of[:, 1] + momenta_of[:, 2] - momenta_of[:, 3]
     has_bra_and_ket = (entries.indices[:, 1] != 0) | (entries.indices[:, 0] == 0)
     wrong = (change != 0) & has_bra_and_ket & (np.abs(entries.values) > MOST_ROUNDING)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise entries.refusal(
-            at, f"is an integral between orbitals of SYMLZ {of[at].tolist()}, for which it is 0",
+            at, f"is an integral between orbitals of SYMLZ {momenta_of[at].tolist()}, for which it is 0",
             "mend SYMLZ: the orbitals are not those that it says",
         )  # fmt: skip
 
@@ -269,7 +269,7 @@ def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> complex:
     return value
 
 
-def _unequal(entries: IntegralLines, name: str, first: int, again: int, remedy: str = REMEDY) -> InputError:
-    difference = abs(entries.values[first] - entries.values[again])
+def _unequal(entries: IntegralLines, name: str, first: int, second: int, remedy: str = REMEDY) -> InputError:
+    difference = abs(entries.values[first] - entries.values[second])
     problem = f"gives {name} of line {entries.lines[first]} again, {difference:.2g} apart"
-    return entries.refusal(again, f"{problem}: the integrals are not symmetric", remedy)
+    return entries.refusal(second, f"{problem}: the integrals are not symmetric", remedy)

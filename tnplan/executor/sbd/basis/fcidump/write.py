@@ -104,7 +104,7 @@ def _two_body(two: Array, n: int, ordered: bool, is_mixed: bool) -> Iterator[str
         equal.append(right * pairs + left)
     if ordered:
         turned = turned_pairs(n)
-        equal += [turned[one // pairs] * pairs + turned[one % pairs] for one in equal]
+        equal += [turned[number // pairs] * pairs + turned[number % pairs] for number in equal]
     # Of integrals that symmetry makes equal the one with the lowest number is written.
     chosen = key == np.min(equal, axis=0)
     left, right = left[chosen], right[chosen]

@@ -158,16 +158,16 @@ __device__ __forceinline__ void diagonal(Amplitude *a, const Tables &tables, con
 }
 
 // The tables of a twist for one tile: exp(i phase) of the low and of the high bits of the index in the tile.
-__device__ void make_twist(const Tables &tables, const int *step, Index index, const int *held, double *angles,
+__device__ void make_twist(const Tables &tables, const int *step, Index index, const int *held_bits, double *angles,
                            Amplitude *low, Amplitude *high) {
     const int n = step[NEAR];
     const double *linear = tables.phases + step[TARGETS], *pairs = linear + n;
     for (int bit = threadIdx.x; bit <= TILE_BITS; bit += THREADS) {
         double angle;
         if (bit < TILE_BITS) {
-            angle = linear[held[bit]];
+            angle = linear[held_bits[bit]];
             for (int j = 0; j < n; ++j)
-                if (index >> j & 1) angle += pairs[n * held[bit] + j];
+                if (index >> j & 1) angle += pairs[n * held_bits[bit] + j];
         } else {
             angle = pairs[n * n];
             for (int j = 0; j < n; ++j) {
@@ -252,7 +252,7 @@ __device__ __forceinline__ void wide(Amplitude *tile, const Tables &tables, cons
 
 // starts[row]: where a run of 2^run_bits amplitudes of a tile begins; far: the bits of a tile's number.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    run_tiles(Amplitude *__restrict__ state, Index rank_base, Index n_tiles, const int *__restrict__ held,
+    run_tiles(Amplitude *__restrict__ state, Index rank_base, Index n_tiles, const int *__restrict__ held_bits,
               const int *__restrict__ far, int n_far, const Index *__restrict__ starts, int run_bits,
               const int *__restrict__ rounds, int n_rounds, const int *__restrict__ steps,
               const int *__restrict__ places, const Amplitude *__restrict__ values,
@@ -276,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             const int *round = rounds + r * ROUND_FIELDS;
             const int *step = steps + round[BEGIN] * STEP_FIELDS;
             if (round[TWISTS] >= 0)
-                make_twist(tables, steps + round[TWISTS] * STEP_FIELDS, index, held, angles, low, high);
+                make_twist(tables, steps + round[TWISTS] * STEP_FIELDS, index, held_bits, angles, low, high);
 #if MOST_TARGETS > 2
             if (round[WIDE] == 3)
                 wide<3>(tile, tables, step, far_choice(tables, step, index));

@@ -1,4 +1,4 @@
-// One pass over a state vector, compiled for it: the tile is held in registers, and changes hands between rounds.
+// One pass over a state vector, compiled for it: the tile is in registers, and is exchanged between threads between rounds.
 //
 // Defines: REAL (float or double), TILE_BITS, REGISTER_BITS, BLOCKS (on a multiprocessor), HELD (the bits of the state's
 // index in a tile, rising, with commas), NUMBER_BITS (of a tile's number), NEIGHBOURS (blocks that do neighbouring tiles
@@ -81,27 +81,27 @@ template <Code BITS, int COUNT> __device__ __forceinline__ unsigned spread(unsig
 
 // Where bit patterns of a tile's index lie in the state.
 __device__ __forceinline__ Place in_state(unsigned index) {
-    constexpr int held[] = {HELD};
+    constexpr int held_bits[] = {HELD};
     Place place = 0;
     unsigned mask = 0;
 #pragma unroll
     for (int k = 0; k < TILE_BITS; ++k) {
         mask |= 1u << k;
-        if (k + 1 < TILE_BITS && held[k + 1 < TILE_BITS ? k + 1 : k] == held[k] + 1) continue;
-        place |= (Place)(index & mask) << (held[k] - k);
+        if (k + 1 < TILE_BITS && held_bits[k + 1 < TILE_BITS ? k + 1 : k] == held_bits[k] + 1) continue;
+        place |= (Place)(index & mask) << (held_bits[k] - k);
         mask = 0;
     }
     return place;
 }
 
-// The number of a tile with zeros put in at the bits held.
+// The number of a tile with zeros put in at the held bits.
 __device__ __forceinline__ Place opened(Place number) {
-    constexpr int held[] = {HELD};
+    constexpr int held_bits[] = {HELD};
 #pragma unroll
     for (int k = 0, first = 0; k < TILE_BITS; ++k) {
-        if (k + 1 < TILE_BITS && held[k + 1 < TILE_BITS ? k + 1 : k] == held[k] + 1) continue;
+        if (k + 1 < TILE_BITS && held_bits[k + 1 < TILE_BITS ? k + 1 : k] == held_bits[k] + 1) continue;
         const int length = k + 1 - first;
-        const Place low = number & (((Place)1 << held[first]) - 1);
+        const Place low = number & (((Place)1 << held_bits[first]) - 1);
         number = ((number - low) << length) + low;
         first = k + 1;
     }
@@ -178,9 +178,9 @@ template <Code FROM, Code TO> __device__ __forceinline__ constexpr unsigned same
     return mask;
 }
 
-// Threads meet that have each other's amplitudes: all, those of a warp, or groups of warps, whose barriers are numbered
+// Threads synchronize that have each other's amplitudes: all, those of a warp, or groups of warps, whose barriers are numbered
 // from BARRIER on.
-template <Code FROM, Code TO, int BARRIER> __device__ __forceinline__ void meet() {
+template <Code FROM, Code TO, int BARRIER> __device__ __forceinline__ void sync_threads() {
     if constexpr (BARRIER == ALL) {
         __syncthreads();
     } else if constexpr (BARRIER == WARP) {
@@ -200,7 +200,7 @@ template <Code FROM, Code TO, int BARRIER> __device__ __forceinline__ void meet(
 template <Code REGS, Code BITS, Code NEW_REGS, Code NEW_BITS, int BARRIER>
 __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a) {
     Layout<REGS, BITS>::put(tile, a);
-    meet<BITS, NEW_BITS, BARRIER>();
+    sync_threads<BITS, NEW_BITS, BARRIER>();
     Layout<NEW_REGS, NEW_BITS>::take(tile, a);
 }
 
@@ -232,7 +232,7 @@ __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a) {
 #define TWIST(NUMBER, TURNED, ROW, MASK, HAS_ALL)                                                                      \
     by_factors<MASK, HAS_ALL, true, TURNED>(factors + (ROW) * THREADS, turns + (NUMBER) * ENTRIES, a);
 
-// Tiles are done one after another by as many blocks as there is room for. sums[block][word]: the part of its tiles.
+// Tiles are done one after another by as many blocks as fit on the GPU. sums[block][word]: the part of its tiles.
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS)
     run_program(Amplitude *__restrict__ state, Place rank_base, const __grid_constant__ Tiles tiles,
                 const Amplitude *__restrict__ factors, const Amplitude *__restrict__ tables,

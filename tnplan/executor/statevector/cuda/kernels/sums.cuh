@@ -1,4 +1,4 @@
-// Inner products of two states about Pauli words, in a pass over both. Register bit 0 tells them apart: 0 for psi, 1 for
+// Inner products of two states about Pauli words, in a pass over both. Register bit 0 selects one: 0 for psi, 1 for
 // lambda. Included by program.cu, which defines Amplitude, REAL, IN_THREAD, LANES, WARPS and N_SUMS. All sums run in a
 // fixed order: REAL in a warp, then double.
 
@@ -48,17 +48,17 @@ enum { MOST_TOGETHER = 8 };
 
 // A power of two that is COUNT or more.
 __device__ constexpr int rounded_up(int count) {
-    int found = 1;
-    while (found < count) found *= 2;
-    return found;
+    int power = 1;
+    while (power < count) power *= 2;
+    return power;
 }
 
 // Halves of ROOM numbers go to halves of the threads of a warp, until each thread has one; then threads that have the same
 // add up theirs.
 template <int ROOM, int STEP, int I = 0> __device__ __forceinline__ void shared_out(bool upper, REAL *v) {
     if constexpr (I < ROOM / 2) {
-        const REAL given = upper ? v[I] : v[I + ROOM / 2], kept = upper ? v[I + ROOM / 2] : v[I];
-        v[I] = kept + __shfl_xor_sync(~0u, given, STEP);
+        const REAL sent = upper ? v[I] : v[I + ROOM / 2], own = upper ? v[I + ROOM / 2] : v[I];
+        v[I] = own + __shfl_xor_sync(~0u, sent, STEP);
         shared_out<ROOM, STEP, I + 1>(upper, v);
     }
 }
@@ -73,7 +73,7 @@ template <int ROOM, int STEP> __device__ __forceinline__ void add_up(unsigned la
     }
 }
 
-// Totals of a warp grow by the sums over its threads of COUNT numbers; there is room for ROOM, a power of two.
+// Totals of a warp grow by the sums over its threads of COUNT of ROOM numbers, a power of two.
 template <int COUNT, int ROOM> __device__ __forceinline__ void add_in_warp(REAL *v, double *totals) {
     const unsigned lane = threadIdx.x % LANES, at = lane / (LANES / ROOM);
 #pragma unroll

@@ -92,20 +92,20 @@ __device__ inline void add_product(float (&sum)[PARTS], const float *x, const fl
 
 // Whether `count` places are runs of PIECE that lie in a row in c, each from a multiple of 16 bytes on.
 template <int COUNT> __device__ inline bool in_runs(const long long (&at)[COUNT]) {
-    bool found = true;
+    bool aligned = true;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
-        found &= i % PIECE ? at[i] == at[i - 1] + 1 : (at[i] & (PIECE - 1)) == 0;
-    return found;
+        aligned &= i % PIECE ? at[i] == at[i - 1] + 1 : (at[i] & (PIECE - 1)) == 0;
+    return aligned;
 }
 
 // Whether all places are multiples of 16 bytes; those past the last row or column are not.
 template <int COUNT> __device__ inline bool are_even(const long long (&at)[COUNT]) {
-    bool found = true;
+    bool aligned = true;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
-        found &= (at[i] & (PIECE - 1)) == 0;
-    return found;
+        aligned &= (at[i] & (PIECE - 1)) == 0;
+    return aligned;
 }
 
 __device__ inline float4 joined(const float (&p)[PARTS], const float (&q)[PARTS], const float (&r)[PARTS],
@@ -181,10 +181,10 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned row = (lane / LANES_ACROSS + warp / WARPS_ACROSS * LANES_DOWN) * PIECE;
     const unsigned column = (lane % LANES_ACROSS + warp % WARPS_ACROSS * LANES_ACROSS) * PIECE;
-    int stage = 0, held = 0;
+    int stage = 0, buffer = 0;
     for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x) {
         const bool is_last = !PERSISTENT || number + gridDim.x >= tiles;
-        const int after = held == 2 ? 0 : held + 1;
+        const int after = buffer == 2 ? 0 : buffer + 1;
         float sum[ROWS][COLUMNS][PARTS] = {};
         for (int done = 0; done < length; done += CHUNK) {
             int rest = length - done - CHUNK - first;
@@ -218,13 +218,13 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
         long long row_at[ROWS], column_at[COLUMNS];
 #pragma unroll
         for (int i = 0; i < ROWS; ++i)
-            row_at[i] = offsets[held][row + i / PIECE * DOWN * PIECE + i % PIECE];
+            row_at[i] = offsets[buffer][row + i / PIECE * DOWN * PIECE + i % PIECE];
 #pragma unroll
         for (int j = 0; j < COLUMNS; ++j)
-            column_at[j] = offsets[held][BM + column + j / PIECE * ACROSS * PIECE + j % PIECE];
+            column_at[j] = offsets[buffer][BM + column + j / PIECE * ACROSS * PIECE + j % PIECE];
         write((Element *)c, sum, row_at, column_at);
         if (is_last)
             return;
-        held = after;
+        buffer = after;
     }
 }

@@ -26,10 +26,10 @@ __device__ inline void read(Vector (&x)[COUNT], const Value *const (&row)[COUNT]
             x[i] = *(const Vector *)(row[i] + at);
             continue;
         }
-        const Run<READ> found = *(const Run<READ> *)(row[i] + at);
+        const Run<READ> run = *(const Run<READ> *)(row[i] + at);
 #pragma unroll
         for (int part = 0; part < READ; ++part)
-            x[i + part].value[0] = found.value[part];
+            x[i + part].value[0] = run.value[part];
     }
 }
 

@@ -114,7 +114,7 @@ template <int PASSES> struct Side {
         return most;
     }
 
-    // Lower the scales to what the floats under way need, tell every row's, and store the floats.
+    // Lower the scales to what the floats under way need, store those of every row, and store the floats.
     __device__ void lower(Scale *scales, char *high, char *low) {
 #pragma unroll
         for (int p = 0; p < PASSES; ++p) {
@@ -199,7 +199,7 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
     Side<B_PASSES> right;
     left.start(a + (long long)tile.batch * m * stride, stride, length, tile.first_m, m);
     right.start(b + (long long)tile.batch * n * stride, stride, length, tile.first_n, n);
-    auto ask = [&](int chunks) { // for the chunk so many after the last
+    auto prefetch = [&](int chunks) { // for the chunk so many after the last
         left.move(chunks);
         right.move(chunks);
         left.fetch_all();
@@ -209,7 +209,7 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
         left.lower(scales, stages + stage, stages + stage + PLANE_BYTES(BM));
         right.lower(scales + BM, b_stages + stage, b_stages + stage + PLANE_BYTES(BN));
     };
-    ask(0);
+    prefetch(0);
     tile.offsets_in_c(offsets, m, n, {batch_high, batch_low, batch_split}, {m_high, m_low, m_split},
                       {n_high, n_low, n_split});
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -224,7 +224,7 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
     for (int done = CHUNK; done < length; done += CHUNK) {
         // The chunk at `done` is read while the one before it is multiplied, then goes to the other stage.
         const unsigned other = STAGE_BYTES - stage;
-        ask(1);
+        prefetch(1);
         multiply_chunk(sum, shared_address(stages) + stage, at);
         const float most = fmaxf(left.store_all(stages + other, stages + other + PLANE_BYTES(BM)),
                                  right.store_all(b_stages + other, b_stages + other + PLANE_BYTES(BN)));

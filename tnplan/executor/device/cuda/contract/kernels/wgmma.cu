@@ -93,7 +93,7 @@ __device__ inline void bring(unsigned to, const char *from, unsigned barrier) {
                  : "memory");
 }
 
-__device__ inline void meet(unsigned group) { // the threads of a warpgroup
+__device__ inline void sync_threads(unsigned group) { // the threads of a warpgroup
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 }
 
@@ -149,7 +149,7 @@ struct Row {
     float4 value[2];
     float scale;
 
-    __device__ void ask() {
+    __device__ void prefetch() {
         value[0] = fetch(next);
         value[1] = fetch(next + CHUNK / 2);
         next += CHUNK;
@@ -261,26 +261,26 @@ contract(const float *__restrict__ a, const char *__restrict__ b, const int *__r
     const Part of_m = {m_high, m_low, m_split}, of_n = {n_high, n_low, n_split};
     const unsigned own = group * GROUP_ROWS + warp % 4 * 16 + lane / 4; // of the rows of a tile; the other 8 on
     Row row[2];
-    auto ask = [&](const Tile &tile) { // for the first chunk of a tile
+    auto prefetch = [&](const Tile &tile) { // for the first chunk of a tile
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             row[r].next = a + min(tile.first_m + own + r * 8, m - 1) * stride + lane % 4 * 4;
-            row[r].ask();
+            row[r].prefetch();
         }
     };
-    ask(Tile(blockIdx.x, m_tiles, n_tiles));
-    unsigned told = ~0u; // the first column of the tables
+    prefetch(Tile(blockIdx.x, m_tiles, n_tiles));
+    unsigned loaded_n = ~0u; // the first column of the tables
     for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x) {
         const Tile tile(number, m_tiles, n_tiles), after(min(number + gridDim.x, tiles - 1), m_tiles, n_tiles);
-        if (tile.first_n != told) {
-            told = tile.first_n;
-            meet(group); // nobody reads the tables of the tile before
+        if (tile.first_n != loaded_n) {
+            loaded_n = tile.first_n;
+            sync_threads(group); // nobody reads the tables of the tile before
             for (unsigned j = threadIdx.x % 128; j < COLUMNS; j += 128) {
-                const unsigned column = min(told + j, n - 1);
+                const unsigned column = min(loaded_n + j, n - 1);
                 offsets[group][j] = of_n(first_column + column);
                 scales[group][j] = Scale(exponents[column]);
             }
-            meet(group);
+            sync_threads(group);
         }
         row[0].scale = row[1].scale = power_of_two(UNSET);
         float sum[SUMS] = {};
@@ -301,9 +301,9 @@ contract(const float *__restrict__ a, const char *__restrict__ b, const int *__r
                 for (int r = 0; r < 2; ++r)
                     row[r].split(step, high[step][r], high[step][r + 2], low[step][r], low[step][r + 2]);
             if (chunk + 1 < chunks)
-                row[0].ask(), row[1].ask();
+                row[0].prefetch(), row[1].prefetch();
             else
-                ask(after);
+                prefetch(after);
 
             wait(full + 8 * stage, turn);
             hold(sum);

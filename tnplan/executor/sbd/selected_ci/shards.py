@@ -1,0 +1,193 @@
+"""What a list couples to, shard by shard: each shard is a hash table of one thread.
+
+Determinants outside the list are split into shards by their hashes. Threads and ranks take whole shards, so
+that no sum is shared. Shards are made smaller until the tables at work fit the memory.
+
+Work for N determinants of c couplings above the threshold: N c entries visited for every shard, about ten
+operations each, and N c insertions in all, which are random accesses to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Event, Lock
+from typing import Any
+
+import numpy as np
+
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
+
+SHARDS_A_THREAD = 4
+"""Shards of a thread at least, so that none waits long for the last one."""
+MOST_BITS = 24
+"""Of a shard's number."""
+BESIDE = 1.5
+"""Memory of a table that grows, in that of the larger one: the smaller one stands beside it."""
+Reduce = Callable[[Array, Array, int], Any]
+"""A function of a shard's keys [slot, word], values [slot] and number of determinants."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The ranks of a job, the threads of each, and the bytes that each may take, the same on all."""
+
+    ranks: Communicator
+    threads: int
+    memory_bytes: float
+
+    def beside(self, kept_bytes: int) -> Workers:
+        """The same with so many bytes less; InputError where that is all."""
+        if kept_bytes >= self.memory_bytes:
+            raise InputError(
+                "memory",
+                f"holds {size_text(self.memory_bytes)} of the {size_text(kept_bytes)} that a search for "
+                "determinants outside the list needs",
+                "give more memory or a larger epsilon",
+                topic="memory",
+            )  # fmt: skip
+        return replace(self, memory_bytes=self.memory_bytes - kept_bytes)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Which couplings are visited: |H_ai weights[i]| > epsilon for members i, by their keys.
+
+    `mode` says what a table holds of them (`connections_kernel`).
+    """
+
+    members: Array
+    weights: Array
+    mode: int
+    epsilon: float
+    tables: ExcitationTables
+
+    @property
+    def slot_bytes(self) -> int:
+        """What a slot of a table takes, and its number where determinants are chosen."""
+        return 8 * self.members.shape[1] + self._dtype.itemsize + 8
+
+    @property
+    def first_slots(self) -> int:
+        """Slots of a table at first: couplings of one pair of orbitals have to fit."""
+        from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+        return power_of_two(2 * self.tables.words.shape[1] ** 2 / kernel.FULLEST)
+
+    @property
+    def _dtype(self) -> Any:
+        return np.result_type(self.weights, self.tables.opposite.value)
+
+    def _empty(self, slots: int) -> tuple[Array, Array]:
+        """Keys and values of a table that holds nothing."""
+        return np.zeros((slots, self.members.shape[1]), np.uint64), np.zeros(slots, self._dtype)
+
+    def shard(self, number: int, bits: int, max_slots: int) -> tuple[Array, Array, int] | None:
+        """The table of one of 2^bits shards, and how many determinants it has; None beyond `max_slots`."""
+        from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+        keys, values = self._empty(self.first_slots)
+        cursor, count = np.zeros(2, np.int64), 0
+        source = kernel.empty_source(self.tables.words.shape[1], self.members.shape[1])
+        while True:
+            count = int(kernel.collect(
+                number, bits, self.mode, float(self.epsilon), self.members, self.weights, self.tables, keys,
+                values, count, cursor, source,
+            ))  # fmt: skip
+            if cursor[0] == len(self.members):
+                return keys, values, count
+            if 2 * len(keys) > max_slots:
+                return None
+            larger = self._empty(2 * len(keys))
+            kernel.move_all(keys, values, self.tables.words, *larger)
+            keys, values = larger
+
+
+def by_shards(
+    visit: Visit, workers: Workers, reduce: Reduce, size: Callable[[Any], int] = lambda result: 0
+) -> list[Any]:
+    """The results of `reduce` for every shard, in the order of shards, on every rank; collective.
+
+    `size` tells the bytes of a result. The memory of `workers` is that of tables; all results may take as
+    much besides, and InputError says where they need more.
+    """
+    ranks = workers.ranks
+    max_slots = int(workers.memory_bytes / (BESIDE * visit.slot_bytes * workers.threads))
+    if visit.first_slots > max_slots:
+        raise InputError(
+            "memory", f"holds {size_text(workers.memory_bytes)} for tables of determinants outside the list",
+            "give more memory or fewer threads",
+            topic="memory",
+        )  # fmt: skip
+    first_bits = power_of_two(SHARDS_A_THREAD * workers.threads * ranks.size).bit_length() - 1
+    for bits in range(first_bits, MOST_BITS):
+        bounded = _BoundedReduce(reduce, size, workers.memory_bytes / ranks.size)
+        own_shards = agree(ranks, partial(_of_rank, visit, bits, max_slots, workers, bounded))
+        gathered = ranks.gather_objects(own_shards)
+        if all(shards is not None for shards in gathered):
+            by_number = {number: result for shards in gathered for number, result in shards.items()}
+            return [by_number[number] for number in range(1 << bits)]
+    raise InputError(
+        "memory", "is too small for the determinants outside the list", "give more memory", topic="memory",
+    )
+
+
+class _BoundedReduce:
+    """Reduces the shards of one rank, and counts the memory that is left for the results."""
+
+    def __init__(self, reduce: Reduce, size: Callable[[Any], int], max_bytes: float) -> None:
+        self._reduce, self._size, self._lock = reduce, size, Lock()
+        self._left_bytes = self._max_bytes = max_bytes
+
+    def __call__(self, keys: Array, values: Array, count: int) -> Any:
+        """The result for a shard, by any thread; InputError where the memory is full."""
+        result = self._reduce(keys, values, count)
+        with self._lock:
+            self._left_bytes -= self._size(result)
+            if self._left_bytes < 0:
+                raise InputError(
+                    "memory", f"holds {size_text(self._max_bytes)} of the determinants that a rank selects",
+                    "give more memory or a larger epsilon",
+                    topic="memory",
+                )  # fmt: skip
+        return result
+
+
+def _of_rank(
+    visit: Visit, bits: int, max_slots: int, workers: Workers, reduce: Reduce
+) -> dict[int, Any] | None:  # fmt: skip
+    """The results of this rank's shards by number; None where a shard needs more than `max_slots` slots."""
+    numbers = range(workers.ranks.rank, 1 << bits, workers.ranks.size)
+    results: dict[int, Any] = {}
+    is_short = Event()
+
+    def work(first: int, last: int) -> None:
+        for number in numbers[first:last]:
+            table = None if is_short.is_set() else visit.shard(number, bits, max_slots)
+            if table is None:
+                is_short.set()
+                return
+            results[number] = reduce(*table)
+
+    over_rows(len(numbers), workers.threads, work, 1)
+    return None if is_short.is_set() else results
+
+
+def known_table(members: Array, tables: ExcitationTables) -> Array:
+    """The keys of a table of all members."""
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    keys = np.zeros((power_of_two(len(members) / kernel.FULLEST), members.shape[1]), np.uint64)
+    kernel.fill_table(members, tables.words, keys)
+    return keys
+
+
+def power_of_two(count: float) -> int:
+    """The smallest power of two that is at least `count`, and 2."""
+    return 1 << max(1, int(np.ceil(np.log2(max(count, 2)))))

@@ -1,0 +1,244 @@
+"""Paths and steps for a batch of bit strings, whose tensors have rows (sparse-state contraction).
+
+A tensor that carries some final qubits has a row for each distinct assignment of the given strings to these
+qubits: at most as many as there are strings, and at most 2 to the number of the qubits. That is the sparse
+state of Pan, Chen and Zhang, arXiv 2111.03011. Paths are searched with the cost of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from math import inf, prod
+
+import numpy as np
+
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.schedule.batch_plan import BatchedStep, BatchPlan
+from tnplan.planner.search.annealing import Effort, Start, Task, in_symbols
+from tnplan.planner.search.driver import search_joint
+from tnplan.planner.search.search_in_proportion import greedy_path
+
+SEARCH_FROM_S = 0.05
+"""Predicted seconds from which on a path is searched; below that the greedy one is taken."""
+SEARCH_SHARE = 0.3
+SHORTEST_SEARCH_S, LONGEST_SEARCH_S = 2.0, 60.0
+MOST_EXTENT = 1.999
+"""A final index counts less than others for the trees that a search begins with, which know no rows."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a tensor.
+
+    Parameters
+    ----------
+    of_strings
+        The row of each string, int64 [string].
+    first
+        The first string of each row, int64 [row].
+    """
+
+    of_strings: Array
+    first: Array
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.first)
+
+
+def distinct_strings(bitstrings: Array) -> tuple[Array, Array]:
+    """The distinct strings, uint8 [string, qubit], and the number of each given one among them."""
+    packed = np.packbits(bitstrings, axis=1)
+    _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return bitstrings[first], inverse.reshape(-1)
+
+
+def rows_of_bits(bitstrings: Array) -> Rows:
+    """The rows of a tensor whose final qubits are the columns of some bits, uint8 [string, qubit]."""
+    packed = np.packbits(bitstrings, axis=1) if bitstrings.shape[1] else np.zeros((len(bitstrings), 1))
+    _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return Rows(inverse.reshape(-1), first)
+
+
+def rows_of_product(left: Rows, right: Rows) -> tuple[Rows, Array]:
+    """The rows of the product of two tensors, and the rows of both that make each, int32 [row, 2]."""
+    # A pair of rows as one number. Invariant: rows of the product are in the order of these numbers, so that
+    # `divmod` of the distinct ones gives both rows back.
+    pairs = left.of_strings * right.count + right.of_strings
+    keys, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
+    return Rows(inverse.reshape(-1), first), np.stack(np.divmod(keys, right.count), axis=1).astype(np.int32)
+
+
+def most_rows(n_strings: int, n_qubits: int) -> tuple[float, ...]:
+    """The most rows that a tensor with 0, 1, ... n_qubits final qubits has for so many strings."""
+    return tuple(float(min(2**bits, n_strings)) for bits in range(n_qubits + 1))
+
+
+def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
+    """The steps of a path for distinct bit strings, uint8 [string, qubit].
+
+    The open indices of the path's network are those of the qubits, in their order, and its steps are pairs.
+    """
+    network = path.network
+    column = {index: number for number, index in enumerate(network.output)}
+    sizes = {**network.size_dict, **dict.fromkeys(path.sliced_inds, 1)}
+    # How many tensors still have an index; one that is on two tensors of a step and no other is summed there.
+    # Open indices are in the rows, not among the legs.
+    left_over = Counter(index for term in network.inputs for index in set(term))
+    rows: dict[int, Rows] = {}
+    legs: dict[int, tuple[str, ...]] = {}
+    leaf_bits, leaf_legs = [], []
+    for number, term in enumerate(network.inputs):
+        final = tuple(index for index in term if index in column)
+        bits = bitstrings[:, [column[index] for index in final]]
+        # A tensor has a row for each distinct assignment of its final qubits among the given strings (the
+        # sparse state of arXiv 2111.03011), and a product for each pair of rows that some string needs.
+        rows[number] = rows_of_bits(bits)
+        leaf_bits.append((final, bits[rows[number].first]))
+        legs[number] = tuple(index for index in term if index not in column)
+        leaf_legs.append(legs[number])
+    steps = []
+    for number, (left, right) in enumerate(path.ssa_path):
+        new = len(network.inputs) + number
+        rows[new], pairs = rows_of_product(rows.pop(left), rows.pop(right))
+        first, second = legs.pop(left), legs.pop(right)
+        both = tuple(dict.fromkeys(first + second))
+        left_over.subtract(set(first) & set(second))
+        legs[new] = tuple(index for index in both if left_over[index] > 1)
+        count = rows[new].count
+        steps.append(
+            BatchedStep(
+                left,
+                right,
+                pairs,
+                legs[new],
+                count * prod(sizes[index] for index in both),
+                count * prod(sizes[index] for index in legs[new]),
+            )
+        )
+    (last,) = rows.values()
+    return BatchPlan(
+        network,
+        tuple(steps),
+        tuple(leaf_bits),
+        tuple(leaf_legs),
+        path.sliced_inds,
+        np.asarray(last.of_strings),
+    )
+
+
+def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
+    """The plan with further indices sliced until there are `least` slices, each time that which costs least.
+
+    Raises InputError where the indices that are summed do not make so many.
+    """
+    sizes = plan.network.size_dict
+    legs = [set(term) for term in plan.leaf_legs]
+    spans: list[set[str]] = []
+    for step in plan.steps:
+        spans.append(legs[step.left] | legs[step.right])
+        legs.append(set(step.legs))
+    products = [float(step.products) for step in plan.steps]
+    sliced = list(plan.sliced)
+    while prod(sizes[index] for index in sliced) < least:
+        # Multiply-adds of all slices if this index is sliced too: steps that have it become smaller, all are
+        # repeated.
+        costs = {
+            index: sizes[index]
+            * sum(
+                cost / (sizes[index] if index in span else 1)
+                for cost, span in zip(products, spans, strict=True)
+            )
+            for index in sorted(set().union(*spans) - set(sliced))
+        }
+        if not costs:
+            n_slices = prod(sizes[index] for index in sliced)
+            raise InputError("slices", f"are {n_slices}, and {least} are asked for", "ask for fewer")
+        chosen = min(costs, key=lambda index: costs[index])
+        sliced.append(chosen)
+        products = [
+            cost / (sizes[chosen] if chosen in span else 1)
+            for cost, span in zip(products, spans, strict=True)
+        ]
+    steps = tuple((step.left, step.right) for step in plan.steps)
+    return batch_plan(ContractionPath(plan.network, steps, tuple(sliced)), bitstrings)
+
+
+@dataclass(frozen=True)
+class BatchSearch:
+    """How a path for a batch is searched.
+
+    No tensor has more than `max_elements` elements, its rows among them; summed indices are sliced for that.
+    `element_weight` is what an element read or written counts, in multiply-adds. A search without `time_s`
+    goes on for `longest_s` at most.
+    """
+
+    time_s: float | None = None
+    max_elements: int | None = None
+    seed: int = 0
+    element_weight: float = 0.0
+    longest_s: float = LONGEST_SEARCH_S
+
+
+def search_batch_in_proportion(
+    network: Network, bitstrings: Array, products_per_s: float, options: BatchSearch
+) -> BatchPlan:
+    """The plan for distinct bit strings, of a search as long as it can gain, or as `options` say."""
+    closed = dict.fromkeys(network.output, 1)
+    single = Network(network.inputs, network.output, {**network.size_dict, **closed})
+    plan = batch_plan(ContractionPath(network, greedy_path(single)), bitstrings)
+    most = options.max_elements or inf
+    time_s = options.time_s
+    if time_s is None and plan.largest <= most and plan.products < SEARCH_FROM_S * products_per_s:
+        return plan
+    path = search_batch(network, len(bitstrings), replace(options, time_s=time_s or SHORTEST_SEARCH_S))
+    plan = batch_plan(path, bitstrings)
+    worth_s = min(worth_searching_s(plan, products_per_s), options.longest_s)
+    if time_s is None and worth_s > SHORTEST_SEARCH_S:
+        path = search_batch(network, len(bitstrings), replace(options, time_s=worth_s), path)
+        plan = batch_plan(path, bitstrings)
+    return plan
+
+
+def worth_searching_s(plan: BatchPlan, products_per_s: float) -> float:
+    """The seconds of a further search that are in proportion to a plan; 0 where the first was long enough."""
+    worth_s = min(SEARCH_SHARE * plan.products / products_per_s, LONGEST_SEARCH_S)
+    return worth_s if worth_s > SHORTEST_SEARCH_S else 0.0
+
+
+def search_batch(
+    network: Network, n_strings: int, options: BatchSearch, start: ContractionPath | None = None
+) -> ContractionPath:
+    """A path of few operations for so many strings on the open indices of a network.
+
+    They are taken to differ on few indices as much as they can: as all values of some qubits do, and about as
+    random strings do.
+    """
+    max_elements = options.max_elements
+    if max_elements is not None and max_elements < n_strings:
+        raise InputError(
+            "memory", f"holds tensors of {max_elements} elements, and there are {n_strings} strings",
+            "allow more, or ask for fewer strings at once",
+            topic="memory",
+        )  # fmt: skip
+    symbols, inputs = in_symbols(network)
+    names = {symbol: index for index, symbol in symbols.items()}
+    extent = min(n_strings ** (1 / len(network.output)), MOST_EXTENT) if n_strings > 1 else 1.0
+    sizes: dict[str, float] = {symbol: network.size_dict[index] for symbol, index in names.items()}
+    sizes.update({symbols[index]: extent for index in network.output})
+    starts: tuple[Start, ...] = ()
+    if start is not None:
+        starts = ((start.ssa_path, tuple(symbols[index] for index in start.sliced_inds)),)
+    task = Task(
+        inputs, tuple(symbols[index] for index in network.output), sizes, max_elements, "flops", ("greedy",),
+        options.seed, Effort(time_s=options.time_s or 0.0), starts, options.element_weight,
+        row_counts=most_rows(n_strings, len(network.output)) if n_strings > 1 else (),
+    )  # fmt: skip
+    tree = search_joint(task)
+    pairs = tuple((a, b) for a, b in tree.ssa_path)
+    return ContractionPath(network, pairs, tuple(names[symbol] for symbol in tree.sliced))

@@ -1,1 +1,0 @@
-"""Many amplitudes at once: the final qubits are one sparse index over given bit strings."""
