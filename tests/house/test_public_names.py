@@ -140,6 +140,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "CircuitEstimate": lambda: tnplan.Circuit(circuit()).estimate(sample=5),
     "CircuitProgram": lambda: tnplan.CircuitProgram(1, 1, (flip(),) * 1000),
     "CodecError": lambda: tnplan.compress.CodecError("place", "problem", "remedy"),
+    "CompiledCircuit": lambda: tnplan.Circuit(circuit()).compile(expectation="Z0"),
     "CompiledContraction": lambda: tnplan.compile(matrices(), device="cpu"),
     "Compressed": lambda: tnplan.compress.compress(np.zeros((100, 100)), 1e-3),
     "Conditional": lambda: tnplan.Conditional((0,), 1, (flip(),) * 1000),

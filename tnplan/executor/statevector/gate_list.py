@@ -13,7 +13,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.trigonometric_gate import TrigonometricGate
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.cpu.word_table import WordTable, word_room, word_table
+from tnplan.executor.statevector.cpu.word_table import WordTable, word_scratch, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
@@ -98,7 +98,7 @@ class GateList:
 
         final, elements, factors, scratch = self._run(parameters)
         overlaps = np.empty(max(np.diff(self._table.element_ends), default=0), np.complex128)
-        gradients, block = np.zeros((len(self._words), self.n_parameters)), word_room(self._size)
+        gradients, block = np.zeros((len(self._words), self.n_parameters)), word_scratch(self._size)
         together = max(1, SWEEP_BYTES // final.nbytes)
         for start in range(0, len(self._words), together):
             some = self._words[start : start + together]
@@ -131,7 +131,7 @@ class GateList:
     def _observed(self, state: Array) -> Array:
         from tnplan.executor.statevector.cpu.word_sum_kernel import word_sum_value
 
-        room, parts = word_room(self._size), np.zeros((1, 2))
+        room, parts = word_scratch(self._size), np.zeros((1, 2))
         values = np.empty(len(self._words), np.complex128)
         for number, words in enumerate(self._words):
             word_sum_value(state, words, room, 0, 1, parts)

@@ -98,6 +98,12 @@ def _selected(gates: Any, gate: int, index: int) -> int:
 
 
 @jit
+def _pair_matrix(elements: Any, place: int, is_adjoint: bool) -> Any:
+    a, b, c, d = elements[place], elements[place + 1], elements[place + 2], elements[place + 3]
+    return (a.conjugate(), c.conjugate(), b.conjugate(), d.conjugate()) if is_adjoint else (a, b, c, d)
+
+
+@jit
 def _times_phases(state: Any, gates: Any, gate: int, elements: Any, first: int, is_adjoint: bool) -> None:
     run = 2 * gates.runs[gate]
     # Beginning a run takes longer than a few amplitudes.
@@ -129,9 +135,7 @@ def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is
         for number in range(0, state.size >> 1, 2):
             i = number + (number & -target)
             j, place = i + target, first + 4 * _selected(gates, gate, i >> 1)
-            a, b, c, d = elements[place], elements[place + 1], elements[place + 2], elements[place + 3]
-            if is_adjoint:
-                a, b, c, d = a.conjugate(), c.conjugate(), b.conjugate(), d.conjugate()
+            a, b, c, d = _pair_matrix(elements, place, is_adjoint)
             x, y, u, v = state[i], state[i + 1], state[j], state[j + 1]
             state[i] = a.real * x - a.imag * y + b.real * u - b.imag * v
             state[i + 1] = a.real * y + a.imag * x + b.real * v + b.imag * u
@@ -143,9 +147,7 @@ def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is
             continue
         place = first + 4 * _selected(gates, gate, start >> 1)
         near, far = state[start : start + run], state[start + target : start + target + run]
-        a, b, c, d = elements[place], elements[place + 1], elements[place + 2], elements[place + 3]
-        if is_adjoint:
-            a, b, c, d = a.conjugate(), c.conjugate(), b.conjugate(), d.conjugate()
+        a, b, c, d = _pair_matrix(elements, place, is_adjoint)
         if a == 1.0 and b == 0.0 and c == 0.0 and d == 1.0:
             continue
         a_re, a_im, b_re, b_im = a.real, a.imag, b.real, b.imag
