@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.patches import NotedPatch
 from tests.support.root import ROOT
+from tnplan.planner.hardware.profile import load_profile
 
 settings.register_profile("local", max_examples=50, deadline=None)
 settings.register_profile(
@@ -121,3 +123,10 @@ class SharedData:
 def shared() -> SharedData:
     """`shared / "paths/x.json"` is that file, or skips the test."""
     return SharedData()
+
+
+@pytest.fixture(autouse=True)
+def known_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates without `hardware` are for a shipped core, wherever the tests run."""
+    shipped = replace(load_profile("cpu"), name="this machine")
+    monkeypatch.setattr("tnplan.questions.circuit.this_machine", lambda options, measure=False: shipped)

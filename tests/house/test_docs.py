@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from math import cos, log10, sin
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,23 +176,30 @@ def test_questions() -> None:
     assert states["mixed"] == pytest.approx(0.8)
     assert states["stabilized"] == pytest.approx(1)
     assert set(states["counts"]) == {"00", "01"}
-    sampled = run_example("questions.md", 3, **first)["found"]
+    if find_spec("quimb") is not None:
+        chain = run_example("questions.md", 3, **first)["chain"]
+        assert (chain.value, chain.error_kind) == (pytest.approx(1), "estimate")
+    sampled = run_example("questions.md", 4, **first)["found"]
     assert sampled.value == pytest.approx([1, 0])
     assert (sampled.method, sampled.error_kind) == ("pauli", "exact")
-    varied = run_example("questions.md", 4, **first)["found"]
+    varied = run_example("questions.md", 5, **first)["found"]
     assert varied.value == pytest.approx([cos(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["theta"] == pytest.approx([-sin(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["phi"] == pytest.approx([-2 * cos(0.3) * sin(1.4), 0], abs=1e-12)
-    plan = run_example("questions.md", 5, **first)["plan"]
-    assert (plan.method, len(plan.rows)) == ("statevector", 6)
-    assert run_example("questions.md", 6, **first)["rounds"].method == "contraction"
-    noisy = run_example("questions.md", 7, **first)
+    energy = run_example("questions.md", 6, tnplan=tnplan)
+    assert (energy["energy"].names, energy["energy"].is_direct) == (("theta", "phi"), True)
+    assert energy["values"] == pytest.approx(varied.value, abs=1e-12)
+    assert energy["gradients"].T == pytest.approx(np.array([*varied.gradient.values()]), abs=1e-12)
+    plan = run_example("questions.md", 7, **first)["plan"]
+    assert (plan.method, len(plan.rows)) == ("statevector", 10)
+    assert run_example("questions.md", 8, **first)["rounds"].method == "contraction"
+    noisy = run_example("questions.md", 9, **first)
     assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
 
 
 def test_primitives_of_qiskit() -> None:
     pytest.importorskip("qiskit")
-    names = run_example("questions.md", 8)
+    names = run_example("questions.md", 10)
     assert names["values"] == pytest.approx([1, 1])
     assert set(names["outcomes"]) == set(names["counts"]) == {"00", "11"}
 
@@ -224,7 +232,7 @@ def test_a_list_of_determinants_grows() -> None:
 
 def test_the_device_of_pennylane() -> None:
     pytest.importorskip("pennylane")
-    assert run_example("questions.md", 9)["value"] == pytest.approx(1)
+    assert run_example("questions.md", 11)["value"] == pytest.approx(1)
 
 
 def test_a_qubit_hamiltonian_among_samples() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf, log2
 from time import perf_counter
 
@@ -21,9 +20,8 @@ from tnplan.circuits.program import Channel, Operation, inner_operations
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.launcher import launched_size
-from tnplan.executor.device.cpu.host_memory import host_memory
-from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
-from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.jobs.this_machine import this_machine
+from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.methods import check_answerable, check_method, is_small, possible_methods, why_not
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
@@ -177,15 +175,6 @@ def _fastest(
         if cost is not None and cost.time_s < best_s:
             best, best_s = "mps" if method == PILOT else method, cost.time_s
     return best
-
-
-def this_machine(options: QuestionOptions) -> Profile:
-    """The profile of this machine: the shipped one that is nearest, with the memory that is free."""
-    is_gpu = options.device in ("gpu", "auto") and sees_gpu()
-    profile = load_profile(gpu_profile(0) if is_gpu else "cpu")
-    free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or 1)
-    limit = min(free_bytes, options.memory or free_bytes)
-    return replace(profile, memory_bytes=max(1, int(min(limit, 2.0**60))), reserved_bytes=0)
 
 
 def _machine_key(options: QuestionOptions, profile: Profile) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from tnplan.common.checks import is_number
 from tnplan.common.errors import InputError
 from tnplan.common.shown_text import html_table
 from tnplan.common.units import plural
+from tnplan.jobs.this_machine import this_machine
 from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import ask
@@ -308,7 +309,7 @@ class Circuit(ParametricCircuit):
         self,
         *,
         devices: int | Sequence[int] = 1,
-        hardware: Profile | str | Path = "cpu",
+        hardware: Profile | str | Path | None = None,
         search_time: float = 2.0,
         **keywords: Any,
     ) -> tnplan.CircuitEstimate:
@@ -318,8 +319,9 @@ class Circuit(ParametricCircuit):
         ----------
         devices : int or sequence of int
             The number of devices, or several.
-        hardware : Profile or path
-            A shipped profile by name, a TOML file, or a profile. `calibrate` measures one.
+        hardware : Profile or path, optional
+            A shipped profile by name, a TOML file, or a profile. `calibrate` measures one. Default: this
+            machine, a GPU where there is one; the rates of a core are measured once.
         search_time : float
             Seconds of the search for each contraction path, and at most of a pilot run.
         **keywords
@@ -338,7 +340,7 @@ class Circuit(ParametricCircuit):
             raise InputError("--search-time", f"is {search_time!r}", "give seconds")
         from tnplan.questions.estimates.estimate import estimate_question
 
-        profile = known_profile(hardware)
+        profile = this_machine(options, measure=True) if hardware is None else known_profile(hardware)
         return estimate_question(self.asked(read, options, wanted), options, profile, devices, search_time)
 
     @cached_property

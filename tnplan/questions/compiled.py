@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,18 +15,43 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.statevector.gate_list import GateList
 from tnplan.executor.statevector.simulator import words_on_bits
+from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.chooser import chosen_method
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import ExpectationValues
-from tnplan.questions.read_question import read_expectation
-
-if TYPE_CHECKING:
-    from tnplan.questions.circuit import Circuit
+from tnplan.questions.questions import AskedCircuit, ExpectationValues
+from tnplan.questions.read_question import Reader, read_expectation
 
 DIRECT_QUBITS = 16
 """The most qubits of a state that one core changes gate by gate: larger ones gain from fused passes."""
 TRIED = 0.5
 """A value of parameters with which the qubits of a circuit are counted."""
+
+
+class AskableCircuit(Protocol):
+    """What of a `Circuit` is needed here."""
+
+    names: tuple[str, ...]
+    place: str
+    may_branch: bool
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that have no value yet."""
+
+    @property
+    def n_qubits(self) -> int:
+        """How many qubits there are, all parameters having values."""
+
+    def bind(self, parameters: Mapping[str, Any], /) -> AskableCircuit:
+        """The circuit with values of parameters."""
+
+    def asked(self, read: Reader, options: QuestionOptions) -> AskedCircuit:
+        """The circuit with its noise, and a question."""
+
+    def answer_expectation(
+        self, observables: Any, names: Sequence[str], options: QuestionOptions
+    ) -> CircuitAnswer:  # fmt: skip
+        """The expectation values, with derivatives by parameters of these names."""
 
 
 class CompiledCircuit:
@@ -78,7 +103,7 @@ class CompiledCircuit:
     """
 
     def __init__(
-        self, circuit: Circuit, observables: Any, *, gradient: bool = False,
+        self, circuit: AskableCircuit, observables: Any, *, gradient: bool = False,
         parameters: Sequence[str] | None = None, options: QuestionOptions | None = None,
     ) -> None:  # fmt: skip
         self._circuit, self._observables = circuit, observables
@@ -201,7 +226,7 @@ class CompiledCircuit:
         return GateList(n_qubits, len(names), gates, words)
 
 
-def _names(circuit: Circuit, parameters: Sequence[str] | None) -> tuple[str, ...]:
+def _names(circuit: AskableCircuit, parameters: Sequence[str] | None) -> tuple[str, ...]:
     """The parameters of calls: all others have values."""
     if parameters is None:
         return circuit.parameters
@@ -217,7 +242,7 @@ def _names(circuit: Circuit, parameters: Sequence[str] | None) -> tuple[str, ...
     return names
 
 
-def _n_qubits(circuit: Circuit, names: Sequence[str]) -> int | None:
+def _n_qubits(circuit: AskableCircuit, names: Sequence[str]) -> int | None:
     """How many qubits there are; None where no reader takes a number for these parameters."""
     try:
         return circuit.bind(dict.fromkeys(names, TRIED)).n_qubits

@@ -139,7 +139,7 @@ class CircuitEstimate:
     Examples
     --------
     >>> tnplan.Circuit(tnplan.GateSequence(2, ())).estimate(expectation="Z0")
-    CircuitEstimate(expectation on cpu: statevector)
+    CircuitEstimate(expectation on this machine: statevector)
     """
 
     question: str
