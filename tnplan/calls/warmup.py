@@ -277,7 +277,8 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         ("orders of networks", SEARCH, "of_plain_orders"),
     ):
         parts[label] = partial(_compile, Samples(module, function))
-    return {**parts, "sorting of gates": partial(_compile, COVERS), "codecs": _compress, "compiled circuits": _gate_list}
+    parts |= {"sorting of gates": partial(_compile, COVERS), "compiled circuits": _gate_list}
+    return {**parts, "codecs": _compress}
 
 
 def _gpu_parts() -> dict[str, Callable[[], None]]:
