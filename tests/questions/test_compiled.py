@@ -269,7 +269,8 @@ def test_bad_calls_are_one_line(tmp_path: Path) -> None:
         ([1.0, 2j], "parameters: are complex128 of shape"),
         (["1", "2"], "parameters: are <U1 of shape"),
         ((), r"parameters: are float64 of shape \(0,\)"),
-        (3.0, "parameters: are <U1 of shape"),
+        (3.0, r"parameters: are float64 of shape \(\); give 2"),
+        ([[1.0], 2.0], "parameters: are object of shape"),
         ([1.0, float("nan")], "parameter b: is nan; give a finite real number"),
         ({"a": float("inf"), "b": 0}, "parameter a: is inf"),
     ):

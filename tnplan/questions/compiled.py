@@ -183,9 +183,9 @@ class CompiledCircuit:
             given = self._by_name(parameters)
             parameters = [given[name] for name in self.names]
         try:
-            values = np.asarray(parameters if len(parameters) else np.zeros(0))
-        except (TypeError, ValueError):
-            values = np.array("")
+            values = np.asarray(parameters)
+        except ValueError:  # lists of several lengths
+            values = np.empty(0, object)
         if values.shape != (len(self.names),) or values.dtype.kind not in "biuf":
             raise InputError(
                 "parameters", f"are {values.dtype} of shape {values.shape}",
@@ -210,7 +210,7 @@ class CompiledCircuit:
         question = read_expectation(self._observables, self._differentiated)(n_qubits)
         assert isinstance(question, ExpectationValues)
         self._is_single = question.is_single
-        self._is_real = not any(np.iscomplexobj(one.coefficients) for one in question.sums)
+        self._is_real = not any(np.iscomplexobj(observable.coefficients) for observable in question.sums)
 
         def read(values: Mapping[str, Any]) -> Sequence[Gate]:
             asked = circuit.bind(values).asked(lambda _: question, options)
@@ -222,7 +222,7 @@ class CompiledCircuit:
         if gates is None:
             return None
         where = range(n_qubits - 1, -1, -1)
-        words = [words_on_bits(one, where) for one in question.sums]
+        words = [words_on_bits(observable, where) for observable in question.sums]
         return GateList(n_qubits, len(names), gates, words)
 
 

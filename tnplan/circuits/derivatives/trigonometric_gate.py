@@ -69,11 +69,11 @@ def trigonometric_gates(
     far = random.uniform(*LARGE_ANGLES, len(names)) * random.choice([-1.0, 1.0], len(names))
     try:
         gates = read(_varied(names, point))
-        found = tuple(_form(gate, names, point) for gate in gates)
-        has_form = all(_agree(found, read(_varied(names, at)), at) for at in (far, -far))
+        forms = tuple(_form(gate, names, point) for gate in gates)
+        has_form = all(_agree(forms, read(_varied(names, at)), at) for at in (far, -far))
     except InputError:  # values that no reader takes for these parameters, or a gate that is not known
         return None
-    return found if has_form else None
+    return forms if has_form else None
 
 
 def _varied(names: Sequence[str], values: np.ndarray) -> dict[str, Varied]:
@@ -87,8 +87,8 @@ def _form(gate: Gate, names: Sequence[str], point: np.ndarray) -> Gate | Trigono
         return gate
     frequencies, coefficients = _by_angles(gate)
     slopes = [slopes_of(angle) for angle in gate.params]
-    used = [number for number, name in enumerate(names) if any(name in one for one in slopes)]
-    table = np.array([[one.get(names[number], 0.0) for number in used] for one in slopes])
+    used = [number for number, name in enumerate(names) if any(name in by_name for by_name in slopes)]
+    table = np.array([[by_name.get(names[number], 0.0) for number in used] for by_name in slopes])
     # angle_j = b_j + sum_p slope_jp p. The constants b go into the coefficients.
     constants = np.array([float(angle) for angle in gate.params]) - table @ point[used]
     factors = np.exp(1j * (frequencies @ constants))
@@ -111,8 +111,8 @@ def _by_angles(gate: Gate) -> tuple[np.ndarray, np.ndarray]:
     distinct = np.unique(np.round(eigenvalues, 9))
     coefficients = []
     for eigenvalue in distinct:
-        own = vectors[:, np.abs(eigenvalues - eigenvalue) < SAME]
-        projected = own @ own.conj().T @ gate.matrix
+        basis = vectors[:, np.abs(eigenvalues - eigenvalue) < SAME]
+        projected = basis @ basis.conj().T @ gate.matrix
         coefficients.append(projected * np.exp(-1j * eigenvalue * float(gate.params[0])))
     return distinct[:, None], np.array(coefficients)
 
@@ -129,17 +129,17 @@ def _fourier(kind: Kind) -> tuple[np.ndarray, np.ndarray]:
     orders = np.where(numbers > ORDER, numbers - count, numbers)
     flat = series.reshape(-1, side, side)
     flat[np.abs(flat) < ZERO] = 0
-    kept = np.flatnonzero(np.abs(flat).max(axis=(1, 2)))
-    return orders[kept] / 2, flat[kept]
+    nonzero = np.flatnonzero(np.abs(flat).max(axis=(1, 2)))
+    return orders[nonzero] / 2, flat[nonzero]
 
 
 def _agree(
-    found: Sequence[Gate | TrigonometricGate], gates: Sequence[Gate], values: np.ndarray
+    forms: Sequence[Gate | TrigonometricGate], gates: Sequence[Gate], values: np.ndarray
 ) -> bool:  # fmt: skip
     """Whether these are the gates of a circuit with some values, phases of whole gates apart."""
-    if len(found) != len(gates):
+    if len(forms) != len(gates):
         return False
-    for form, gate in zip(found, gates, strict=True):
+    for form, gate in zip(forms, gates, strict=True):
         if form.qubits != gate.qubits:
             return False
         matrix = form.matrix if isinstance(form, Gate) else form.matrix(values)

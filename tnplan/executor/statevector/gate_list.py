@@ -66,15 +66,15 @@ class GateList:
         words: Sequence[Sequence[tuple[int, int, complex]]],
     ) -> None:  # fmt: skip
         self._size, self.n_parameters = 1 << n_qubits, n_parameters
-        self._words: list[WordTable] = [word_table(one, self._size) for one in words]
+        self._words: list[WordTable] = [word_table(sum_words, self._size) for sum_words in words]
         forms = [_form(gate) for gate in gates]
-        kept = [
+        acting = [
             (gate, form) for gate, form in zip(gates, forms, strict=True)
             if isinstance(gate, TrigonometricGate) or not form.is_identity
         ]  # fmt: skip
-        self._elements = np.concatenate([np.zeros(0, np.complex128), *(f.matrices.ravel() for _, f in kept)])
-        self._table = _table(n_qubits, kept)
-        varied = [gate for gate, _ in kept if isinstance(gate, TrigonometricGate)]
+        self._elements = np.concatenate([np.zeros(0, np.complex128), *(f.matrices.ravel() for _, f in acting)])
+        self._table = _table(n_qubits, acting)
+        varied = [gate for gate, _ in acting if isinstance(gate, TrigonometricGate)]
         # Phases of all terms are a sparse matrix times the parameters, by rows.
         rows = [(t, gate) for gate in varied for t in range(len(gate.frequencies))]
         self._columns = np.array([p for _, gate in rows for p in gate.parameters], np.int64)
@@ -101,11 +101,11 @@ class GateList:
         gradients, block = np.zeros((len(self._words), self.n_parameters)), word_scratch(self._size)
         together = max(1, SWEEP_BYTES // final.nbytes)
         for start in range(0, len(self._words), together):
-            some = self._words[start : start + together]
-            state, lefts = final.copy(), np.empty((len(some), self._size), np.complex128)
-            for left, words in zip(lefts, some, strict=True):
+            group = self._words[start : start + together]
+            state, lefts = final.copy(), np.empty((len(group), self._size), np.complex128)
+            for left, words in zip(lefts, group, strict=True):
                 write_word_sum(left, final, words, block, 0, self._size // len(block.re))
-            by_terms = np.zeros((len(some), len(factors)))
+            by_terms = np.zeros((len(group), len(factors)))
             sweep_back(
                 state.view(np.float64), lefts.view(np.float64), self._table, elements, factors, scratch,
                 overlaps, by_terms,
@@ -131,11 +131,11 @@ class GateList:
     def _observed(self, state: Array) -> Array:
         from tnplan.executor.statevector.cpu.word_sum_kernel import word_sum_value
 
-        room, parts = word_scratch(self._size), np.zeros((1, 2))
+        block, sums = word_scratch(self._size), np.zeros((1, 2))
         values = np.empty(len(self._words), np.complex128)
         for number, words in enumerate(self._words):
-            word_sum_value(state, words, room, 0, 1, parts)
-            values[number] = complex(*parts[0])
+            word_sum_value(state, words, block, 0, 1, sums)
+            values[number] = complex(*sums[0])
         return values
 
 
@@ -157,7 +157,7 @@ def _table(
     offsets = [_offsets(form.targets) for form in on_bits]
     varied = [k for k, (gate, _) in enumerate(gates) if isinstance(gate, TrigonometricGate)]
     coefficients = [
-        np.array([of_same_form(form, gate.qubits, one) for one in gate.coefficients])
+        np.array([of_same_form(form, gate.qubits, term) for term in gate.coefficients])
         for gate, form in gates if isinstance(gate, TrigonometricGate)
     ]  # fmt: skip
     return GateTable(

@@ -241,9 +241,9 @@ def _direct(asked: AskedCircuit, seed: int) -> Outcome:
     assert gates is not None
     details = {"device": "cpu", "ranks": 1, "seed": seed}
     if isinstance(question, ExpectationValues):
-        words = [words_on_bits(one, range(n - 1, -1, -1)) for one in question.sums]
+        words = [words_on_bits(observable, range(n - 1, -1, -1)) for observable in question.sums]
         values = GateList(n, 0, gates.gates, words).values(np.zeros(0))
-        is_real = not any(np.iscomplexobj(one.coefficients) for one in question.sums)
+        is_real = not any(np.iscomplexobj(observable.coefficients) for observable in question.sums)
         values = values.real if is_real else values
         return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
     axes = GateList(n, 0, gates.gates, []).state(np.zeros(0)).reshape((2,) * n)
@@ -252,13 +252,16 @@ def _direct(asked: AskedCircuit, seed: int) -> Outcome:
         return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
     if isinstance(question, OpenAmplitudes):
         axes = axes[tuple(question.fixed.get(qubit, slice(None)) for qubit in range(n))]
-        left = sorted(question.open_qubits)
-        return Outcome(axes.transpose([left.index(q) for q in question.open_qubits]), 0.0, EXACT, details)
+        return Outcome(axes.transpose(_ranks(question.open_qubits)), 0.0, EXACT, details)
     assert isinstance(question, Probabilities)
     table = np.square(axes.real) + np.square(axes.imag)
     table = table.sum(axis=tuple(qubit for qubit in range(n) if qubit not in question.qubits))
-    left = sorted(question.qubits)
-    return Outcome(table.transpose([left.index(q) for q in question.qubits]), 0.0, EXACT, details)
+    return Outcome(table.transpose(_ranks(question.qubits)), 0.0, EXACT, details)
+
+
+def _ranks(qubits: Sequence[int]) -> list[int]:
+    """Of each qubit the number of those that come before it in rising order."""
+    return [sorted(qubits).index(qubit) for qubit in qubits]
 
 
 def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:

@@ -22,11 +22,11 @@ def write_elements(gates: Any, factors: Any, elements: Any) -> None:
     for varied in range(gates.varied.size):
         first, last = gates.term_ends[varied], gates.term_ends[varied + 1]
         start, end = gates.element_ends[gates.varied[varied]], gates.element_ends[gates.varied[varied] + 1]
-        size, place = end - start, gates.coefficient_starts[varied]
+        size, base = end - start, gates.coefficient_starts[varied]
         for k in range(size):
             re = im = 0.0
             for term in range(first, last):
-                c, f = gates.coefficients[place + (term - first) * size + k], factors[term]
+                c, f = gates.coefficients[base + (term - first) * size + k], factors[term]
                 re += c.real * f.real - c.imag * f.imag
                 im += c.real * f.imag + c.imag * f.real
             elements[start + k] = complex(re, im)
@@ -60,11 +60,11 @@ def sweep_back(
             if is_varied:
                 size = gates.element_ends[gate + 1] - gates.element_ends[gate]
                 _overlaps(left, state, gates, gate, overlaps)
-                first, place = gates.term_ends[varied], gates.coefficient_starts[varied]
+                first, base = gates.term_ends[varied], gates.coefficient_starts[varied]
                 for term in range(first, gates.term_ends[varied + 1]):
                     re = im = 0.0
                     for k in range(size):
-                        c, o = gates.coefficients[place + (term - first) * size + k], overlaps[k]
+                        c, o = gates.coefficients[base + (term - first) * size + k], overlaps[k]
                         re += c.real * o.real - c.imag * o.imag
                         im += c.real * o.imag + c.imag * o.real
                     f = factors[term]
@@ -98,8 +98,8 @@ def _selected(gates: Any, gate: int, index: int) -> int:
 
 
 @jit
-def _pair_matrix(elements: Any, place: int, is_adjoint: bool) -> Any:
-    a, b, c, d = elements[place], elements[place + 1], elements[place + 2], elements[place + 3]
+def _pair_matrix(elements: Any, base: int, is_adjoint: bool) -> Any:
+    a, b, c, d = elements[base], elements[base + 1], elements[base + 2], elements[base + 3]
     return (a.conjugate(), c.conjugate(), b.conjugate(), d.conjugate()) if is_adjoint else (a, b, c, d)
 
 
@@ -134,8 +134,8 @@ def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is
     if run <= SHORT:
         for number in range(0, state.size >> 1, 2):
             i = number + (number & -target)
-            j, place = i + target, first + 4 * _selected(gates, gate, i >> 1)
-            a, b, c, d = _pair_matrix(elements, place, is_adjoint)
+            j, base = i + target, first + 4 * _selected(gates, gate, i >> 1)
+            a, b, c, d = _pair_matrix(elements, base, is_adjoint)
             x, y, u, v = state[i], state[i + 1], state[j], state[j + 1]
             state[i] = a.real * x - a.imag * y + b.real * u - b.imag * v
             state[i + 1] = a.real * y + a.imag * x + b.real * v + b.imag * u
@@ -145,9 +145,9 @@ def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is
     for start in range(0, state.size, run):
         if start & target:
             continue
-        place = first + 4 * _selected(gates, gate, start >> 1)
+        base = first + 4 * _selected(gates, gate, start >> 1)
         near, far = state[start : start + run], state[start + target : start + target + run]
-        a, b, c, d = _pair_matrix(elements, place, is_adjoint)
+        a, b, c, d = _pair_matrix(elements, base, is_adjoint)
         if a == 1.0 and b == 0.0 and c == 0.0 and d == 1.0:
             continue
         a_re, a_im, b_re, b_im = a.real, a.imag, b.real, b.imag
@@ -176,14 +176,14 @@ def _times_matrix(
     for start in range(state.size >> 1):
         if start & targets:
             continue
-        place = first + side * side * _selected(gates, gate, start)
+        base = first + side * side * _selected(gates, gate, start)
         for k in range(side):
             i = 2 * (start + gates.offsets[shift + k])
             scratch[k] = complex(state[i], state[i + 1])
         for j in range(side):
             re = im = 0.0
             for k in range(side):
-                u, x = elements[place + (k * side + j if is_adjoint else j * side + k)], scratch[k]
+                u, x = elements[base + (k * side + j if is_adjoint else j * side + k)], scratch[k]
                 p, q = u.real, -u.imag if is_adjoint else u.imag
                 re += p * x.real - q * x.imag
                 im += p * x.imag + q * x.real
@@ -206,7 +206,7 @@ def _overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
     for start in range(0, state.size >> 1, run):
         if start & targets:
             continue
-        place = side * side * _selected(gates, gate, start)
+        base = side * side * _selected(gates, gate, start)
         for j in range(side):
             for k in range(side):
                 re = im = 0.0
@@ -214,7 +214,7 @@ def _overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
                     a, b = 2 * (i + gates.offsets[shift + j]), 2 * (i + gates.offsets[shift + k])
                     re += left[a] * state[b] + left[a + 1] * state[b + 1]
                     im += left[a] * state[b + 1] - left[a + 1] * state[b]
-                out[place + j * side + k] += complex(re, im)
+                out[base + j * side + k] += complex(re, im)
 
 
 @jit
@@ -223,7 +223,7 @@ def _pair_overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> No
     for start in range(0, state.size, run):
         if start & target:
             continue
-        place = 4 * _selected(gates, gate, start >> 1)
+        base = 4 * _selected(gates, gate, start >> 1)
         a = b = c = d = e = f = g = h = 0.0
         near, far = np.uint64(start), np.uint64(start + target)
         for n in range(np.uint64(run >> 1)):
@@ -238,7 +238,7 @@ def _pair_overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> No
             f += r * y - s * x
             g += r * u + s * v
             h += r * v - s * u
-        out[place] += complex(a, b)
-        out[place + 1] += complex(c, d)
-        out[place + 2] += complex(e, f)
-        out[place + 3] += complex(g, h)
+        out[base] += complex(a, b)
+        out[base + 1] += complex(c, d)
+        out[base + 2] += complex(e, f)
+        out[base + 3] += complex(g, h)
