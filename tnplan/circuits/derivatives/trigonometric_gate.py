@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.derivatives.dual_number import Varied, has_slopes, slopes_of
+from tnplan.circuits.derivatives.dual_number import Varied, slopes_of
 from tnplan.circuits.derivatives.generators import ORDER, generators, kind_of
 from tnplan.circuits.gates import Kind
 from tnplan.common.errors import InputError
@@ -83,10 +83,10 @@ def _varied(names: Sequence[str], values: np.ndarray) -> dict[str, Varied]:
 
 def _form(gate: Gate, names: Sequence[str], point: np.ndarray) -> Gate | TrigonometricGate:
     """A gate that was read with slopes at a point."""
-    if not has_slopes(gate.params):
+    slopes = [slopes_of(angle) for angle in gate.params]
+    if not any(slopes):
         return gate
     frequencies, coefficients = _by_angles(gate)
-    slopes = [slopes_of(angle) for angle in gate.params]
     used = [number for number, name in enumerate(names) if any(name in by_name for by_name in slopes)]
     table = np.array([[by_name.get(names[number], 0.0) for number in used] for by_name in slopes])
     # angle_j = b_j + sum_p slope_jp p. The constants b go into the coefficients.

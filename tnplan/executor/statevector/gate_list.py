@@ -72,7 +72,8 @@ class GateList:
             (gate, form) for gate, form in zip(gates, forms, strict=True)
             if isinstance(gate, TrigonometricGate) or not form.is_identity
         ]  # fmt: skip
-        self._elements = np.concatenate([np.zeros(0, np.complex128), *(f.matrices.ravel() for _, f in acting)])
+        elements = [form.matrices.ravel() for _, form in acting]
+        self._elements = np.concatenate([np.zeros(0, np.complex128), *elements])
         self._table = _table(n_qubits, acting)
         varied = [gate for gate, _ in acting if isinstance(gate, TrigonometricGate)]
         # Phases of all terms are a sparse matrix times the parameters, by rows.

@@ -252,14 +252,14 @@ def _direct(asked: AskedCircuit, seed: int) -> Outcome:
         return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
     if isinstance(question, OpenAmplitudes):
         axes = axes[tuple(question.fixed.get(qubit, slice(None)) for qubit in range(n))]
-        return Outcome(axes.transpose(_ranks(question.open_qubits)), 0.0, EXACT, details)
+        return Outcome(axes.transpose(_axes_of(question.open_qubits)), 0.0, EXACT, details)
     assert isinstance(question, Probabilities)
     table = np.square(axes.real) + np.square(axes.imag)
     table = table.sum(axis=tuple(qubit for qubit in range(n) if qubit not in question.qubits))
-    return Outcome(table.transpose(_ranks(question.qubits)), 0.0, EXACT, details)
+    return Outcome(table.transpose(_axes_of(question.qubits)), 0.0, EXACT, details)
 
 
-def _ranks(qubits: Sequence[int]) -> list[int]:
+def _axes_of(qubits: Sequence[int]) -> list[int]:
     """Of each qubit the number of those that come before it in rising order."""
     return [sorted(qubits).index(qubit) for qubit in qubits]
 

@@ -120,12 +120,11 @@ def _times_phases(state: Any, gates: Any, gate: int, elements: Any, first: int, 
         c, d = phase.real, -phase.imag if is_adjoint else phase.imag
         if c == 1.0 and d == 0.0:
             continue
-        near = np.uint64(start)
         for k in range(np.uint64(run >> 1)):
-            i = near + (k << ONE)
-            x, y = state[i], state[i + ONE]
-            state[i] = c * x - d * y
-            state[i + ONE] = c * y + d * x
+            near = np.uint64(start) + (k << ONE)
+            x, y = state[near], state[near + ONE]
+            state[near] = c * x - d * y
+            state[near + ONE] = c * y + d * x
 
 
 @jit
