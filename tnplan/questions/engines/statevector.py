@@ -139,7 +139,7 @@ def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Seq
 # Questions answered by the state vector: what is run for each of them, and what is read from the state.
 
 
-DIRECT_QUBITS = 10
+DIRECT_QUBITS = 12
 """The most qubits of a state for which nothing is planned."""
 DIRECT = (ExpectationValues, Amplitudes, OpenAmplitudes, Probabilities)
 """The questions that such a state answers."""
