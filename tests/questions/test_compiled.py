@@ -104,7 +104,7 @@ def test_circuits_without_parameters(family: str) -> None:
     circuit = tnplan.Circuit(tnplan.GateSequence(n, tuple(FAMILIES[family](n, edges, 4, random))))
     sums: list[Any] = ["Z0 Z1 - 0.3*X2", pauli_sum([(3, 5, 0.5 + 2j), (1, 0, 1j)], n), "Y1 Y2"]
     for state in (None, "+-01rl"[:n], ["X0 X1", *(f"Z{q}" for q in range(2, n)), "Z0 Z1"]):
-        wanted = circuit.expectation(sums, state=state, method="statevector", **CPU).value
+        wanted = circuit.expectation(sums, state=state, method="contraction", **CPU).value
         compiled = circuit.compile(expectation=sums, state=state, **CPU)
         assert compiled.is_direct
         np.testing.assert_allclose(compiled(), wanted, rtol=0, atol=1e-12)
@@ -158,8 +158,33 @@ def test_wide_gates_give_the_ordinary_values() -> None:
         phases = np.diag(np.exp(1j * random.normal(size=2**q)))
         gates.append(tnplan.Gate("d", (*random.permutation(7)[:q],), phases))
     circuit, sums = tnplan.Circuit(tnplan.GateSequence(7, tuple(gates))), ["X0 Y3 Z6 + X1", "Z5"]
-    wanted = circuit.expectation(sums, method="statevector", **CPU).value
+    wanted = circuit.expectation(sums, method="contraction", **CPU).value
     np.testing.assert_allclose(circuit.compile(expectation=sums, **CPU)(), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_small_questions_have_the_answers_of_jobs(family: str) -> None:
+    """A limit of the memory makes a job of a question."""
+    random = np.random.default_rng(sum(map(ord, family)))
+    n, edges = graph("line", 7, random)
+    circuit = tnplan.Circuit(tnplan.GateSequence(n, tuple(FAMILIES[family](n, edges, 4, random))))
+    strings = ["".join(map(str, row)) for row in random.integers(0, 2, (5, n))]
+    asked: list[tuple[str, Any, dict[str, Any]]] = [
+        ("expectation", ["Z0 Y1", "X6 - 0.5*Z3"], {}), ("expectation", "Z0", {"state": "+" * n}),
+        ("expectation", pauli_sum([(3, 5, 0.5 + 2j)], n), {}),
+        ("amplitudes", strings, {}), ("amplitudes", strings[0], {"state": "r" * n}),
+        ("amplitudes", "01..1.0"[:n], {"open_qubits": [5, 2, 3]}), ("probabilities", [4, 1, 6], {}),
+        ("probabilities", None, {"state": "-" * n}),
+    ]  # fmt: skip
+    for name, argument, options in asked:
+        direct, by_job = (
+            getattr(circuit, name)(argument, method="statevector", **options, **limits, **CPU)
+            for limits in ({}, {"memory": 1 << 30})
+        )
+        assert type(direct.value) is type(by_job.value)
+        assert direct.details.keys() == by_job.details.keys()
+        assert np.asarray(direct.value).dtype == np.asarray(by_job.value).dtype
+        np.testing.assert_allclose(direct.value, by_job.value, rtol=0, atol=1e-13)
 
 
 @needs_qasm

@@ -160,7 +160,12 @@ def _is_unitary(matrix: Array) -> bool:
 def from_matrix(qubits: tuple[int, ...], matrix: Array, place: str = "matrix") -> MultiplexedGate:
     """Any matrix on `qubits`, multiplexed: qubits whose value it never changes become selectors."""
     q = len(qubits)
-    values = np.where(np.abs(matrix) <= EXACT, 0, matrix).reshape((2,) * (2 * q))
+    values = np.where(np.abs(matrix) <= EXACT, 0, matrix)
+    if q == 1:  # most gates of most circuits
+        if values.item(1) or values.item(2):
+            return MultiplexedGate(qubits, (), values[None])
+        return MultiplexedGate((), qubits, values.diagonal().reshape(2, 1, 1).copy())
+    values = values.reshape((2,) * (2 * q))
     fixed = [j for j in range(q) if not np.any(np.take(np.take(values, 0, q + j), 1, j))
             and not np.any(np.take(np.take(values, 1, q + j), 0, j))]  # fmt: skip
     changed = [j for j in range(q) if j not in fixed]
