@@ -103,16 +103,16 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
     if key in choices:
         choices.move_to_end(key)
         return choices[key]
-    method = _fastest(asked, options, possible, profile, n_ranks)
-    if method is None:
+    fastest = _fastest(asked, options, possible, profile, n_ranks)
+    if fastest is None:
         raise InputError(
             "--method", "none fits the memory", "allow more memory or more ranks, or truncate",
             topic="memory",
         )  # fmt: skip
-    choices[key] = method
+    choices[key] = fastest
     if len(choices) > CHOICES_KEPT:
         choices.popitem(last=False)
-    return method
+    return fastest
 
 
 def unlisted_choice(
