@@ -70,7 +70,7 @@ def child() -> None:
             chooser.chosen_method(asked, options)
             answer["again_s"] = process_time() - begin
             answer["possible"] = chooser.possible_methods(asked, options)
-            estimate = circuit.estimate(**{case.question: case.argument}, threads=1, search_time=1.0)
+            estimate = circuit.estimate(**{case.question: case.argument}, **JOB, search_time=1.0)
             answer["predicted"] = {
                 row.method: [row.cost.shortest_s, row.cost.time_s, row.cost.longest_s]
                 for row in estimate.rows if row.cost is not None

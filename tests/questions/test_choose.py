@@ -60,7 +60,7 @@ def test_looks_take_a_share_of_the_best_time_so_far(monkeypatch: pytest.MonkeyPa
     allowed = looked_at(monkeypatch, {"statevector": 4.0, "contraction": 2.0, "pauli": 0.3})[1]
     assert allowed["statevector"] == chooser.LONGEST_LOOK_S
     assert allowed["contraction"] == pytest.approx(chooser.CHOOSER_SHARE * 4.0 + chooser.CHOOSER_S)
-    assert allowed["pauli"] == pytest.approx(chooser.CHOOSER_SHARE * 2.0 + chooser.CHOOSER_S)
+    assert allowed["pauli"] == pytest.approx((chooser.CHOOSER_SHARE * 2.0 + chooser.CHOOSER_S) / 2)
 
 
 def test_a_choice_is_kept_for_other_angles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,14 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.jobs.this_machine import this_machine
 from tnplan.planner.hardware.profile import Profile
-from tnplan.questions.methods import check_answerable, check_method, is_small, possible_methods, why_not
+from tnplan.questions.methods import (
+    ANSWERS,
+    check_answerable,
+    check_method,
+    is_small,
+    possible_methods,
+    why_not,
+)
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
@@ -34,8 +41,10 @@ from tnplan.questions.questions import (
 
 CHOOSER_SHARE, CHOOSER_S = 0.1, 0.01
 """What a choice may take: this share of the time of the method that is taken, and these seconds."""
-LONGEST_LOOK_S = 1.0
-"""The same where no method is known to fit so far."""
+LONGEST_LOOK_S, LONGEST_PILOT_S = 1.0, 30.0
+"""What a look may take at most, and a pilot of a matrix product state."""
+FEW_QUBITS = 10
+"""Qubits up to which a state vector is taken without looking for a Clifford circuit."""
 ON_ONE_RANK = ("mps", "stabilizer")
 """The methods that answer on one rank alone."""
 LOOKED_AT: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
@@ -64,9 +73,10 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
                 topic="ranks",
             )  # fmt: skip
         return options.method
-    may_be_small = is_alone and options.memory is None and is_small(asked)
-    if may_be_small and why_not("statevector", asked, options) is None:
-        return "statevector"
+    if is_alone and options.memory is None and is_small(asked):
+        for method in ("statevector",) if asked.n_qubits <= FEW_QUBITS else ("stabilizer", "statevector"):
+            if method in ANSWERS[asked.question.name] and why_not(method, asked, options) is None:
+                return method
     check_answerable(asked, options)
     has_contraction = is_alone or _is_shared(asked)
     possible = [
@@ -85,8 +95,6 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
             "mpirun", "started more than one rank, and only 'contraction' answers", "start one",
             topic="ranks",
         )
-    if "stabilizer" in possible and not is_small(asked):
-        return "stabilizer"
     profile = this_machine(options)
     known = _known(asked, options, possible, profile, n_ranks)
     if known is not None:
@@ -95,16 +103,16 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
     if key in choices:
         choices.move_to_end(key)
         return choices[key]
-    method = _fastest(asked, options, possible, profile, n_ranks)
-    if method is None:
+    fastest = _fastest(asked, options, possible, profile, n_ranks)
+    if fastest is None:
         raise InputError(
             "--method", "none fits the memory", "allow more memory or more ranks, or truncate",
             topic="memory",
         )  # fmt: skip
-    choices[key] = method
+    choices[key] = fastest
     if len(choices) > CHOICES_KEPT:
         choices.popitem(last=False)
-    return method
+    return fastest
 
 
 def unlisted_choice(
@@ -123,6 +131,8 @@ def _known(
 
     if len(possible) == 1:
         return possible[0]
+    if "stabilizer" in possible and asked.n_qubits > FEW_QUBITS:
+        return "stabilizer"
     if possible[0] == "statevector" and is_small(asked):
         least = least_devices(asked, profile, options.precision, options.threads or 1)
         if least is not None and least <= devices and can_share(asked.n_qubits, devices):
@@ -171,7 +181,10 @@ def _fastest(
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (perf_counter() - begin)
         if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
             break
-        cost = quick_cost(method, asked, options, profile, devices, best_s, min(allowed_s, LONGEST_LOOK_S))
+        if method == "pauli" and PILOT in candidates:  # the rest is for the pilot
+            allowed_s /= 2
+        longest_s = LONGEST_PILOT_S if method == PILOT else LONGEST_LOOK_S
+        cost = quick_cost(method, asked, options, profile, devices, best_s, min(allowed_s, longest_s))
         if cost is not None and cost.time_s < best_s:
             best, best_s = "mps" if method == PILOT else method, cost.time_s
     return best

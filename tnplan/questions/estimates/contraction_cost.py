@@ -188,11 +188,12 @@ def quick_contraction_cost(
     n_steps, products = _bound(asked)
     each_s = slow * (START_S + PLAN_S + LOOK_TENSOR_S * n_steps)
     bound_s = products * FLOPS_PER_PRODUCT["complex128"] / profile.rate(DTYPES[precision], precision)
-    if bound_s < NO_TIME * each_s:
+    is_looked_at = n_networks * each_s <= best_s and (best_s == inf or LOOK_NETWORKS * each_s <= look_s)
+    if bound_s < NO_TIME * each_s or (bound_s < inf and not is_looked_at):
         strings = len(question.bits) if isinstance(question, Amplitudes) else 0
         time_s = n_networks * (each_s + bound_s) + slow * ROW_S * asked.n_qubits * strings
-        return Cost(1, bound_s, time_s, GREEDY_FACTOR)
-    if n_networks * each_s > best_s or (best_s < inf and LOOK_NETWORKS * each_s > look_s):
+        return Cost(1, 0.0, time_s, GREEDY_FACTOR)
+    if not is_looked_at:
         return None
     chosen, share = _representatives(asked, LOOK_NETWORKS)
     total_s = memory = 0.0

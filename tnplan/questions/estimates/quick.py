@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.estimates.chain_cost import chain_cost
@@ -16,6 +18,8 @@ PILOT = "mps by a pilot"
 """Another look at matrix product states: all gates, as far as they go in the time of a look."""
 PILOTS = 4
 """The time of all runs of a pilot, longer and longer ones, in that of the last."""
+ONE_SUM_TIMES = 2.0
+"""What other sums may take, in the time of the one with a pilot."""
 PLANNED_GATES = 200
 """Gates of a state vector that are planned to predict the time of all."""
 
@@ -42,4 +46,6 @@ def quick_cost(
     if method == PILOT:
         return chain_cost(asked, profile, options, look_s)
     cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS, 1)
-    return cost if cost.memory_bytes <= room_bytes(profile) * devices else None
+    if cost.memory_bytes > room_bytes(profile) * devices:
+        return None
+    return replace(cost, time_s=ONE_SUM_TIMES * cost.time_s)
