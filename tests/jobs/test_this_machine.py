@@ -15,15 +15,15 @@ from tnplan.planner.hardware.profile import load_profile
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TNPLAN_CACHE_DIR", str(tmp_path))
-    module._kept_rates.cache_clear()
+    module.kept_rates.cache_clear()
     yield
-    module._kept_rates.cache_clear()
+    module.kept_rates.cache_clear()
 
 
 def test_rates_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     options, calls = JobOptions(device="cpu"), []
     measured = (12e9, 80e9, 40e9)
-    monkeypatch.setattr(module, "_measured_rates", lambda: calls.append(0) or measured)
+    monkeypatch.setattr(module, "measured_rates", lambda: calls.append(0) or measured)
     shipped = load_profile("cpu")
     assert module.this_machine(options).rate("complex64", "fp32") == shipped.rate("complex64", "fp32")
     assert not calls
@@ -31,13 +31,13 @@ def test_rates_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> No
         profile = module.this_machine(options, measure=True)
         assert (profile.memory_bytes_per_s, profile.rate("complex64", "fp32")) == measured[:2]
         assert profile.rate("complex128", "fp64") == measured[2]
-        module._kept_rates.cache_clear()  # as another process would find it
+        module.kept_rates.cache_clear()  # as another process would find it
     assert len(calls) == 1
     assert module.this_machine(options).memory_bytes_per_s == measured[0]
 
 
 def test_rates_are_those_of_a_processor() -> None:
-    copy, single, double = module._measured_rates()
+    copy, single, double = module.measured_rates()
     assert 1e8 < copy < 1e13
     assert 1e8 < double < 1e13
     assert 0.5 * double < single < 8 * double
