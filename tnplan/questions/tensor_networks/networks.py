@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -35,6 +36,14 @@ def dtype_of(options: ContractionOptions, arrays: Sequence[Array] | None = None)
 
 Run = Callable[[], Array]
 """A contraction that is planned; called, it gives the result."""
+ALL = slice(None)
+
+
+class RunRows(Protocol):
+    """A planned contraction of many values of some tensors, or of a slice of them."""
+
+    def __call__(self, rows: slice = ALL) -> Array:
+        """The result, whose first axis counts the values."""
 
 
 def contract_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Array:
@@ -89,8 +98,8 @@ def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contra
     return plan_batch(opened, leaves, options)()
 
 
-def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Run:
-    """The same, planned now and contracted later."""
+def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> RunRows:
+    """The same, planned now and contracted later: all values, or a slice of them."""
     return plan_closed(ClosedNetwork.of(opened, leaves), options)
 
 
@@ -125,11 +134,11 @@ class ClosedNetwork:
         return dtype_of(ContractionOptions(precision="fp32"), self.arrays)
 
 
-def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> Run:
-    """A contraction for each value of the last tensors, which the first axis of the result counts."""
+def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> RunRows:
+    """A contraction for each value of the last tensors, or of a slice of them; axis 0 of the result."""
     if closed.count == 1:
         run_one = _plan_simple(closed.network, closed.arrays, options)
-        return lambda: run_one()[None]
+        return lambda rows=ALL: run_one()[None][rows]
     arrays, leaves = closed.arrays, closed.leaves
     dtype, n_fixed = dtype_of(options, arrays), len(arrays) - len(leaves)
     numbers = tuple(range(n_fixed, len(arrays)))
@@ -141,9 +150,9 @@ def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> Run:
     constants = {number: array.astype(dtype) for number, array in enumerate(arrays[:n_fixed])}
     options = replace(options, device=planned.device)
 
-    def run() -> Array:
+    def run(rows: slice = ALL) -> Array:
         with CompiledContraction(planned.now().schedule, options, constants, numbers) as contraction:
-            return np.asarray(contraction(*(leaf.astype(dtype) for leaf in leaves)))
+            return np.asarray(contraction(*(leaf[rows].astype(dtype) for leaf in leaves)))
 
     return run
 

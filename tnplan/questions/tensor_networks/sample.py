@@ -22,12 +22,12 @@ from tnplan.planner.networks.of_circuits.steps import Step, steps_of
 from tnplan.planner.sparse_state.rows import distinct_strings
 from tnplan.questions.tensor_networks.networks import contract_batch
 from tnplan.questions.tensor_networks.samples_by_gates import (
+    bits_of,
     chain_groups,
     cheaper_way,
     draw_by_gates,
     draw_rows,
     why_not_by_gates,
-    write_bits,
 )
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 
@@ -57,6 +57,8 @@ class ContractionSamples:
         The exact probability of each string, float64 [shots]; None where some of the slices were summed.
     candidates : int
         By rejection, how many strings were drawn and taken or not.
+    method : {"chain", "gates", "rejection"}
+        How they were drawn.
     """
 
     bitstrings: Array
@@ -66,6 +68,7 @@ class ContractionSamples:
     clipped: float = 0.0
     probabilities: Array | None = None
     candidates: int = 0
+    method: str = "rejection"
 
     def __repr__(self) -> str:
         shots, n_qubits = self.bitstrings.shape
@@ -96,9 +99,10 @@ class SampleOptions:
     ----------
     method : {"auto", "chain", "gates", "rejection"}
         "chain": qubits in turn, each group from its distribution given those before, exact and independent.
-        "gates": all bits gate by gate, exact and independent too. It needs amplitudes alone, and so a circuit
-        of unitary gates. "auto": that of both which takes fewer operations. "rejection": candidates are drawn at random and taken by their
-        probability. That is for random circuits, whose probabilities are exponentially distributed.
+        "gates": all bits go through the circuit gate by gate, exact and independent too. It needs amplitudes
+        alone, and a circuit of unitary gates. "auto": that of both which takes fewer operations.
+        "rejection": candidates are drawn at random and taken by their probability. That is for random
+        circuits, whose probabilities are exponentially distributed.
     open_qubits : int
         By rejection, this many qubits of a candidate take all their values, which costs little more. Samples
         are correlated then.
@@ -167,7 +171,7 @@ def sample(
             raise InputError("circuit", f"{problem}, and is sampled gate by gate", 'use "chain"')
         draw: Any = _chain if method == "chain" else draw_by_gates
         bits, chances = draw(steps, n_qubits, shots, generator, options)
-        return ContractionSamples(bits, INDEPENDENT, exact=True, probabilities=chances)
+        return ContractionSamples(bits, INDEPENDENT, True, probabilities=chances, method=method)
     # Rejection needs amplitudes, and so a pure state of gates.
     gates = as_circuit(circuit, "circuit") if isinstance(circuit, CircuitProgram) else circuit
     return _by_rejection(gates, shots, generator, options, how)
@@ -195,9 +199,9 @@ def _chain(
         joint = contract_batch(opened, leaves, options).real.reshape(len(before), -1)
         # Rounding makes small probabilities negative.
         joint = np.maximum(joint, 0).astype(np.float64)
-        chosen = draw_rows(joint, inverse, generator)
-        chances *= (joint / joint.sum(axis=1, keepdims=True))[inverse, chosen]
-        write_bits(drawn, group, chosen)
+        chosen = draw_rows(joint, inverse, generator.random(shots))
+        chances *= joint[inverse, chosen] / joint.sum(axis=1)[inverse]
+        drawn[:, group] = bits_of(chosen, len(group)).T
         if options.progress is not None:
             options.progress(Progress(group[-1] + 1, n_qubits, f"qubit {group[-1] + 1} of {n_qubits}"))
     return drawn, chances

@@ -25,12 +25,16 @@ from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import greedy_or_orders
 from tnplan.planner.sparse_state.rows import distinct_strings
-from tnplan.questions.tensor_networks.networks import closed_by_leaves, contract_batch
+from tnplan.questions.tensor_networks.networks import closed_by_leaves, plan_batch
 
-MOST_CHANGED = 8
-"""Qubits of a block: with more there are fewer contractions, and a value of the bits in 2^n is drawn."""
-ROWS_AT_ONCE = 1 << 14
+WAYS = ("chain", "gates")
+"""To draw exactly."""
+MOST_CHANGED = 10
+"""Qubits of a block. With more of them there are fewer contractions, whose results are larger."""
+ROWS_AT_ONCE = 1 << 12
 """Strings of the other bits that are contracted at once."""
+COMPARED = 1 << 22
+"""Elements of cumulative distributions that are compared at once."""
 GROUP = 6
 """Qubits that are drawn together in a chain."""
 MOST_LOOKS = 8
@@ -65,50 +69,48 @@ def draw_by_gates(
         # is |amplitude|^2 but for a factor.
         opened, given = block.network(n_qubits)
         before, inverse = distinct_strings(drawn[:, given])
-        weights = np.empty((len(before), 2 ** len(block.qubits)))
+        randoms, chance = generator.random(shots), np.empty(shots)
+        run = plan_batch(opened, [np.eye(2)[column] for column in before.T], options)
         for first in range(0, len(before), ROWS_AT_ONCE):
-            rows = before[first : first + ROWS_AT_ONCE]
-            leaves = [np.eye(2)[rows[:, column]] for column in range(len(given))]
-            found = contract_batch(opened, leaves, options).reshape(len(rows), -1)
-            weights[first : first + len(rows)] = np.abs(found) ** 2
-        chosen = draw_rows(weights, inverse, generator)
-        write_bits(drawn, block.qubits, chosen)
+            amplitudes = run(slice(first, first + ROWS_AT_ONCE))
+            weights = np.abs(amplitudes.reshape(len(amplitudes), -1)) ** 2
+            here = np.flatnonzero(inverse // ROWS_AT_ONCE == first // ROWS_AT_ONCE)
+            chosen = draw_rows(weights, inverse[here] - first, randoms[here])
+            chance[here] = weights[inverse[here] - first, chosen]
+            for qubit, bits in zip(block.qubits, bits_of(chosen, len(block.qubits)), strict=True):
+                drawn[here, qubit] = bits
         seen = frozenset((*block.qubits, *given))
         chances = {qubits: value for qubits, value in chances.items() if qubits.isdisjoint(seen)}
-        chances[seen] = weights[inverse, chosen]
+        chances[seen] = chance
         if options.progress is not None:
             options.progress(Progress(number + 1, len(blocks), f"block {number + 1} of {len(blocks)}"))
     return drawn, np.prod([np.ones(shots), *chances.values()], axis=0)
 
 
-def draw_rows(weights: Array, inverse: Array, generator: np.random.Generator) -> Array:
-    """A column for each entry of `inverse`, which names its row, with a probability in proportion."""
-    total = weights.sum(axis=1, keepdims=True)
+def draw_rows(weights: Array, rows: Array, randoms: Array) -> Array:
+    """A column for each number of a row and each random number, with a probability in proportion."""
+    total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
     if not np.all(total > 0):
         raise InputError("circuit", "ends in a state of norm 0", "give gates that keep the norm")
     # Inverse of the cumulative distribution. Its last entry may be below 1 by rounding, which the minimum
     # catches.
     below = np.cumsum(weights / total, axis=1)
-    chosen = np.empty(len(inverse), np.int64)
-    randoms, last = generator.random(len(inverse)), weights.shape[1] - 1
-    step = max(1, (1 << 22) // weights.shape[1])
-    for first in range(0, len(inverse), step):
-        part = slice(first, first + step)
-        chosen[part] = (randoms[part, None] >= below[inverse[part]]).sum(axis=1)
-    return np.minimum(chosen, last)
+    at_once = max(1, COMPARED // weights.shape[1])
+    parts = [slice(first, first + at_once) for first in range(0, len(rows), at_once)]
+    chosen = [(randoms[part, None] >= below[rows[part]]).sum(axis=1) for part in parts]
+    return np.minimum(np.concatenate(chosen), weights.shape[1] - 1)
 
 
-def write_bits(drawn: Array, qubits: Sequence[int], values: Array) -> None:
-    """Bits from numbers; the first qubit is the most significant bit."""
-    for place, qubit in enumerate(qubits):
-        drawn[:, qubit] = values >> (len(qubits) - 1 - place) & 1
+def bits_of(values: Array, count: int) -> Array:
+    """The bits of numbers, uint8 [bit, number]; the first is the most significant."""
+    return (values >> np.arange(count - 1, -1, -1)[:, None] & 1).astype(np.uint8)
 
 
 def _move(drawn: Array, gate: Gate) -> None:
     """Bits through a gate that maps bit strings to bit strings, but for phases."""
-    target = np.abs(gate.matrix).argmax(axis=0)
-    weights = 1 << np.arange(len(gate.qubits) - 1, -1, -1)
-    write_bits(drawn, gate.qubits, target[drawn[:, gate.qubits] @ weights])
+    target, count = np.abs(gate.matrix).argmax(axis=0), len(gate.qubits)
+    values = drawn[:, gate.qubits] @ (1 << np.arange(count - 1, -1, -1))
+    drawn[:, gate.qubits] = bits_of(target[values], count).T
 
 
 # What drawing takes: the networks of a chain of marginals, and those of all blocks.

@@ -1,7 +1,7 @@
 """The blocks of a circuit that samples are drawn through, gate by gate. Knows no contraction order.
 
-Bravyi, Gosset and Liu, PRL 128, 220503 (2022), arXiv 2112.08499: a string of the state before some gates becomes
-one of the state after them when the bits that the gates change are drawn again, given all others.
+Bravyi, Gosset and Liu, PRL 128, 220503 (2022), arXiv 2112.08499: a string of the state before some gates
+becomes one of the state after them when the bits that the gates change are drawn again, given all others.
 """
 
 from __future__ import annotations
