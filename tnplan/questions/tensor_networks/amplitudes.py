@@ -14,13 +14,21 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.sparse_state.rows import distinct_strings
-from tnplan.questions.tensor_networks.networks import amplitudes_by_calls, contract_network, dtype_of
+from tnplan.planner.sparse_state.search import FIRST_SEARCH_S
+from tnplan.questions.tensor_networks.networks import (
+    amplitudes_by_calls,
+    contract_network,
+    dtype_of,
+    plan_calls,
+)
 from tnplan.questions.tensor_networks.sparse_state import SparseState, products_per_s
 
 LARGEST_BATCH = 1 << 17
 """Strings of one contraction."""
-CALLS_FROM_S = 5.0
+CALLS_FROM_S = 1.0
 """Predicted seconds of all strings together from which on it is asked what they take one after the other."""
+CLEARLY = 4.0
+"""The ratio of operations from which on the one or the other is taken without a plan of both."""
 
 
 def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:
@@ -72,17 +80,23 @@ def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOpti
     """Together, or one after the other where that takes fewer operations, or GPUs, which do no other."""
     if options.device == "gpu" or options.gpu is not None or options.devices > 1:
         return amplitudes_by_calls(circuit, bitstrings, options)
-    state = SparseState(circuit, bitstrings, options)
-    rate = state.products_per_s
     # Sparse-state contraction (Pan, Chen and Zhang, PRL 129, 090502, 2022) shares work between
     # strings, and runs on a CPU; for few strings of a large circuit separate contractions may take
-    # fewer products, or run on a GPU.
-    together_s = state.plan.products / rate
-    if together_s > CALLS_FROM_S:
+    # less, or run on a GPU. Both have short searches first, and the one that is taken a longer one.
+    state = SparseState(circuit, bitstrings, options, FIRST_SEARCH_S)
+    if state.predicted_s > CALLS_FROM_S:
+        rate = state.products_per_s
         if options.device == "auto" and sees_gpu():
             rate = products_per_s(load_profile(gpu_profile(0)), state.dtype)
-        if len(bitstrings) == 1 or len(bitstrings) * state.alone() / rate < together_s:
+        singly_s = len(bitstrings) * state.alone() / rate
+        together_s = state.plan.products / state.products_per_s
+        if len(bitstrings) == 1 or CLEARLY * singly_s < together_s:
             return amplitudes_by_calls(circuit, bitstrings, options)
+        if singly_s < CLEARLY * together_s:
+            calls = plan_calls(circuit, bitstrings, options)
+            if calls.predicted_s < state.predicted_s:
+                return calls()
+        state.search_longer()
     return state.amplitudes()
 
 
