@@ -84,11 +84,11 @@ class SparseState:
                     topic="memory",
                 )  # fmt: skip
 
-    def search_longer(self) -> None:
+    def search_longer(self, longest_s: float = LONGEST_SEARCH_S) -> None:
         """Go on with the search of the path, where no time is stated; a better one that fits is taken."""
         if self.options.search_s is not None:
             return
-        search = BatchSearch(None, self.most_elements, self.options.seed, self.element_weight)
+        search = BatchSearch(None, self.most_elements, self.options.seed, self.element_weight, longest_s)
         rate = self.products_per_s
         plan = search_batch_in_proportion(self.plan.network, self.bitstrings, rate, search, self.plan)
         if plan.products < self.plan.products and peak_elements(plan) <= self.elements:
