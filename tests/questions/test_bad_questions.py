@@ -199,6 +199,12 @@ BAD: list[tuple[str, Any, Ask, str]] = [
         "sampling: is 'rejection', which is for gates alone; leave it out",
     ),
     (
+        "noisy samples gate by gate",
+        CIRCUIT,
+        lambda c: c.sample(5, depolarizing=0.1, method="contraction", sampling="gates"),
+        "sampling: is 'gates', which is for gates alone; use statevector",
+    ),
+    (
         "no trajectories",
         CIRCUIT,
         lambda c: c.expectation("Z0", depolarizing=0.1, method="statevector"),
