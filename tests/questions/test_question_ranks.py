@@ -111,7 +111,7 @@ def test_ranks_share_strings_and_shots_of_a_contraction(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.array(document["value"]) @ [1, 1j], expected, rtol=0, atol=1e-12)
 
     shots = 4000
-    for sampling in ("chain", "rejection"):
+    for sampling in ("chain", "gates", "rejection"):
         done = mpirun(
             3, "-m", "tnplan", "sample", file, "--shots", shots, "--seed", 5, "--sampling", sampling, *options
         )

@@ -286,7 +286,7 @@ def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options
     sampling = dict(zip(("sampling", "open_qubits", "fidelity"), map(options.pop, names), strict=True))
     if options["sample"] is not None:
         options |= sampling
-    elif sampling != {"sampling": "chain", "open_qubits": 0, "fidelity": 1.0}:
+    elif sampling != {"sampling": "auto", "open_qubits": 0, "fidelity": 1.0}:
         raise click.UsageError("--sampling, --open-qubits and --fidelity are of --sample")
     result = Circuit(circuit, parameters).estimate(
         **{name: value for name, value in propagation_of(options).items() if value is not None}

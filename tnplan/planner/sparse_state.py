@@ -20,12 +20,15 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.batch_plan import BatchedStep, BatchPlan
 from tnplan.planner.search.annealing import Effort, Start, Task, in_symbols
 from tnplan.planner.search.driver import search_joint
-from tnplan.planner.search.search_in_proportion import greedy_path
+from tnplan.planner.search.orders.uncompiled import are_compiled
+from tnplan.planner.search.search_in_proportion import LONGER, MUCH_LONGER, greedy_path
 
 SEARCH_FROM_S = 0.05
 """Predicted seconds from which on a path is searched; below that the greedy one is taken."""
 SEARCH_SHARE = 0.3
 SHORTEST_SEARCH_S, LONGEST_SEARCH_S = 2.0, 60.0
+FIRST_SEARCH_S = 0.4
+"""The first search where kernels are compiled."""
 MOST_EXTENT = 1.999
 """A final index counts less than others for the trees that a search begins with, which know no rows."""
 
@@ -186,23 +189,34 @@ class BatchSearch:
 
 
 def search_batch_in_proportion(
-    network: Network, bitstrings: Array, products_per_s: float, options: BatchSearch
-) -> BatchPlan:
-    """The plan for distinct bit strings, of a search as long as it can gain, or as `options` say."""
-    closed = dict.fromkeys(network.output, 1)
-    single = Network(network.inputs, network.output, {**network.size_dict, **closed})
-    plan = batch_plan(ContractionPath(network, greedy_path(single)), bitstrings)
-    most = options.max_elements or inf
-    time_s = options.time_s
-    if time_s is None and plan.largest <= most and plan.products < SEARCH_FROM_S * products_per_s:
-        return plan
-    path = search_batch(network, len(bitstrings), replace(options, time_s=time_s or SHORTEST_SEARCH_S))
-    plan = batch_plan(path, bitstrings)
-    worth_s = min(worth_searching_s(plan, products_per_s), options.longest_s)
-    if time_s is None and worth_s > SHORTEST_SEARCH_S:
-        path = search_batch(network, len(bitstrings), replace(options, time_s=worth_s), path)
+    network: Network, bitstrings: Array, products_per_s: float, options: BatchSearch,
+    start: BatchPlan | None = None,
+) -> BatchPlan:  # fmt: skip
+    """The plan for distinct bit strings, of a search as long as it can gain, or as `options` say.
+
+    A search goes on from the plan `start`, of a first one.
+    """
+    asked, path = options.time_s, None
+    if start is None:
+        closed = dict.fromkeys(network.output, 1)
+        single = Network(network.inputs, network.output, {**network.size_dict, **closed})
+        plan = batch_plan(ContractionPath(network, greedy_path(single)), bitstrings)
+        most = options.max_elements or inf
+        if asked is None and plan.largest <= most and plan.products < SEARCH_FROM_S * products_per_s:
+            return plan
+        # Where kernels have to be compiled that takes longer than a short search.
+        spent_s = asked or (FIRST_SEARCH_S if are_compiled() else SHORTEST_SEARCH_S)
+    else:
+        path = ContractionPath(network, tuple((step.left, step.right) for step in start.steps), start.sliced)
+        spent_s = asked or SHORTEST_SEARCH_S
+    # Short searches come first: often the path that they find is worth no long one.
+    while True:
+        path = search_batch(network, len(bitstrings), replace(options, time_s=spent_s), path)
         plan = batch_plan(path, bitstrings)
-    return plan
+        worth_s = min(SEARCH_SHARE * plan.products / products_per_s, options.longest_s)
+        if asked is not None or worth_s <= LONGER * spent_s:
+            return plan
+        spent_s = min(worth_s, MUCH_LONGER * spent_s)
 
 
 def worth_searching_s(plan: BatchPlan, products_per_s: float) -> float:

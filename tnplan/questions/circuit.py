@@ -161,7 +161,7 @@ class Circuit(ParametricCircuit):
         return self._ask("amplitudes", read_amplitudes(bitstrings, open_qubits), options, bitstrings)
 
     def sample(
-        self, shots: int, *, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0,
+        self, shots: int, *, sampling: str = "auto", open_qubits: int = 0, fidelity: float = 1.0,
         **options: Unpack[QuestionKeywords],
     ) -> CircuitAnswer:  # fmt: skip
         """How often each outcome comes in so many shots.
@@ -172,9 +172,10 @@ class Circuit(ParametricCircuit):
         ----------
         shots : int
             How many outcomes.
-        sampling : {"chain", "rejection"}
-            How a contraction draws. "chain": qubits in turn, exact and independent, for shallow
-            circuits. "rejection": among random candidates, for random circuits.
+        sampling : {"auto", "chain", "gates", "rejection"}
+            How a contraction draws. "chain": qubits in turn, exact and independent, with noise too.
+            "gates": gate by gate, exact and independent, of gates alone. "auto": the cheaper of these.
+            "rejection": among random candidates, for random circuits.
         open_qubits : int
             By rejection, so many qubits of a candidate take all their values; samples are correlated then.
         fidelity : float

@@ -178,9 +178,10 @@ def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
     kept, _ = without_final_measurements(asked.program.operations)
     if asked.is_random and measures(kept):
         return "--method", f"{method!r} samples no measurements on the way, and the circuit has some"
-    if asked.is_random and asked.question.sampling == "rejection":
+    sampling = asked.question.sampling
+    if asked.is_random and sampling in ("gates", "rejection"):
         what = "pure states" if asked.is_mixed else "gates alone"
-        return "--sampling", f"is 'rejection', which is for {what}"
+        return "--sampling", f"is {sampling!r}, which is for {what}"
     return None
 
 

@@ -102,11 +102,12 @@ class OpenAmplitudes:
 class Sample:
     """Counts of the outcomes of so many shots.
 
-    How a contraction draws them: `sampling`, "chain" or "rejection", with `open_qubits` and `fidelity`.
+    How a contraction draws them: `sampling`, "auto", "chain", "gates" or "rejection", the last with
+    `open_qubits` and `fidelity`.
     """
 
     shots: int
-    sampling: str = "chain"
+    sampling: str = "auto"
     open_qubits: int = 0
     fidelity: float = 1.0
     name = "sample"

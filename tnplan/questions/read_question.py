@@ -31,7 +31,7 @@ from tnplan.questions.questions import (
 
 Reader = Callable[[int], Question]
 """The question for a number of qubits; raises InputError for what does not fit it."""
-SAMPLING = ("chain", "rejection")
+SAMPLING = ("auto", "chain", "gates", "rejection")
 """How a contraction draws samples."""
 LARGEST_DENSITY = 13
 """Qubits of a density matrix."""
@@ -50,7 +50,7 @@ def read_amplitudes(bitstrings: Any, open_qubits: Sequence[int] | None = None) -
     return read
 
 
-def read_sample(shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0) -> Reader:
+def read_sample(shots: Any, sampling: str = "auto", open_qubits: int = 0, fidelity: float = 1.0) -> Reader:
     """Outcomes of so many shots, and how a contraction draws them."""
 
     def read(n_qubits: int) -> Question:
@@ -58,7 +58,7 @@ def read_sample(shots: Any, sampling: str = "chain", open_qubits: int = 0, fidel
         check_count("--open-qubits", open_qubits, 0)
         if not is_number(fidelity) or not 0 < fidelity <= 1:
             raise InputError("--fidelity", f"is {fidelity!r}", "give more than 0 and at most 1")
-        if sampling == "chain" and (open_qubits or fidelity < 1):
+        if sampling != "rejection" and (open_qubits or fidelity < 1):
             place = "--open-qubits" if open_qubits else "--fidelity"
             raise InputError(place, "is for samples by rejection", "leave it out, or sample so")
         return Sample(checked_shots(shots, LARGEST_SHOTS), sampling, open_qubits, fidelity)

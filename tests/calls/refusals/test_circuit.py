@@ -68,6 +68,8 @@ SAMPLE: list[Row] = [
      "'pauli' does not answer sample", "use statevector or contraction"),
     (lambda c: c.sample(5, depolarizing=0.1, method="contraction", sampling="rejection"), "--sampling",
      "is 'rejection', which is for gates alone", "leave it out"),
+    (lambda c: c.sample(5, depolarizing=0.1, method="contraction", sampling="gates"), "--sampling",
+     "is 'gates', which is for gates alone", "use statevector"),
     (lambda c: c.sample(5, sampling="rejection", state=MIXED), "--sampling",
      "is 'rejection', and 'statevector' draws from the whole distribution", "leave it out"),
     (lambda c: c.sample(5, sampling="rejection", method="contraction", state=MIXED), "--sampling",

@@ -18,9 +18,8 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.estimates import rejection_cost
 from tnplan.questions.estimates.cost import SAMPLES_FACTOR
-from tnplan.questions.estimates.rejection_cost import ROW_S, batch_s
 from tnplan.questions.tensor_networks.sample import expected_rounds
-from tnplan.questions.tensor_networks.sparse_state import SparseState
+from tnplan.questions.tensor_networks.sparse_state import ROW_S, SparseState, batch_s
 
 
 @pytest.mark.parametrize("n_open", [0, 3])

@@ -20,7 +20,7 @@ from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.tensor_networks import amplitudes as module
 from tnplan.questions.tensor_networks import sparse_state
 from tnplan.questions.tensor_networks.amplitudes import amplitudes, open_amplitudes
-from tnplan.questions.tensor_networks.networks import amplitudes_by_calls
+from tnplan.questions.tensor_networks.networks import RunRows, amplitudes_by_calls, plan_calls
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 PRECISIONS = {"fp64": 1e-10, "fp32": 1e-5}
@@ -51,32 +51,40 @@ def test_strings_come_one_by_one_where_that_is_less_work(monkeypatch: pytest.Mon
     wanted = state_vector(circuit)[tuple(bits.T)]
     monkeypatch.setattr(module, "CALLS_FROM_S", 0.0)
     seen: list[int] = []
+    predicted_s = 0.0
 
-    def by_calls(circuit: GateSequence, bits: np.ndarray, options: ContractionOptions) -> np.ndarray:
-        seen.append(len(bits))
-        return amplitudes_by_calls(circuit, bits, options)
+    def planned(circuit: GateSequence, bits: np.ndarray, options: ContractionOptions) -> RunRows:
+        calls = plan_calls(circuit, bits, options)
 
-    monkeypatch.setattr(module, "amplitudes_by_calls", by_calls)
-    for alone, taken in ((0, [20]), (10**9, [])):
-        monkeypatch.setattr(SparseState, "alone", lambda state, alone=alone: alone)
+        def run(rows: slice) -> np.ndarray:
+            seen.append(len(bits))
+            return calls(rows)
+
+        return RunRows(run, predicted_s)
+
+    monkeypatch.setattr(module, "plan_calls", planned)
+    for predicted_s, taken in ((0.0, [20]), (1e9, [])):  # noqa: B007
         seen.clear()
         found = amplitudes(circuit, bits, CPU)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
         assert seen == taken
 
 
-def test_what_one_string_takes_is_searched_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = SparseState(lattice_circuit("rectangular", 3, 4, 10, 1), strings(12, 20, 0), options("fp64"))
-    asked: list[float | None] = []
+def test_a_longer_search_of_many_strings_goes_on_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit, bits = lattice_circuit("rectangular", 3, 4, 10, 1), distinct_strings(strings(12, 20, 0))[0]
+    state = SparseState(circuit, bits, options("fp64"))
+    before, starts = state.plan.products, []
 
-    def search(network: Network, n_strings: int, given: BatchSearch, *start: ContractionPath) -> object:
-        asked.append(given.time_s)
-        return search_batch(network, n_strings, replace(given, time_s=0.1), *start)
+    def search(network: Network, n_strings: int, given: BatchSearch, start: ContractionPath) -> object:
+        starts.append((given.time_s, start.ssa_path))
+        return search_batch(network, n_strings, replace(given, time_s=0.1), start)
 
     monkeypatch.setattr("tnplan.planner.sparse_state.search_batch", search)
-    state.products_per_s = 1e-3  # as if a string took years
-    assert 0 < state.alone() < state.plan.products
-    assert asked == [SHORTEST_SEARCH_S]
+    first = tuple((step.left, step.right) for step in state.plan.steps)
+    state.search_longer()
+    assert starts == [(SHORTEST_SEARCH_S, first)]
+    assert 0 < state.plan.products <= before < len(bits) * state.alone()
+    np.testing.assert_allclose(state.amplitudes(), state_vector(circuit)[tuple(bits.T)], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(("devices", "memory"), [(1, None), (1, 2e6), (2, None)])

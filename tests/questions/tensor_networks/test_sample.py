@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
+from tests.support.chi_square import check_counts
+from tests.support.circuit_families import FAMILIES, GRAPHS, graph
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.robustness.refusals import Refusal, Row, table
-from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.noise import depolarizing
 from tnplan.circuits.program import CircuitProgram
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.planner.workloads.lattice import lattice_circuit
+from tnplan.planner.workloads.lattice import edge_colours, lattice_circuit
 from tnplan.questions.engines.task_list import linear_xeb
-from tnplan.questions.tensor_networks.sample import SampleOptions, sample
+from tnplan.questions.tensor_networks import samples_by_gates
+from tnplan.questions.tensor_networks.sample import METHODS, SampleOptions, sample
 
 CPU = ContractionOptions(device="cpu", threads=1, search_s=0.3)
+QUICK = ContractionOptions(device="cpu", threads=1)
 DEVIATIONS = 5.0
 """How far a chi-square may be from its mean, in standard deviations; seeds are fixed."""
 
@@ -65,10 +71,10 @@ def test_the_chain_follows_the_distribution(n_qubits: int) -> None:
     circuit = GateSequence(1, (gate("rx", (0,), (1.0,)),))
     if n_qubits > 1:
         circuit = random_circuit(n_qubits, 40, n_qubits)
-    found = sample(circuit, 3000, 1, CPU)
+    found = sample(circuit, 3000, 1, CPU, SampleOptions("chain"))
     assert (found.kind, found.exact) == ("independent", True)
     assert_follows(found.bitstrings, abs(state_vector(circuit)) ** 2)
-    again = sample(circuit, 3000, 1, CPU)
+    again = sample(circuit, 3000, 1, CPU, SampleOptions("chain"))
     np.testing.assert_array_equal(again.bitstrings, found.bitstrings)
 
 
@@ -85,6 +91,37 @@ def test_the_chain_takes_noise_into_account() -> None:
     found = sample(CircuitProgram(2, 0, plus), 4000, 2, CPU)
     same, other = 0.5 * (0.7 + 0.3 * 7 / 15), 0.5 * 0.3 * 8 / 15
     assert_follows(found.bitstrings, np.array([same, other, other, same]))
+
+
+@pytest.mark.parametrize("most", [3, 10])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_samples_gate_by_gate_follow_the_distribution(
+    family: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples_by_gates, "MOST_CHANGED", most)
+    monkeypatch.setattr(samples_by_gates, "ROWS_AT_ONCE", 100 if most == 3 else 4096)
+    random = np.random.default_rng(most)
+    n_qubits, edges = graph(GRAPHS[list(FAMILIES).index(family) % len(GRAPHS)], 7, random)
+    circuit = GateSequence(n_qubits, tuple(FAMILIES[family](n_qubits, edges, 4, random)))
+    chances = abs(state_vector(circuit)) ** 2
+    found = sample(circuit, 3000, 5, QUICK, SampleOptions("gates"))
+    assert (found.kind, found.exact, found.method) == ("independent", True, "gates")
+    texts = ["".join(map(str, row)) for row in found.bitstrings.tolist()]
+    check_counts(Counter(texts), chances)
+    assert found.probabilities is not None
+    np.testing.assert_allclose(found.probabilities, chances[tuple(found.bitstrings.T)], rtol=0, atol=1e-10)
+    again = sample(circuit, 3000, 5, QUICK, SampleOptions("gates"))
+    np.testing.assert_array_equal(again.bitstrings, found.bitstrings)
+
+
+def test_the_cheaper_way_is_taken() -> None:
+    """A shallow circuit on a lattice has thin amplitudes and thick marginals; noise has marginals alone."""
+    gates = [gate("h", (qubit,)) for qubit in range(36)]
+    for layer in range(6):
+        gates += [gate("fs", pair, (0.3, 0.4)) for pair in edge_colours("rectangular", 6, 6)[layer % 4]]
+    assert samples_by_gates.cheaper_way(gates, 36, 4) == "gates"
+    assert samples_by_gates.cheaper_way((*gates, depolarizing((0,), 0.1)), 36, 4) == "chain"
+    assert sample(GateSequence(36, tuple(gates[:36])), 4, 1, QUICK).method == "chain"
 
 
 @pytest.mark.parametrize("n_open", [0, 4])
@@ -118,7 +155,7 @@ def test_a_share_of_the_slices_has_that_fidelity() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [SampleOptions(), SampleOptions("rejection")], ids=["chain", "rejection"])
+@pytest.mark.parametrize("how", [*map(SampleOptions, METHODS[1:])], ids=METHODS[1:])
 def test_samples_of_16_qubits_follow_the_distribution(how: SampleOptions) -> None:
     circuit = lattice_circuit("rectangular", 4, 4, 10, 6)
     chances = abs(state_vector(circuit)) ** 2
@@ -140,12 +177,15 @@ def test_samples_of_16_qubits_follow_the_distribution(how: SampleOptions) -> Non
 
 
 NOISY = CircuitProgram(1, 0, (depolarizing((0,), 0.1),))
+GROWING = GateSequence(1, (Gate("grow", (0,), 2 * np.eye(2)[::-1]),))
 # fmt: off
 REFUSED: list[Row] = [
     (lambda: sample(random_circuit(3, 20, 0), 0, 0), "shots", "is 0", "give an integer from 1"),
     (lambda: SampleOptions("guess"), "sampling method", "'guess' is unknown", "choose from chain"),
     (lambda: SampleOptions(fidelity=0.5), "fidelity", "is for samples by rejection", "leave it out, or use"),
     (lambda: SampleOptions("rejection", fidelity=0), "fidelity", "is 0", "give more than 0 and at"),
+    (lambda: sample(NOISY, 1, 0, CPU, SampleOptions("gates")), "circuit", "and is sampled gate by gate", ""),
+    (lambda: sample(GROWING, 1, 0, CPU, SampleOptions("gates")), "circuit", "a gate that is not unitary", ""),
     (lambda: sample(NOISY, 1, 0, CPU, SampleOptions("rejection")), "circuit", "noisy", "use gates alone and"),
     (lambda: sample(GateSequence(20, ()), 1, 0, CPU, SampleOptions("rejection")), "sampling method",
      "rejection took 0 of", 'use "chain", or the'),

@@ -118,7 +118,7 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
         counts[text] += number
     details = {
         "device": options.device, "ranks": launched_size(), "seed": seed,
-        "shots": question.shots, "samples": drawn.kind,
+        "shots": question.shots, "samples": drawn.kind, "sampling": drawn.method,
         "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
         "candidates": drawn.candidates,
         **_cross_entropy(asked, drawn, options, use),

@@ -68,7 +68,16 @@ from tnplan.questions.questions import (
 from tnplan.questions.tensor_networks.expectation import word_network
 from tnplan.questions.tensor_networks.networks import closed_by_leaves
 from tnplan.questions.tensor_networks.overlap import pairs_of_trace
-from tnplan.questions.tensor_networks.sample import chain_groups
+from tnplan.questions.tensor_networks.samples_by_gates import (
+    GROUP,
+    MOST_CHANGED,
+    WAYS,
+    Maker,
+    cheaper_way,
+    networks_by_gates,
+    networks_of_chain,
+    why_not_by_gates,
+)
 
 START_S, TENSOR_S = 0.0012, 3.2e-5
 """Seconds to make and simplify a network, and for each of its tensors, where `slowness` is 1."""
@@ -135,6 +144,9 @@ def contraction_cost(
     if isinstance(question, Sample) and question.sampling == "rejection":
         assert asked.gates is not None
         return rejection_cost(asked.gates, question, profile, precision, devices)
+    if isinstance(question, Sample) and question.sampling == "auto":
+        way = cheaper_way(steps_of(asked.circuit, "circuit"), asked.n_qubits, question.shots)
+        asked = replace(asked, question=replace(question, sampling=way))
     dtypes, (chosen, share) = _dtypes(precision), _representatives(asked, MOST_NETWORKS)
     costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
     for one in chosen:
@@ -168,7 +180,9 @@ def _representatives(asked: AskedCircuit, most: int) -> tuple[list[_Asked], floa
     """Some of the networks of a question, and how many each stands for: neighbours are alike."""
     makers = _networks(asked)
     step = -(-len(makers) // most) if makers else 1
-    chosen = makers[step // 2 :: step]
+    # Of samples the later networks are larger.
+    first = 3 * step // 4 if isinstance(asked.question, Sample) else step // 2
+    chosen = makers[first::step]
     return [make() for make in chosen], len(makers) / max(1, len(chosen))
 
 
@@ -184,6 +198,15 @@ def quick_contraction_cost(
     if isinstance(question, Sample) and question.sampling == "rejection":
         assert asked.gates is not None
         return rejection_cost(asked.gates, question, profile, precision, (1,)).get(1)
+    if isinstance(question, Sample) and question.sampling == "auto":
+        of_both = [
+            quick_contraction_cost(
+                replace(asked, question=replace(question, sampling=way)), profile, precision, best_s,
+                look_s / len(WAYS),
+            )  # fmt: skip
+            for way in (("chain",) if why_not_by_gates(steps_of(asked.circuit, "circuit")) else WAYS)
+        ]
+        return min((cost for cost in of_both if cost), key=lambda cost: cost.time_s, default=None)
     slow, n_networks = slowness(), _count(asked)
     n_steps, products = _bound(asked)
     each_s = slow * (START_S + PLAN_S + LOOK_TENSOR_S * n_steps)
@@ -215,7 +238,10 @@ def _count(asked: AskedCircuit) -> int:
     question = asked.question
     if isinstance(question, ExpectationValues):
         return len({x | z for one in question.sums for x, z, _ in one.masks()})
-    return len(chain_groups(asked.n_qubits)) if isinstance(question, Sample) else 1
+    if not isinstance(question, Sample):
+        return 1
+    most = MOST_CHANGED if question.sampling == "gates" else GROUP
+    return -(-asked.n_qubits // most)
 
 
 def _bound(asked: AskedCircuit) -> tuple[int, float]:
@@ -300,7 +326,8 @@ def _networks(asked: AskedCircuit) -> list[Callable[[], _Asked]]:
         of_words = partial(_of_words, steps, asked.has_gradient)
         return [partial(of_words, support, [*words]) for support, words in supports if support.qubits]
     if isinstance(question, Sample):
-        return [partial(_of_group, steps, group, question.shots) for group in chain_groups(n)]
+        networks: Any = networks_by_gates if question.sampling == "gates" else networks_of_chain
+        return [partial(_of_samples, make) for make in networks(steps, n, question.shots)]
     if isinstance(question, Probabilities):
         return [lambda: _closed(marginal_network(steps, question.qubits))]
     if isinstance(question, ReducedDensityMatrix):
@@ -322,11 +349,10 @@ def _of_words(
     return _Asked(made.network, len(words), made.n_tensors, is_real=is_real)
 
 
-def _of_group(steps: Sequence[Step], group: Sequence[int], shots: int) -> _Asked:
-    """A link of the chain of conditional marginals: a group of qubits given all before it, at most once for
-    each of their values."""
-    known = range(group[0])
-    return _closed(marginal_network(steps, group, known), batch=min(shots, 2 ** len(known)))
+def _of_samples(make: Maker) -> _Asked:
+    """A network of samples, with the most strings that close it."""
+    opened, count = make()
+    return _closed(opened, batch=count)
 
 
 def _of_trace(circuit: GateSequence, question: Trace, start: InputState | None) -> list[Callable[[], _Asked]]:

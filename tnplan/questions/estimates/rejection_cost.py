@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import ceil, prod
+from math import ceil
 from time import perf_counter
 
 import numpy as np
@@ -18,17 +18,14 @@ from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import Profile, load_profile
-from tnplan.planner.schedule.batch_plan import BatchPlan
 from tnplan.planner.sparse_state import SHORTEST_SEARCH_S, distinct_strings, worth_searching_s
 from tnplan.questions.estimates.cost import SAMPLES_FACTOR, Cost, is_gpu, room_bytes
 from tnplan.questions.methods import SMALL
 from tnplan.questions.questions import Sample
 from tnplan.questions.tensor_networks.sample import expected_rounds, random_candidates
-from tnplan.questions.tensor_networks.sparse_state import SparseState
+from tnplan.questions.tensor_networks.sparse_state import SparseState, batch_s
 
 LONG_SEARCH_S = 2 * SHORTEST_SEARCH_S
-ROW_S = 1e-6
-"""Seconds of a row of a step beside its operations and its elements."""
 
 
 def rejection_cost(
@@ -87,21 +84,3 @@ def _round(
     share = max(1, round(question.fidelity * state.plan.n_slices)) / state.plan.n_slices
     size_bytes = ITEM_BYTES[state.dtype] * peak_elements(state.plan)
     return size_bytes, search_s + share * batch_s(state.plan, state.products_per_s, state.dtype, profile)
-
-
-def batch_s(plan: BatchPlan, products_per_s: float, dtype: str, profile: Profile) -> float:
-    """The seconds of all slices: operations, elements that are gathered and written, and rows."""
-    sizes = [
-        prod(plan.network.size_dict[index] for index in legs if index not in plan.sliced)
-        for legs in plan.leaf_legs
-    ]
-    elements = rows = 0
-    # Each pair of rows gathers its two operands; results are written once. The times of arithmetic
-    # and of memory add up: a step first gathers, then multiplies.
-    for step in plan.steps:
-        count = len(step.pairs)
-        elements += count * (sizes[step.left] + sizes[step.right]) + step.elements
-        rows += count
-        sizes.append(step.elements // count)
-    moved_s = elements * ITEM_BYTES[dtype] / profile.memory_bytes_per_s
-    return plan.products / products_per_s + plan.n_slices * (moved_s + rows * ROW_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 
@@ -13,14 +14,25 @@ from tnplan.executor.device.selection.select import gpu_profile, sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
-from tnplan.planner.sparse_state import distinct_strings
-from tnplan.questions.tensor_networks.networks import amplitudes_by_calls, contract_network, dtype_of
+from tnplan.planner.sparse_state import FIRST_SEARCH_S, LONGEST_SEARCH_S, SHORTEST_SEARCH_S, distinct_strings
+from tnplan.questions.tensor_networks.networks import (
+    amplitudes_by_calls,
+    contract_network,
+    dtype_of,
+    plan_calls,
+)
 from tnplan.questions.tensor_networks.sparse_state import SparseState, products_per_s
 
 LARGEST_BATCH = 1 << 17
 """Strings of one contraction."""
-CALLS_FROM_S = 5.0
+CALLS_FROM_S = 1.0
 """Predicted seconds of all strings together from which on it is asked what they take one after the other."""
+FEW_STRINGS = 256
+"""Strings up to which separate contractions are planned to see what they take."""
+CLEARLY = 4.0
+"""Of more strings that is done where their operations take less than so many times the time together."""
+WORTH_SEARCHING = 0.1
+"""Of the seconds of separate contractions, the share in which a better path for all strings is searched."""
 
 
 def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:
@@ -72,18 +84,29 @@ def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOpti
     """Together, or one after the other where that takes fewer operations, or GPUs, which do no other."""
     if options.device == "gpu" or options.gpu is not None or options.devices > 1:
         return amplitudes_by_calls(circuit, bitstrings, options)
-    state = SparseState(circuit, bitstrings, options)
-    rate = state.products_per_s
     # Sparse-state contraction (Pan, Chen and Zhang, PRL 129, 090502, 2022) shares work between
     # strings, and runs on a CPU; for few strings of a large circuit separate contractions may take
-    # fewer products, or run on a GPU.
-    together_s = state.plan.products / rate
-    if together_s > CALLS_FROM_S:
-        if options.device == "auto" and sees_gpu():
-            rate = products_per_s(load_profile(gpu_profile(0)), state.dtype)
-        if len(bitstrings) == 1 or len(bitstrings) * state.alone() / rate < together_s:
-            return amplitudes_by_calls(circuit, bitstrings, options)
+    # less, or run on a GPU. A short search comes first, and a longer one in proportion to the other way.
+    state = SparseState(circuit, bitstrings, options, FIRST_SEARCH_S)
+    if state.predicted_s > CALLS_FROM_S:
+        calls_s, longest_s, count = inf, LONGEST_SEARCH_S, len(bitstrings)
+        if count <= FEW_STRINGS or _singly_s(state, options) < CLEARLY * state.predicted_s:
+            calls = plan_calls(circuit, bitstrings, options)
+            calls_s, longest_s = calls.predicted_s, WORTH_SEARCHING * calls.predicted_s
+            if count == 1 or (longest_s < SHORTEST_SEARCH_S and calls_s < state.predicted_s):
+                return calls()
+        state.search_longer(longest_s)
+        if calls_s < state.predicted_s:
+            return calls()
     return state.amplitudes()
+
+
+def _singly_s(state: SparseState, options: ContractionOptions) -> float:
+    """Seconds of the operations of all strings, each by itself."""
+    rate = state.products_per_s
+    if options.device == "auto" and sees_gpu():
+        rate = products_per_s(load_profile(gpu_profile(0)), state.dtype)
+    return len(state.bitstrings) * state.alone() / rate
 
 
 def open_amplitudes(

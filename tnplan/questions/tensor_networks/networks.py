@@ -11,7 +11,7 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import Array
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.arrays.planning import compiled, find_batched, find_schedule
+from tnplan.jobs.arrays.planning import BATCH, compiled, find_batched, find_schedule
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
@@ -35,6 +35,20 @@ def dtype_of(options: ContractionOptions, arrays: Sequence[Array] | None = None)
 
 Run = Callable[[], Array]
 """A contraction that is planned; called, it gives the result."""
+ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """A planned contraction of many values of some tensors, all or a slice of them; axis 0 of the result."""
+
+    contract: Callable[[slice], Array]
+    predicted_s: float = 0.0
+    """Seconds of all values, where there are several."""
+
+    def __call__(self, rows: slice = ALL) -> Array:
+        """The result."""
+        return self.contract(rows)
 
 
 def contract_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Array:
@@ -89,8 +103,8 @@ def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contra
     return plan_batch(opened, leaves, options)()
 
 
-def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Run:
-    """The same, planned now and contracted later."""
+def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> RunRows:
+    """The same, planned now and contracted later: all values, or a slice of them."""
     return plan_closed(ClosedNetwork.of(opened, leaves), options)
 
 
@@ -125,11 +139,11 @@ class ClosedNetwork:
         return dtype_of(ContractionOptions(precision="fp32"), self.arrays)
 
 
-def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> Run:
-    """A contraction for each value of the last tensors, which the first axis of the result counts."""
+def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> RunRows:
+    """A contraction for each value of the last tensors, or of a slice of them; axis 0 of the result."""
     if closed.count == 1:
         run_one = _plan_simple(closed.network, closed.arrays, options)
-        return lambda: run_one()[None]
+        return RunRows(lambda rows: run_one()[None][rows])
     arrays, leaves = closed.arrays, closed.leaves
     dtype, n_fixed = dtype_of(options, arrays), len(arrays) - len(leaves)
     numbers = tuple(range(n_fixed, len(arrays)))
@@ -141,11 +155,12 @@ def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> Run:
     constants = {number: array.astype(dtype) for number, array in enumerate(arrays[:n_fixed])}
     options = replace(options, device=planned.device)
 
-    def run() -> Array:
+    def run(rows: slice) -> Array:
         with CompiledContraction(planned.now().schedule, options, constants, numbers) as contraction:
-            return np.asarray(contraction(*(leaf.astype(dtype) for leaf in leaves)))
+            return np.asarray(contraction(*(leaf[rows].astype(dtype) for leaf in leaves)))
 
-    return run
+    n_batches = -(-closed.count // planned.schedule.size_dict[BATCH])
+    return RunRows(run, n_batches * planned.schedule.projected_s(1))
 
 
 def closed_by_leaves(network: Network, opened: OpenNetwork) -> Network:
@@ -176,8 +191,13 @@ def varied_ends(bitstrings: Array) -> tuple[Array, str]:
 
 def amplitudes_by_calls(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
     """The amplitudes of strings, uint8 [string, qubit]; what does not depend on them is contracted once."""
+    return plan_calls(circuit, bitstrings, options)()
+
+
+def plan_calls(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> RunRows:
+    """The same, planned now and contracted later."""
     varied, ends = varied_ends(bitstrings)
     network, arrays = circuit_network(circuit, ends)
     opened = OpenNetwork(network, arrays, (), tuple((index,) for index in network.output))
     basis = np.eye(2, dtype=np.complex128)
-    return contract_batch(opened, [basis[bitstrings[:, qubit]] for qubit in varied], options)
+    return plan_batch(opened, [basis[bitstrings[:, qubit]] for qubit in varied], options)

@@ -1,4 +1,4 @@
-"""Samples by contraction: the chain of conditional marginals, or rejection among amplitudes of candidates."""
+"""Samples by contraction: a chain of conditional marginals, gate by gate, or rejection among candidates."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,14 @@ from tnplan.planner.networks.of_circuits.sandwich import marginal_network
 from tnplan.planner.networks.of_circuits.steps import Step, steps_of
 from tnplan.planner.sparse_state import distinct_strings
 from tnplan.questions.tensor_networks.networks import contract_batch
+from tnplan.questions.tensor_networks.samples_by_gates import (
+    bits_of,
+    chain_groups,
+    cheaper_way,
+    draw_by_gates,
+    draw_rows,
+    why_not_by_gates,
+)
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 # What sampling by contraction gives: bit strings, how they depend on each other, and their probabilities.
@@ -48,6 +57,8 @@ class ContractionSamples:
         The exact probability of each string, float64 [shots]; None where some of the slices were summed.
     candidates : int
         By rejection, how many strings were drawn and taken or not.
+    method : {"chain", "gates", "rejection"}
+        How they were drawn.
     """
 
     bitstrings: Array
@@ -57,6 +68,7 @@ class ContractionSamples:
     clipped: float = 0.0
     probabilities: Array | None = None
     candidates: int = 0
+    method: str = "rejection"
 
     def __repr__(self) -> str:
         shots, n_qubits = self.bitstrings.shape
@@ -66,9 +78,7 @@ class ContractionSamples:
 # Samples by contraction: the chain of conditional marginals, or rejection among amplitudes of candidates.
 
 
-METHODS = ("chain", "rejection")
-GROUP = 6
-"""Qubits that are drawn together in a chain."""
+METHODS = ("auto", "chain", "gates", "rejection")
 MOST_CLIPPED = 0.05
 """The share of the probability that may be left out, of strings that are likelier than `BOUND` allows."""
 BOUND = 10.0
@@ -87,10 +97,12 @@ class SampleOptions:
 
     Parameters
     ----------
-    method : {"chain", "rejection"}
-        "chain": qubits in turn, each group from its distribution given those before. That is exact and
-        independent, and for shallow circuits. "rejection": candidates are drawn at random and taken by their
-        probability. That is for random circuits, whose probabilities are exponentially distributed.
+    method : {"auto", "chain", "gates", "rejection"}
+        "chain": qubits in turn, each group from its distribution given those before, exact and independent.
+        "gates": all bits go through the circuit gate by gate, exact and independent too. It needs amplitudes
+        alone, and a circuit of unitary gates. "auto": that of both which takes fewer operations.
+        "rejection": candidates are drawn at random and taken by their probability. That is for random
+        circuits, whose probabilities are exponentially distributed.
     open_qubits : int
         By rejection, this many qubits of a candidate take all their values, which costs little more. Samples
         are correlated then.
@@ -99,7 +111,7 @@ class SampleOptions:
         sampled has about this fidelity.
     """
 
-    method: str = "chain"
+    method: str = "auto"
     open_qubits: int = 0
     fidelity: float = 1.0
 
@@ -108,7 +120,7 @@ class SampleOptions:
         check_count("open qubits", self.open_qubits, 0, MOST_OPEN)
         if not 0 < self.fidelity <= 1:
             raise InputError("fidelity", f"is {self.fidelity}", "give more than 0 and at most 1")
-        if self.method == "chain" and (self.fidelity < 1 or self.open_qubits):
+        if self.method != "rejection" and (self.fidelity < 1 or self.open_qubits):
             name = "fidelity" if self.fidelity < 1 else "open qubits"
             raise InputError(name, "is for samples by rejection", 'leave it out, or use method "rejection"')
 
@@ -125,7 +137,7 @@ def sample(
     Parameters
     ----------
     circuit : GateSequence or CircuitProgram
-        By the chain, noise is taken into account; rejection is for gates alone.
+        By the chain, noise is taken into account; the others are for gates alone.
     shots : int
         How many strings.
     seed : int
@@ -133,7 +145,7 @@ def sample(
     options : ContractionOptions, optional
         How contractions are done; `precision` "fp64", the default, or "fp32".
     how : SampleOptions, optional
-        How strings are drawn. Default: by the chain.
+        How strings are drawn. Default: "auto".
 
     Returns
     -------
@@ -149,19 +161,20 @@ def sample(
     check_count("shots", shots)
     check_count("seed", seed, 0)
     generator = np.random.default_rng(seed)
-    if how.method == "chain":
+    if how.method != "rejection":
         # Channels and measurements on the way are steps too: a chain needs marginals alone, which
         # density matrices have.
-        bits, chances = _chain(steps_of(circuit, "circuit"), circuit.n_qubits, shots, generator, options)
-        return ContractionSamples(bits, INDEPENDENT, exact=True, probabilities=chances)
+        steps, n_qubits, method = steps_of(circuit, "circuit"), circuit.n_qubits, how.method
+        if method == "auto":
+            method = cheaper_way(steps, n_qubits, shots)
+        if method == "gates" and (problem := why_not_by_gates(steps)) is not None:
+            raise InputError("circuit", f"{problem}, and is sampled gate by gate", 'use "chain"')
+        draw: Any = _chain if method == "chain" else draw_by_gates
+        bits, chances = draw(steps, n_qubits, shots, generator, options)
+        return ContractionSamples(bits, INDEPENDENT, True, probabilities=chances, method=method)
     # Rejection needs amplitudes, and so a pure state of gates.
     gates = as_circuit(circuit, "circuit") if isinstance(circuit, CircuitProgram) else circuit
     return _by_rejection(gates, shots, generator, options, how)
-
-
-def chain_groups(n_qubits: int) -> list[range]:
-    """The qubits that a chain draws together, in turn."""
-    return [range(first, min(first + GROUP, n_qubits)) for first in range(0, n_qubits, GROUP)]
 
 
 def _chain(
@@ -186,19 +199,9 @@ def _chain(
         joint = contract_batch(opened, leaves, options).real.reshape(len(before), -1)
         # Rounding makes small probabilities negative.
         joint = np.maximum(joint, 0).astype(np.float64)
-        total = joint.sum(axis=1, keepdims=True)
-        if not np.all(total > 0):
-            raise InputError("circuit", "ends in a state of norm 0", "give gates that keep the norm")
-        joint /= total
-        # Inverse of the cumulative distribution. Its last entry may be below 1 by rounding, which
-        # the minimum catches.
-        below = np.cumsum(joint, axis=1)
-        chosen = (generator.random(shots)[:, None] >= below[inverse]).sum(axis=1)
-        chosen = np.minimum(chosen, joint.shape[1] - 1)
-        chances *= joint[inverse, chosen]
-        for place, qubit in enumerate(group):
-            # The first qubit of a group is the most significant bit of an outcome.
-            drawn[:, qubit] = chosen >> (len(group) - 1 - place) & 1
+        chosen = draw_rows(joint, inverse, generator.random(shots))
+        chances *= joint[inverse, chosen] / joint.sum(axis=1)[inverse]
+        drawn[:, group] = bits_of(chosen, len(group)).T
         if options.progress is not None:
             options.progress(Progress(group[-1] + 1, n_qubits, f"qubit {group[-1] + 1} of {n_qubits}"))
     return drawn, chances

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log2
+from math import log2, prod
 
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import Array
@@ -18,15 +18,21 @@ from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile, known_profile
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.schedule.batch_plan import BatchPlan
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 from tnplan.planner.sparse_state import (
+    FIRST_SEARCH_S,
     LONGEST_SEARCH_S,
-    SHORTEST_SEARCH_S,
     BatchSearch,
     search_batch_in_proportion,
     with_slices,
 )
 from tnplan.questions.tensor_networks.networks import dtype_of, varied_ends
+
+ROW_S = 1e-6
+"""Seconds of a row of a step beside its operations and its elements."""
+MOVES = 5
+"""How often an element is moved: reordered, gathered, read, multiplied and written."""
 
 
 class SparseState:
@@ -56,17 +62,19 @@ class SparseState:
         self.bitstrings = bitstrings = bitstrings[:, varied]
         network, self.arrays = simplify(*circuit_network(circuit, ends))
         profile = known_profile(options.hardware or "cpu")
+        self.profile = profile
         self.products_per_s = rate = products_per_s(profile, self.dtype)
         self.element_weight = weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
         limit_bytes = min(memory_bytes(options, "cpu"), host_memory()[1])
-        elements = limit_bytes / ITEM_BYTES[self.dtype]
-        self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        self.elements = elements = limit_bytes / ITEM_BYTES[self.dtype]
+        most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
         while True:
             search = BatchSearch(options.search_s, most, options.seed, weight, longest_search_s)
             self.plan = search_batch_in_proportion(network, bitstrings, rate, search)
             # The search bounds single tensors; how many are there at once is known of the plan
             # alone. Halve the bound until it fits.
             if peak_elements(self.plan) <= elements:
+                self.most_elements = most
                 return
             most //= 2
             if most < len(bitstrings):
@@ -76,12 +84,28 @@ class SparseState:
                     topic="memory",
                 )  # fmt: skip
 
+    def search_longer(self, longest_s: float = LONGEST_SEARCH_S) -> None:
+        """Go on with the search of the path, where no time is stated; a better one that fits is taken."""
+        if self.options.search_s is not None:
+            return
+        search = BatchSearch(None, self.most_elements, self.options.seed, self.element_weight, longest_s)
+        rate = self.products_per_s
+        plan = search_batch_in_proportion(self.plan.network, self.bitstrings, rate, search, self.plan)
+        if plan.products < self.plan.products and peak_elements(plan) <= self.elements:
+            self.plan = plan
+
+    @property
+    def predicted_s(self) -> float:
+        """Seconds of all slices, with every move of an element."""
+        once_s = batch_s(self.plan, self.products_per_s, self.dtype, self.profile)
+        return once_s + (MOVES - 1) * moved_s(self.plan, self.dtype, self.profile)
+
     def alone(self) -> int:
         """Multiply-adds of one of the strings by itself, of a short search: its own comes later."""
         given = self.options.search_s
-        time_s = None if given is None else min(given, SHORTEST_SEARCH_S)
+        time_s = None if given is None else min(given, FIRST_SEARCH_S)
         search = BatchSearch(
-            time_s, self.most_elements, self.options.seed, self.element_weight, SHORTEST_SEARCH_S
+            time_s, self.most_elements, self.options.seed, self.element_weight, FIRST_SEARCH_S
         )
         first = self.bitstrings[:1]
         return search_batch_in_proportion(self.plan.network, first, self.products_per_s, search).products
@@ -126,3 +150,25 @@ def _check(options: ContractionOptions) -> None:
 def products_per_s(profile: Profile, dtype: str) -> float:
     """Multiply-adds of a device."""
     return profile.rate(dtype, DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
+
+
+def batch_s(plan: BatchPlan, products_per_s: float, dtype: str, profile: Profile) -> float:
+    """The seconds of all slices: operations, elements that are gathered and written, and rows."""
+    # The times of arithmetic and of memory add up: a step first gathers, then multiplies.
+    rows = sum(len(step.pairs) for step in plan.steps)
+    return plan.products / products_per_s + moved_s(plan, dtype, profile) + plan.n_slices * rows * ROW_S
+
+
+def moved_s(plan: BatchPlan, dtype: str, profile: Profile) -> float:
+    """The seconds in which all elements that are gathered and written are moved once."""
+    sizes = [
+        prod(plan.network.size_dict[index] for index in legs if index not in plan.sliced)
+        for legs in plan.leaf_legs
+    ]
+    elements = 0
+    # Each pair of rows gathers its two operands; results are written once.
+    for step in plan.steps:
+        count = len(step.pairs)
+        elements += count * (sizes[step.left] + sizes[step.right]) + step.elements
+        sizes.append(step.elements // count)
+    return plan.n_slices * elements * ITEM_BYTES[dtype] / profile.memory_bytes_per_s
