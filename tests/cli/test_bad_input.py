@@ -55,11 +55,11 @@ NOT_THAT_FILE = {
     "empty": ("", {"json": "not JSON", "npz": "no", "qsim": "no number of qubits", "toml": "required field"}),
     "binary": (b"\0\xff\xfe", {"json": "not UTF-8", "npz": "no", "qsim": "not UTF-8", "toml": "not UTF-8"}),
     "half": ('{"a": ', {"json": "line 1 column 7", "npz": "no", "qsim": "no number", "toml": "not TOML"}),
-    "list": ("[1, 2]", {"json": "x", "npz": "no", "qsim": "no number", "toml": "not TOML"}),
+    "list": ("[1, 2]", {"json": "x", "npz": "no", "qsim": "is JSON, which", "toml": "not TOML"}),
     "deep": ("[" * 100_000, {"json": "nested too deep", "npz": "no", "qsim": "...", "toml": "not TOML"}),
     "digits": ("1" * 5000, {"json": "too many digits", "npz": "no", "qsim": "...", "toml": "not TOML"}),
     "other": ('{"format": "tnplan.result", "version": 1}',
-              {"json": "'tnplan.result'", "npz": "no", "qsim": "no number", "toml": "not TOML"}),
+              {"json": "'tnplan.result'", "npz": "no", "qsim": "is JSON, which", "toml": "not TOML"}),
 }  # fmt: skip
 
 # fmt: off

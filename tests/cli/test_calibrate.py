@@ -183,7 +183,7 @@ def test_hosts_with_different_numbers_of_ranks_are_refused(monkeypatch: pytest.M
 REFUSED: list[Row] = [
     ("--dtype int8", "--dtype", "'int8' is unknown", "choose from float32,"),
     ("--size 1000", "--size", "is 1000", "give an integer from 1048576 up"),
-    ("--size some", "Invalid value for '--size'", "'some' is no size", "write bytes, or a"),
+    ("--size some", "--size", "'some' is no size", "write bytes, or a"),
     ("--name ''", "--name", "is empty", "name the profile, or leave it out for the base's name"),
     ("--base nowhere", "--base", "'nowhere' is no profile", "choose from cpu"),
     ("--device tpu", "Invalid value for '--device'", "'tpu'", "see 'tnplan calibrate"),

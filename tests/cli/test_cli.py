@@ -102,7 +102,7 @@ WRONG_USAGE: list[Row] = [
      "0 is not in the range x>=1", "see 'tnplan plan --help'"),
     ("plan x.json --policy theirs", "Invalid value for '--policy'",
      "'theirs' is not one of", "see 'tnplan plan --help'"),
-    ("plan x.json --memory lots", "Invalid value for '--memory'", "'lots", "write bytes, or a"),
+    ("plan x.json --memory lots", "--memory", "'lots", "write bytes, or a"),
     ("show x.json --colour", "No such option '--colour'", "", "see 'tnplan show --help'"),
     ("report x.json --hardware cpu", "Missing option '--devices'", "", "see 'tnplan report"),
     ("report x.json --hardware cpu --devices 1,2,x", "Invalid value for '--devices'",

@@ -329,7 +329,7 @@ def test_what_cannot_be_done_is_refused() -> None:
     with pytest.raises(InputError, match="bond: is no option of this device"):
         TnplanDevice(wires=1, bond=4)  # type: ignore[call-arg]
     with pytest.raises(InputError, match="method"):
-        TnplanDevice(wires=1, method="mps")
+        TnplanDevice(wires=1, method="guess")
     with pytest.raises(qml.exceptions.DeviceError, match=r"shadow.* not accepted"):
         qml.set_shots(node(TnplanDevice(wires=4), lambda: qml.classical_shadow(wires=[0])), 10)(ANGLES)
     with pytest.raises(qml.exceptions.DeviceError, match="not accepted"):
