@@ -181,7 +181,7 @@ GROWING = GateSequence(1, (Gate("grow", (0,), 2 * np.eye(2)[::-1]),))
 # fmt: off
 REFUSED: list[Row] = [
     (lambda: sample(random_circuit(3, 20, 0), 0, 0), "shots", "is 0", "give an integer from 1"),
-    (lambda: SampleOptions("guess"), "sampling method", "'guess' is unknown", "choose from chain"),
+    (lambda: SampleOptions("guess"), "sampling method", "'guess' is unknown", "choose from auto"),
     (lambda: SampleOptions(fidelity=0.5), "fidelity", "is for samples by rejection", "leave it out, or use"),
     (lambda: SampleOptions("rejection", fidelity=0), "fidelity", "is 0", "give more than 0 and at"),
     (lambda: sample(NOISY, 1, 0, CPU, SampleOptions("gates")), "circuit", "and is sampled gate by gate", ""),
