@@ -203,7 +203,7 @@ def quick_contraction_cost(
             quick_contraction_cost(
                 replace(asked, question=replace(question, sampling=way)), profile, precision, best_s,
                 look_s / len(WAYS),
-            )  # fmt: skip
+            )
             for way in (("chain",) if why_not_by_gates(steps_of(asked.circuit, "circuit")) else WAYS)
         ]
         return min((cost for cost in of_both if cost), key=lambda cost: cost.time_s, default=None)
