@@ -176,8 +176,8 @@ def _fastest(
     for method in candidates:
         if method == PILOT and best == "mps":
             break
-        if best is None and method == candidates[-1]:  # the engine itself says why it does not fit
-            return "mps" if method == PILOT else method
+        if best is None and method == candidates[-1] != PILOT:  # the engine itself says why it does not fit
+            return method
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (perf_counter() - begin)
         if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
             break

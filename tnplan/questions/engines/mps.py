@@ -285,6 +285,7 @@ def _evolved(
     if xp is not np:
         circuit._psi.apply_to_arrays(xp.asarray)  # gates are converted one by one, the first state is not
     counted = 16
+    _check_memory(circuit._psi, 1, dtype, "circuit", memory_bytes)
     for number, gate in enumerate(gates.gates):
         matrix = xp.asarray(gate.matrix.astype(dtype).reshape((2,) * (2 * len(gate.qubits))))
         sites = [position[qubit] for qubit in gate.qubits]
