@@ -86,7 +86,8 @@ def pauli_cost(
         planned = planned_sums(asked)
         steps_s = min(steps_s, process_time() - begin)
     steps, sums = planned.steps, planned.sums
-    chosen = sums[:: -(-len(sums) // most_sums)]
+    step = -(-len(sums) // most_sums)
+    chosen = sums[step // 2 :: step]
     share = len(sums) / len(chosen)
     pilot_s = min(max(pilot_s, LEAST_PILOT_S), PILOT_S)
     slow = slowness()

@@ -9,7 +9,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.estimates.chain_cost import chain_cost
 from tnplan.questions.estimates.contraction_cost import quick_contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, room_bytes
-from tnplan.questions.estimates.pauli_pilot import pauli_cost
+from tnplan.questions.estimates.pauli_pilot import PILOT_FACTOR, pauli_cost
 from tnplan.questions.estimates.state_cost import least_devices, state_cost
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit
@@ -48,4 +48,5 @@ def quick_cost(
     cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS, 1)
     if cost.memory_bytes > room_bytes(profile) * devices:
         return None
-    return replace(cost, time_s=ONE_SUM_TIMES * cost.time_s)
+    # Growth beyond the pilot counts at the upper end of its range: other sums may grow faster.
+    return replace(cost, time_s=ONE_SUM_TIMES * cost.time_s * cost.factor / PILOT_FACTOR)
