@@ -42,9 +42,9 @@ from tnplan.questions.questions import (
     Sample,
 )
 
-EXACT_CUTOFF = {"fp64": 1e-28, "fp32": 1e-11}
+EXACT_CUTOFF = {"fp64": 1e-30, "fp32": 1e-14}
 """The discarded weight, relative to the norm, of a decomposition that drops rounding errors alone: the square
-of some units in the last place."""
+of a unit in the last place or some. More would drop small gates that follow each other, and their sum."""
 LETTERS = np.array(
     [[[1, 0], [0, 1]], [[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]], np.complex128
 )
