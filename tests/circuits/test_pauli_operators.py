@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -324,3 +325,11 @@ def test_what_is_no_sum_is_refused_in_one_line(name: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["qiskit", "pennylane", "openfermion", "cirq"])
+def test_a_package_that_is_missing_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name, *(module for module in sys.modules if module.startswith(f"{name}."))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=f"needs {name} .*install it with: pip install {name}"):
+        getattr(PauliSum.of("X0 Z1", 3), f"to_{name}")()

@@ -122,6 +122,8 @@ def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
         # What pauli lacks says more than that others have no repetitions.
         if options.monte_carlo is not None and "pauli" in methods:
             methods = ("pauli", *methods)
+        if options.max_bond is not None or options.cutoff is not None:
+            methods = ("mps", *methods) if "mps" in methods else methods
         reasons = [why_not(method, asked, options) for method in methods]
         first = next(reason for reason in reasons if reason is not None)
         raise InputError(*first, _way_out(first[0], asked, options))
@@ -242,10 +244,14 @@ def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
     name = asked.question.name
     if asked.is_random and name not in ANSWERS_RANDOM:
         return f"ask for {', '.join(ANSWERS_RANDOM)} instead"
+    if asked.is_random and asked.n_qubits > LARGEST:
+        return f"use {LARGEST} qubits or fewer, or Clifford gates alone"
     if asked.is_random and options.trajectories is None:
         return "give --trajectories, and use statevector"
     if place == "--repetitions":
         return "leave them out"
+    if options.max_bond is not None or options.cutoff is not None:
+        return "leave --max-bond and --cutoff out"
     if options.truncation is not None or options.trajectories is not None:
         return "leave it out"
     return "ask for less"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from cmath import isfinite
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -173,9 +174,22 @@ def _products(chains: Array, factors: Array, values: Array) -> tuple[Array, Arra
     return keys.reshape(-1, width), coefficients.reshape(-1)
 
 
+@contextmanager
+def _installed(package: str) -> Iterator[None]:
+    """Inside, a package that is missing is a refusal."""
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise InputError(
+            "sum of Pauli words", f"needs {package} to become one of its operators",
+            f"install it with: pip install {package}", topic="installation",
+        ) from None  # fmt: skip
+
+
 def to_qiskit(terms: PauliSum) -> Any:
     """Qiskit's `SparsePauliOp`, which has a term at least."""
-    from qiskit.quantum_info import PauliList, SparsePauliOp
+    with _installed("qiskit"):
+        from qiskit.quantum_info import PauliList, SparsePauliOp
 
     if not len(terms):
         return SparsePauliOp.from_sparse_list([("", [], 0.0)], terms.n_qubits)
@@ -191,7 +205,8 @@ def _bits(words: Array, n_qubits: int) -> Array:
 
 def to_pennylane(terms: PauliSum, wires: Sequence[Any] | None) -> Any:
     """An operator of PennyLane."""
-    from pennylane.pauli import PauliSentence, PauliWord
+    with _installed("pennylane"):
+        from pennylane.pauli import PauliSentence, PauliWord
 
     order = _order(wires, range(terms.n_qubits))
     sentence = {PauliWord({order[q]: a for a, q in word}): value for word, value in _words(terms)}
@@ -200,7 +215,8 @@ def to_pennylane(terms: PauliSum, wires: Sequence[Any] | None) -> Any:
 
 def to_openfermion(terms: PauliSum) -> Any:
     """OpenFermion's `QubitOperator`."""
-    from openfermion import QubitOperator
+    with _installed("openfermion"):
+        from openfermion import QubitOperator
 
     operator = QubitOperator()
     operator.terms = {tuple((q, a) for a, q in word): value for word, value in _words(terms)}
@@ -209,7 +225,8 @@ def to_openfermion(terms: PauliSum) -> Any:
 
 def to_cirq(terms: PauliSum, qubits: Sequence[Any] | None) -> Any:
     """Cirq's `PauliSum`."""
-    import cirq
+    with _installed("cirq"):
+        import cirq
 
     order = _order(qubits, cirq.LineQubit.range(terms.n_qubits))
     return cirq.PauliSum.from_pauli_strings(
