@@ -25,6 +25,10 @@ W = (X + Y) / sqrt(2)
 SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
 
 
+PAULI_MATRICES = np.array([I2, X, Y, Z])
+"""The matrices of the letters I, X, Y and Z."""
+
+
 def turn(axis: np.ndarray, angle: float) -> np.ndarray:
     """exp(-i angle axis / 2) for an `axis` whose square is one."""
     return np.asarray(cos(angle / 2) * np.eye(len(axis)) - 1j * sin(angle / 2) * axis)

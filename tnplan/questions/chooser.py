@@ -66,10 +66,11 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
     is_alone = launched_size() == 1
     if options.method != "auto":
         check_method(options.method, asked, options)
-        if options.method == "contraction" and not is_alone and not _is_shared(asked):
+        is_shared = options.method != "contraction" or _is_shared(asked)
+        if not is_alone and (options.method in ON_ONE_RANK or not is_shared):
+            problem = f"started more than one rank, and {options.method!r} answers {_named(asked)} on one"
             raise InputError(
-                "mpirun", f"started more than one rank, and 'contraction' answers {_named(asked)} on one",
-                "start it without mpirun, or use another --method",
+                "mpirun", problem, "start it without mpirun, or use another --method",
                 topic="ranks",
             )  # fmt: skip
         return options.method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +9,15 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.executor.device.comm.launcher import launched_size
-from tnplan.executor.statevector.measurement import outcomes
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.questions.engines.task_list import EXACT, STATISTICAL, Outcome, TaskCheckpoint, cross_entropy
+from tnplan.questions.engines.task_list import (
+    EXACT,
+    STATISTICAL,
+    Outcome,
+    TaskCheckpoint,
+    counts_of,
+    cross_entropy,
+)
 from tnplan.questions.methods import SMALL
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
@@ -109,13 +114,6 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
     assert isinstance(question, Sample)
     how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
     drawn, seed = shared_samples(asked.circuit, question.shots, how, options, use)
-    rows, numbers = np.unique(drawn.bitstrings, axis=0, return_counts=True)
-    texts = ["".join(map(str, row)) for row in rows.tolist()]
-    counts: Counter[str] = Counter()
-    # Different strings of qubits may give the same classical bits: `outcomes` keeps the measured
-    # bits alone.
-    for text, number in zip(outcomes(texts, asked.program), numbers.tolist(), strict=True):
-        counts[text] += number
     details = {
         "device": options.device, "ranks": launched_size(), "seed": seed,
         "shots": question.shots, "samples": drawn.kind, "sampling": drawn.method,
@@ -123,7 +121,7 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
         "candidates": drawn.candidates,
         **_cross_entropy(asked, drawn, options, use),
     }  # fmt: skip
-    return Outcome(dict(sorted(counts.items())), None, STATISTICAL, details)
+    return Outcome(counts_of(drawn.bitstrings, asked.program), None, STATISTICAL, details)
 
 
 def _cross_entropy(

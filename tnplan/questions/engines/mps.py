@@ -9,7 +9,6 @@ by the gate's operator Schmidt rank; a singular value decomposition then drops w
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,14 +21,20 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import PAULI_MATRICES
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
-from tnplan.executor.device.comm.launcher import launched_size
-from tnplan.executor.statevector.measurement import outcomes
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.questions.engines.task_list import ESTIMATE, EXACT, STATISTICAL, Outcome, TaskCheckpoint
+from tnplan.questions.engines.task_list import (
+    ESTIMATE,
+    EXACT,
+    STATISTICAL,
+    Outcome,
+    TaskCheckpoint,
+    counts_of,
+)
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
@@ -45,10 +50,6 @@ from tnplan.questions.questions import (
 EXACT_CUTOFF = {"fp64": 1e-30, "fp32": 1e-14}
 """The discarded weight, relative to the norm, of a decomposition that drops rounding errors alone: the square
 of a unit in the last place or some. More would drop small gates that follow each other, and their sum."""
-LETTERS = np.array(
-    [[[1, 0], [0, 1]], [[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]], np.complex128
-)
-"""I, X, Y and Z."""
 SHOT_BYTES = 256 << 20
 """Memory of the left vectors of shots that are drawn at once."""
 TELL_S = 1.0
@@ -155,7 +156,7 @@ class Sites:
 
         def value(x: int, z: int) -> complex:
             letters = {
-                self.position[q]: LETTERS[(x >> q & 1) + 3 * (z >> q & 1) - 2 * (x >> q & z >> q & 1)]
+                self.position[q]: PAULI_MATRICES[(x >> q & 1) + 3 * (z >> q & 1) - 2 * (x >> q & z >> q & 1)]
                 for q in range(len(self.tensors)) if (x | z) >> q & 1
             }  # fmt: skip
             if not letters:
@@ -314,11 +315,6 @@ def answer_by_mps(
     asked: AskedCircuit, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by a matrix product state, on one device."""
-    if launched_size() > 1:
-        raise InputError(
-            "mpirun", "started more than one rank, and 'mps' answers on one",
-            "start it without mpirun, or use another --method", topic="ranks",
-        )  # fmt: skip
     gates, seed = asked.gates, options.seed
     assert gates is not None
 
@@ -348,7 +344,7 @@ def _value(
         say = lambda done: rank.say(done, question.shots, f"shot {done} of {question.shots}")  # noqa: E731
         drawn = sites.sampled(question.shots, np.random.default_rng(seed), say)
         return Outcome(
-            _counts(drawn, asked), None, STATISTICAL,
+            counts_of(drawn, asked.program), None, STATISTICAL,
             {"seed": seed, "shots": question.shots, "samples": "independent"},
         )  # fmt: skip
     error: Any = sqrt(max(lost, 0.0))  # the trace distance of two pure states of this fidelity
@@ -378,13 +374,3 @@ def _value(
         value = (sites.probabilities if is_table else sites.density)(question.qubits)
     is_exact = options.max_bond is None and options.cutoff is None
     return Outcome(value, 0.0 if is_exact else error, EXACT if is_exact else ESTIMATE)
-
-
-def _counts(drawn: Array, asked: AskedCircuit) -> dict[str, int]:
-    """How often each string of the classical bits came, or of all qubits where none is measured."""
-    rows, numbers = np.unique(drawn, axis=0, return_counts=True)
-    texts = ["".join(map(str, row)) for row in rows.tolist()]
-    counts: Counter[str] = Counter()
-    for text, number in zip(outcomes(texts, asked.program), numbers.tolist(), strict=True):
-        counts[text] += number
-    return dict(sorted(counts.items()))

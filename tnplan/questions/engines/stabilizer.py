@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
+from tnplan.circuits.gates import PAULI_MATRICES
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import (
     BitAssignment,
@@ -29,11 +30,11 @@ from tnplan.circuits.program import (
     Reset,
     WhileLoop,
     inner_operations,
+    measures,
     without_final_measurements,
 )
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.statevector.simulator import MOST_ROUNDS
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.questions.engines.task_list import EXACT, STATISTICAL, Outcome, TaskCheckpoint
@@ -47,9 +48,6 @@ from tnplan.questions.questions import (
 )
 
 LETTERS = "IXYZ"
-MATRICES = np.array(
-    [[[1, 0], [0, 1]], [[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]], np.complex128
-)
 OFF_DIAGONAL = 1e-9
 """The largest coherence between two Pauli words of a channel that counts as none."""
 CLIFFORD = 1e-9
@@ -117,7 +115,7 @@ def _word_chances(channel: Channel) -> list[tuple[str, float]] | None:
     """
     q = len(channel.qubits)
     words = ["".join(letters) for letters in product(LETTERS, repeat=q)]
-    basis = [reduce(np.kron, (MATRICES[LETTERS.index(letter)] for letter in word)) for word in words]
+    basis = [reduce(np.kron, (PAULI_MATRICES[LETTERS.index(letter)] for letter in word)) for word in words]
     parts = np.einsum("pij,kji->kp", np.array(basis), np.array(channel.kraus)) / 2**q
     chi = parts.T @ parts.conj()
     chances = np.diagonal(chi).real
@@ -157,12 +155,6 @@ def answer_by_stabilizers(
     asked: AskedCircuit, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by Stim, on one core."""
-    if launched_size() > 1:
-        raise InputError(
-            "mpirun", "started more than one rank, and 'stabilizer' answers on one",
-            "start it without mpirun, or use another --method", topic="ranks",
-        )  # fmt: skip
-
     def prepare() -> int:
         return secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
 
@@ -245,7 +237,7 @@ def _density(state: Any, qubits: Sequence[int]) -> Array:
             word[qubit] = letter
         value = state.peek_observable_expectation(word)
         if value:
-            matrix += value * reduce(np.kron, MATRICES[list(letters)])
+            matrix += value * reduce(np.kron, PAULI_MATRICES[list(letters)])
     return matrix / 2**m
 
 
@@ -263,15 +255,8 @@ def _sampled(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Outc
 
 def _shown_bits(program: CircuitProgram) -> int:
     """How many classical bits an outcome has; 0 where it has the qubits."""
-    measured = _has_measurements(program.operations)
+    measured = measures(program.operations)
     return program.n_bits - program.n_scratch if measured else 0
-
-
-def _has_measurements(operations: Sequence[Operation]) -> bool:
-    return any(
-        isinstance(operation, Measurement) or _has_measurements(inner_operations(operation))
-        for operation in operations
-    )
 
 
 def _together(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Iterator[tuple[str, int]]:

@@ -9,6 +9,7 @@ Changelog of `tnplan.answer.checkpoint`:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,11 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.program import CircuitProgram
 from tnplan.common.arrays import Array
 from tnplan.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable
 from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.statevector.measurement import outcomes
 from tnplan.jobs.job import Rank
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit, ExpectationValues
@@ -79,6 +82,19 @@ def cross_entropy(probabilities: Array, n_qubits: int, is_independent: bool) -> 
         return {}
     value, error = linear_xeb(probabilities, n_qubits)
     return {"linear_xeb": value, "linear_xeb_error": error if is_independent else None}
+
+
+def counts_of(drawn: Array, program: CircuitProgram) -> dict[str, int]:
+    """How often each outcome came, of strings of all qubits, uint8 [shot, qubit].
+
+    Different strings may give the same classical bits: `outcomes` keeps the measured bits alone.
+    """
+    rows, numbers = np.unique(drawn, axis=0, return_counts=True)
+    texts = ["".join(map(str, row)) for row in rows.tolist()]
+    counts: Counter[str] = Counter()
+    for text, number in zip(outcomes(texts, program), numbers.tolist(), strict=True):
+        counts[text] += number
+    return dict(sorted(counts.items()))
 
 
 # The tasks of a question, each with a row of numbers: ranks share them or do each together.
