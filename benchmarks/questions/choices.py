@@ -57,14 +57,14 @@ def child() -> None:
         asked, options = asked_of(circuit, case)
         answer: dict[str, Any] = {"name": case.name, "question": case.question}
         if method is None:
-            looks = []
+            choices_s = []
             for _ in range(3):
                 chooser.choices.clear()
                 asked, options = asked_of(circuit, case)
                 begin = process_time()
                 answer["chosen"] = chooser.chosen_method(asked, options)
-                looks.append(process_time() - begin)
-            answer["look_s"] = min(looks)
+                choices_s.append(process_time() - begin)
+            answer["choice_s"] = min(choices_s)
             asked, options = asked_of(circuit, case)
             begin = process_time()
             chooser.chosen_method(asked, options)
@@ -182,7 +182,7 @@ def summary_of_devices(path: Path) -> None:
 def summary(path: Path) -> None:
     """What the lines come to."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    ratios, looks, inside, ranges = [], [], 0, 0
+    ratios, choices_s, inside, ranges = [], [], 0, 0
     for row in rows:
         if row.get("failed"):
             print("failed:", row["seed"])
@@ -193,13 +193,13 @@ def summary(path: Path) -> None:
         # What has a time here and was not done within the limit counts with the limit of this benchmark.
         chosen_s, best = took.get(row["chosen"], float("inf")), min(took, key=lambda method: took[method])
         ratios.append(chosen_s / took[best])
-        looks.append(row["look_s"] / (0.1 * chosen_s + 0.01))
+        choices_s.append(row["choice_s"] / (0.1 * chosen_s + 0.01))
         if ratios[-1] > 1.2:
             print(f"{row['seed']}: {row['name']}, {row['question']}: {row['chosen']} {chosen_s:.3g} s, "
                   f"{best} {took[best]:.3g} s; predicted "
                   + ", ".join(f"{m} {p[1]:.3g}" for m, p in row["predicted"].items()))  # fmt: skip
-        if looks[-1] > 1:
-            print(f"{row['seed']}: {row['name']}: look {row['look_s']:.3g} s for {chosen_s:.3g} s")
+        if choices_s[-1] > 1:
+            print(f"{row['seed']}: {row['name']}: choice {row['choice_s']:.3g} s for {chosen_s:.3g} s")
         for method, times in row["took"].items():
             if times and method in row["predicted"]:
                 low, _, high = row["predicted"][method]
@@ -210,8 +210,8 @@ def summary(path: Path) -> None:
                     print(f"{row['seed']}: {row['name']}, {row['question']}, {method}: {said}")
     print(
         f"{len(ratios)} cases: within 1.2 of the best {sum(ratio <= 1.2 for ratio in ratios)}, within 3 "
-        f"{sum(ratio <= 3 for ratio in ratios)}, largest {max(ratios, default=0):.3g}; look within its share "
-        f"{sum(look <= 1 for look in looks)}; ranges hold {inside} of {ranges}"
+        f"{sum(ratio <= 3 for ratio in ratios)}, largest {max(ratios, default=0):.3g}; choices within their share "
+        f"{sum(share <= 1 for share in choices_s)}; ranges hold {inside} of {ranges}"
     )
 
 

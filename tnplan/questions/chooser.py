@@ -3,7 +3,7 @@ answer.
 
 A state of few qubits and a Clifford circuit are known by themselves. Otherwise the bounds of a state vector
 and of a matrix product state come first, which need no search; a contraction and a Pauli propagation are
-looked at for a share of the best time so far. What was chosen is kept for questions with the same structure.
+predicted for a share of the best time so far. What was chosen is kept for questions with the same structure.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from tnplan.questions.questions import (
 
 CHOOSER_SHARE, CHOOSER_S = 0.1, 0.01
 """What a choice may take: this share of the time of the method that is taken, and these seconds."""
-LONGEST_LOOK_S, LONGEST_PILOT_S = 1.0, 30.0
-"""What a look may take at most, and a pilot of a matrix product state."""
+LONGEST_PREDICTION_S, LONGEST_PILOT_S = 1.0, 30.0
+"""What a prediction may take at most, and a pilot of a matrix product state."""
 FEW_QUBITS = 10
-"""Qubits up to which a state vector is taken without looking for a Clifford circuit."""
+"""Qubits up to which a state vector is taken also for a Clifford circuit."""
 ON_ONE_RANK = ("mps", "stabilizer")
 """The methods that answer on one rank alone."""
-LOOKED_AT: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
-"""The methods in the order in which they are looked at."""
+ORDER: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
+"""The methods in the order in which they are predicted."""
 CHOICES_KEPT = 512
 GPU_QUBITS = 15
 """The fewest qubits of a state that a GPU takes where neither is named (H200 and 16 cores beside it)."""
@@ -169,9 +169,9 @@ def _fastest(
 
     begin = perf_counter()
     best, best_s = None, inf
-    # Invariant: what is looked at later may cost no more than a share of the best time so far; the first two
+    # Invariant: what is predicted later may cost no more than a share of the best time so far; the first two
     # methods need no search.
-    candidates = [method for method in LOOKED_AT if method in possible]
+    candidates = [method for method in ORDER if method in possible]
     if "mps" in candidates:
         candidates.append(PILOT)
     for method in candidates:
@@ -184,7 +184,7 @@ def _fastest(
             break
         if method == "pauli" and PILOT in candidates:  # the rest is for the pilot
             allowed_s /= 2
-        longest_s = LONGEST_PILOT_S if method == PILOT else LONGEST_LOOK_S
+        longest_s = LONGEST_PILOT_S if method == PILOT else LONGEST_PREDICTION_S
         cost = quick_cost(method, asked, options, profile, devices, best_s, min(allowed_s, longest_s))
         if cost is not None and cost.time_s < best_s:
             best, best_s = "mps" if method == PILOT else method, cost.time_s

@@ -54,7 +54,7 @@ SHOT_BYTES = 256 << 20
 """Memory of the left vectors of shots that are drawn at once."""
 TELL_S = 1.0
 CHECKED_GROWTH = 1.25
-"""A bond that grew by so much since the last look has the memory of all sites counted."""
+"""A bond that grew by so much since memory was counted last has the memory of all sites counted."""
 
 
 def why_not_installed() -> str | None:
@@ -78,7 +78,7 @@ class Sites:
     xp: ModuleType
 
     # Invariant: sum_x A_k[x] A_k[x]^dagger = 1 for every site, so that what stands to the right of the last
-    # site that a value looks at is the unit matrix.
+    # site that a value depends on is the unit matrix.
 
     @property
     def max_bond(self) -> int:
@@ -227,14 +227,14 @@ def final_sites(gates: GateSequence, order: Sequence[int], options: QuestionOpti
     xp: ModuleType = import_module("cupy" if rank.device.name == "gpu" else "numpy")
     begin = perf_counter()
 
-    def look(number: int, bond: int) -> None:
+    def report(number: int, bond: int) -> None:
         nonlocal begin
         if perf_counter() - begin > TELL_S:
             begin = perf_counter()
             rank.say(number, len(gates.gates), f"gate {number} of {len(gates.gates)}, bond {bond}")
 
     position = tuple(sorted(range(gates.n_qubits), key=order.__getitem__))
-    state = _evolved(gates, position, options, xp, rank.memory_bytes, look)
+    state = _evolved(gates, position, options, xp, rank.memory_bytes, report)
     state.right_canonize()
     state.permute_arrays("lpr")
     # `state.arrays` is in another order than the sites.
@@ -257,13 +257,13 @@ def pilot_s(
 
     begin = perf_counter()
 
-    def look(number: int, bond: int) -> None:
+    def report(number: int, bond: int) -> None:
         if perf_counter() - begin > limit_s:
             raise TimeoutError
 
     position = tuple(sorted(range(asked.n_qubits), key=asked.chain[0].__getitem__))
     try:
-        _evolved(asked.gates, position, options, np, memory_bytes, look)
+        _evolved(asked.gates, position, options, np, memory_bytes, report)
     except (InputError, TimeoutError):
         return None
     return perf_counter() - begin
@@ -271,9 +271,9 @@ def pilot_s(
 
 def _evolved(
     gates: GateSequence, position: Sequence[int], options: QuestionOptions, xp: ModuleType,
-    memory_bytes: float, look: Callable[[int, int], None],
+    memory_bytes: float, report: Callable[[int, int], None],
 ) -> Any:  # fmt: skip
-    """quimb's state after all gates, qubit q at site position[q]; `look` is told the gate and the bond."""
+    """quimb's state after all gates, qubit q at site position[q]; `report` gets the gate and the bond."""
     import quimb.tensor as qtn
 
     n, dtype = gates.n_qubits, options.dtype
@@ -296,7 +296,7 @@ def _evolved(
             if bond > CHECKED_GROWTH * counted:
                 counted = bond
                 _check_memory(circuit._psi, bond, dtype, f"gate {number} ({gate.name})", memory_bytes)
-        look(number, counted)
+        report(number, counted)
     return circuit.psi
 
 

@@ -31,25 +31,25 @@ SITE_S = 6e-6
 """Seconds to read a site, beside its operations."""
 PILOT_TIMES = 1.5
 """What a question takes in all, in the time of its gates."""
-LEAST_LOOK_S = 0.05
-"""Seconds of a look from which on gates are tried."""
+LEAST_PILOT_S = 0.05
+"""Seconds of a pilot from which on it is made."""
 BOUND_FACTOR = 3.0
 """By how much the time may be off: bonds are bounds, and are reached late in a circuit."""
 
 
 def chain_cost(
-    asked: AskedCircuit, profile: Profile, options: QuestionOptions, look_s: float
+    asked: AskedCircuit, profile: Profile, options: QuestionOptions, limit_s: float
 ) -> Cost | None:  # fmt: skip
     """What a question takes by a matrix product state on one device; None where it does not fit.
 
-    Bonds have bounds. Where these are too large or take longer than `look_s`, all gates are tried for so
+    Bonds have bounds. Where these are too large or take longer than `limit_s`, all gates are tried for so
     long.
     """
     assert asked.gates is not None
     bounded = _bounded_cost(asked, profile, options)
-    if look_s < LEAST_LOOK_S or (bounded is not None and bounded.time_s <= look_s):
+    if limit_s < LEAST_PILOT_S or (bounded is not None and bounded.time_s <= limit_s):
         return bounded
-    time_s = pilot_s(asked, options, room_bytes(profile), look_s)
+    time_s = pilot_s(asked, options, room_bytes(profile), limit_s)
     if time_s is None:
         return bounded
     return Cost(1, room_bytes(profile), PILOT_TIMES * time_s, EXACT_FACTOR)

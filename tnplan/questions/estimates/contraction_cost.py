@@ -88,13 +88,13 @@ GRADIENT_MEMORY = 3
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
-LOOK_NETWORKS = 1
+QUICK_NETWORKS = 1
 """The same where a method is chosen."""
 NO_TIME = 0.5
-"""Operations that take less than this share of what preparing a network does are not looked at."""
+"""Operations that take less than this share of what preparing a network does need no path."""
 ROW_S = 5e-6
 """Seconds of a bit string and a qubit, where `slowness` is 1."""
-LOOK_TENSOR_S = 1e-4
+QUICK_TENSOR_S = 1e-4
 """Seconds to make a network and a greedy path, for each of its gates, where `slowness` is 1."""
 ORDERS_S, SEARCH_S = 0.05, 0.5
 """Seconds of the search that a contraction makes, above the greedy path's `TRIALS_FROM_S`,
@@ -187,12 +187,12 @@ def _representatives(asked: AskedCircuit, most: int) -> tuple[list[_Asked], floa
 
 
 def quick_contraction_cost(
-    asked: AskedCircuit, profile: Profile, precision: str, best_s: float, look_s: float
+    asked: AskedCircuit, profile: Profile, precision: str, best_s: float, limit_s: float
 ) -> Cost | None:
     """What a question takes on one device, from greedy paths of some networks; None where none fits.
 
     `best_s` is what the best other method takes. No network is built where preparing all of them takes longer
-    than that, or where building one takes longer than `look_s`.
+    than that, or where building one takes longer than `limit_s`.
     """
     question = asked.question
     if isinstance(question, Sample) and question.sampling == "rejection":
@@ -202,23 +202,23 @@ def quick_contraction_cost(
         of_both = [
             quick_contraction_cost(
                 replace(asked, question=replace(question, sampling=way)), profile, precision, best_s,
-                look_s / len(WAYS),
+                limit_s / len(WAYS),
             )
             for way in (("chain",) if why_not_by_gates(steps_of(asked.circuit, "circuit")) else WAYS)
         ]
         return min((cost for cost in of_both if cost), key=lambda cost: cost.time_s, default=None)
     slow, n_networks = slowness(), _count(asked)
     n_steps, products = _bound(asked)
-    each_s = slow * (START_S + PLAN_S + LOOK_TENSOR_S * n_steps)
+    each_s = slow * (START_S + PLAN_S + QUICK_TENSOR_S * n_steps)
     bound_s = products * FLOPS_PER_PRODUCT["complex128"] / profile.rate(DTYPES[precision], precision)
-    is_looked_at = n_networks * each_s <= best_s and (best_s == inf or LOOK_NETWORKS * each_s <= look_s)
-    if bound_s < NO_TIME * each_s or (bound_s < inf and not is_looked_at):
+    is_built = n_networks * each_s <= best_s and (best_s == inf or QUICK_NETWORKS * each_s <= limit_s)
+    if bound_s < NO_TIME * each_s or (bound_s < inf and not is_built):
         strings = len(question.bits) if isinstance(question, Amplitudes) else 0
         time_s = n_networks * (each_s + bound_s) + slow * ROW_S * asked.n_qubits * strings
         return Cost(1, 0.0, time_s, GREEDY_FACTOR)
-    if not is_looked_at:
+    if not is_built:
         return None
-    chosen, share = _representatives(asked, LOOK_NETWORKS)
+    chosen, share = _representatives(asked, QUICK_NETWORKS)
     total_s = memory = 0.0
     for one in chosen:
         dtype = _dtypes(precision)[one.is_real]

@@ -101,7 +101,7 @@ class MethodChoice:
     reason : str
         Why.
     auto : str or None
-        The one that `method="auto"` takes, which looks for a tenth of its time: mostly the fastest.
+        The one that `method="auto"` takes, which is chosen in a tenth of its time: mostly the fastest.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit
 
 PILOT = "mps by a pilot"
-"""Another look at matrix product states: all gates, as far as they go in the time of a look."""
+"""Matrix product states again, by applying the gates for a limited time."""
 PILOTS = 4
 """The time of all runs of a pilot, longer and longer ones, in that of the last."""
 ONE_SUM_TIMES = 2.0
@@ -26,11 +26,11 @@ PLANNED_GATES = 200
 
 def quick_cost(
     method: str, asked: AskedCircuit, options: QuestionOptions, profile: Profile, devices: int, best_s: float,
-    look_s: float,
+    limit_s: float,
 ) -> Cost | None:  # fmt: skip
     """The cost on a number of devices; None where the method does not fit or cannot be the best.
 
-    `best_s` is what the best other method takes, `look_s` what a pilot may take.
+    `best_s` is what the best other method takes, `limit_s` what a pilot may take.
     """
     threads = 1 if is_gpu(profile) else options.threads or cores()
     if method == "statevector":
@@ -40,12 +40,12 @@ def quick_cost(
         runs = options.trajectories or 1
         return state_cost(asked, profile, options.precision, devices, threads, runs, PLANNED_GATES)
     if method == "contraction":
-        return quick_contraction_cost(asked, profile, options.precision, best_s, look_s)
+        return quick_contraction_cost(asked, profile, options.precision, best_s, limit_s)
     if method == "mps":
         return chain_cost(asked, profile, options, 0.0)
     if method == PILOT:
-        return chain_cost(asked, profile, options, look_s)
-    cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS, 1)
+        return chain_cost(asked, profile, options, limit_s)
+    cost = pauli_cost(asked, profile, options, threads, limit_s / PILOTS, 1)
     if cost.memory_bytes > room_bytes(profile) * devices:
         return None
     # Growth beyond the pilot counts at the upper end of its range: other sums may grow faster.
