@@ -210,7 +210,7 @@ def summary(path: Path) -> None:
                     print(f"{row['seed']}: {row['name']}, {row['question']}, {method}: {said}")
     print(
         f"{len(ratios)} cases: within 1.2 of the best {sum(ratio <= 1.2 for ratio in ratios)}, within 3 "
-        f"{sum(ratio <= 3 for ratio in ratios)}, largest {max(ratios, default=0):.3g}; choices within their share "
+        f"{sum(ratio <= 3 for ratio in ratios)}, largest {max(ratios, default=0):.3g}; choices in time "
         f"{sum(share <= 1 for share in choices_s)}; ranges hold {inside} of {ranges}"
     )
 

@@ -231,8 +231,13 @@ def _is_direct(asked: AskedCircuit, options: QuestionOptions) -> bool:
     """Whether a job and its plans would take longer than the gates one by one, in this thread."""
     is_plain = options.precision == "fp64" and options.memory is None and options.progress is None
     is_alone = options.device == "cpu" and options.ranks in (None, 1) and launched_size() == 1
+    return is_plain and is_alone and may_be_direct(asked)
+
+
+def may_be_direct(asked: AskedCircuit) -> bool:
+    """Whether a question has no job on one core in double precision."""
     is_small = asked.gates is not None and not asked.is_random and asked.n_qubits <= DIRECT_QUBITS
-    return is_plain and is_alone and is_small and isinstance(asked.question, DIRECT)
+    return is_small and isinstance(asked.question, DIRECT) and not asked.has_gradient
 
 
 def _direct(asked: AskedCircuit, seed: int) -> Outcome:

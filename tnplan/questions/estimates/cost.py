@@ -53,9 +53,9 @@ def _work() -> None:
 # What a method needs for a question on a number of devices.
 
 
-EXACT_FACTOR = 2.5
+EXACT_FACTOR = 3.0
 """By how much a time predicted from rates may be off."""
-CONTRACTION_FACTOR = 4.0
+CONTRACTION_FACTOR = 6.0
 """The same of contractions: the path of a call is another one, and small tensors have other rates."""
 GRADIENT_TIME = 5.0
 """The time of values with their derivatives, in times of the values alone, by contraction and by Pauli
@@ -68,7 +68,7 @@ SAMPLES_FACTOR = 4.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes a device and seconds; 9 of 10 times are within `factor` of the predicted one, each way."""
+    """Bytes a device and seconds, and an estimate of the range of the time: within `factor`, each way."""
 
     devices: int
     memory_bytes: float

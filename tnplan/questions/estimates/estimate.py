@@ -268,7 +268,7 @@ def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
 
 
 def range_text(cost: Cost) -> str:
-    """A predicted time and the range that 9 of 10 times are in."""
+    """A predicted time and the estimated range of the time."""
     if cost.factor > SURE_FACTOR:
         return f"{time_text(cost.time_s)}, or any other time"
     return f"{time_text(cost.time_s)}, range {time_text(cost.shortest_s)} to {time_text(cost.longest_s)}"

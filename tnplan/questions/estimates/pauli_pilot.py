@@ -29,7 +29,7 @@ from tnplan.questions.estimates.cost import GRADIENT_TIME, Cost, is_gpu, slownes
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit
 
-PILOT_FACTOR = 4.0
+PILOT_FACTOR = 6.0
 """By how much a time may be off beside the growth: the pilots of some sums stand for all."""
 PILOT_S, LEAST_PILOT_S = 0.3, 0.02
 """Seconds of a run after which no longer one is made, at most and at least."""

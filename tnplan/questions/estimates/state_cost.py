@@ -40,7 +40,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
 )
 from tnplan.jobs.statevector import DTYPES
 from tnplan.planner.hardware.profile import Profile
-from tnplan.questions.engines.statevector import planned_work
+from tnplan.questions.engines.statevector import may_be_direct, planned_work
 from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes, slowness
 from tnplan.questions.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
 
@@ -49,6 +49,10 @@ START_S, GATE_S = 0.004, 7e-6
 preparing, reading."""
 READ_S, READ_COPIES = 3e-4, 2.0
 """What reading a word takes: seconds, where `slowness` is 1, and copies of the state."""
+DIRECT_S, DIRECT_GATE_S, DIRECT_WORD_S = 8.4e-4, 1.1e-5, 1.5e-4
+DIRECT_AMPLITUDE_S, DIRECT_READ_S = 2.8e-9, 5.4e-9
+"""Seconds of a small state without a job: of a question, a gate and a word where `slowness` is 1, and of an
+amplitude in each gate and each word."""
 LONG_PLANNING_S = 0.5
 FIRST_GATES = 100
 """These are planned before the time is taken, since the first plan of a machine compiles kernels."""
@@ -88,6 +92,11 @@ def state_cost(
         return None
     bits = devices.bit_length() - 1
     dtype, gpu = DTYPES[precision], is_gpu(profile)
+    if devices == 1 and precision == "fp64" and not gpu and may_be_direct(asked):
+        words = sum(one.n_terms for one in getattr(asked.question, "sums", ()))
+        amplitudes_s = 2.0**n_qubits * (DIRECT_AMPLITUDE_S * len(all_gates) + DIRECT_READ_S * words)
+        start_s = DIRECT_S + DIRECT_GATE_S * len(all_gates) + DIRECT_WORD_S * words
+        return Cost(1, 32.0 * 2.0**n_qubits, slowness() * start_s + amplitudes_s, EXACT_FACTOR)
     tile = (PROGRAM_TILES if gpu else TILES)[dtype]
     # Qubit 0 is the most significant bit of an index at the start; passes move qubits, and
     # `plan.after` says where to.
@@ -148,7 +157,9 @@ def state_cost(
         back_s = sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
         total_s += repeats * back_s
     memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
-    return Cost(devices, memory, float(total_s), RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
+    if asked.is_random:  # runs with equal outcomes share their states: all may be one
+        return Cost(devices, memory, float(total_s), RANDOM_FACTOR, (start_s + run_s) / RANDOM_FACTOR)
+    return Cost(devices, memory, float(total_s), EXACT_FACTOR)
 
 
 def can_share(n_qubits: int, devices: int) -> bool:
