@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -222,6 +222,8 @@ def quick_contraction_cost(
     total_s = memory = 0.0
     for one in chosen:
         dtype = _dtypes(precision)[one.is_real]
+        if ITEM_BYTES[dtype] * _least_elements(one.network) > room_bytes(profile):
+            return None
         path = ContractionPath(one.network, greedy_or_orders(one.network, dtype), (), dtype)
         time_s = predicted_s(path, profile)
         memory = max(memory, TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2.0 ** path_cost(path).log2_largest)
@@ -231,6 +233,12 @@ def quick_contraction_cost(
         return None
     time = GRADIENT_TIME if asked.has_gradient else 1.0
     return Cost(1, min(memory, room_bytes(profile)), time * total_s, GREEDY_FACTOR)
+
+
+def _least_elements(network: Network) -> int:
+    """The elements that no slicing makes fewer: those of the inputs and of the output."""
+    size = network.size_dict
+    return sum(prod(size[mode] for mode in modes) for modes in (*network.inputs, network.output))
 
 
 def _count(asked: AskedCircuit) -> int:

@@ -25,7 +25,6 @@ from tnplan.questions.methods import (
     check_answerable,
     check_method,
     is_small,
-    possible_methods,
     why_not,
 )
 from tnplan.questions.options import QuestionOptions
@@ -238,18 +237,21 @@ def estimate_question(
         fits = any(row.method == "statevector" and row.cost is not None for row in of_count)
         if fits and is_small(asked):
             best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
-        auto = None if best is None else _auto(asked, options, profile, count)
+        fitting = [row.method for row in of_count if row.cost is not None]
+        auto = None if best is None else _auto(asked, options, fitting, profile, count)
         choices.append(MethodChoice(count, best, why, auto))
     return CircuitEstimate(asked.question.name, profile.name, tuple(rows), tuple(choices))
 
 
-def _auto(asked: AskedCircuit, options: QuestionOptions, profile: Profile, devices: int) -> str | None:
-    """What `method="auto"` takes on so many devices."""
+def _auto(
+    asked: AskedCircuit, options: QuestionOptions, fitting: list[str], profile: Profile, devices: int
+) -> str | None:
+    """What `method="auto"` takes on so many devices, of the methods that fit."""
     from tnplan.questions.chooser import unlisted_choice
 
     if options.method != "auto":
         return options.method
-    return unlisted_choice(asked, options, possible_methods(asked, options), profile, devices)
+    return unlisted_choice(asked, options, fitting, profile, devices)
 
 
 def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
@@ -303,7 +305,8 @@ def method_rows(
         cost = stabilizer_cost(asked) if method == "stabilizer" else None
         if method == "mps":
             cost = chain_cost(asked, profile, options, min(search_s, LONGEST_PILOT_S))
-        return [_row(method, count, cost, kind, room, 1) for count in counts]
+        needs = None if cost is None or cost.memory_bytes > room else 1
+        return [_row(method, count, cost, kind, room, needs) for count in counts]
     if method == "pauli":
         cost = pauli_cost(asked, profile, options, threads, search_s)
         kind = STATISTICAL if options.monte_carlo else TRUNCATION if options.truncation else EXACT
