@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.circuits import state_vector
+from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import random_unitary
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.program import CircuitProgram, Conditional, Measurement, circuit_program
+from tnplan.jobs.job_options import JobOptions
+from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.questions import chooser
 from tnplan.questions.estimates import quick
 from tnplan.questions.estimates.cost import Cost
@@ -129,3 +132,31 @@ def test_a_state_of_norm_zero_has_no_samples() -> None:
     gates = (Gate("one", (0,), np.diag([0, 1])), gate("h", (1,)))
     with pytest.raises(tnplan.InputError, match="circuit: ends in a state of norm 0"):
         tnplan.Circuit(GateSequence(2, gates)).sample(5, device="cpu")
+
+
+def test_a_state_too_large_for_the_gpu_is_answered_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU with 256 KiB free, and a host with enough, for a state of 16 qubits whose bonds are large."""
+    gpu = replace(load_profile("h200-nvlink"), name="this machine", memory_bytes=1 << 18, reserved_bytes=0)
+    host = replace(load_profile("cpu"), name="this machine")
+
+    def this_machine(options: JobOptions, measure: bool = False) -> Profile:
+        return host if options.device == "cpu" else gpu
+
+    for module in ("circuit", "chooser", "estimates.state_cost"):
+        monkeypatch.setattr(f"tnplan.questions.{module}.this_machine", this_machine)
+    chooser.choices.clear()
+    circuit = tnplan.Circuit(random_circuit(16, 200, 1))
+    estimate = circuit.estimate(expectation="Z0", method="statevector", devices=[1, 2])
+    alone, two = estimate.rows
+    assert alone.cost is not None
+    assert alone.remark == "on the host, whose memory suffices"
+    assert two.cost is None
+    assert "on the host" in str(estimate)
+    assert estimate.auto == "statevector"
+    answer = circuit.expectation("Z0", method="statevector")
+    assert answer.details["device"] == "cpu"
+    state = state_vector(random_circuit(16, 200, 1))
+    weights = np.abs(state.reshape(2, -1)) ** 2
+    assert abs(answer.value - (weights[0].sum() - weights[1].sum())) < 1e-12
+    # A device that is named is not left.
+    assert circuit.estimate(expectation="Z0", method="statevector", device="gpu").rows[0].cost is None

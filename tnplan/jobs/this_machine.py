@@ -23,6 +23,7 @@ from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile,
 from tnplan.jobs.job_options import JobOptions
 from tnplan.planner.hardware.profile import Profile, load_profile
 
+THIS_MACHINE = "this machine"
 COPIED_BYTES, PRODUCT_SIDE, REPEATS = 1 << 26, 512, 5
 """The array that is copied, the matrices that are multiplied, and how often: the least time counts."""
 FLOP_OF_A_PRODUCT = 8 * PRODUCT_SIDE**3
@@ -50,7 +51,7 @@ def this_machine(options: JobOptions, measure: bool = False) -> Profile:
     free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or 1)
     limit = min(free_bytes, options.memory or free_bytes)
     size_bytes = max(1, int(min(limit, 2.0**60)))
-    return replace(profile, name="this machine", memory_bytes=size_bytes, reserved_bytes=0)
+    return replace(profile, name=THIS_MACHINE, memory_bytes=size_bytes, reserved_bytes=0)
 
 
 def _core(measure: bool) -> Profile:

@@ -142,11 +142,19 @@ def _known(
 
 
 def device_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> str:
-    """The device of a method: the CPU where a GPU would take longer, unless both are named."""
+    """The device of a method: the CPU where a GPU would take longer, unless both are named, and of a state
+    that fits the host alone, unless the GPU is."""
     if method in ON_ONE_RANK and "auto" in (options.method, options.device):
         return "cpu"
-    is_small_state = method == "statevector" and asked.n_qubits < GPU_QUBITS
-    return "cpu" if is_small_state and options.device == "auto" else options.device
+    if method != "statevector" or options.device != "auto":
+        return options.device
+    if asked.n_qubits < GPU_QUBITS:
+        return "cpu"
+    from tnplan.questions.estimates.state_cost import profile_of_state
+
+    gpu = this_machine(options)
+    n_ranks = options.ranks or launched_size()
+    return "auto" if profile_of_state(asked, gpu, options, n_ranks) is gpu else "cpu"
 
 
 def _is_shared(asked: AskedCircuit) -> bool:

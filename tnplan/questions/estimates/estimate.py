@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
@@ -18,7 +18,7 @@ from tnplan.questions.estimates.chain_cost import chain_cost, stabilizer_cost
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
-from tnplan.questions.estimates.state_cost import least_devices, state_cost
+from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.methods import (
     ANSWERS,
     SMALL,
@@ -35,6 +35,7 @@ VERSION = 1
 NOT_POSSIBLE = "not possible"
 LONGEST_PILOT_S = 10.0
 """Seconds for which a matrix product state is tried."""
+ON_HOST = "on the host, whose memory suffices"
 SURE_FACTOR = 100.0
 """A time that may be off by more is no reason to take a method."""
 
@@ -55,6 +56,8 @@ class MethodEstimate:
         What the error of the value would come from.
     reason : str
         Why it is not possible.
+    remark : str
+        What else there is to say.
     needs_devices : int or None
         The least number of devices that it fits on, where that is known; of contraction the least of those
         that the estimate is for.
@@ -72,6 +75,7 @@ class MethodEstimate:
     error_kind: str
     reason: str = ""
     needs_devices: int | None = None
+    remark: str = ""
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -80,12 +84,15 @@ class MethodEstimate:
         if self.cost is None:
             return self.method, str(self.devices), "", "", "", needs, self.reason
         cost = self.cost
-        span = f"{time_text(cost.shortest_s)} to {time_text(cost.longest_s)}"
+        remark = f"range {time_text(cost.shortest_s)} to {time_text(cost.longest_s)}"
+        if cost.factor > SURE_FACTOR:
+            remark = "any time"
+        if self.remark:
+            remark += f"; {self.remark}"
         return (
-            self.method, str(self.devices), size_text(self.cost.memory_bytes), time_text(self.cost.time_s),
-            self.error_kind, needs, "any time" if cost.factor > SURE_FACTOR else f"range {span}",
+            self.method, str(self.devices), size_text(cost.memory_bytes), time_text(cost.time_s),
+            self.error_kind, needs, remark,
         )  # fmt: skip
-
 
 @dataclass(frozen=True)
 class MethodChoice:
@@ -194,7 +201,7 @@ class CircuitEstimate:
             "rows": [
                 {
                     "method": row.method, "devices": row.devices, "reason": row.reason,
-                    "needs_devices": row.needs_devices, "error_kind": row.error_kind,
+                    "remark": row.remark, "needs_devices": row.needs_devices, "error_kind": row.error_kind,
                     "memory_bytes": None if row.cost is None else min(row.cost.memory_bytes, 1e300),
                     "time_s": None if row.cost is None else min(row.cost.time_s, 1e300),
                     "factor": None if row.cost is None else min(row.cost.factor, 1e300),
@@ -289,16 +296,7 @@ def method_rows(
     is_sample = isinstance(asked.question, Sample)
     if method == "statevector":
         kind = STATISTICAL if asked.is_random or is_sample else EXACT
-        # State vectors grow by whole qubits: the least number of devices is known without a plan.
-        least = least_devices(asked, profile, options.precision, threads)
-        if least is None or least > max(counts):
-            why = "is too large for any number of devices" if least is None else f"needs {least} devices"
-            return [MethodEstimate(method, count, None, kind, f"the state {why}", least) for count in counts]
-        costs_of = {
-            count: state_cost(asked, profile, options.precision, count, threads, options.trajectories or 1)
-            for count in counts if count >= least
-        }  # fmt: skip
-        return [_row(method, count, costs_of.get(count), kind, room, least) for count in counts]
+        return _state_rows(asked, options, profile, kind, counts)
     if method in ("mps", "stabilizer"):  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
         kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
@@ -320,6 +318,31 @@ def method_rows(
     costs = contraction_cost(asked, profile, options.precision, counts, search_s)
     costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= room}
     return [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
+
+
+def _state_rows(
+    asked: AskedCircuit, options: QuestionOptions, profile: Profile, kind: str, counts: Sequence[int]
+) -> list[MethodEstimate]:
+    """A state vector on each number of devices; on one device that is too small, on its host."""
+    method, runs = "statevector", options.trajectories or 1
+    threads = options.threads or cores()
+    own_threads = 1 if is_gpu(profile) else threads
+    # State vectors grow by whole qubits: the least number of devices is known without a plan.
+    least = least_devices(asked, profile, options.precision, own_threads)
+    why = "is too large for any number of devices" if least is None else f"needs {least} devices"
+    rows = []
+    for count in counts:
+        host = profile_of_state(asked, profile, options, count)
+        if host is not profile:
+            cost = state_cost(asked, host, options.precision, 1, threads, runs)
+            rows.append(MethodEstimate(method, 1, cost, kind, "", 1, ON_HOST))
+        elif least is None or least > max(counts):
+            rows.append(MethodEstimate(method, count, None, kind, f"the state {why}", least))
+        else:
+            fits = least <= count
+            cost = state_cost(asked, profile, options.precision, count, own_threads, runs) if fits else None
+            rows.append(_row(method, count, cost, kind, room_bytes(profile), least))
+    return rows
 
 
 def _row(

@@ -10,7 +10,7 @@ from tnplan.questions.estimates.chain_cost import chain_cost
 from tnplan.questions.estimates.contraction_cost import quick_contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, room_bytes
 from tnplan.questions.estimates.pauli_pilot import PILOT_FACTOR, pauli_cost
-from tnplan.questions.estimates.state_cost import least_devices, state_cost
+from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit
 
@@ -32,6 +32,8 @@ def quick_cost(
 
     `best_s` is what the best other method takes, `limit_s` what a pilot may take.
     """
+    if method == "statevector":
+        profile = profile_of_state(asked, profile, options, devices)
     threads = 1 if is_gpu(profile) else options.threads or cores()
     if method == "statevector":
         least = least_devices(asked, profile, options.precision, threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from time import process_time
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.program import gates_of
+from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.statevector.adjoint.joint_sweep import takes_words
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
@@ -39,9 +41,11 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
     word_groups,
 )
 from tnplan.jobs.statevector import DTYPES
+from tnplan.jobs.this_machine import THIS_MACHINE, this_machine
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.statevector import may_be_direct, planned_work
 from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes, slowness
+from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
 
 START_S, GATE_S = 0.004, 7e-6
@@ -166,6 +170,18 @@ def can_share(n_qubits: int, devices: int) -> bool:
     """Whether so many devices can share a state: a power of two, each with the qubits of the largest gate."""
     bits = devices.bit_length() - 1
     return devices == 1 << bits and n_qubits - bits >= min(LARGEST_TARGETS, n_qubits)
+
+
+def profile_of_state(
+    asked: AskedCircuit, profile: Profile, options: QuestionOptions, devices: int
+) -> Profile:  # fmt: skip
+    """That of this machine's host, where its GPU is too small for a state, is not named and the host's memory
+    suffices; otherwise the profile itself."""
+    is_here = profile.name == THIS_MACHINE and is_gpu(profile) and options.device == "auto"
+    if not is_here or devices > 1 or least_devices(asked, profile, options.precision, 1) == 1:
+        return profile
+    host = this_machine(replace(options, device="cpu"))
+    return host if least_devices(asked, host, options.precision, options.threads or cores()) == 1 else profile
 
 
 def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads: int) -> int | None:
