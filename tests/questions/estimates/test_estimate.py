@@ -263,6 +263,20 @@ def test_samples_of_a_chain_are_predicted_by_their_batches() -> None:
     assert few.cells[-1].startswith("range ")
 
 
+@pytest.mark.parametrize("method", ["contraction", "statevector"])
+def test_threads_of_a_cpu_share_the_work_but_not_more_than_that(method: str) -> None:
+    """A state of 24 qubits, and a contraction of about as many operations."""
+    circuit = tnplan.Circuit(random_circuit(24, 500, 7))
+    seconds = []
+    for threads in (1, 8):
+        question: dict[str, Any] = {"amplitudes": ["0" * 24], "method": method, "threads": threads}
+        cost = circuit.estimate(**question, hardware="cpu", search_time=0.0).rows[0].cost
+        assert cost is not None
+        seconds.append(cost.time_s)
+    assert seconds[0] > 0.3
+    assert 2 < seconds[0] / seconds[1] <= 8.5
+
+
 @pytest.mark.slow
 def test_what_fits_nowhere_is_refused() -> None:
     random = np.random.default_rng(1)

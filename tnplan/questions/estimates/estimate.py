@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
@@ -16,7 +16,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.task_list import ESTIMATE, EXACT, STATISTICAL, TRUNCATION
 from tnplan.questions.estimates.chain_cost import chain_cost, stabilizer_cost
 from tnplan.questions.estimates.contraction_cost import contraction_cost
-from tnplan.questions.estimates.cost import Cost, is_gpu, room_bytes
+from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
 from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.methods import (
@@ -315,7 +315,7 @@ def method_rows(
             for count in counts
         ]
     kind = STATISTICAL if is_sample else EXACT
-    costs = contraction_cost(asked, profile, options.precision, counts, search_s)
+    costs = contraction_cost(asked, of_threads(profile, threads), options.precision, counts, search_s)
     costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= room}
     return [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
 

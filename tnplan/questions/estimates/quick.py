@@ -8,7 +8,7 @@ from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.estimates.chain_cost import chain_cost
 from tnplan.questions.estimates.contraction_cost import quick_contraction_cost
-from tnplan.questions.estimates.cost import Cost, is_gpu, room_bytes
+from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import PILOT_FACTOR, pauli_cost
 from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.options import QuestionOptions
@@ -42,7 +42,8 @@ def quick_cost(
         runs = options.trajectories or 1
         return state_cost(asked, profile, options.precision, devices, threads, runs, PLANNED_GATES)
     if method == "contraction":
-        return quick_contraction_cost(asked, profile, options.precision, best_s, limit_s)
+        shared = of_threads(profile, threads)
+        return quick_contraction_cost(asked, shared, options.precision, best_s, limit_s)
     if method == "mps":
         return chain_cost(asked, profile, options, 0.0)
     if method == PILOT:

@@ -44,7 +44,15 @@ from tnplan.jobs.statevector import DTYPES
 from tnplan.jobs.this_machine import THIS_MACHINE, this_machine
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.statevector import may_be_direct, planned_work
-from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes, slowness
+from tnplan.questions.estimates.cost import (
+    EXACT_FACTOR,
+    Cost,
+    first_use_s,
+    is_gpu,
+    of_threads,
+    room_bytes,
+    slowness,
+)
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
 
@@ -94,7 +102,7 @@ def state_cost(
     repeats = len(all_gates) / max(1, len(gates))
     if not can_share(n_qubits, devices):
         return None
-    bits = devices.bit_length() - 1
+    bits, profile = devices.bit_length() - 1, of_threads(profile, threads)
     dtype, gpu = DTYPES[precision], is_gpu(profile)
     if devices == 1 and precision == "fp64" and not gpu and may_be_direct(asked):
         words = sum(one.n_terms for one in getattr(asked.question, "sums", ()))
@@ -122,7 +130,7 @@ def state_cost(
     local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
     # A copy reads and writes every amplitude once.
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
-    rate = GATE_RATE * profile.rate(dtype, precision) * threads
+    rate = GATE_RATE * profile.rate(dtype, precision)
     copies = _table_copies if devices == 1 and has_tables(n_qubits, local_bytes) else _gpu_copies
 
     def passes_s(made: PassPlan, shares: Sequence[float] = ()) -> float:
