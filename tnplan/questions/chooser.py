@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import inf, log2
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 
@@ -175,7 +175,7 @@ def _fastest(
     """The method that is predicted to take the least time on so many devices; None where none fits."""
     from tnplan.questions.estimates.quick import PILOT, quick_cost
 
-    begin = perf_counter()
+    begin = thread_time()
     best, best_s = None, inf
     # Invariant: what is predicted later may cost no more than a share of the best time so far; the first two
     # methods need no search.
@@ -187,7 +187,7 @@ def _fastest(
             break
         if best is None and method == candidates[-1] != PILOT:  # the engine itself says why it does not fit
             return method
-        allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (perf_counter() - begin)
+        allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (thread_time() - begin)
         if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
             break
         if method == "pauli" and PILOT in candidates:  # the rest is for the pilot
