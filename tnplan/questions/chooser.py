@@ -215,7 +215,7 @@ def structure(asked: AskedCircuit) -> tuple[object, ...]:
     question = asked.question
     wanted: tuple[object, ...] = (question.name, getattr(question, "qubits", ()), asked.has_gradient)
     if isinstance(question, ExpectationValues):
-        wanted += tuple(one.keys.tobytes() for one in question.sums)
+        wanted += tuple(observable.keys.tobytes() for observable in question.sums)
     elif isinstance(question, Amplitudes):
         wanted += (len(question.bits),)
     else:

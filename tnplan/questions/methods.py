@@ -191,9 +191,9 @@ def _why_no_gradient(method: str, asked: AskedCircuit) -> tuple[str, str] | None
     if method == "statevector" and asked.is_random:
         return "--gradient", "is asked of 'statevector', which has none of means over trajectories"
     if method == "pauli":
-        for number, one in enumerate(asked.circuit_operations):
-            if isinstance(one, VariedGate) and not named_rotations(one):
-                return "--method", f"'pauli' has no derivatives of gate {number} ({one.name})"
+        for number, operation in enumerate(asked.circuit_operations):
+            if isinstance(operation, VariedGate) and not named_rotations(operation):
+                return "--method", f"'pauli' has no derivatives of gate {number} ({operation.name})"
     return None
 
 

@@ -116,5 +116,5 @@ def _reads(asked: AskedCircuit) -> tuple[int, int]:
     if isinstance(question, OpenAmplitudes):
         return 2 ** len(question.open_qubits), 0
     if isinstance(question, ExpectationValues):
-        return 0, len({word[:2] for one in question.sums for word in one.masks()})
+        return 0, len({word[:2] for observable in question.sums for word in observable.masks()})
     return 0, 2 ** len(getattr(question, "qubits", ()))

@@ -123,8 +123,8 @@ class MethodChoice:
     @property
     def sentences(self) -> list[str]:
         """The choice, and that of auto if there is one."""
-        made = [f"best: {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"]
-        return [*made, f"auto takes {self.auto}"] if self.auto else made
+        sentences = [f"best: {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"]
+        return [*sentences, f"auto takes {self.auto}"] if self.auto else sentences
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,11 +171,11 @@ class CircuitEstimate:
         return self.choices[0].auto
 
     def __repr__(self) -> str:
-        made = [
-            (one.method or "nothing fits") + (f" on {one.devices}" if len(self.choices) > 1 else "")
-            for one in self.choices
+        parts = [
+            (choice.method or "nothing fits") + (f" on {choice.devices}" if len(self.choices) > 1 else "")
+            for choice in self.choices
         ]
-        return f"CircuitEstimate({self.question} on {self.hardware}: {', '.join(made)})"
+        return f"CircuitEstimate({self.question} on {self.hardware}: {', '.join(parts)})"
 
     def __str__(self) -> str:
         table = text_table([row.cells for row in self.rows], self.COLUMNS)
@@ -183,8 +183,8 @@ class CircuitEstimate:
             ends = self.choices[0].sentences
         else:
             ends = [
-                f"{count_text(one.devices, 'device', 'devices')}: {'; '.join(one.sentences)}"
-                for one in self.choices
+                f"{count_text(choice.devices, 'device', 'devices')}: {'; '.join(choice.sentences)}"
+                for choice in self.choices
             ]
         return "\n".join((f"{self.question} on {self.hardware}", table, *ends))
 
@@ -197,7 +197,7 @@ class CircuitEstimate:
         return {
             "format": FORMAT, "version": VERSION, "question": self.question, "hardware": self.hardware,
             "method": self.method, "reason": self.reason, "auto": self.auto,
-            "choices": [asdict(one) for one in self.choices],
+            "choices": [asdict(choice) for choice in self.choices],
             "rows": [
                 {
                     "method": row.method, "devices": row.devices, "reason": row.reason,
@@ -223,8 +223,8 @@ def estimate_question(
         check_answerable(asked, options)
     else:
         check_method(options.method, asked, options)
-    given = [devices] if isinstance(devices, int) else devices
-    counts = tuple(dict.fromkeys(check_count("--devices", count) for count in given))
+    counts_given = [devices] if isinstance(devices, int) else devices
+    counts = tuple(dict.fromkeys(check_count("--devices", count) for count in counts_given))
     if not counts:
         raise InputError("--devices", "is an empty list", "give one number or more")
     # Refusals are rows too, so that a user sees why a method is not among those compared.

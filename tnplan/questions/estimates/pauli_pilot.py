@@ -91,9 +91,9 @@ def pauli_cost(
     share = len(sums) / len(chosen)
     pilot_s = min(max(pilot_s, LEAST_PILOT_S), PILOT_S)
     slow = slowness()
-    grown = [_growth(steps, one, precision, truncation, pilot_s, slow) for one in chosen]
-    size_bytes = 2 * max(one.terms for one in grown) * term_bytes(asked.n_qubits, 8)
-    factor = max(one.factor for one in grown)
+    grown = [_growth(steps, start, precision, truncation, pilot_s, slow) for start in chosen]
+    size_bytes = 2 * max(growth.terms for growth in grown) * term_bytes(asked.n_qubits, 8)
+    factor = max(growth.factor for growth in grown)
     if options.monte_carlo is not None:
         most = sampled_values(asked, planned, options)[0].most_terms
         seconds = _repeated_s(grown, options.monte_carlo, most, profile)
@@ -101,12 +101,14 @@ def pauli_cost(
         return Cost(1, size_bytes, steps_s + share * seconds, RESAMPLED_FACTOR * factor)
     is_alone = asked.has_gradient and on_cpu_alone(steps, sums, 1)
     if is_gpu(profile) and not is_alone:
-        seconds = sum(one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S + one.start_s for one in grown)
+        seconds = sum(
+            growth.visits * GPU_VISIT_S + growth.steps * GPU_STEP_S + growth.start_s for growth in grown
+        )
     else:
-        seconds = sum(one.cpu_s + one.start_s for one in grown)
+        seconds = sum(growth.cpu_s + growth.start_s for growth in grown)
     if asked.has_gradient:
         seconds *= GRADIENT_TIME
-        size_bytes += max(one.visits for one in grown) * TAPE_BYTES_A_VISIT
+        size_bytes += max(growth.visits for growth in grown) * TAPE_BYTES_A_VISIT
     return Cost(1, size_bytes, steps_s + share * seconds, factor)
 
 
@@ -117,12 +119,12 @@ def _repeated_s(grown: Sequence[_Growth], plan: MonteCarlo, most: int, profile: 
     as many terms as a repetition may is taken once.
     """
     seconds = 0.0
-    for one in grown:
-        rounds = plan.repetitions if one.terms > NEARLY * most else 1
+    for growth in grown:
+        rounds = plan.repetitions if growth.terms > NEARLY * most else 1
         if is_gpu(profile) and most >= GPU_ABOVE:
-            seconds += one.start_s + rounds * (one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S)
+            seconds += growth.start_s + rounds * (growth.visits * GPU_VISIT_S + growth.steps * GPU_STEP_S)
         else:
-            seconds += one.start_s + rounds * one.cpu_s
+            seconds += growth.start_s + rounds * growth.cpu_s
     return seconds
 
 
@@ -132,22 +134,22 @@ def _growth(
 ) -> _Growth:  # fmt: skip
     """The growth of one sum, from runs over the last steps."""
     todo, start = prepared(steps, start, truncation.needs_letters)
-    found, count, time_s = _longest_pilot(todo, start, precision, truncation, pilot_s)
+    pilot, count, time_s = _longest_pilot(todo, start, precision, truncation, pilot_s)
     if not todo:
         return _Growth(start.n_terms, 0, 0, 0.0, slow * START_S, PILOT_FACTOR)
-    if found is None:
+    if pilot is None:
         return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), inf, slow * START_S, inf)
     visit_s, step_s = slow * CPU_VISIT_S, slow * CPU_STEP_S
     # Short pilots are mostly overhead, and tell nothing of the time a term takes; constants serve
     # there.
-    if found.visits > TOLD_VISITS:
-        visit_s, step_s = time_s / found.visits, 0.0
+    if pilot.visits > TOLD_VISITS:
+        visit_s, step_s = time_s / pilot.visits, 0.0
     if count == len(todo):
-        cpu_s = visit_s * found.visits + step_s * count
-        return _Growth(found.largest, found.visits, len(todo), cpu_s, slow * START_S, PILOT_FACTOR)
+        cpu_s = visit_s * pilot.visits + step_s * count
+        return _Growth(pilot.largest, pilot.visits, len(todo), cpu_s, slow * START_S, PILOT_FACTOR)
     # There are 4^n words on n qubits, and truncation may allow fewer.
     most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
-    terms, spread = _extrapolated(np.array(found.record.terms, float), len(todo) - count, most)
+    terms, spread = _extrapolated(np.array(pilot.record.terms, float), len(todo) - count, most)
     visits, cpu_s = float(terms.sum()), visit_s * float(terms.sum()) + step_s * len(todo)
     factor = PILOT_FACTOR * exp(spread)
     return _Growth(float(terms[-1]), visits, len(todo), cpu_s, slow * START_S, factor)
@@ -157,7 +159,7 @@ def _longest_pilot(
     todo: Sequence[PauliStep], start: PauliSum, precision: str, truncation: Truncation, pilot_s: float
 ) -> tuple[Propagation | None, int, float]:
     """The last run over more and more steps: what came of it, its steps, and its seconds."""
-    found, count, time_s = None, 0, 0.0
+    pilot, count, time_s = None, 0, 0.0
     while count < len(todo) and time_s <= pilot_s:
         # Heisenberg picture: the observable goes backwards, so that a pilot takes the last steps.
         # Doubling keeps all earlier pilots together below the last in steps.
@@ -166,12 +168,12 @@ def _longest_pilot(
             begin = process_time()
             run = _pilot(todo[len(todo) - tried :], start, precision, truncation, pilot_s)
             run_s = min(run_s, process_time() - begin)
-            if run is None or (found is not None and run_s > min(SHORT_S, pilot_s / 10)):
+            if run is None or (pilot is not None and run_s > min(SHORT_S, pilot_s / 10)):
                 break
         if run is None:
             break
-        found, count, time_s = run, tried, run_s
-    return found, count, time_s
+        pilot, count, time_s = run, tried, run_s
+    return pilot, count, time_s
 
 
 def _pilot(

@@ -41,11 +41,14 @@ def rejection_cost(
         shots = ceil(question.shots / count)
         # Candidates come in rounds, and rounds of one size cost the same.
         rounds = Counter(expected_rounds(shots))
-        found = [_round(circuit, question, size, here, precision) for size in rounds]
-        if any(one is None for one in found):
+        costs_of_rounds = [
+            (times, cost) for size, times in rounds.items()
+            if (cost := _round(circuit, question, size, here, precision))
+        ]  # fmt: skip
+        if len(costs_of_rounds) < len(rounds):
             continue
-        memory = max(one[0] for one in found if one)
-        seconds = sum(times * one[1] for one, times in zip(found, rounds.values(), strict=True) if one)
+        memory = max(size_bytes for _, (size_bytes, _) in costs_of_rounds)
+        seconds = sum(times * round_s for times, (_, round_s) in costs_of_rounds)
         if question.fidelity < 1 and circuit.n_qubits <= SMALL:  # the exact probabilities of the samples
             exact = _round(circuit, Sample(shots, "rejection"), shots, here, precision)
             seconds += exact[1] if exact else 0.0

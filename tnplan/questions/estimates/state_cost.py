@@ -105,7 +105,7 @@ def state_cost(
     bits, profile = devices.bit_length() - 1, of_threads(profile, threads)
     dtype, gpu = DTYPES[precision], is_gpu(profile)
     if devices == 1 and precision == "fp64" and not gpu and may_be_direct(asked):
-        words = sum(one.n_terms for one in getattr(asked.question, "sums", ()))
+        words = sum(observable.n_terms for observable in getattr(asked.question, "sums", ()))
         amplitudes_s = 2.0**n_qubits * (DIRECT_AMPLITUDE_S * len(all_gates) + DIRECT_READ_S * words)
         start_s = DIRECT_S + DIRECT_GATE_S * len(all_gates) + DIRECT_WORD_S * words
         return Cost(1, 32.0 * 2.0**n_qubits, slowness() * start_s + amplitudes_s, EXACT_FACTOR)
@@ -114,8 +114,8 @@ def state_cost(
     # `plan.after` says where to.
     before = [n_qubits - 1 - qubit for qubit in range(n_qubits)]
 
-    def planned(some: Sequence[Gate]) -> PassPlan:
-        return compile_gates([from_gate(one) for one in some], before, tile, n_inside=n_qubits - bits)
+    def planned(gates: Sequence[Gate]) -> PassPlan:
+        return compile_gates([from_gate(gate) for gate in gates], before, tile, n_inside=n_qubits - bits)
 
     if most_gates is None:
         planned(gates[:FIRST_GATES])
@@ -133,18 +133,18 @@ def state_cost(
     rate = GATE_RATE * profile.rate(dtype, precision)
     copies = _table_copies if devices == 1 and has_tables(n_qubits, local_bytes) else _gpu_copies
 
-    def passes_s(made: PassPlan, shares: Sequence[float] = ()) -> float:
+    def passes_s(plan: PassPlan, shares: Sequence[float] = ()) -> float:
         # GPUs: passes are bound by memory and counted in copies. CPUs: a fixed number of copies
         # beside the operations.
         if gpu:
-            busy_s = sum(map(copies, made.passes)) * copy_s
+            busy_s = sum(map(copies, plan.passes)) * copy_s
         else:
             amplitudes = local_bytes / np.dtype(dtype).itemsize
             busy_s = sum(
                 share * (PASS_COPIES * copy_s + amplitudes * _flops(step) / rate)
-                for step, share in zip(made.passes, shares or [1.0] * len(made.passes), strict=True)
+                for step, share in zip(plan.passes, shares or [1.0] * len(plan.passes), strict=True)
             )
-        return busy_s + _exchange_s(made, profile, local_bytes, devices)
+        return busy_s + _exchange_s(plan, profile, local_bytes, devices)
 
     # From |0...0> early passes meet tiles that are all zero, which are skipped.
     shares = _shares_of_tiles(plan.passes, n_qubits) if devices == 1 else ()
@@ -165,7 +165,7 @@ def state_cost(
         segments = derivative_segments(gates)
         plans = plans_back(gates, segments, plan.after, tile, "compiled", n_qubits - bits)
         planning_s = process_time() - begin
-        words_s = sum(_word_copies(words_of(one), n_qubits, dtype, gpu) for one in segments) * copy_s
+        words_s = sum(_word_copies(words_of(segment), n_qubits, dtype, gpu) for segment in segments) * copy_s
         back_s = sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
         total_s += repeats * back_s
     memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
@@ -215,37 +215,37 @@ def _work(asked: AskedCircuit, trajectories: int) -> tuple[int, tuple[Gate, ...]
     return n_qubits, gates_of(program).gates, runs
 
 
-def _gpu_copies(one: Pass) -> float:
+def _gpu_copies(state_pass: Pass) -> float:
     """The time of a pass with a kernel of its own on a GPU, in copies of the state."""
-    return EMPTY_PRICE + TARGET_PRICE * _n_targeted(one)
+    return EMPTY_PRICE + TARGET_PRICE * _n_targeted(state_pass)
 
 
-def _table_copies(one: Pass) -> float:
+def _table_copies(state_pass: Pass) -> float:
     """The same for a pass that is read from tables."""
-    n_targeted = _n_targeted(one)
-    n_diagonals = len(one.steps) - n_targeted
+    n_targeted = _n_targeted(state_pass)
+    n_diagonals = len(state_pass.steps) - n_targeted
     return TABLE_COPIES + TABLE_TARGET_COPIES * n_targeted + TABLE_DIAGONAL_COPIES * n_diagonals
 
 
-def _n_targeted(one: Pass) -> int:
-    return sum(isinstance(step, MultiplexedGate) and bool(step.targets) for step in one.steps)
+def _n_targeted(state_pass: Pass) -> int:
+    return sum(isinstance(step, MultiplexedGate) and bool(step.targets) for step in state_pass.steps)
 
 
-def _flops(one: Pass) -> float:
+def _flops(state_pass: Pass) -> float:
     """The real operations of a pass on a CPU, an amplitude."""
     return sum(
         FLOP_A_PART * _parts(step) if isinstance(step, MultiplexedGate) and step.targets else DIAGONAL_FLOP
-        for step in one.steps
+        for step in state_pass.steps
     )
 
 
 def _shares_of_tiles(passes: Sequence[Pass], n_bits: int) -> list[float]:
     """The shares of the tiles that passes do on a CPU, from |0...0> on: tiles of zeros stay as they are."""
     shares, varying = [], 0
-    for one in passes:
-        held = mask_of(one.held_bits)
-        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held_bits))))
-        varying |= held
+    for state_pass in passes:
+        held_mask = mask_of(state_pass.held_bits)
+        shares.append(2.0 ** ((varying & ~held_mask).bit_count() - (n_bits - len(state_pass.held_bits))))
+        varying |= held_mask
     return shares
 
 
@@ -267,7 +267,7 @@ def _word_copies(words: Sequence[tuple[int, int]], n_bits: int, dtype: str, gpu:
 
 def _exchange_s(plan: PassPlan, profile: Profile, local_bytes: float, devices: int) -> float:
     """The seconds of all exchanges: of m qubits, all but one in 2^m of the amplitudes move."""
-    reaching = [one for one in profile.tiers if not one.devices or one.devices >= devices]
+    reaching = [tier for tier in profile.tiers if not tier.devices or tier.devices >= devices]
     tier = (reaching or profile.tiers[-1:])[0]
     seconds = 0.0
     for step in plan.steps:
@@ -290,7 +290,7 @@ def _n_differentiated(asked: AskedCircuit) -> int:
 def _reads(asked: AskedCircuit) -> int:
     """How often the state is read for the values that are asked for."""
     if isinstance(asked.question, ExpectationValues):
-        return sum(one.n_terms for one in asked.question.sums)
+        return sum(observable.n_terms for observable in asked.question.sums)
     if isinstance(asked.question, ReducedDensityMatrix):
         return int(4 ** min(2, len(asked.question.qubits)))
     return 1
