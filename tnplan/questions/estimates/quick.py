@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.estimates.chain_cost import chain_cost
 from tnplan.questions.estimates.contraction_cost import quick_contraction_cost
-from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
+from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes, slowness
 from tnplan.questions.estimates.pauli_pilot import PILOT_FACTOR, pauli_cost
 from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.options import QuestionOptions
@@ -20,6 +21,8 @@ PILOTS = 4
 """The time of all runs of a pilot, longer and longer ones, in that of the last."""
 ONE_SUM_TIMES = 2.0
 """What other sums may take, in the time of the one with a pilot."""
+PREPARE_GATE_S = 1e-4
+"""Seconds to prepare a gate for Pauli propagation, where `slowness` is 1."""
 PLANNED_GATES = 200
 """Gates of a state vector that are planned to predict the time of all."""
 
@@ -30,7 +33,8 @@ def quick_cost(
 ) -> Cost | None:  # fmt: skip
     """The cost on a number of devices; None where the method does not fit or cannot be the best.
 
-    `best_s` is what the best other method takes, `limit_s` what a pilot may take.
+    `best_s` is what the best other method takes, `limit_s` what a pilot may take, with its preparation where
+    another method answers.
     """
     if method == "statevector":
         profile = profile_of_state(asked, profile, options, devices)
@@ -48,6 +52,8 @@ def quick_cost(
         return chain_cost(asked, profile, options, 0.0)
     if method == PILOT:
         return chain_cost(asked, profile, options, limit_s)
+    if best_s < inf and slowness() * PREPARE_GATE_S * len(asked.program.operations) > limit_s:
+        return None
     cost = pauli_cost(asked, profile, options, threads, limit_s / PILOTS, 1)
     if cost.memory_bytes > room_bytes(profile) * devices:
         return None
