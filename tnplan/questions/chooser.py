@@ -173,6 +173,7 @@ def _fastest(
     asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
 ) -> str | None:
     """The method that is predicted to take the least time on so many devices; None where none fits."""
+    from tnplan.questions.estimates.chain_cost import LEAST_PILOT_S
     from tnplan.questions.estimates.quick import PILOT, quick_cost
 
     begin = thread_time()
@@ -189,6 +190,8 @@ def _fastest(
             return method
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (thread_time() - begin)
         if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
+            break
+        if method == PILOT and allowed_s < LEAST_PILOT_S:
             break
         if method == "pauli" and PILOT in candidates:  # the rest is for the pilot
             allowed_s /= 2

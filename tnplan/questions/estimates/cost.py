@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from time import thread_time
+from time import perf_counter, thread_time
 
 import numpy as np
 
@@ -16,18 +16,21 @@ from tnplan.planner.hardware.profile import Profile
 TESTS = 4
 REFERENCE_S = 0.0005
 """Seconds of `_work` on the core of the constants of the estimates (AMD EPYC, 2026-11-28)."""
-least_s = inf
-"""The least seconds of `_work` in this process so far."""
+TEST_EVERY_S = 0.2
+least_s, tested_at_s = inf, -inf
+"""The least seconds of `_work` in this process so far, and the time of the last test."""
 
 
 def slowness() -> float:
     """How many times as long as on that core Python takes.
 
-    Each call makes some short tests. The least of this process counts: what else runs on a host slows a test
-    down for a second, and seldom a whole process.
+    Some short tests, again after `TEST_EVERY_S`. The least of this process counts: what else runs on a host
+    slows a test down for a second, and seldom a whole process.
     """
-    global least_s
-    least_s = min(least_s, *(_test_s() for _ in range(TESTS)))
+    global least_s, tested_at_s
+    if perf_counter() - tested_at_s > TEST_EVERY_S:
+        least_s = min(least_s, *(_test_s() for _ in range(TESTS)))
+        tested_at_s = perf_counter()
     return least_s / REFERENCE_S
 
 
