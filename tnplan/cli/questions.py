@@ -187,7 +187,7 @@ def _observables(options: Options) -> Options:
         ),
         after={
             "type": NUMBERS,
-            "help": "The values after so many operations, or before each barrier and at the end.",
+            "help": "The values after so many operations; 'barriers': before each barrier and at the end.",
         },
     ),
     click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times."),

@@ -138,9 +138,8 @@ def test_the_wider_program_has_the_distribution_of_all_branches(seed: int) -> No
     """Exactly: its measured qubits come first, and their probabilities are those of the outcomes."""
     program = random_program(seed)
     wide = deferred(program)
-    measured = final_measurements(CircuitProgram(
-        wide.n_qubits, wide.n_bits, tuple(operation for operation in wide.operations if not isinstance(operation, Channel)),
-    ))  # fmt: skip
+    operations = [operation for operation in wide.operations if not isinstance(operation, Channel)]
+    measured = final_measurements(CircuitProgram(wide.n_qubits, wide.n_bits, tuple(operations)))
     assert measured is not None
     qubits = sorted(set(measured.values()))
     assert qubits == [*range(len(qubits))]
@@ -225,14 +224,14 @@ def repeated_code(n_data: int, rounds: int) -> CircuitProgram:
 
 def test_more_qubits_than_a_state_vector_holds() -> None:
     """In the first round every parity is even; auto takes the contraction, which its estimate allows."""
-    program = repeated_code(24, 2)
-    assert program.n_qubits == 47
-    answer = tnplan.Circuit(program).sample(20, seed=1, **CPU)
+    program = repeated_code(22, 2)
+    assert program.n_qubits == 43
+    answer = tnplan.Circuit(program).sample(6, seed=1, **CPU)
     assert answer.method == "contraction"
-    assert sum(answer.value.values()) == 20
-    assert {text[:23] for text in answer.value} == {"0" * 23}
-    assert len({text[23:46] for text in answer.value}) > 1
-    plan = tnplan.Circuit(program).estimate(sample=20, method="contraction")
+    assert sum(answer.value.values()) == 6
+    assert {text[:21] for text in answer.value} == {"0" * 21}
+    assert len({text[21:42] for text in answer.value}) > 1
+    plan = tnplan.Circuit(program).estimate(sample=6, method="contraction")
     assert plan.rows[0].cost is not None
 
 

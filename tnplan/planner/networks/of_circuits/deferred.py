@@ -65,8 +65,8 @@ class _Wires:
     """The steps so far on `count` wires, and the wires that have the values of qubits and bits."""
 
     # Invariant: a bit is a constant in `known`, or it has the value of the wire `source[bit]` in the Z basis.
-    # No step changes the value of a wire that is in `measured`, so that it may as well be measured at the end;
-    # or traced out, where no bit has its value any more.
+    # No step changes the value of a wire that is in `measured`: it may as well be measured at the end, or be
+    # traced out, where no bit has its value any more.
     def __init__(self, program: CircuitProgram) -> None:
         self.count = program.n_qubits
         self.of_qubit = [*range(self.count)]
