@@ -53,7 +53,8 @@ def deferred(program: CircuitProgram) -> CircuitProgram:
     seen = {bit: wire for bit, wire in wires.source.items() if bit < n_bits - n_scratch} or wires.source
     if not measures(program.operations) or n_bits == n_scratch:
         n_bits, n_scratch, start, seen = program.n_qubits, 0, (), dict(enumerate(wires.of_qubit))
-    in_time = [wire for wire in wires.measured if wire in set(seen.values())]
+    ends = set(seen.values())
+    in_time = [wire for wire in wires.measured if wire in ends]
     order = [*dict.fromkeys([*in_time, *seen.values(), *range(wires.count)])]
     position = {wire: number for number, wire in enumerate(order)}
     operations = [replace(step, qubits=tuple(position[wire] for wire in on)) for step, on in wires.steps]
@@ -65,14 +66,14 @@ class _Wires:
     """The steps so far on `count` wires, and the wires that have the values of qubits and bits."""
 
     # Invariant: a bit is a constant in `known`, or it has the value of the wire `source[bit]` in the Z basis.
-    # No step changes the value of a wire that is in `measured`: it may as well be measured at the end, or be
-    # traced out, where no bit has its value any more.
+    # No step changes the value of a wire in `measured`, which has the bits with this value: it may as well be
+    # measured at the end, or be traced out where these are none any more.
     def __init__(self, program: CircuitProgram) -> None:
         self.count = program.n_qubits
         self.of_qubit = [*range(self.count)]
         self.known = dict.fromkeys(range(program.n_bits), 0) | dict(enumerate(program.start))
         self.source: dict[int, int] = {}
-        self.measured: dict[int, None] = {}
+        self.measured: dict[int, set[int]] = {}
         self.steps: list[tuple[Step, tuple[int, ...]]] = []
 
     def add(self, operation: Operation, place: str) -> None:
@@ -132,17 +133,17 @@ class _Wires:
 
     def _write(self, bit: int, wire: int) -> None:
         """A bit gets the value of a wire."""
-        self.known.pop(bit, None)
+        if self.known.pop(bit, None) is None:
+            self.measured[self.source[bit]].discard(bit)
         self.source[bit] = wire
-        self.measured.setdefault(wire)
+        self.measured.setdefault(wire, set()).add(bit)
 
     def _copy(self, wire: int) -> None:
         """The value of a wire that is measured goes to a fresh wire, and may change then."""
         fresh = self._fresh()
         self.steps.append((COPY, (wire, fresh)))
-        self.source = {bit: fresh if other == wire else other for bit, other in self.source.items()}
-        del self.measured[wire]
-        self.measured[fresh] = None
+        self.measured[fresh] = self.measured.pop(wire)
+        self.source |= dict.fromkeys(self.measured[fresh], fresh)
 
     def _fresh(self) -> int:
         """A wire in |0>."""
