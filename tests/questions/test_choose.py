@@ -124,8 +124,9 @@ def test_gates_that_some_methods_do_not_take(circuit: GateSequence, problem: dic
 def test_gates_of_conditions_count_too() -> None:
     wide = Gate("wide", tuple(range(6)), random_unitary(6, np.random.default_rng(0)))
     program = CircuitProgram(6, 1, (Measurement(0, 0), Conditional((0,), 1, (wide,))))
-    with pytest.raises(tnplan.InputError, match=r"gate 1 \(wide\): changes 6 qubits at once"):
-        tnplan.Circuit(program).sample(3, device="cpu")
+    with pytest.raises(tnplan.InputError, match=r"changes 6 qubits at once; use contraction"):
+        tnplan.Circuit(program).sample(3, method="statevector", device="cpu")
+    assert tnplan.Circuit(program).sample(3, device="cpu").method == "contraction"
 
 
 def test_a_state_of_norm_zero_has_no_samples() -> None:

@@ -88,6 +88,10 @@ def test_ranks_refuse_together(tmp_path: Path) -> None:
             ("--observable", "Z1", "--method", "contraction", "--set", "x=1"),
             "parameter x: is none of",
         ),
+        (
+            ("--observable", "Z1", "--after", "3"),
+            "mpirun: started more than one rank, and --after is for one;",
+        ),
     ):
         done = mpirun(2, "-m", "tnplan", "expectation", file, *options)
         assert done.returncode == 2

@@ -254,6 +254,8 @@ class CircuitProgram:
         What the first classical bits start as; the others start as 0.
     n_scratch : int
         How many of the last classical bits are left out of results.
+    barriers : tuple of int
+        How many operations come before each barrier of the file or object that was read. They do nothing.
 
     Raises
     ------
@@ -271,6 +273,7 @@ class CircuitProgram:
     operations: tuple[Operation, ...]
     start: tuple[int, ...] = ()
     n_scratch: int = 0
+    barriers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_qubits", GateSequence(self.n_qubits, ()).n_qubits)

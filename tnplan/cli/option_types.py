@@ -61,6 +61,15 @@ def _qubits(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
+def _numbers(text: str) -> tuple[int, ...] | str:
+    """Numbers in the order given, `10,20`; or the word for the barriers of a circuit."""
+    if text.strip() == "barriers":
+        return "barriers"
+    if re.fullmatch(r" *[0-9]{1,9} *(, *[0-9]{1,9} *)*", text) is None:
+        raise click.BadParameter(f"{text!r} holds no numbers; write them with commas, such as 10,20,30")
+    return tuple(map(int, text.split(",")))
+
+
 def _bits(text: str) -> tuple[str, ...]:
     """Bit strings in the order given: `010,111`."""
     return tuple(map(str.strip, text.split(",")))
@@ -122,6 +131,7 @@ PROFILE = FileType(path_type=str)
 SECONDS = SecondsType(0, 1e9)
 COUNT = TextType("COUNT", _count)
 QUBITS = TextType("Q,Q,...", _qubits)
+NUMBERS = TextType("N,N,...", _numbers)
 BITS = TextType("BITS,...", _bits)
 THRESHOLDS = TextType("E,E,...", _thresholds)
 DEVICES = TextType("P,P,...", _devices)

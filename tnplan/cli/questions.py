@@ -8,9 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from tnplan.cli.from_signature import Change, options_of
-from tnplan.cli.option_types import BITS, DEVICES, FILE, QUBITS, SECONDS, added, as_json, set_parameters
+from tnplan.cli.option_types import (
+    BITS,
+    DEVICES,
+    FILE,
+    NUMBERS,
+    QUBITS,
+    SECONDS,
+    added,
+    as_json,
+    set_parameters,
+)
 from tnplan.cli.pauli_options import (
     propagation_of,
     repetition_options,
@@ -174,6 +185,10 @@ def _observables(options: Options) -> Options:
         gradient=click.option(
             "--gradient", is_flag=True, help="Add the derivatives by all parameters that --set gives."
         ),
+        after={
+            "type": NUMBERS,
+            "help": "The values after so many operations; 'barriers': before each barrier and at the end.",
+        },
     ),
     click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times."),
     click.option("--file", type=FILE, help="Observables, one a line, or a JSON list."),
@@ -185,10 +200,11 @@ def _expectation(answer: CircuitAnswer, options: Options) -> Iterator[str]:
 
     CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
     """
-    errors = [answer.error] if answer.value.ndim == 0 else answer.error
-    errors = [errors] * len(answer.value) if isinstance(errors, float) else errors
-    values = [_number(value, error) for value, error in zip(answer.value.tolist(), errors, strict=True)]
-    keys = [f"of {text}" for text in options["observables"]] or list(map(str, range(len(values))))
+    errors = np.broadcast_to(answer.error, answer.value.shape)
+    values = list(map(_number, answer.value.ravel().tolist(), errors.ravel().tolist()))
+    keys = [f"of {text}" for text in options["observables"]] or list(map(str, range(answer.value.shape[-1])))
+    if "after" in answer.details:
+        keys = [f"{key} after {number}" for number in answer.details["after"] for key in keys]
     yield from first_rows("expectation value", zip(keys, values, strict=True))
     for name, column in (answer.gradient or {}).items():
         yield from first_rows(f"derivative by {name}", zip(keys, map(_number, column.tolist()), strict=True))

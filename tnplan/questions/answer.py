@@ -3,6 +3,7 @@
 Changelog of `tnplan.answer`, the JSON of an answer:
 1 (2026-11-26): first version.
 2 (2026-11-26): `gradient`.
+3 (2026-11-30): `after`, the numbers of operations that axis 0 of values and errors counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 FORMAT = "tnplan.answer"
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,7 +26,8 @@ class CircuitAnswer:
     question : str
         The name of the question, such as "expectation".
     value : number, array or dict
-        The value or values. Of samples: how often each outcome came.
+        The value or values. Of samples: how often each outcome came. With `after` axis 0 counts the numbers
+        of operations, which `details["after"]` has.
     error : float, array or None
         How far values may be from the exact ones, beyond rounding: a bound, or a standard deviation. 0 for
         exact values, None where it is not known.

@@ -20,7 +20,7 @@ from tnplan.questions.engines.mps import answer_by_mps
 from tnplan.questions.engines.pauli import answer_by_pauli
 from tnplan.questions.engines.stabilizer import answer_by_stabilizers
 from tnplan.questions.engines.statevector import answer_by_state
-from tnplan.questions.engines.task_list import Outcome, TaskCheckpoint, checkpoint_of
+from tnplan.questions.engines.task_list import Outcome, TaskCheckpoint, checkpoint_of, series
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit, ExpectationValues
 
@@ -35,6 +35,8 @@ ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions, TaskCheckpoint | Non
     "stabilizer": answer_by_stabilizers,
 }
 
+ONCE = ("statevector", "mps", "stabilizer")
+"""The methods that go once through a circuit of gates for the values after several parts of it."""
 Told = TypeVar("Told")
 
 
@@ -66,7 +68,12 @@ def _answer(
     asked, method = told_by_first(prepare)
     kept = checkpoint_of(asked, method, options)
     options = replace(options, checkpoint=kept is not None, device=device_of(asked, method, options))
-    outcome = ENGINES[method](asked, options, kept)
+    if asked.stops and (asked.is_random or method not in ONCE):
+        outcome = series([ENGINES[method](each, options, None) for each in asked.beginnings])
+    else:
+        outcome = ENGINES[method](asked, options, kept)
+    if isinstance(asked.question, ExpectationValues) and asked.question.after:
+        outcome.details["after"] = [*asked.question.after]
     answer = CircuitAnswer(
         asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,
         perf_counter() - begin, outcome.details, _gradient_of(asked, outcome),

@@ -64,6 +64,10 @@ choices: OrderedDict[tuple[object, ...], str] = OrderedDict()
 def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
     """The method for a question; raises InputError where none can answer, or the one named cannot."""
     is_alone = launched_size() == 1
+    if asked.stops and not is_alone:
+        raise InputError(
+            "mpirun", "started more than one rank, and --after is for one", "start one", topic="ranks"
+        )
     if options.method != "auto":
         check_method(options.method, asked, options)
         is_shared = options.method != "contraction" or _is_shared(asked)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -26,9 +28,10 @@ from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import ask
 from tnplan.questions.compiled import CompiledCircuit
 from tnplan.questions.options import QuestionKeywords, QuestionOptions, options_of
-from tnplan.questions.questions import AskedCircuit, prepared, read_state
+from tnplan.questions.questions import AskedCircuit, ExpectationValues, prepared, read_state
 from tnplan.questions.read_question import (
     Reader,
+    read_after,
     read_amplitudes,
     read_density,
     read_expectation,
@@ -187,7 +190,7 @@ class Circuit(ParametricCircuit):
 
     def expectation(
         self, observables: Any, *, gradient: bool | Sequence[str] = False,
-        **options: Unpack[QuestionKeywords],
+        after: Sequence[int] | str | None = None, **options: Unpack[QuestionKeywords],
     ) -> CircuitAnswer:  # fmt: skip
         """The expectation value of an observable, or those of a list of them, and their derivatives.
 
@@ -199,6 +202,9 @@ class Circuit(ParametricCircuit):
         gradient : bool or sequence of str
             Ask for the derivatives by all parameters, or by those named. The answer's `gradient` has them by
             name: for a list of observables an array with one of each. A truncation stays what it is.
+        after : sequence of int or "barriers", optional
+            Ask for the values after so many operations, rising numbers from 0; or before each barrier and at
+            the end. The answer's `value` has an axis for these in front.
         **options
             As for every question.
 
@@ -207,20 +213,25 @@ class Circuit(ParametricCircuit):
         >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
         >>> circuit.expectation("X0 Z1", state="+1", method="pauli", device="cpu").value
         -1.0
+        >>> x = tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]]))
+        >>> flips = tnplan.Circuit(tnplan.GateSequence(1, (x, x)))
+        >>> flips.expectation("Z0", after=[0, 1, 2], device="cpu").value
+        array([ 1., -1.,  1.])
         >>> limits, plan = tnplan.Truncation(max_terms=9), tnplan.MonteCarlo(repetitions=4)
         >>> circuit.expectation("X0", truncation=limits, monte_carlo=plan, device="cpu")
         CircuitAnswer(expectation 0.0, exact, by pauli)
         """
         question = options_of("expectation", options)
         names = self._gradient_names(gradient)
-        return self.answer_expectation(observables, names, question)
+        return self.answer_expectation(observables, names, question, after)
 
     def answer_expectation(
-        self, observables: Any, names: Sequence[str], options: QuestionOptions
+        self, observables: Any, names: Sequence[str], options: QuestionOptions,
+        after: Sequence[int] | str | None = None,
     ) -> CircuitAnswer:  # fmt: skip
         """The same with options that have been read, and derivatives by parameters of these names."""
         read = read_expectation(observables, names)
-        return ask(lambda: self.asked(read, options, names), options, self.file, observables)
+        return ask(lambda: self.asked(read, options, names, after), options, self.file, observables)
 
     def compile(
         self, *, expectation: Any, gradient: bool = False, parameters: Sequence[str] | None = None,
@@ -355,20 +366,29 @@ class Circuit(ParametricCircuit):
         return ask(lambda: self.asked(read, options), options, self.file, *inputs)
 
     def asked(
-        self, read: Reader, options: QuestionOptions, names: Sequence[str] = ()
+        self, read: Reader, options: QuestionOptions, names: Sequence[str] = (),
+        after: Sequence[int] | str | None = None,
     ) -> AskedCircuit:  # fmt: skip
         """The circuit with its noise and with derivatives by parameters of these names, and the question that
-        `read` makes for its number of qubits."""
+        `read` makes for its number of qubits; `after` so many operations, where these are given."""
         bound = varied_program(super().program, self._values, names) if names else self._bound
+        numbers = () if after is None else read_after(after, bound, names)
+        if numbers:
+            bound = replace(bound, operations=bound.operations[: numbers[-1]])
         program = depolarized(bound, options.depolarizing)
         # A program with more than gates and final measurements is no unitary: answers come from
         # channels or trajectories.
         if final_measurements(program) is None:
             gates = None
         else:
-            gates = self._gates if not names else gates_of(program)
+            gates = gates_of(program) if names or numbers else self._gates
         start = read_state(options.state, program.n_qubits)
-        asked = AskedCircuit(program, gates, read(program.n_qubits), start)
+        question, stops = read(program.n_qubits), tuple[int, ...]()
+        if numbers:
+            assert isinstance(question, ExpectationValues)
+            question = replace(question, after=numbers)
+            stops = _stops(bound, numbers, options.depolarizing if gates is None else None)
+        asked = AskedCircuit(program, gates, question, start, stops)
         return asked if start is None else prepared(asked, start)
 
     def _gradient_names(self, gradient: bool | Sequence[str]) -> tuple[str, ...]:
@@ -398,6 +418,16 @@ class Circuit(ParametricCircuit):
         gates = gates_of(self._bound)
         is_small = all(len(one.qubits) <= LARGEST_OF_CIRCUIT for one in gates.gates)
         return gates if is_small else self.gate_sequence()
+
+
+def _stops(program: CircuitProgram, after: Sequence[int], depolarizing: float | None) -> tuple[int, ...]:
+    """How many operations with their noise come before each stop; None: how many gates."""
+    pieces = [
+        replace(program, operations=program.operations[begin:end]) for begin, end in pairwise((0, *after))
+    ]
+    if depolarizing is None:
+        return tuple(accumulate(len(gates_of(piece).gates) for piece in pieces))
+    return tuple(accumulate(len(depolarized(piece, depolarizing).operations) for piece in pieces))
 
 
 def _file_of(source: Any) -> Path | None:

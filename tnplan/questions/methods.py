@@ -8,8 +8,6 @@ from tnplan.circuits.program import (
     Channel,
     Conditional,
     WhileLoop,
-    measures,
-    without_final_measurements,
 )
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, gate_steps, named_rotations
@@ -65,10 +63,10 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         return reason
     if method in ("mps", "stabilizer"):
         return _why_not_adapter(method, asked)
-    if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
-        return "--method", f"{method!r} follows no conditions, and the circuit has some"
     if isinstance(asked.question, Sample):
         return _why_not_sample(method, asked)
+    if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
+        return "--method", f"{method!r} follows no conditions, and the circuit has some"
     if asked.has_gradient and (reason := _why_no_gradient(method, asked)) is not None:
         return reason
     if method == "pauli":
@@ -177,11 +175,12 @@ def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
         if asked.question.sampling == "rejection":
             return "--sampling", "is 'rejection', and 'statevector' draws from the whole distribution"
         return _too_many_qubits(asked)
-    kept, _ = without_final_measurements(asked.program.operations)
-    if asked.is_random and measures(kept):
-        return "--method", f"{method!r} samples no measurements on the way, and the circuit has some"
+    try:
+        has_gates = asked.deferred.gates is not None
+    except InputError as error:
+        return error.place, error.problem
     sampling = asked.question.sampling
-    if asked.is_random and sampling in ("gates", "rejection"):
+    if (sampling == "gates" and not has_gates) or (sampling == "rejection" and asked.is_random):
         what = "pure states" if asked.is_mixed else "gates alone"
         return "--sampling", f"is {sampling!r}, which is for {what}"
     return None
@@ -209,6 +208,8 @@ def _why_not_sampled(asked: AskedCircuit) -> tuple[str, str] | None:
     """What repetitions of Pauli propagation do not answer."""
     if asked.has_gradient:
         return "--repetitions", "are given, and gradients have none"
+    if asked.stops:
+        return "--repetitions", "are given, and --after has none"
     is_in_state = isinstance(asked.question, Trace) and asked.start is not None
     if is_in_state or not isinstance(asked.question, ExpectationValues | Trace):
         name = "traces in an input state" if is_in_state else asked.question.name

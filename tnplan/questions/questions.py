@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ from tnplan.circuits.program import (
     Channel,
     CircuitProgram,
     Operation,
+    Reset,
     final_measurements,
+    gates_of,
     inner_operations,
+    without_final_measurements,
 )
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count
@@ -29,6 +33,7 @@ from tnplan.executor.pauli.algebra.preparation import (
     stabilizer_preparation,
 )
 from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, State, given_state
+from tnplan.planner.networks.of_circuits.deferred import deferred
 
 UNITARY = 1e-9
 """How far an element of U U^dagger of a unitary gate may be from 1 or 0."""
@@ -117,12 +122,14 @@ class Sample:
 class ExpectationValues:
     """<psi|O|psi> of every sum of Pauli words O; `is_single`: one value, not a list.
 
-    `names`: the parameters by which derivatives are asked for.
+    `names`: the parameters by which derivatives are asked for. `after`: numbers of operations of the circuit,
+    rising, after each of which the values are asked for; none: at the end.
     """
 
     sums: tuple[PauliSum, ...]
     is_single: bool
     names: tuple[str, ...] = ()
+    after: tuple[int, ...] = ()
     name = "expectation"
 
 
@@ -187,13 +194,15 @@ class AskedCircuit:
     `gates` has the gates alone, without final measurements; it is None where the program measures, resets,
     branches or is noisy on its way. Where derivatives are asked for, gates that parameters change are
     `VariedGate`s. Both begin with the preparation of the input state, if there is one: but for traces, which
-    take the circuit both ways.
+    take the circuit both ways. `stops`: how many gates, or where there is more operations, of the circuit
+    itself come before each of several values; the last value is at the end.
     """
 
     program: CircuitProgram
     gates: GateSequence | None
     question: Question
     start: InputState | None = None
+    stops: tuple[int, ...] = ()
 
     @property
     def n_qubits(self) -> int:
@@ -253,6 +262,41 @@ class AskedCircuit:
             wrong += [gates[k] for k in np.flatnonzero(error > UNITARY)]
         return min(wrong, key=lambda pair: pair[0], default=None)
 
+    def pieces(self, gates: Sequence[Gate]) -> list[Sequence[Gate]]:
+        """The gates, with the preparation, from each stop to the next; where there are none, all."""
+        ends = [self._n_prepared + stop for stop in self.stops] or [len(gates)]
+        return [gates[begin:end] for begin, end in pairwise([0, *ends])]
+
+    @property
+    def beginnings(self) -> Iterator[AskedCircuit]:
+        """The circuit up to each stop, and the question for the values there."""
+        question, gates, program = self.question, self.gates, self.program
+        assert isinstance(question, ExpectationValues)
+        for stop in self.stops:
+            end = self._n_prepared + stop
+            some = None if gates is None else GateSequence(self.n_qubits, gates.gates[:end])
+            operations = program.operations[:end] if some is None else some.gates
+            whole = replace(program, operations=operations)
+            yield AskedCircuit(whole, some, replace(question, after=()), self.start)
+
+    @cached_property
+    def deferred(self) -> AskedCircuit:
+        """For samples by contraction: measurements at the end alone, on more qubits; raises InputError."""
+        operations, _ = without_final_measurements(self.program.operations)
+        if all(isinstance(operation, Gate | Channel | Reset) for operation in operations):
+            return self
+        program = deferred(self.program)
+        gates = None if final_measurements(program) is None else gates_of(program)
+        return replace(self, program=program, gates=gates)
+
+    @property
+    def n_drawn(self) -> int:
+        """How many of the first qubits decide on the outcomes."""
+        program = self.program
+        _, measured = without_final_measurements(program.operations)
+        has_bits = measured and program.n_bits > program.n_scratch
+        return 1 + max(measured.values()) if has_bits else program.n_qubits
+
     @cached_property
     def chain(self) -> tuple[list[int], Array]:
         """The order of the qubits in a matrix product state, and bounds of its log2 bonds."""
@@ -274,13 +318,14 @@ def prepared(asked: AskedCircuit, start: InputState) -> AskedCircuit:
     operations = program.operations
     if gates is not None:  # these are on so few qubits that every engine takes them
         operations = (*gates.gates, *(one for one in operations if not isinstance(one, Gate)))
-    whole = CircuitProgram(program.n_qubits, program.n_bits, (*start.preparation, *operations))
+    whole = replace(program, operations=(*start.preparation, *operations))
     if gates is None or start.is_mixed:
-        return AskedCircuit(whole, None, question, start)
+        return replace(asked, program=whole, gates=None, start=start)
     # Both states begin with the same input: <0|C^dagger V^dagger U C|0>.
     if isinstance(question, Overlap):
         question = Overlap(composed(start.circuit(asked.n_qubits), question.other))
-    return AskedCircuit(whole, composed(start.circuit(asked.n_qubits), gates), question, start)
+    together = composed(start.circuit(asked.n_qubits), gates)
+    return replace(asked, program=whole, gates=together, question=question, start=start)
 
 
 def checked_shots(shots: int, most: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tnplan.circuits.compose import composed
 from tnplan.circuits.inputs import given_bits, given_observables, given_pattern, given_qubits
 from tnplan.circuits.load import load_circuit
 from tnplan.circuits.pauli_sum import PauliSum, given_sum
+from tnplan.circuits.program import CircuitProgram
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector.measurement import LARGEST_SHOTS
@@ -33,6 +35,8 @@ Reader = Callable[[int], Question]
 """The question for a number of qubits; raises InputError for what does not fit it."""
 SAMPLING = ("auto", "chain", "gates", "rejection")
 """How a contraction draws samples."""
+BARRIERS = "barriers"
+"""What stands for the numbers of operations before each barrier, and that of all."""
 LARGEST_DENSITY = 13
 """Qubits of a density matrix."""
 
@@ -82,6 +86,29 @@ def read_expectation(observables: Any, names: Sequence[str] = ()) -> Reader:
         return ExpectationValues(sums, is_single, tuple(names))
 
     return read
+
+
+def read_after(
+    after: Sequence[int] | str, program: CircuitProgram, names: Sequence[str] = ()
+) -> tuple[int, ...]:
+    """The numbers of operations after which values, and no derivatives, are asked for."""
+    count = len(program.operations)
+    if names:
+        raise InputError("--after", "stands beside --gradient", "leave one of them out")
+    if isinstance(after, str) and after == BARRIERS:
+        if not program.barriers:
+            raise InputError(
+                "--after", "names barriers, and the circuit has none", "give numbers of operations"
+            )
+        return tuple(sorted({*program.barriers, count}))
+    if isinstance(after, str) or not isinstance(after, Sequence | np.ndarray) or not len(after):
+        remedy = f"give a list of numbers of operations, or {BARRIERS}"
+        raise InputError("--after", f"is {after!r}"[:60], remedy)
+    numbers = [check_count("--after", number, 0, count) for number in after]
+    for before, number in pairwise(numbers):
+        if number <= before:
+            raise InputError("--after", f"has {number} after {before}", "give rising numbers, each once")
+    return tuple(numbers)
 
 
 def read_probabilities(qubits: Any) -> Reader:

@@ -22,6 +22,7 @@ class Builder:
     def __init__(self, place: str) -> None:
         self.place = place
         self.operations: list[Operation] = []
+        self._barriers: list[int] = []
         self._touched: set[int] = set()
 
     def gate(
@@ -69,10 +70,14 @@ class Builder:
         if qubit in self._touched:
             self.operations.append(Reset(qubit))
 
+    def barrier(self) -> None:
+        """Note a barrier, which does nothing."""
+        self._barriers.append(len(self.operations))
+
     def refuse(self, problem: str, remedy: str) -> InputError:
         """The error for an operation that has no place in a program."""
         return InputError(f"{self.place}: operation {len(self.operations)}", problem, remedy)
 
     def program(self, n_qubits: int, n_bits: int) -> CircuitProgram:
         """The program of all operations."""
-        return CircuitProgram(n_qubits, n_bits, tuple(self.operations))
+        return CircuitProgram(n_qubits, n_bits, tuple(self.operations), barriers=tuple(self._barriers))

@@ -108,6 +108,8 @@ def _add(builder: Builder, operation: Any, where: Mapping[Any, int]) -> None:
     import pennylane
 
     name = operation.name
+    if name == "Barrier":
+        builder.barrier()
     if name in IDLE:
         return
     if not isinstance(operation, pennylane.operation.Operation):

@@ -96,6 +96,8 @@ def _add(builder: Builder, angles: _Angles, circuits: tuple[Any, Any], places: _
     for item, unbound in zip(circuit.data, free.data, strict=True):
         operation, on = item.operation, [qubits[qubit] for qubit in item.qubits]
         name = operation.name
+        if name == "barrier":
+            builder.barrier()
         if name in IDLE:
             continue
         if name == "measure" and len(item.clbits) == 1:

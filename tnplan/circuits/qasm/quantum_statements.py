@@ -144,6 +144,8 @@ class QuantumStatements:
         """A barrier, which does nothing."""
         for one in node.qubits:
             self.evaluator.qubits(one)
+        if self.recorder.is_certain:
+            self.recorder.barriers.append(len(self.recorder.operations))
 
     def outside_definition(self) -> None:
         """Refuse what stands in the definition of a gate."""

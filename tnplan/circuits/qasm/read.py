@@ -29,8 +29,10 @@ def program_of(source: Source, parameters: Mapping[str, Any]) -> CircuitProgram:
     """The program of statements, with values for their inputs."""
     run = _run(source, parameters, LARGEST_GATE)
     operations, n_bits, start, n_scratch = run.recorder.finished()
-    n_qubits = run.evaluator.n_qubits
-    return located(source.place, lambda: CircuitProgram(n_qubits, n_bits, operations, start, n_scratch))
+    n_qubits, barriers = run.evaluator.n_qubits, tuple(run.recorder.barriers)
+    return located(
+        source.place, lambda: CircuitProgram(n_qubits, n_bits, operations, start, n_scratch, barriers)
+    )
 
 
 def circuit_of(source: Source, parameters: Mapping[str, Any]) -> GateSequence:

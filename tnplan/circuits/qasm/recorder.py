@@ -89,6 +89,8 @@ class Recorder:
     place: str = ""
     effects: int = 0
     n_scratch: int = 0
+    barriers: list[int] = field(default_factory=list)
+    """How many operations come before each barrier that is run in any case."""
     _journals: list[dict[Slot | Memory, Any]] = field(default_factory=list)
 
     @property

@@ -113,7 +113,8 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
     question = asked.question
     assert isinstance(question, Sample)
     how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
-    drawn, seed = shared_samples(asked.circuit, question.shots, how, options, use)
+    deferred = asked.deferred
+    drawn, seed = shared_samples(deferred, question.shots, how, options, use)
     details = {
         "device": options.device, "ranks": launched_size(), "seed": seed,
         "shots": question.shots, "samples": drawn.kind, "sampling": drawn.method,
@@ -121,7 +122,7 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
         "candidates": drawn.candidates,
         **_cross_entropy(asked, drawn, options, use),
     }  # fmt: skip
-    return Outcome(counts_of(drawn.bitstrings, asked.program), None, STATISTICAL, details)
+    return Outcome(counts_of(drawn.bitstrings, deferred.program), None, STATISTICAL, details)
 
 
 def _cross_entropy(
@@ -131,11 +132,13 @@ def _cross_entropy(
     # Linear cross-entropy: 2^n <p(x)> - 1 over the samples x, with exact p. It is 1 for samples of
     # a random circuit and 0 for uniform strings (Arute et al., Nature 574, 505, 2019).
     chances = drawn.probabilities
+    if asked.gates is None or asked.n_drawn < asked.n_qubits:
+        return {}
     if chances is None and asked.n_qubits <= SMALL:
         from tnplan.questions.engines.contraction_ranks import shared_amplitudes
 
         strings = replace(asked, question=Amplitudes(drawn.bitstrings, is_single=False))
         chances = np.abs(shared_amplitudes(strings, options, use)) ** 2
-    if chances is None or asked.gates is None:
+    if chances is None:
         return {}
     return cross_entropy(chances, asked.n_qubits, drawn.kind == INDEPENDENT)

@@ -12,8 +12,6 @@ from math import floor, log2
 
 import numpy as np
 
-from tnplan.circuits.circuit import GateSequence
-from tnplan.circuits.program import CircuitProgram
 from tnplan.common.arrays import Array
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
@@ -78,13 +76,14 @@ def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: Contra
 
 
 def shared_samples(
-    circuit: GateSequence | CircuitProgram, shots: int, how: SampleOptions, options: QuestionOptions,
-    use: ContractionOptions,
-) -> tuple[ContractionSamples, int]:  # fmt: skip
-    """Samples and their seed; each rank draws a part of the shots with random numbers of its own.
+    asked: AskedCircuit, shots: int, how: SampleOptions, options: QuestionOptions, use: ContractionOptions
+) -> tuple[ContractionSamples, int]:
+    """Samples of the qubits that decide on outcomes, and their seed; each rank draws a part of the shots with
+    random numbers of its own.
 
     Collective under mpirun.
     """
+    n_drawn = asked.n_drawn
     parts = [len(part) for part in np.array_split(np.arange(shots), min(launched_size(), shots))]
 
     def work(rank: Rank, seed: int) -> tuple[ContractionSamples, int]:
@@ -95,7 +94,7 @@ def shared_samples(
             # Invariant: each part has random numbers of its own, from the seed and its number: two
             # parts with one stream would draw the same strings.
             own = seed if len(parts) == 1 else int(np.random.default_rng([seed, number]).integers(2**63))
-            drawn = sample(circuit, parts[number], own, here, how)
+            drawn = sample(asked.circuit, parts[number], own, here, how, n_drawn)
             kinds.append(drawn)
             known = np.zeros(0) if drawn.probabilities is None else drawn.probabilities
             return np.concatenate([[drawn.clipped, drawn.candidates], drawn.bitstrings.ravel(), known])
@@ -103,7 +102,7 @@ def shared_samples(
         # A row of numbers is all that tasks exchange: the share that was clipped, candidates, then
         # bits, then probabilities.
         rows = shared_tasks(rank, len(parts), one, {}, None, "part")
-        ends = [2 + part * circuit.n_qubits for part in parts]
+        ends = [2 + part * n_drawn for part in parts]
         bits = np.concatenate([row[2:end] for row, end in zip(rows, ends, strict=True)])
         known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])
         # Invariant: part 0 is rank 0's, the first task of the first rank, so that `kinds` is not

@@ -9,10 +9,11 @@ by the gate's operator Schmidt rank; a singular value decomposition then drops w
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from math import sqrt
 from time import perf_counter
 from types import ModuleType
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import PAULI_MATRICES
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
@@ -34,6 +35,7 @@ from tnplan.questions.engines.task_list import (
     Outcome,
     TaskCheckpoint,
     counts_of,
+    series,
 )
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
@@ -222,8 +224,11 @@ def _through(xp: ModuleType, block: Any, tensor: Any, conjugated: Any) -> Any:
     return xp.tensordot(xp.tensordot(block, tensor, axes=(0, 0)), conjugated.conj(), axes=((0, 1), (0, 1)))
 
 
-def final_sites(gates: GateSequence, order: Sequence[int], options: QuestionOptions, rank: Rank) -> Sites:
-    """The state after all gates, with qubit order[k] at site k."""
+def sites_after(
+    pieces: Sequence[Sequence[Gate]], order: Sequence[int], options: QuestionOptions, rank: Rank
+) -> Iterator[Sites]:
+    """The state after each piece of the gates in turn, with qubit order[k] at site k."""
+    n, n_gates = len(order), sum(map(len, pieces))
     xp: ModuleType = import_module("cupy" if rank.device.name == "gpu" else "numpy")
     begin = perf_counter()
 
@@ -231,20 +236,20 @@ def final_sites(gates: GateSequence, order: Sequence[int], options: QuestionOpti
         nonlocal begin
         if perf_counter() - begin > TELL_S:
             begin = perf_counter()
-            rank.say(number, len(gates.gates), f"gate {number} of {len(gates.gates)}, bond {bond}")
+            rank.say(number, n_gates, f"gate {number} of {n_gates}, bond {bond}")
 
-    position = tuple(sorted(range(gates.n_qubits), key=order.__getitem__))
-    state = _evolved(gates, position, options, xp, rank.memory_bytes, report)
-    state.right_canonize()
-    state.permute_arrays("lpr")
-    # `state.arrays` is in another order than the sites.
-    tensors = [state[site].data for site in range(max(gates.n_qubits, 2))]
-    tensors[0], tensors[-1] = tensors[0][None], tensors[-1][:, :, None]
-    norm = float(xp.linalg.norm(tensors[0]))
-    if gates.n_qubits == 1:
-        tensors = [xp.tensordot(tensors[0], tensors[1][:, 0], axes=(2, 0))]
-    tensors[0] = tensors[0] / norm
-    return Sites(tensors, position, min(1.0, norm**2), xp)
+    position = tuple(sorted(range(n), key=order.__getitem__))
+    for state in _evolved(pieces, position, options, xp, rank.memory_bytes, report):
+        state.right_canonize()
+        state.permute_arrays("lpr")
+        # `state.arrays` is in another order than the sites.
+        tensors = [state[site].data for site in range(max(n, 2))]
+        tensors[0], tensors[-1] = tensors[0][None], tensors[-1][:, :, None]
+        norm = float(xp.linalg.norm(tensors[0]))
+        if n == 1:
+            tensors = [xp.tensordot(tensors[0], tensors[1][:, 0], axes=(2, 0))]
+        tensors[0] = tensors[0] / norm
+        yield Sites(tensors, position, min(1.0, norm**2), xp)
 
 
 def pilot_s(
@@ -263,20 +268,23 @@ def pilot_s(
 
     position = tuple(sorted(range(asked.n_qubits), key=asked.chain[0].__getitem__))
     try:
-        _evolved(asked.gates, position, options, np, memory_bytes, report)
+        next(_evolved([asked.gates.gates], position, options, np, memory_bytes, report))
     except (InputError, TimeoutError):
         return None
     return perf_counter() - begin
 
 
 def _evolved(
-    gates: GateSequence, position: Sequence[int], options: QuestionOptions, xp: ModuleType,
+    pieces: Sequence[Sequence[Gate]], position: Sequence[int], options: QuestionOptions, xp: ModuleType,
     memory_bytes: float, report: Callable[[int, int], None],
-) -> Any:  # fmt: skip
-    """quimb's state after all gates, qubit q at site position[q]; `report` gets the gate and the bond."""
+) -> Iterator[Any]:  # fmt: skip
+    """quimb's state after each piece of the gates, a copy, qubit q at site position[q].
+
+    `report` gets the gate and the bond.
+    """
     import quimb.tensor as qtn
 
-    n, dtype = gates.n_qubits, options.dtype
+    n, dtype = len(position), options.dtype
     cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
     # A chain of one site is no matrix product for quimb: a qubit that no gate touches stands beside it.
     circuit = qtn.CircuitMPS(
@@ -287,17 +295,20 @@ def _evolved(
         circuit._psi.apply_to_arrays(xp.asarray)  # gates are converted one by one, the first state is not
     counted = 16
     _check_memory(circuit._psi, 1, dtype, "circuit", memory_bytes)
-    for number, gate in enumerate(gates.gates):
-        matrix = xp.asarray(gate.matrix.astype(dtype).reshape((2,) * (2 * len(gate.qubits))))
-        sites = [position[qubit] for qubit in gate.qubits]
-        circuit.apply_gate_raw(matrix, sites)
-        if len(sites) > 1:
-            bond = max(circuit._psi.bond_size(k, k + 1) for k in range(min(sites), max(sites)))
-            if bond > CHECKED_GROWTH * counted:
-                counted = bond
-                _check_memory(circuit._psi, bond, dtype, f"gate {number} ({gate.name})", memory_bytes)
-        report(number, counted)
-    return circuit.psi
+    numbers = count()
+    for piece in pieces:
+        for gate in piece:
+            number = next(numbers)
+            matrix = xp.asarray(gate.matrix.astype(dtype).reshape((2,) * (2 * len(gate.qubits))))
+            sites = [position[qubit] for qubit in gate.qubits]
+            circuit.apply_gate_raw(matrix, sites)
+            if len(sites) > 1:
+                bond = max(circuit._psi.bond_size(k, k + 1) for k in range(min(sites), max(sites)))
+                if bond > CHECKED_GROWTH * counted:
+                    counted = bond
+                    _check_memory(circuit._psi, bond, dtype, f"gate {number} ({gate.name})", memory_bytes)
+            report(number, counted)
+        yield circuit.psi
 
 
 def _check_memory(state: Any, bond: int, dtype: str, place: str, memory_bytes: float) -> None:
@@ -321,8 +332,10 @@ def answer_by_mps(
     def work(rank: Rank, seed: int) -> Outcome:
         with rank.on_stream():
             order = asked.chain[0]
-            sites = final_sites(gates, order, options, rank)
-            outcome = _value(asked, sites, order, options, rank, seed)
+            outcomes = []
+            for sites in sites_after(asked.pieces(gates.gates), order, options, rank):
+                outcomes.append(_value(asked, sites, order, options, rank, seed))
+            outcome = series(outcomes) if asked.stops else outcomes[0]
         outcome.details.update(
             device=rank.device.name, ranks=1, max_bond=sites.max_bond, fidelity_estimate=sites.fidelity
         )
@@ -365,7 +378,7 @@ def _value(
         value = sites.opened(question.fixed, question.open_qubits)
         error *= sqrt(2)
     elif isinstance(question, Overlap):
-        other = final_sites(question.other, order, options, rank)
+        (other,) = sites_after([question.other.gates], order, options, rank)
         value = sites.overlap(other)
         error = sqrt(2) * (error + sqrt(max(1 - other.fidelity, 0.0) if lost else 0.0))
     else:

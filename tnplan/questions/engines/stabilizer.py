@@ -37,7 +37,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector.simulator import MOST_ROUNDS
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.questions.engines.task_list import EXACT, STATISTICAL, Outcome, TaskCheckpoint
+from tnplan.questions.engines.task_list import EXACT, STATISTICAL, Outcome, TaskCheckpoint, series
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     AskedCircuit,
@@ -162,21 +162,28 @@ def answer_by_stabilizers(
         if isinstance(asked.question, Sample):
             outcome = _sampled(asked.program, asked.question.shots, seed, rank)
         else:
-            outcome = Outcome(_value(asked), 0.0, EXACT)
+            outcome = _values(asked)
         outcome.details.update(device="cpu", ranks=1)
         return outcome
 
     return run_job(Job(prepare=prepare, work=work, needs=lambda *_: Needs(cpu_only="stabilizers")), options)
 
 
-def _value(asked: AskedCircuit) -> Any:
-    """The value of every question but samples."""
+def _values(asked: AskedCircuit) -> Outcome:
+    """The value of every question but samples, at each stop."""
     import stim
 
-    question, n = asked.question, asked.n_qubits
     assert asked.gates is not None
-    state = stim.TableauSimulator()
-    state.do(_circuit(asked.gates.gates, n))
+    state, outcomes = stim.TableauSimulator(), []
+    for gates in asked.pieces(asked.gates.gates):
+        state.do(_circuit(gates, asked.n_qubits))
+        outcomes.append(Outcome(_value(asked, state), 0.0, EXACT))
+    return series(outcomes) if asked.stops else outcomes[0]
+
+
+def _value(asked: AskedCircuit, state: Any) -> Any:
+    """The value of a question in a state."""
+    question, n = asked.question, asked.n_qubits
     if isinstance(question, ExpectationValues):
         values = np.array([_of_sum(state, one, n) for one in question.sums])
         if not any(np.iscomplexobj(one.coefficients) for one in question.sums):

@@ -59,6 +59,7 @@ from tnplan.questions.engines.task_list import (
     Rows,
     TaskCheckpoint,
     cross_entropy,
+    series,
     tasks_together,
 )
 from tnplan.questions.methods import possible_methods
@@ -211,9 +212,12 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
             elif asked.is_random:
                 outcome = _mean(rank, simulator, planned, options)
             elif isinstance(asked.question, ExpectationValues):
-                _run(simulator, planned.programs[0])
-                values = _observed(rank, simulator, asked.question.sums, done, kept)
-                outcome = Outcome(planned.finish([values]), 0.0, EXACT)
+                outcomes = []
+                for gates in asked.pieces(gates_of(planned.programs[0]).gates):
+                    simulator.run(prepare_program(gates), NO_BITS)
+                    values = _observed(rank, simulator, asked.question.sums, done, kept)
+                    outcomes.append(Outcome(planned.finish([values]), 0.0, EXACT))
+                outcome = series(outcomes) if asked.stops else outcomes[0]
             else:
                 outcome = Outcome(planned.finish(_read(simulator, planned)), 0.0, EXACT)
         end_state(rank, state)
@@ -237,7 +241,8 @@ def _is_direct(asked: AskedCircuit, options: QuestionOptions) -> bool:
 def may_be_direct(asked: AskedCircuit) -> bool:
     """Whether a question has no job on one core in double precision."""
     is_small = asked.gates is not None and not asked.is_random and asked.n_qubits <= DIRECT_QUBITS
-    return is_small and isinstance(asked.question, DIRECT) and not asked.has_gradient
+    is_plain = not asked.has_gradient and not asked.stops
+    return is_small and isinstance(asked.question, DIRECT) and is_plain
 
 
 def _direct(asked: AskedCircuit, seed: int) -> Outcome:

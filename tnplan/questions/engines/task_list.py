@@ -54,6 +54,17 @@ class Outcome:
     gradient: Array | None = None
 
 
+def series(outcomes: Sequence[Outcome]) -> Outcome:
+    """The values after several parts of a circuit, which axis 0 counts, with their errors."""
+    kinds = [each.error_kind for each in outcomes if each.error_kind != EXACT]
+    errors = [np.broadcast_to(each.error, np.shape(each.value)) for each in outcomes]
+    details, vacuous = dict(outcomes[-1].details), "error_bound_is_vacuous"
+    if vacuous in details:
+        details[vacuous] = all(each.details[vacuous] for each in outcomes)
+    values = np.array([each.value for each in outcomes])
+    return Outcome(values, np.array(errors) if kinds else 0.0, kinds[0] if kinds else EXACT, details)
+
+
 def linear_xeb(probabilities: Array, n_qubits: int) -> tuple[float, float]:
     """The linear cross-entropy 2^n <p> - 1 of samples, and its standard error.
 
@@ -136,13 +147,13 @@ class TaskCheckpoint(CheckpointFile):
 def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> TaskCheckpoint | None:
     """The checkpoint of a question; None where none is kept. Refuses to resume what has none."""
     question = asked.question
-    has_tasks = isinstance(question, ExpectationValues) and not question.names
+    has_tasks = isinstance(question, ExpectationValues) and not (question.names or question.after)
     if not has_tasks or (method == "statevector" and asked.is_random):
         if options.resume:
             raise InputError(
-                "--resume", "is for expectation values without gradients and trajectories", "leave it out",
-                topic="checkpoints",
-            )
+                "--resume", "is for expectation values without gradients, trajectories and --after",
+                "leave it out", topic="checkpoints",
+            )  # fmt: skip
         return None
     if options.checkpoint_file is None:
         return None

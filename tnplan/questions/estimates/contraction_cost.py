@@ -144,8 +144,11 @@ def contraction_cost(
     if isinstance(question, Sample) and question.sampling == "rejection":
         assert asked.gates is not None
         return rejection_cost(asked.gates, question, profile, precision, devices)
+    if isinstance(question, Sample):
+        asked = asked.deferred
     if isinstance(question, Sample) and question.sampling == "auto":
-        way = cheaper_way(steps_of(asked.circuit, "circuit"), asked.n_qubits, question.shots)
+        steps = steps_of(asked.circuit, "circuit")
+        way = cheaper_way(steps, asked.n_qubits, question.shots, asked.n_drawn)
         asked = replace(asked, question=replace(question, sampling=way))
     dtypes, (chosen, share) = _dtypes(precision), _representatives(asked, MOST_NETWORKS)
     costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
@@ -198,6 +201,8 @@ def quick_contraction_cost(
     if isinstance(question, Sample) and question.sampling == "rejection":
         assert asked.gates is not None
         return rejection_cost(asked.gates, question, profile, precision, (1,)).get(1)
+    if isinstance(question, Sample):
+        asked = asked.deferred
     if isinstance(question, Sample) and question.sampling == "auto":
         of_both = [
             quick_contraction_cost(
@@ -248,8 +253,9 @@ def _count(asked: AskedCircuit) -> int:
         return len({x | z for one in question.sums for x, z, _ in one.masks()})
     if not isinstance(question, Sample):
         return 1
-    most = MOST_CHANGED if question.sampling == "gates" else GROUP
-    return -(-asked.n_qubits // most)
+    if question.sampling == "gates":
+        return -(-asked.n_qubits // MOST_CHANGED)
+    return -(-asked.n_drawn // GROUP)
 
 
 def _bound(asked: AskedCircuit) -> tuple[int, float]:
@@ -334,7 +340,9 @@ def _networks(asked: AskedCircuit) -> list[Callable[[], _Asked]]:
         of_words = partial(_of_words, steps, asked.has_gradient)
         return [partial(of_words, support, [*words]) for support, words in supports if support.qubits]
     if isinstance(question, Sample):
-        networks: Any = networks_by_gates if question.sampling == "gates" else networks_of_chain
+        by_gates = question.sampling == "gates"
+        networks: Any = networks_by_gates if by_gates else networks_of_chain
+        n = n if by_gates else asked.n_drawn
         return [partial(_of_samples, make) for make in networks(steps, n, question.shots)]
     if isinstance(question, Probabilities):
         return [lambda: _closed(marginal_network(steps, question.qubits))]

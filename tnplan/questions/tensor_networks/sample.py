@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 from typing import Any
@@ -131,8 +131,9 @@ def sample(
     seed: int,
     options: ContractionOptions | None = None,
     how: SampleOptions | None = None,
+    n_drawn: int | None = None,
 ) -> ContractionSamples:
-    """Bit strings of all qubits, drawn from the distribution of a circuit's final state.
+    """Bit strings of all qubits, or of the first ones, from the distribution of a circuit's final state.
 
     Parameters
     ----------
@@ -146,6 +147,8 @@ def sample(
         How contractions are done; `precision` "fp64", the default, or "fp32".
     how : SampleOptions, optional
         How strings are drawn. Default: "auto".
+    n_drawn : int, optional
+        How many of the first qubits strings have. Default: all.
 
     Returns
     -------
@@ -160,21 +163,26 @@ def sample(
     options, how = options or ContractionOptions(), how or SampleOptions()
     check_count("shots", shots)
     check_count("seed", seed, 0)
-    generator = np.random.default_rng(seed)
+    generator, n_drawn = np.random.default_rng(seed), n_drawn or circuit.n_qubits
     if how.method != "rejection":
         # Channels and measurements on the way are steps too: a chain needs marginals alone, which
         # density matrices have.
         steps, n_qubits, method = steps_of(circuit, "circuit"), circuit.n_qubits, how.method
         if method == "auto":
-            method = cheaper_way(steps, n_qubits, shots)
+            method = cheaper_way(steps, n_qubits, shots, n_drawn)
         if method == "gates" and (problem := why_not_by_gates(steps)) is not None:
             raise InputError("circuit", f"{problem}, and is sampled gate by gate", 'use "chain"')
         draw: Any = _chain if method == "chain" else draw_by_gates
-        bits, chances = draw(steps, n_qubits, shots, generator, options)
-        return ContractionSamples(bits, INDEPENDENT, True, probabilities=chances, method=method)
-    # Rejection needs amplitudes, and so a pure state of gates.
-    gates = as_circuit(circuit, "circuit") if isinstance(circuit, CircuitProgram) else circuit
-    return _by_rejection(gates, shots, generator, options, how)
+        n_followed = n_drawn if method == "chain" else n_qubits
+        bits, chances = draw(steps, n_followed, shots, generator, options)
+        drawn = ContractionSamples(bits, INDEPENDENT, True, probabilities=chances, method=method)
+    else:
+        # Rejection needs amplitudes, and so a pure state of gates.
+        gates = as_circuit(circuit, "circuit") if isinstance(circuit, CircuitProgram) else circuit
+        drawn = _by_rejection(gates, shots, generator, options, how)
+    if drawn.bitstrings.shape[1] == n_drawn:
+        return drawn
+    return replace(drawn, bitstrings=drawn.bitstrings[:, :n_drawn], probabilities=None)
 
 
 def _chain(

@@ -144,11 +144,14 @@ def networks_by_gates(gates: Sequence[Gate], n_qubits: int, shots: int) -> list[
     return [partial(make, block) for block in blocks_of(gates, n_qubits, MOST_CHANGED) if block.qubits]
 
 
-def cheaper_way(steps: Sequence[Step], n_qubits: int, shots: int) -> str:
-    """ "chain" or "gates": which takes fewer multiply-adds, by greedy paths of some of the networks."""
+def cheaper_way(steps: Sequence[Step], n_qubits: int, shots: int, n_drawn: int | None = None) -> str:
+    """ "chain" or "gates": which takes fewer multiply-adds, by greedy paths of some of the networks.
+
+    A chain draws the first `n_drawn` qubits alone, where these are not all.
+    """
     if why_not_by_gates(steps) is not None:
         return "chain"
-    of_chain = _products(networks_of_chain(steps, n_qubits, shots))
+    of_chain = _products(networks_of_chain(steps, n_drawn or n_qubits, shots))
     if of_chain <= CHAIN_UP_TO:
         return "chain"
     by_gates = _products(networks_by_gates(steps, n_qubits, shots))  # type: ignore[arg-type]
