@@ -13,6 +13,7 @@ import numpy as np
 from tnplan.circuits.bond_bounds import chain_order, log2_bonds
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import composed
+from tnplan.circuits.known_qubits import acting_gates
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import (
     Channel,
@@ -300,9 +301,15 @@ class AskedCircuit:
     @cached_property
     def chain(self) -> tuple[list[int], Array]:
         """The order of the qubits in a matrix product state, and bounds of its log2 bonds."""
+        gates = self.acting
+        order = chain_order(gates)
+        return order, log2_bonds(gates, order)
+
+    @cached_property
+    def acting(self) -> GateSequence:
+        """The gates as they act on |0...0>; all of them where values on the way count."""
         assert self.gates is not None
-        order = chain_order(self.gates)
-        return order, log2_bonds(self.gates, order)
+        return self.gates if self.stops else acting_gates(self.gates)
 
     @property
     def _n_prepared(self) -> int:

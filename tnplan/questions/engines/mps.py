@@ -23,6 +23,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import PAULI_MATRICES
+from tnplan.circuits.known_qubits import acting_gates
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
@@ -257,7 +258,6 @@ def pilot_s(
 ) -> float | None:  # fmt: skip
     """The seconds of all gates on a CPU; None where they take longer than `limit_s` or more than the
     memory."""
-    assert asked.gates is not None
     import quimb.tensor  # noqa: F401  (its import is no part of the time)
 
     begin = perf_counter()
@@ -268,7 +268,7 @@ def pilot_s(
 
     position = tuple(sorted(range(asked.n_qubits), key=asked.chain[0].__getitem__))
     try:
-        next(_evolved([asked.gates.gates], position, options, np, memory_bytes, report))
+        next(_evolved([asked.acting.gates], position, options, np, memory_bytes, report))
     except (InputError, TimeoutError):
         return None
     return perf_counter() - begin
@@ -306,7 +306,7 @@ def _evolved(
                 bond = max(circuit._psi.bond_size(k, k + 1) for k in range(min(sites), max(sites)))
                 if bond > CHECKED_GROWTH * counted:
                     counted = bond
-                    _check_memory(circuit._psi, bond, dtype, f"gate {number} ({gate.name})", memory_bytes)
+                    _check_memory(circuit._psi, bond, dtype, f"gate {gate.name} on {gate.qubits}", memory_bytes)
             report(number, counted)
         yield circuit.psi
 
@@ -326,14 +326,13 @@ def answer_by_mps(
     asked: AskedCircuit, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by a matrix product state, on one device."""
-    gates, seed = asked.gates, options.seed
-    assert gates is not None
+    seed = options.seed
 
     def work(rank: Rank, seed: int) -> Outcome:
         with rank.on_stream():
             order = asked.chain[0]
             outcomes = []
-            for sites in sites_after(asked.pieces(gates.gates), order, options, rank):
+            for sites in sites_after(asked.pieces(asked.acting.gates), order, options, rank):
                 outcomes.append(_value(asked, sites, order, options, rank, seed))
             outcome = series(outcomes) if asked.stops else outcomes[0]
         outcome.details.update(
@@ -378,7 +377,7 @@ def _value(
         value = sites.opened(question.fixed, question.open_qubits)
         error *= sqrt(2)
     elif isinstance(question, Overlap):
-        (other,) = sites_after([question.other.gates], order, options, rank)
+        (other,) = sites_after([acting_gates(question.other).gates], order, options, rank)
         value = sites.overlap(other)
         error = sqrt(2) * (error + sqrt(max(1 - other.fidelity, 0.0) if lost else 0.0))
     else:

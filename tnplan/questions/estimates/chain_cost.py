@@ -47,7 +47,6 @@ def chain_cost(
     Bonds have bounds. Where these are too large or take longer than `limit_s`, all gates are tried for so
     long.
     """
-    assert asked.gates is not None
     bounded = _bounded_cost(asked, profile, options)
     if limit_s < LEAST_PILOT_S or (bounded is not None and bounded.time_s <= limit_s):
         return bounded
@@ -59,8 +58,7 @@ def chain_cost(
 
 def _bounded_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions) -> Cost | None:
     """The cost with bonds at their bounds; None where these do not fit."""
-    assert asked.gates is not None
-    gates, n, slow = asked.gates, asked.n_qubits, slowness()
+    gates, n, slow = asked.acting, asked.n_qubits, slowness()
     order, log2_bond = asked.chain
     position = np.argsort(order).tolist()
     if options.max_bond is not None:

@@ -86,6 +86,8 @@ PLAN_S, PLANNED_TENSOR_S = 0.003, 3.8e-4
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
+CHAIN_PRODUCTS = 8.0
+"""Multiply-adds of a gate for each pair of bonds of ket and bra."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 QUICK_NETWORKS = 1
@@ -261,8 +263,8 @@ def _count(asked: AskedCircuit) -> int:
 def _bound(asked: AskedCircuit) -> tuple[int, float]:
     """The operations of a network, and a bound of its multiply-adds: infinite where no cheap one is known.
 
-    An expectation value takes two state vectors of the qubits in a middle light cone at most; amplitudes
-    take a chain with the bonds of a matrix product state.
+    An expectation value takes two state vectors of the qubits in a middle light cone at most, or two chains
+    with the bonds of a matrix product state; amplitudes take one.
     """
     question, operations = asked.question, asked.program.operations
     if isinstance(question, ExpectationValues):
@@ -273,7 +275,11 @@ def _bound(asked: AskedCircuit) -> tuple[int, float]:
             if mask & cone:
                 cone |= mask
                 count += 1
-        return count, 2.0 * count * 2.0 ** min(cone.bit_count(), 300)
+        products = 2.0 * count * 2.0 ** min(cone.bit_count(), 300)
+        if asked.gates is not None and not asked.stops:
+            chains = float((4.0 ** np.minimum(asked.chain[1], 300)).sum())
+            products = min(products, CHAIN_PRODUCTS * (1 + count / asked.n_qubits) * chains)
+        return count, products
     if isinstance(question, Amplitudes) and asked.gates is not None:
         bonds = asked.chain[1]
         return len(operations), len(question.bits) * float((4.0 ** np.minimum(bonds, 300)).sum())
