@@ -351,18 +351,18 @@ def _solve(
     problem: PauliProblem, use: Resources, request: PauliRequest, report_step: Callable[[Progress], None]
 ) -> Expectation:
     steps, start, keep, state = problem.steps, problem.terms, request.keep, problem.state
-    is_forward, left_out = request.picture == "schroedinger", NOTHING
+    is_forward, dropped = request.picture == "schroedinger", NOTHING
     # Schroedinger picture: the state rho = prod (1 + r.sigma)/2 is the sum that is propagated,
     # forward and by the channel itself; the value is then its overlap with the observable. Weights
     # above the bound are left out of the start and count as dropped.
     if is_forward:
-        start, left_out = product_state(_bloch(problem), request.truncation.max_weight)
+        start, dropped = product_state(_bloch(problem), request.truncation.max_weight)
         steps, keep, state = list(forward(steps)), "all", None
     done = propagate_steps(
         steps, start, request.truncation, use, state=state, keep=keep, stop_above=request.stop_above,
         progress=report_step,
     )  # fmt: skip
-    done = replace(done, dropped=left_out + done.dropped)
+    done = replace(done, dropped=dropped + done.dropped)
     value = overlap(done.result, problem.terms) if is_forward else done.value
     report = propagation_report(problem, request, use, done, value)
     if request.gradient:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.circuits.derivatives.dual_number import DualNumber, Varied
-from tnplan.circuits.qasm.expressions import Evaluator, is_constant
+from tnplan.circuits.qasm.expressions import Evaluator, is_constant, name_and_indices
 from tnplan.circuits.qasm.recorder import Slot
 from tnplan.circuits.qasm.scopes import (
     Array,
@@ -122,7 +122,7 @@ class Declarations:
 
     def target(self, node: Any) -> Any:
         """What a name with or without indices stands for, to be set."""
-        name, indices = (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
+        name, indices = name_and_indices(node)
         symbol: Any = self.evaluator.named(name)
         # OpenQASM 3, "Scoping of variables": a subroutine changes its arguments and what it
         # declares, and nothing of the file.
@@ -297,10 +297,11 @@ class Declarations:
         if kind == "IndexExpression":
             base = self._aliased(node.collection)
             register = self.evaluator.indexed(base, node.index, "the alias")
+        elif kind == "Identifier":
+            is_physical = node.name.startswith("$")
+            register = self.evaluator.qubits(node) if is_physical else self.evaluator.named(node.name)
         else:
-            register = self.evaluator.named(node.name) if kind == "Identifier" else None
-            if kind == "Identifier" and self.scopes.find(node.name) is None:
-                register = self.evaluator.qubits(node)
+            register = None
         if not isinstance(register, Bits | Qubits):
             raise Mistake("gives another name to what is no register", "name a register")
         return register

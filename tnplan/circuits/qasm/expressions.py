@@ -158,7 +158,7 @@ class Evaluator:
 
     def qubits(self, node: Any) -> Qubits:
         """The qubits that an operand names."""
-        name, indices = (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
+        name, indices = name_and_indices(node)
         if name.startswith("$"):
             return self._physical_qubit(name)
         symbol: Any = self.named(name)
@@ -363,6 +363,11 @@ class Evaluator:
         """What a measurement of qubits gives."""
         slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
         return self.bits_value(Bits(slots, qubits.is_single))
+
+
+def name_and_indices(node: Any) -> tuple[str, Sequence[Any]]:
+    """The name of an operand, and the brackets behind it."""
+    return (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
 
 
 def _is_literal(node: Any) -> bool:

@@ -211,6 +211,8 @@ def header_size_bytes(ndim: int, n_components: int) -> int:
 def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     """The header of a stream; StreamError for anything that is none, or of another version. Where it is not
     `checked`, its fields are sound but its checksum is left to `check_header`."""
+    # Invariant: nothing of the file says how much to read, or which entry of a table to take, before it
+    # is checked itself: a damaged stream is refused, whatever its bytes are.
     fixed = _read(source, _FIXED.size, "its header")
     magic, version, size, dtype, mode, coder, reflection, frame_log2, predictor, ndim, bound = _FIXED.unpack(
         fixed

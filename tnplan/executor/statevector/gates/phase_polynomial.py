@@ -210,15 +210,15 @@ def split(phases: PhasePolynomial, held_mask: int) -> tuple[MultiplexedGate | No
 
     The constant goes with the gate where there is one.
     """
-    is_held = np.array([bool(held_mask >> bit & 1) for bit in range(len(phases.linear))])
-    inside = is_held[:, None] & is_held
+    in_tile = np.array([bool(held_mask >> bit & 1) for bit in range(len(phases.linear))])
+    inside = in_tile[:, None] & in_tile
     pairs = np.where(inside, phases.pairs, 0.0)
     if not pairs.any():
         return None, _unless_zero(phases)
-    linear = np.where(is_held, phases.linear, 0.0)
+    linear = np.where(in_tile, phases.linear, 0.0)
     used = np.flatnonzero(pairs.any(axis=0) | (linear != 0))
     near = PhasePolynomial(phases.constant, linear, pairs).reduced()
-    outer = PhasePolynomial(0.0, np.where(is_held, 0.0, phases.linear), np.where(inside, 0.0, phases.pairs))
+    outer = PhasePolynomial(0.0, np.where(in_tile, 0.0, phases.linear), np.where(inside, 0.0, phases.pairs))
     return PhaseTable(tuple(used[::-1].tolist()), near), _unless_zero(outer)
 
 
