@@ -55,6 +55,11 @@ def test_definitions_of_standard_gates_have_their_matrices(name: str) -> None:
     np.testing.assert_allclose(unitary(gates, kind.n_qubits), kind.matrix(*angles), rtol=0, atol=EXACT)
 
 
+def test_aliases_name_physical_qubits() -> None:
+    gates = parse_qasm(HEAD3 + "let a = $2 ++ $0;\ncx a[0], a[1];", "c.qasm").gates
+    assert [gate.qubits for gate in gates] == [(2, 0)]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_gates_that_are_split_are_those_that_are_not(seed: int) -> None:
     """A program has gates on six qubits, a circuit on three."""

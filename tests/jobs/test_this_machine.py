@@ -15,9 +15,9 @@ from tnplan.planner.hardware.profile import load_profile
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TNPLAN_CACHE_DIR", str(tmp_path))
-    module.kept_rates.cache_clear()
+    module.cached_rates.cache_clear()
     yield
-    module.kept_rates.cache_clear()
+    module.cached_rates.cache_clear()
 
 
 def test_rates_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_rates_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> No
         profile = module.this_machine(options, measure=True)
         assert (profile.memory_bytes_per_s, profile.rate("complex64", "fp32")) == measured[:2]
         assert profile.rate("complex128", "fp64") == measured[2]
-        module.kept_rates.cache_clear()  # as another process would find it
+        module.cached_rates.cache_clear()  # as another process would find it
     assert len(calls) == 1
     assert module.this_machine(options).memory_bytes_per_s == measured[0]
 

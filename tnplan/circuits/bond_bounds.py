@@ -51,16 +51,18 @@ def _cuthill_mckee(blocks: Sequence[tuple[tuple[int, ...], float]], n_qubits: in
         for qubit in qubits:
             near[qubit] |= {*qubits} - {qubit}
     order: list[int] = []
-    left = dict.fromkeys(sorted(range(n_qubits), key=lambda qubit: len(near[qubit])))
-    while left:
-        queue = deque([next(iter(left))])
-        del left[queue[0]]
+    unvisited = dict.fromkeys(sorted(range(n_qubits), key=lambda qubit: len(near[qubit])))
+    while unvisited:
+        queue = deque([next(iter(unvisited))])
+        del unvisited[queue[0]]
         while queue:
             order.append(queue.popleft())
-            found = sorted((qubit for qubit in near[order[-1]] if qubit in left), key=lambda q: len(near[q]))
-            queue += found
-            for qubit in found:
-                del left[qubit]
+            neighbours = sorted(
+                (qubit for qubit in near[order[-1]] if qubit in unvisited), key=lambda q: len(near[q])
+            )
+            queue += neighbours
+            for qubit in neighbours:
+                del unvisited[qubit]
     return order
 
 

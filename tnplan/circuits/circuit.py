@@ -141,12 +141,12 @@ class GateSequence:
         return f"GateSequence({self.n_qubits} qubits, {len(self.gates)} gates)"
 
 
-def whole_numbers(values: Iterable[int], place: str, what: str) -> tuple[int, ...]:
+def whole_numbers(values: Iterable[int], place: str, description: str) -> tuple[int, ...]:
     """Integers of any library as Python's; raises InputError for anything else."""
     try:
         return tuple(map(index, values))
     except TypeError:
-        raise InputError(place, f"has {values!r} as {what}", "give whole numbers") from None
+        raise InputError(place, f"has {values!r} as {description}", "give whole numbers") from None
 
 
 def check_qubits(qubits: Sequence[int], n_qubits: int, place: str) -> None:

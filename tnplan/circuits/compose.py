@@ -14,7 +14,7 @@ UNITARY = 1e-9
 
 def inverse(circuit: GateSequence) -> GateSequence:
     """The gates backwards, each conjugated and transposed; raises InputError for one that is not unitary."""
-    return GateSequence(circuit.n_qubits, tuple(_inverse(one) for one in reversed(circuit.gates)))
+    return GateSequence(circuit.n_qubits, tuple(_inverse(gate) for gate in reversed(circuit.gates)))
 
 
 def composed(first: GateSequence, second: GateSequence) -> GateSequence:
@@ -38,8 +38,8 @@ def pauli_word_gates(x: int, z: int) -> tuple[Gate, ...]:
     return tuple(gate(letter.lower(), (q,)) for q, letter in letters.items() if letter != "I")
 
 
-def _inverse(one: Gate) -> Gate:
-    matrix = np.ascontiguousarray(one.matrix.conj().T)
-    if not np.allclose(matrix @ one.matrix, np.eye(len(matrix)), rtol=0, atol=UNITARY):
-        raise InputError(f"gate {one.name}", "is not unitary, and has no inverse", "leave it out")
-    return type(one)(f"{one.name}_inverse", one.qubits, matrix)
+def _inverse(unitary: Gate) -> Gate:
+    matrix = np.ascontiguousarray(unitary.matrix.conj().T)
+    if not np.allclose(matrix @ unitary.matrix, np.eye(len(matrix)), rtol=0, atol=UNITARY):
+        raise InputError(f"gate {unitary.name}", "is not unitary, and has no inverse", "leave it out")
+    return type(unitary)(f"{unitary.name}_inverse", unitary.qubits, matrix)

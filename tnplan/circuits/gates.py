@@ -63,8 +63,8 @@ def controlled(matrix: np.ndarray, n_controls: int = 1, value: int = 1) -> np.nd
     """`matrix` on the last qubits where each of `n_controls` qubits before them is `value`."""
     side = len(matrix)
     result = np.eye(side << n_controls, dtype=np.complex128)
-    part = slice(len(result) - side, None) if value else slice(0, side)
-    result[part, part] = matrix
+    block = slice(len(result) - side, None) if value else slice(0, side)
+    result[block, block] = matrix
     return result
 
 

@@ -86,7 +86,7 @@ def given_observables(observables: Any, n_qubits: int) -> tuple[tuple[PauliSum, 
     if isinstance(observables, list | tuple):
         if not observables:
             raise InputError("--observable", "is an empty list", "give one observable or more")
-        return tuple(given_sum(one, n_qubits) for one in observables), False
+        return tuple(given_sum(observable, n_qubits) for observable in observables), False
     return (given_sum(observables, n_qubits),), True
 
 
@@ -103,8 +103,8 @@ def given_operator(
         entries = _entries_of_file(operator, is_sum=True)
         if n_qubits is None:
             n_qubits = max(_n_qubits(entry) for _, entry in entries)
-        parts = [_of_entry(place, entry, n_qubits) for place, entry in entries]
-        return pauli_sum([term for part in parts for term in part.masks()], n_qubits)
+        sums = [_of_entry(place, entry, n_qubits) for place, entry in entries]
+        return pauli_sum([term for entry in sums for term in entry.masks()], n_qubits)
     try:
         read = of_library(operator, n_qubits, labels)
         operator = operator if read is None else read
@@ -194,12 +194,14 @@ def _of_object(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
 def _of_words(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
     """The sum of an object {word: coefficient}; a coefficient is a number, or a pair for a complex one."""
     terms: list[tuple[int, int, complex]] = []
-    for word, given in words.items():
-        if isinstance(given, Complex) and not isinstance(given, Real):
-            given = [float(given.real), float(given.imag)]
-        parts = given if isinstance(given, list) else [given]
+    for word, coefficient in words.items():
+        if isinstance(coefficient, Complex) and not isinstance(coefficient, Real):
+            coefficient = [float(coefficient.real), float(coefficient.imag)]
+        parts = coefficient if isinstance(coefficient, list) else [coefficient]
         if len(parts) not in (1, 2) or not all(map(is_finite, parts)):
-            raise InputError("", f"has the coefficient {_shown(given)}", "give a number or [real, imaginary]")
+            raise InputError(
+                "", f"has the coefficient {_shown(coefficient)}", "give a number or [real, imaginary]"
+            )
         if not isinstance(word, str) or not word.strip():
             raise InputError("", f"{_shown(word)} is no Pauli word", "write one such as X0 Z3")
         value = complex(*parts) if len(parts) == 2 else float(parts[0])

@@ -107,8 +107,8 @@ def values_by_name(parameters: Mapping[Any, Any] | None) -> dict[str, Any]:
             "parameters", f"are {type(parameters).__name__}", "give a value for each name, as a dict"
         )
     return {
-        one if isinstance(one, str) else str(getattr(one, "name", one)): value
-        for one, value in (parameters or {}).items()
+        parameter if isinstance(parameter, str) else str(getattr(parameter, "name", parameter)): value
+        for parameter, value in (parameters or {}).items()
     }
 
 

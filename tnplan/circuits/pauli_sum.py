@@ -438,9 +438,9 @@ def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]
         is_end = is_last
     starts = np.array([*firsts, n])
     sizes = starts[1:] - starts[:-1]
-    left = sizes.repeat(sizes)
+    group_sizes = sizes.repeat(sizes)
     places = numbers - starts[:-1].repeat(sizes)
-    return places, left - places
+    return places, group_sizes - places
 
 
 def unpack(row: Array) -> tuple[int, int]:
@@ -515,9 +515,9 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
         assert match is not None
         sign, number, word = match.groups()
         if match.end() == position or (terms and not sign) or (number is None and word is None):
-            rest = observable[position:].strip()
+            remainder = observable[position:].strip()
             raise InputError(
-                "--observable", f"{rest[:40]!r} is no Pauli word", "write a sum such as 0.5*X0 X1 - Z3"
+                "--observable", f"{remainder[:40]!r} is no Pauli word", "write a sum such as 0.5*X0 X1 - Z3"
             )
         value = float(number or 1) * (-1 if sign == "-" else 1)
         if not math.isfinite(value):

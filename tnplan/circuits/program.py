@@ -293,8 +293,8 @@ class CircuitProgram:
         """The qubit that goes to each bit at the end; None where there is more than gates before."""
         if all(isinstance(operation, Gate) for operation in self.operations):
             return {}
-        kept, source = without_final_measurements(self.operations)
-        return source if all(isinstance(operation, Gate) for operation in kept) else None
+        others, source = without_final_measurements(self.operations)
+        return source if all(isinstance(operation, Gate) for operation in others) else None
 
     def __repr__(self) -> str:
         return (
@@ -319,7 +319,9 @@ def as_circuit(program: CircuitProgram, place: str) -> GateSequence:
 
 def gates_of(program: CircuitProgram) -> GateSequence:
     """The gates of a program, without whatever else it does."""
-    return GateSequence(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
+    return GateSequence(
+        program.n_qubits, tuple(operation for operation in program.operations if isinstance(operation, Gate))
+    )
 
 
 def inner_operations(operation: Operation) -> tuple[Operation, ...]:
@@ -346,7 +348,7 @@ def without_final_measurements(
     A measurement is final where nothing after it but final ones acts on its qubit, or reads or writes its
     bit: it may as well be done at the end.
     """
-    kept: list[Operation] = []
+    others: list[Operation] = []
     source: dict[int, int] = {}
     qubits: set[int] = set()
     bits: set[int] = set()
@@ -357,11 +359,11 @@ def without_final_measurements(
             # Of several final measurements into one bit the last is the one that it keeps.
             source.setdefault(operation.bit, operation.qubit)
             continue
-        kept.append(operation)
+        others.append(operation)
         acts, uses = _touched(operation)
         qubits |= acts
         bits |= uses
-    return tuple(reversed(kept)), source
+    return tuple(reversed(others)), source
 
 
 def _touched(operation: Operation) -> tuple[set[int], set[int]]:
@@ -397,18 +399,18 @@ def measures(operations: Sequence[Operation]) -> bool:
 
 def _check(operations: Sequence[Operation], n_qubits: int, n_bits: int, place: str) -> None:
     for number, operation in enumerate(operations):
-        where = f"{place} {number}"
+        location = f"{place} {number}"
         if isinstance(operation, Gate | Channel):
-            check_qubits(operation.qubits, n_qubits, where)
+            check_qubits(operation.qubits, n_qubits, location)
         elif isinstance(operation, Measurement | Reset):
-            check_qubits([operation.qubit], n_qubits, where)
+            check_qubits([operation.qubit], n_qubits, location)
         elif not isinstance(operation, Conditional | WhileLoop | BitAssignment):
-            raise InputError(where, f"is {type(operation).__name__}", "give a gate or another operation")
+            raise InputError(location, f"is {type(operation).__name__}", "give a gate or another operation")
         for bit in _bits(operation):
             if not 0 <= bit < n_bits:
-                raise InputError(where, f"names classical bit {bit}", f"use bits 0 to {n_bits - 1}")
+                raise InputError(location, f"names classical bit {bit}", f"use bits 0 to {n_bits - 1}")
         if isinstance(operation, Conditional | WhileLoop):
-            _check(inner_operations(operation), n_qubits, n_bits, f"{where}, inner operation")
+            _check(inner_operations(operation), n_qubits, n_bits, f"{location}, inner operation")
 
 
 def _bits(operation: Operation) -> tuple[int, ...]:

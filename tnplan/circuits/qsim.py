@@ -86,8 +86,8 @@ class _Reader:
             for qubit in qubits:
                 self.measured[qubit] = True
             return []
-        known = ALIASES.get(name, name)
-        kind = KINDS.get(known)
+        kind_name = ALIASES.get(name, name)
+        kind = KINDS.get(kind_name)
         if kind is None:
             raise InputError(f"{place}: gate {name}", "is unknown", f"use one of {', '.join(sorted(KINDS))}")
         place = f"{place}: gate {name}"
@@ -101,7 +101,7 @@ class _Reader:
         qubits = self._qubits(words[2 : 2 + kind.n_qubits], place)
         params = [self._parameter(word, place) for word in words[2 + kind.n_qubits :]]
         self._advance(time, qubits, place)
-        return [gate(known, qubits, params)]
+        return [gate(kind_name, qubits, params)]
 
     def _qubits(self, words: list[str], place: str) -> list[int]:
         qubits: list[int] = []

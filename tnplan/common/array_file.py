@@ -158,10 +158,10 @@ def map_array(path: str | Path, check: Check = lambda header: None) -> Array:
 def _checked_header(stream: BinaryIO, path: Path, check: Check) -> ArrayHeader:
     header = read_header(stream, str(path))
     check(header)
-    left_bytes = path.stat().st_size - header.start
-    if left_bytes < header.size_bytes:
+    n_bytes = path.stat().st_size - header.start
+    if n_bytes < header.size_bytes:
         raise InputError(
-            str(path), f"cannot be read (of its {header.size_bytes} bytes of values {left_bytes} are there)",
+            str(path), f"cannot be read (of its {header.size_bytes} bytes of values {n_bytes} are there)",
             "give the whole file",
         )  # fmt: skip
     return header

@@ -235,9 +235,9 @@ def _opened(folder: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _content(name: str, whole: bytes) -> bytes | None:
+def _content(name: str, file_bytes: bytes) -> bytes | None:
     """What follows the head of a file, if its checksum says so."""
-    head, _, content = whole.partition(b"\n")
+    head, _, content = file_bytes.partition(b"\n")
     return content if head == MAGIC + _digest(name, content) else None
 
 

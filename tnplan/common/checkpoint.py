@@ -108,11 +108,11 @@ class CheckpointFile:
             raise self.refusal("is damaged, or of another version of tnplan")
         # The hash is over the file as it is on disk, in pieces, and never over what was parsed from
         # it.
-        digest, left = hashlib.sha256(), size - HASH_BYTES
+        digest, remaining = hashlib.sha256(), size - HASH_BYTES
         stream.seek(0)
-        while left and (piece := stream.read(min(left, PIECE_BYTES))):
+        while remaining and (piece := stream.read(min(remaining, PIECE_BYTES))):
             digest.update(piece)
-            left -= len(piece)
+            remaining -= len(piece)
         header_bytes = int(match[1])
         if digest.hexdigest().encode() != match[2] or header_bytes > size - LAST_LINE_BYTES:
             raise self.refusal("is damaged (its checksum is not that of its contents)")
@@ -136,10 +136,10 @@ class CheckpointFile:
                     raise self.refusal(problem, remedy, name)
             raise self.refusal(f"belongs to another {self.JOB}", remedy)
         if header["place"] != self._place:
-            is_, wanted = (
+            is_, current = (
                 ", ".join(f"{k} {v}" for k, v in key.items()) for key in (header["place"], self._place)
             )
-            raise self.refusal(f"was written as {is_}, and stands for {wanted}")
+            raise self.refusal(f"was written as {is_}, and stands for {current}")
 
     def refusal(self, problem: str, else_: str = "", name: str = "") -> InputError:
         """What the file is, or what of this name in it, and what to do unless `else_` to start again."""

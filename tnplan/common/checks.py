@@ -26,9 +26,9 @@ def check_count(place: str, value: Any, least: int = 1, most: int | None = None)
 
 def check_choice(place: str, value: Any, choices: Iterable[str]) -> None:
     """Refuse a value that is none of the choices."""
-    known = tuple(choices)
-    if value not in known:
-        raise InputError(place, f"{value!r} is unknown", f"choose from {', '.join(known)}")
+    names = tuple(choices)
+    if value not in names:
+        raise InputError(place, f"{value!r} is unknown", f"choose from {', '.join(names)}")
 
 
 def check_kind(place: str, value: Any, kind: type) -> None:

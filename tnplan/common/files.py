@@ -80,12 +80,12 @@ def identity_of(document: Any) -> str:
 @contextmanager
 def open_input(path: str | Path) -> Iterator[BinaryIO]:
     """A file to read from; InputError where it cannot be read, there or later, or is no regular file."""
-    place = file_path(path)
+    file = file_path(path)
     remedy = "check the name and its rights"
     try:
-        mode = os.stat(place).st_mode
+        mode = os.stat(file).st_mode
         if stat.S_ISREG(mode):
-            with place.open("rb") as stream:
+            with file.open("rb") as stream:
                 yield stream
             return
         problem = "is a directory" if stat.S_ISDIR(mode) else "is a device or a pipe"
@@ -94,8 +94,8 @@ def open_input(path: str | Path) -> Iterator[BinaryIO]:
         raise InputError(str(path), f"cannot be read ({error.strerror or error})", remedy) from None
 
 
-def read_text(path: str | Path, wanted: str) -> str:
-    """The text of a file, which may be packed by gzip; `wanted` says in errors what kind of file to give."""
+def read_text(path: str | Path, expected: str) -> str:
+    """The text of a file, which may be packed by gzip; `expected` is the kind of file that errors ask for."""
     try:
         with open_input(path) as stream:
             content = stream.read()
@@ -104,10 +104,10 @@ def read_text(path: str | Path, wanted: str) -> str:
         return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise InputError(
-            str(path), f"is packed by gzip and cannot be unpacked ({error})", f"give {wanted}"
+            str(path), f"is packed by gzip and cannot be unpacked ({error})", f"give {expected}"
         ) from None
     except UnicodeDecodeError:
-        raise InputError(str(path), "is not UTF-8 text", f"give {wanted}") from None
+        raise InputError(str(path), "is not UTF-8 text", f"give {expected}") from None
 
 
 def load_json(path: str | Path) -> Any:

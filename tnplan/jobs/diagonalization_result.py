@@ -214,12 +214,12 @@ def set_up(
     # A rank holds its share of each vector; the penalty's vectors are taken off before the solver plans its
     # own.
     share = -(-prod(space.shape) // group.size) * numbers_of(problem.integrals)
-    taken_bytes = 0 if problem.penalty is None else penalty_bytes(share)
-    memory_bytes = max(rank.memory_bytes - taken_bytes, 1)
+    reserved_bytes = 0 if problem.penalty is None else penalty_bytes(share)
+    memory_bytes = max(rank.memory_bytes - reserved_bytes, 1)
     request = SolveRequest(roots, problem.criteria, memory_bytes, rank.threads)
     setup = set_up_solve(problem.integrals, space.basis, chosen, group, request)
     keep_symmetry(setup, space)
-    return replace(setup, predicted_bytes=setup.predicted_bytes + taken_bytes)
+    return replace(setup, predicted_bytes=setup.predicted_bytes + reserved_bytes)
 
 
 def solver_device(rank: Rank, ranks: Communicator) -> ChosenDevice:
@@ -270,17 +270,17 @@ def write_carry_over(carry: CarryOver, hamiltonian: FermionHamiltonian, states: 
         write_text(file, strings.take(chosen).lines())
 
 
-def read_rotation(given: Any) -> Any:
+def read_rotation(rotation: Any) -> Any:
     """New orbitals: an array, or that of an .npy, or `matrix` of an .npz."""
-    if not isinstance(given, str | Path):
-        return given
+    if not isinstance(rotation, str | Path):
+        return rotation
     remedy = "give an .npy, or an .npz with an array named matrix"
-    if Path(given).suffix == ".npz":
-        with open_archive(given, remedy) as archive:
+    if Path(rotation).suffix == ".npz":
+        with open_archive(rotation, remedy) as archive:
             if "matrix" not in archive.names:
-                raise InputError(str(given), "an array named matrix is missing", remedy)
+                raise InputError(str(rotation), "an array named matrix is missing", remedy)
             return archive.read("matrix")
-    return read_array(given)
+    return read_array(rotation)
 
 
 def natural_files(target: Path) -> tuple[Path, Path]:

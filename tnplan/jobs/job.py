@@ -219,8 +219,8 @@ def _on_rank(
     _check_limit(options, needs)
     if needs.cpu_only and options.device == "gpu":
         raise AgreedError("--device", f"{needs.cpu_only} run on a CPU alone", "choose --device cpu")
-    wanted = "cpu" if needs.cpu_only else options.device
-    chosen = open_device(wanted, world, needs.gpu_bytes, threads, needs.cpu_bytes, needs.remedy)
+    device_choice = "cpu" if needs.cpu_only else options.device
+    chosen = open_device(device_choice, world, needs.gpu_bytes, threads, needs.cpu_bytes, needs.remedy)
     if needs.cpu_only and options.device == "auto":
         chosen = replace(chosen, line=f"device: cpu ({needs.cpu_only} run there alone)")
     with _closing(chosen):

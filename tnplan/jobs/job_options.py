@@ -148,12 +148,12 @@ class JobOptions:
         return cls(**options)
 
 
-def check_keywords(call: str, keywords: Mapping[str, Any], known: Collection[str]) -> None:
+def check_keywords(call: str, keywords: Mapping[str, Any], parameters: Collection[str]) -> None:
     """Refuse keywords that a call has not, as Python does, and name the nearest that it has."""
     for name in keywords:
-        if name not in known:
-            close = get_close_matches(name, known, 1)
-            remedy = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
+        if name not in parameters:
+            close = get_close_matches(name, parameters, 1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(parameters)}"
             raise TypeError(f"{call}() got an unexpected keyword argument {name!r}; {remedy}")
 
 

@@ -135,8 +135,8 @@ def term_values(problem: PauliProblem, values: Array) -> dict[str, Any]:
     return {
         "values": [{"word": word["word"], "value": word["value"]} for word in words],
         "observables": [
-            {"terms": part.n_terms, "value": number(value)}
-            for part, value in zip(problem.parts, _part_values(problem, values), strict=True)
+            {"terms": observable.n_terms, "value": number(value)}
+            for observable, value in zip(problem.parts, _part_values(problem, values), strict=True)
         ],
     }
 
@@ -157,8 +157,8 @@ def sum_of_parts(problem: PauliProblem, values: Array, *, is_exact: bool) -> tup
 
 def _part_values(problem: PauliProblem, values: Array) -> list[complex]:
     """The value of every observable of a list from those of the words."""
-    place = {(x, z): k for k, (x, z, _) in enumerate(problem.terms.masks())}
-    return [sum(c * values[place[x, z]].item() for x, z, c in part.masks()) for part in problem.parts]
+    number_of = {(x, z): k for k, (x, z, _) in enumerate(problem.terms.masks())}
+    return [sum(c * values[number_of[x, z]].item() for x, z, c in part.masks()) for part in problem.parts]
 
 
 def number(value: complex) -> Any:
@@ -284,8 +284,8 @@ def _needs(problem: PauliProblem, request: PauliRequest, n_ranks: int, threads: 
     if request.monte_carlo is not None:
         return sampling_needs(sampled_value(problem, request), threads, device)
     size_bytes = problem.terms.n_terms * term_bytes(problem.circuit.n_qubits, 8)
-    what = on_cpu_alone(problem.steps, [problem.terms], n_ranks) if request.has_tape else ""
-    return Needs(size_bytes, size_bytes, "give an observable of fewer words", what)
+    cpu_only = on_cpu_alone(problem.steps, [problem.terms], n_ranks) if request.has_tape else ""
+    return Needs(size_bytes, size_bytes, "give an observable of fewer words", cpu_only)
 
 
 def _checkpoint(problem: PauliProblem, request: PauliRequest, options: JobOptions) -> SampleCheckpoint | None:
@@ -351,18 +351,18 @@ def _solve(
     problem: PauliProblem, use: Resources, request: PauliRequest, report_step: Callable[[Progress], None]
 ) -> Expectation:
     steps, start, keep, state = problem.steps, problem.terms, request.keep, problem.state
-    is_forward, left_out = request.picture == "schroedinger", NOTHING
+    is_forward, dropped = request.picture == "schroedinger", NOTHING
     # Schroedinger picture: the state rho = prod (1 + r.sigma)/2 is the sum that is propagated,
     # forward and by the channel itself; the value is then its overlap with the observable. Weights
     # above the bound are left out of the start and count as dropped.
     if is_forward:
-        start, left_out = product_state(_bloch(problem), request.truncation.max_weight)
+        start, dropped = product_state(_bloch(problem), request.truncation.max_weight)
         steps, keep, state = list(forward(steps)), "all", None
     done = propagate_steps(
         steps, start, request.truncation, use, state=state, keep=keep, stop_above=request.stop_above,
         progress=report_step,
     )  # fmt: skip
-    done = replace(done, dropped=left_out + done.dropped)
+    done = replace(done, dropped=dropped + done.dropped)
     value = overlap(done.result, problem.terms) if is_forward else done.value
     report = propagation_report(problem, request, use, done, value)
     if request.gradient:

@@ -176,8 +176,8 @@ def _in_batches(
     world, is_gpu = rank.world, rank.device.name == "gpu"
     threads = 1 if is_gpu else min(rank.threads, n)
     # Invariant: rank 0 alone reads the checkpoint, and every rank calls this.
-    known = checkpoint.repetitions(True) if rank.is_first and checkpoint else []
-    done: list[Repetition] = world.broadcast_object(known, 0)[:n]
+    stored = checkpoint.repetitions(True) if rank.is_first and checkpoint else []
+    done: list[Repetition] = world.broadcast_object(stored, 0)[:n]
     with ThreadPoolExecutor(threads) as pool:
         spread = map if is_gpu else pool.map
         # Without resampling a repetition is exact, and all of them are equal.

@@ -80,7 +80,7 @@ def topology_note(schedule: Schedule, places: Sequence[Place]) -> str:
     # names. The first tier in which ranks that were planned for one unit are on several decides.
     for number, tier in enumerate(tiers[: min(map(len, places))]):
         planned = min(tier["devices"] or size, size)
-        units = [[place[: len(place) - number] for place in group] for group in groups]
+        units = [[rank_place[: len(rank_place) - number] for rank_place in group] for group in groups]
         if not (together := _together(units, planned)):
             continue
         unit, near = UNITS[min(number, len(UNITS) - 1)], shown_text(tier["name"], 40)
@@ -110,9 +110,9 @@ def _loss(schedule: Schedule, number: int) -> str:
     if number + 1 == len(tiers):
         return "exchanges between them may take much longer than predicted"
     factor = tiers[number]["bytes_per_s"] / tiers[number + 1]["bytes_per_s"]
-    whole_s = sum(step.predicted_s for step in schedule.steps)
+    total_s = sum(step.predicted_s for step in schedule.steps)
     exchange_s = sum(step.exchange_s for step in schedule.steps)
-    more = exchange_s / whole_s * max(0.0, factor - 1) if whole_s else 0.0
+    more = exchange_s / total_s * max(0.0, factor - 1) if total_s else 0.0
     far = shown_text(tiers[number + 1]["name"], 40)
     return f"predicted to take up to {percent_text(more)} longer, exchanges by {far}"
 
@@ -223,15 +223,15 @@ def _writes(problem: ExecutionProblem, output: Path | None, n_ranks: int) -> Wri
 
 def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
     """Read and check everything that a run needs, on rank 0; raises InputError."""
-    given, engine, is_sharded = request.schedule, request.engine, request.result == "sharded"
-    if not isinstance(given, Schedule | str | os.PathLike):
-        raise InputError("schedule", f"is {type(given).__name__}", "give what `plan` returns, or its file")
-    folder = Path() if isinstance(given, Schedule) else file_path(given).parent
-    plan = given if isinstance(given, Schedule) else load_schedule(given)
-    if isinstance(given, Schedule):
+    origin, engine, is_sharded = request.schedule, request.engine, request.result == "sharded"
+    if not isinstance(origin, Schedule | str | os.PathLike):
+        raise InputError("schedule", f"is {type(origin).__name__}", "give what `plan` returns, or its file")
+    folder = Path() if isinstance(origin, Schedule) else file_path(origin).parent
+    plan = origin if isinstance(origin, Schedule) else load_schedule(origin)
+    if isinstance(origin, Schedule):
         verify(plan)
-    wanted = Request() if request.compress is None else parse_request(request.compress)
-    plan = _compressed(plan, wanted)
+    compression = Request() if request.compress is None else parse_request(request.compress)
+    plan = _compressed(plan, compression)
     # cuTENSORMp carries out single contractions of distributed tensors; chains are taken apart to
     # their steps.
     if engine == "cutensormp":
@@ -244,7 +244,7 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     source = _source(plan, request.tensors, folder)
     target = options.output
     if target is not None:
-        _check_outputs(target, is_sharded, plan, given, source)
+        _check_outputs(target, is_sharded, plan, origin, source)
     elif is_sharded:
         raise InputError("--result", "needs an output file", "name it with --output")
     checkpoint = options.checkpoint_file if plan.body and engine == "native" else None
@@ -252,12 +252,12 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     # A checkpoint holds partial sums over slices: of other values of the inputs they would be wrong
     # without a trace, so that the identity of the values is part of it.
     values = "" if checkpoint is None else values_identity(arrays)
-    if wanted.checkpoints and checkpoint is None:
+    if compression.checkpoints and checkpoint is None:
         raise InputError(
             "--compress", "there are no checkpoints to compress", "leave checkpoints out",
             topic="compressed exchanges",
         )
-    run = ContractionRun(plan, chosen, checkpoint, options.resume, values, engine, wanted.checkpoints)
+    run = ContractionRun(plan, chosen, checkpoint, options.resume, values, engine, compression.checkpoints)
     return ExecutionProblem(run, arrays, request.result)
 
 

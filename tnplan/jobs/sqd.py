@@ -269,10 +269,10 @@ class RankGroups:
                 mine[number] = self._solve(subspaces[number], problem)
 
         agree(self._rank.world, solved)
-        known = {number: state.energy for number, state in mine.items() if state is not None}
+        own = {number: state.energy for number, state in mine.items() if state is not None}
         energies: dict[int, float] = {}
-        for part in self._rank.world.gather_objects(known):
-            energies.update(part)
+        for gathered in self._rank.world.gather_objects(own):
+            energies.update(gathered)
         # In the order of subspaces: ties go to the first on every rank, whatever group answered
         # first.
         ordered = [energies[number] for number in range(len(subspaces))]

@@ -93,9 +93,9 @@ class Simulation:
 
     def __repr__(self) -> str:
         names = ("counts", "expectation", "amplitudes", "probabilities", "gradient")
-        given = [name for name in names if getattr(self.answer, name) is not None]
+        answered = [name for name in names if getattr(self.answer, name) is not None]
         size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
-        return f"Simulation({size}: {', '.join(given) or 'no question'})"
+        return f"Simulation({size}: {', '.join(answered) or 'no question'})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,7 @@ def _work(
         simulator = Simulator(state, n, request.mode, problem.seed)
         if request.start is not None:
             _continue(simulator, request.start, request.dtype, world)
-        given = answer(
+        result = answer(
             simulator, problem.program, question,
             lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
         )  # fmt: skip
@@ -197,21 +197,21 @@ def _work(
         "format": FORMAT, "version": VERSION, "n_qubits": n, "operations": len(problem.program.operations),
         "dtype": request.dtype, "mode": request.mode, "device": rank.device.name, "ranks": world.size,
         "threads": rank.threads,
-        "seed": problem.seed, "shots": question.shots, **_answer_report(given, question),
-        "norm": given.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
+        "seed": problem.seed, "shots": question.shots, **_answer_report(result, question),
+        "norm": result.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
         "predicted_bytes": needed, "time_s": time_s, "environment": host_facts(),
     }  # fmt: skip
     if output is not None and rank.is_first:
         write_json(output, report)
     end_state(rank, state)
-    return Simulation(given, simulator, report)
+    return Simulation(result, simulator, report)
 
 
 def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: str) -> None:
     """Write the final state: every rank its amplitudes, rank 0 the index; collective."""
     agree(world, lambda: remove_index(target) if world.rank == 0 else None)
     checksums = world.gather_objects(
-        agree(world, lambda: save_part(target, world.rank, simulator.state.part()))
+        agree(world, lambda: save_part(target, world.rank, simulator.state.shard()))
     )
     if world.rank == 0:
         save_index(target, checksums, dtype, simulator.where)
@@ -287,24 +287,24 @@ def _check_norm(norm: float, place: str) -> None:
         raise InputError(place, f"has probabilities whose sum is {norm:.6g}", "give a state of norm 1")
 
 
-def _answer_report(given: Answer, question: Question) -> dict[str, Any]:
+def _answer_report(result: Answer, question: Question) -> dict[str, Any]:
     """The answer as plain JSON; complex numbers are pairs."""
     report: dict[str, Any] = {}
-    if given.counts is not None:
-        report["counts"] = given.counts
-    if given.expectation is not None:
-        value = given.expectation
+    if result.counts is not None:
+        report["counts"] = result.counts
+    if result.expectation is not None:
+        value = result.expectation
         report["expectation"] = [value.real, value.imag] if isinstance(value, complex) else value
-        report["deviation"] = given.deviation
-    if given.amplitudes is not None:
-        values = np.stack([given.amplitudes.real, given.amplitudes.imag], axis=1).tolist()
+        report["deviation"] = result.deviation
+    if result.amplitudes is not None:
+        values = np.stack([result.amplitudes.real, result.amplitudes.imag], axis=1).tolist()
         report["amplitudes"] = dict(zip(question.amplitudes, values, strict=True))
-    if given.probabilities is not None:
+    if result.probabilities is not None:
         report["marginal"] = {
-            "qubits": list(question.marginal), "probabilities": given.probabilities.tolist()
+            "qubits": list(question.marginal), "probabilities": result.probabilities.tolist()
         }  # fmt: skip
-    if given.gradient is not None:
-        report["gradient"] = [asdict(derivative) for derivative in given.gradient]
+    if result.gradient is not None:
+        report["gradient"] = [asdict(derivative) for derivative in result.gradient]
     return report
 
 

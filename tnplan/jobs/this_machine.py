@@ -56,13 +56,13 @@ def this_machine(options: JobOptions, measure: bool = False) -> Profile:
 
 def _core(measure: bool) -> Profile:
     """The profile of a core, with the rates that are kept or measured now."""
-    rates = kept_rates()
+    rates = cached_rates()
     if rates is None and measure:
         rates = measured_rates()
         folder = cache_folder("machine")
         if folder is not None:
             write_entry(folder, _entry(), json.dumps(rates).encode())
-        kept_rates.cache_clear()
+        cached_rates.cache_clear()
     profile = load_profile("cpu")
     if rates is None:
         return profile
@@ -88,7 +88,7 @@ def _entry() -> str:
 
 
 @lru_cache(1)
-def kept_rates() -> tuple[float, float, float] | None:
+def cached_rates() -> tuple[float, float, float] | None:
     """Bytes of a copy and operations in single and double precision, a second; None where none are kept."""
     folder = cache_folder("machine")
     content = None if folder is None else read_entry(folder, _entry())

@@ -87,13 +87,13 @@ def projection_document(projection: Projection) -> dict[str, Any]:
 
 def _baseline_document(projection: Projection) -> dict[str, Any]:
     """Where the time comes from that speedups count from; `ratio`: given over searched."""
-    known, first = projection.baseline, projection.rows[0]
+    baseline, first = projection.baseline, projection.rows[0]
     return {
-        "source": "searched" if first.path == known.path else "given",
+        "source": "searched" if first.path == baseline.path else "given",
         "path": projection.labels[first.path],
         "devices": projection.baseline_devices,
         "time_s": first.time_s,
-        **_fields(known, "search_s", "given_s", "searched_s", "ratio"),
+        **_fields(baseline, "search_s", "given_s", "searched_s", "ratio"),
     }
 
 

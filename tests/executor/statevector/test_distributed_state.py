@@ -42,7 +42,7 @@ PROGRAM_TILE = Tile(6, 1, 1, 3, True)
 def test_states_equal_dense_ones(n_ranks: int, mode: str, tile: Tile) -> None:
     for circuit in (random_circuit(N, 120, 1), many_kinds(N, 20, 2) if n_ranks < 8 else hadamards(N), qft(N)):
         simulators = on_ranks(circuit, n_ranks, mode, tile)
-        parts = np.concatenate([simulator.state.part() for simulator in simulators])
+        parts = np.concatenate([simulator.state.shard() for simulator in simulators])
         axes = [N - 1 - simulators[0].where[q] for q in range(N)]
         found = parts.reshape((2,) * N).transpose(axes)
         np.testing.assert_allclose(found, state_vector(circuit), rtol=0, atol=1e-12)

@@ -56,10 +56,10 @@ def test_exchanges_beside_passes_change_no_bit(n_ranks: int, monkeypatch: pytest
     assert max(parts) > 2
     assert any(turned)
     for alone, beside in zip(*runs, strict=True):
-        np.testing.assert_array_equal(alone.state.part(), beside.state.part())
+        np.testing.assert_array_equal(alone.state.shard(), beside.state.shard())
         assert alone.where == beside.where
     axes = [13 - runs[0][0].where[q] for q in range(14)]
-    found = np.concatenate([simulator.state.part() for simulator in runs[1]]).reshape((2,) * 14)
+    found = np.concatenate([simulator.state.shard() for simulator in runs[1]]).reshape((2,) * 14)
     np.testing.assert_allclose(found.transpose(axes), state_vector(circuit), rtol=0, atol=1e-12)
 
 
@@ -98,7 +98,8 @@ def test_an_exchange_of_more_has_more_room(
     (found,) = with_overlaps(plan.steps, [isinstance(s, Pass) for s in plan.steps], n_inside, tile)
     assert isinstance(found, Overlap)
     assert (len(found.before), len(found.after), found.share) == (2, 1, share)
-    assert found.overlaps_wide(tile.bits) == [wide] * found.n_whole + [False] * (1 << len(found.after_bits))
+    wide_pieces, n_divided = [wide] * found.n_undivided, 1 << len(found.after_bits)
+    assert found.overlaps_wide(tile.bits) == wide_pieces + [False] * n_divided
 
 
 class Machine:

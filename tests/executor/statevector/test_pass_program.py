@@ -218,7 +218,7 @@ def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.M
         state.apply(prepared)
         for part in range(4):
             state.bind_part(prepared, (7, 11), part)()
-        found.append(state.part())
+        found.append(state.shard())
     assert not np.array_equal(found[0], values)
     np.testing.assert_array_equal(found[0], found[1])
 

@@ -43,16 +43,16 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     # A name alone does not say the convention: candidates by name, number of qubits and of angles
     # are compared with the gate's own matrix, up to a phase.
     kinds = _kinds(gate.name.lower(), len(gate.qubits), len(gate.params), of_qsim)
-    known = [_generators(kind, gate.params) for kind in kinds if _is_of(kind, gate)]
+    candidates = [_generators(kind, gate.params) for kind in kinds if _is_of(kind, gate)]
     # Names of qsim and of OpenQASM may turn opposite ways, and at some angles, such as pi, both
     # matrices fit.
-    if any(not _is_close(other, known[0]) for other in known[1:]):
+    if any(not _is_close(other, candidates[0]) for other in candidates[1:]):
         raise InputError(
             place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
             "use another angle, or gates that both have, such as rz and cz",
         )  # fmt: skip
-    if known:
-        return known[0]
+    if candidates:
+        return candidates[0]
     axis = _axis(gate)
     if axis is None:
         raise InputError(

@@ -47,16 +47,16 @@ def varied_program(read: Read, values: Mapping[str, Any], names: Sequence[str]) 
     """
     parameters = {name: Varied(value) if name in names else value for name, value in values.items()}
     program = read(parameters)
-    known: dict[Any, tuple[np.ndarray, ...]] = {}
+    generators_of: dict[Any, tuple[np.ndarray, ...]] = {}
     operations = tuple(
-        _varied(operation, number, known) for number, operation in enumerate(program.operations)
+        _varied(operation, number, generators_of) for number, operation in enumerate(program.operations)
     )
     varied = replace(program, operations=operations)
     _check(varied, read, values, names)
     return varied
 
 
-def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray, ...]]) -> Operation:
+def _varied(operation: Operation, number: int, generators_of: dict[Any, tuple[np.ndarray, ...]]) -> Operation:
     """An operation with its derivatives; those of equal gates are found once."""
     if not isinstance(operation, Gate) or isinstance(operation, GlobalPhase):
         return operation
@@ -65,15 +65,15 @@ def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray
     if not has_slopes(gate.params):
         return replace(gate, params=()) if gate.params else gate
     key = gate.name, gate.params, gate.matrix.tobytes()
-    if key not in known:
-        known[key] = generators(gate, f"gate {number} ({gate.name})", of_qsim=False)
+    if key not in generators_of:
+        generators_of[key] = generators(gate, f"gate {number} ({gate.name})", of_qsim=False)
     tangents: dict[str, np.ndarray] = {}
-    for generator, angle in zip(known[key], gate.params, strict=True):
+    for generator, angle in zip(generators_of[key], gate.params, strict=True):
         # Chain rule: dU/dp = sum_angles (dangle/dp) G_angle U.
         change = generator @ gate.matrix
         for name, slope in slopes_of(angle).items():
             tangents[name] = tangents.get(name, 0) + slope * change
-    return VariedGate(gate.name, gate.qubits, gate.matrix, gate.params, known[key], tangents)
+    return VariedGate(gate.name, gate.qubits, gate.matrix, gate.params, generators_of[key], tangents)
 
 
 def _check(varied: CircuitProgram, read: Read, values: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -109,8 +109,8 @@ def _agrees(operation: Operation, high: Operation, low: Operation, direction: Ma
     change = sum((direction[n] * tangent for n, tangent in tangents.items()), np.zeros_like(operation.matrix))
     inverse = operation.matrix.conj().T
     difference = _traceless((high.matrix - low.matrix) / (2 * STEP) @ inverse)
-    wanted = _traceless(change @ inverse)
-    return bool(np.allclose(difference, wanted, rtol=CLOSE, atol=CLOSE))
+    expected = _traceless(change @ inverse)
+    return bool(np.allclose(difference, expected, rtol=CLOSE, atol=CLOSE))
 
 
 def _traceless(matrix: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ def flat(operations: Iterable[Any]) -> Iterator[Any]:
         if inner is None:
             yield operation
         else:
-            yield from flat(one.with_classical_controls(*controls) if controls else one for one in inner)
+            yield from flat(step.with_classical_controls(*controls) if controls else step for step in inner)
 
 
 class _Reader:
@@ -85,7 +85,9 @@ class _Reader:
         self.builder, self.n_bits = Builder(PLACE), 0
         self.records: dict[Any, list[tuple[int, ...]]] = {}
         # The one bit that holds whether a condition is true is behind those of all measurements.
-        self.scratch = sum(len(one.qubits) for one in self.operations if cirq.is_measurement(one))
+        self.scratch = sum(
+            len(operation.qubits) for operation in self.operations if cirq.is_measurement(operation)
+        )
         self.uses_scratch = False
 
     def program(self) -> CircuitProgram:

@@ -97,8 +97,8 @@ def _sum(terms: Iterable[_Term], n_qubits: int | None, labels: Sequence[Any] | N
     """The sum of letters on qubits with their coefficients, real where all of these are."""
     numbers = None if labels is None else {label: number for number, label in enumerate(labels)}
     listed = [
-        (masks([(a, _qubit(label, numbers)) for a, label in word], n_qubits, PLACE), _value(given))
-        for word, given in terms
+        (masks([(a, _qubit(label, numbers)) for a, label in word], n_qubits, PLACE), _value(coefficient))
+        for word, coefficient in terms
     ]
     is_real = all(value.imag == 0 for _, value in listed)
     n = n_qubits or _checked_size(max([1, *((x | z).bit_length() for (x, z), _ in listed)]))
@@ -119,10 +119,10 @@ def _qubit(label: Any, numbers: dict[Any, int] | None) -> int:
     raise InputError(PLACE, f"acts on {label!r}"[:60], "name all its qubits in PauliSum.of(qubits=)")
 
 
-def _value(given: Any) -> complex:
+def _value(coefficient: Any) -> complex:
     """A coefficient as a number."""
     try:
-        value = complex(given)
+        value = complex(coefficient)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         value = complex("nan")
     if not isfinite(value):

@@ -38,8 +38,8 @@ def parameter_values(tape: Any) -> dict[str, float]:
 def read(tape: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
     """The program of a tape, with other values for some of its parameters."""
     places = _places(tape)
-    known = parameter_values(tape)
-    check_parameters(tuple(known), {**known, **parameters}, PLACE)
+    values = parameter_values(tape)
+    check_parameters(tuple(values), {**values, **parameters}, PLACE)
     labels = list(tape.wires)
     if all(isinstance(label, int) and label >= 0 for label in labels):
         # Wires that are numbers stay these qubits, also where some are not used; other labels take
@@ -51,12 +51,12 @@ def read(tape: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
     for name, value in parameters.items():
         number, at = places[name]
         angle = value.number(name, float(value.value)) if isinstance(value, Varied) else float(value)
-        if angle != known[name] or has_slopes([angle]):
+        if angle != values[name] or has_slopes([angle]):
             changed.setdefault(number, {})[at] = angle
     builder = Builder(PLACE)
     for number, operation in enumerate(tape.operations):
         if number in changed:
-            data = [changed[number].get(at, known_value) for at, known_value in enumerate(operation.data)]
+            data = [changed[number].get(at, original) for at, original in enumerate(operation.data)]
             _add_changed(builder, operation, data, where)
         else:
             _add(builder, operation, where)

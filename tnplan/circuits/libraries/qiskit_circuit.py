@@ -113,13 +113,13 @@ def _add(builder: Builder, angles: _Angles, circuits: tuple[Any, Any], places: _
 
 
 def _add_gate(
-    builder: Builder, angles: _Angles, operations: tuple[Any, Any], places: tuple[list[int], list[int]]
+    builder: Builder, angles: _Angles, operations: tuple[Any, Any], operands: tuple[list[int], list[int]]
 ) -> None:
     """Add an operation on qubits and bits: with values for its parameters, and without."""
     from qiskit.circuit import Gate
     from qiskit.quantum_info import Operator
 
-    (operation, free), (on, bits) = operations, places
+    (operation, free), (on, bits) = operations, operands
     name, n = operation.name, len(on)
     matrix, params = _standard(operation), operation.params
     if angles.varied:
@@ -130,8 +130,8 @@ def _add_gate(
         builder.gate(name, on, matrix, params)
         return
     definition = operation.definition  # Qiskit makes it anew each time
-    is_known = matrix is not None or definition is None or not has_slopes(params)
-    if isinstance(operation, Gate) and is_known and (
+    is_differentiable = matrix is not None or definition is None or not has_slopes(params)
+    if isinstance(operation, Gate) and is_differentiable and (
         n <= LARGEST_MATRIX or (n <= LARGEST_GATE and (definition is None or name == "unitary"))
     ):  # fmt: skip
         builder.gate(name, on[::-1], Operator(operation).data, params)

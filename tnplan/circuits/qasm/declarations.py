@@ -10,7 +10,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.circuits.derivatives.dual_number import DualNumber, Varied
-from tnplan.circuits.qasm.expressions import Evaluator, is_constant
+from tnplan.circuits.qasm.expressions import Evaluator, is_constant, name_and_indices
 from tnplan.circuits.qasm.recorder import Slot
 from tnplan.circuits.qasm.scopes import (
     Array,
@@ -27,8 +27,10 @@ from tnplan.circuits.qasm.values import (
     Mistake,
     Type,
     applied,
+    bits_of,
     converted,
     real,
+    register_bits,
     truth,
     wrapped,
 )
@@ -96,7 +98,7 @@ class Declarations:
         if name not in self.parameters:
             raise Mistake(f"has no value for {name!r}", f"give one: --set {name}=VALUE")
         self.used.add(name)
-        value = self.convert(self._given(name, kind), kind)
+        value = self.convert(self._input_value(name, kind), kind)
         if isinstance(self.parameters[name], Varied) and not isinstance(value, DualNumber):
             raise Mistake(f"has no derivatives by {name!r}, of type {kind}", "declare it as float")
         self.scopes.define(name, self._new(kind, value, is_constant=True))
@@ -120,11 +122,11 @@ class Declarations:
 
     def target(self, node: Any) -> Any:
         """What a name with or without indices stands for, to be set."""
-        name, indices = (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
-        found: Any = self.evaluator.named(name)
+        name, indices = name_and_indices(node)
+        symbol: Any = self.evaluator.named(name)
         # OpenQASM 3, "Scoping of variables": a subroutine changes its arguments and what it
         # declares, and nothing of the file.
-        if self.scopes.is_global(name) and not is_constant(found):
+        if self.scopes.is_global(name) and not is_constant(symbol):
             raise Mistake(
                 f"uses {shown(name)!r} of the whole file in a subroutine",
                 "give it as an argument, or return it",
@@ -132,23 +134,23 @@ class Declarations:
         # All brackets but a number's choose parts of registers and arrays; those of a number choose
         # bits of it, which are set together with the rest of the number.
         for index in indices:
-            if isinstance(found, Slot):
-                return _Part(found, index)
-            found = self.evaluator.part(found, index, name)
-        return found
+            if isinstance(symbol, Slot):
+                return _BitTarget(symbol, index)
+            symbol = self.evaluator.indexed(symbol, index, name)
+        return symbol
 
     def set(self, node: Any, value: Any) -> None:
         """Give a value to what a node names."""
-        found = self.target(node)
-        if isinstance(found, _Part):
-            self._set_part(found, value)
-        elif isinstance(found, Slot):
-            self._set_slot(found, self.convert(value, found.type))
-        elif isinstance(found, Bits):
-            for slot, bit in zip(found.slots, self._bits(value, found), strict=True):
+        target = self.target(node)
+        if isinstance(target, _BitTarget):
+            self._set_bits_of(target, value)
+        elif isinstance(target, Slot):
+            self._set_slot(target, self.convert(value, target.type))
+        elif isinstance(target, Bits):
+            for slot, bit in zip(target.slots, self._bits(value, target), strict=True):
                 self._set_slot(slot, bit)
-        elif isinstance(found, Array):
-            self._set_array(found, value)
+        elif isinstance(target, Array):
+            self._set_array(target, value)
         else:
             raise Mistake("gives a value to what is no variable", "name a variable")
 
@@ -185,13 +187,11 @@ class Declarations:
             for argument, node in zip(subroutine.arguments, nodes, strict=True)
         ]
 
-    def items(self, found: Any) -> list[Any] | None:
+    def items(self, value: Any) -> Sequence[Any] | None:
         """The values of an array or a register of bits, one after another."""
-        if isinstance(found, Array) and not any(isinstance(slot, list) for slot in found.slots):
-            return [self.recorder.read(slot) for slot in found.slots]
-        if isinstance(found, FixedWidth) and found.kind == "bit":
-            return [found.bit(k) for k in range(found.width)]
-        return list(found.items) if isinstance(found, BitString) else None
+        if isinstance(value, Array) and not any(isinstance(slot, list) for slot in value.slots):
+            return [self.recorder.read(slot) for slot in value.slots]
+        return register_bits(value)
 
     def _new(self, kind: Type, value: Any, *, is_result: bool = False, is_constant: bool = False) -> Named:
         """A new variable of a type; bits of the whole file are results."""
@@ -221,10 +221,7 @@ class Declarations:
                 value = self._single(value)
             return [applied(truth, value)]
         n = len(bits.slots)
-        whole = converted(value, Type("bit", n))
-        if isinstance(whole, BitString):
-            return whole.items
-        return [applied(lambda known, k=k: known.bit(k), whole) for k in range(n)]
+        return bits_of(converted(value, Type("bit", n)), n)
 
     @staticmethod
     def _single(value: Any) -> Any:
@@ -237,7 +234,7 @@ class Declarations:
             raise Mistake(f"makes one bit of {value.width}", "give one bit")
         return truth(value)
 
-    def _given(self, name: str, kind: Type) -> Any:
+    def _input_value(self, name: str, kind: Type) -> Any:
         """The value of an input: a number, or the value of a text."""
         value = self.parameters[name]
         if isinstance(value, Varied):
@@ -269,26 +266,24 @@ class Declarations:
             raise Mistake("gives a value to a constant", "name a variable")
         self.recorder.write(slot, value)
 
-    def _set_part(self, part: _Part, value: Any) -> None:
+    def _set_bits_of(self, target: _BitTarget, value: Any) -> None:
         """Set bits of a number."""
-        old = self.recorder.read(part.slot)
-        kind = part.slot.type
-        if kind.width is None or kind.kind == "float" or len(part.index) != 1:
+        old = self.recorder.read(target.slot)
+        kind = target.slot.type
+        if kind.width is None or kind.kind == "float" or len(target.index) != 1:
             raise Mistake("sets a bit of a number without a width", "give it one, such as uint[8]")
-        chosen = self.evaluator.indices(part.index[0], kind.width)
+        chosen = self.evaluator.indices(target.index[0], kind.width)
         if isinstance(chosen, int):
-            parts = [(chosen, applied(truth, value))]
+            bits = [(chosen, applied(truth, value))]
         else:
-            whole = converted(value, Type("bit", len(chosen)))
-            parts = [
-                (place, applied(lambda known, k=k: known.bit(k), whole)) for k, place in enumerate(chosen)
-            ]
+            register = converted(value, Type("bit", len(chosen)))
+            bits = list(zip(chosen, bits_of(register, len(chosen)), strict=True))
         new = old
-        for place, bit in parts:
+        for index, bit in bits:
             # `applied` lifts the setting of a bit to tables: where measured bits decide the old
             # number or the new bit, the result is a table over both.
-            new = applied(lambda number, on, place=place: _with_bit(number, place, on), new, bit)
-        self._set_slot(part.slot, new)
+            new = applied(lambda number, on, index=index: _with_bit(number, index, on), new, bit)
+        self._set_slot(target.slot, new)
 
     def _aliased(self, node: Any) -> Bits | Qubits:
         kind = type(node).__name__
@@ -301,14 +296,15 @@ class Declarations:
             raise Mistake("puts qubits and bits together", "use one kind")
         if kind == "IndexExpression":
             base = self._aliased(node.collection)
-            found = self.evaluator.part(base, node.index, "the alias")
+            register = self.evaluator.indexed(base, node.index, "the alias")
+        elif kind == "Identifier":
+            is_physical = node.name.startswith("$")
+            register = self.evaluator.qubits(node) if is_physical else self.evaluator.named(node.name)
         else:
-            found = self.evaluator.named(node.name) if kind == "Identifier" else None
-            if kind == "Identifier" and self.scopes.find(node.name) is None:
-                found = self.evaluator.qubits(node)
-        if not isinstance(found, Bits | Qubits):
+            register = None
+        if not isinstance(register, Bits | Qubits):
             raise Mistake("gives another name to what is no register", "name a register")
-        return found
+        return register
 
     def _argument(self, argument: Any, node: Any) -> Named:
         if type(argument).__name__ == "QuantumArgument":
@@ -320,38 +316,40 @@ class Declarations:
                 )
             return Qubits(qubits.numbers, size is None)
         if type(argument.type).__name__ == "ArrayReferenceType":
-            found = self._aliased_array(node)
+            array = self._aliased_array(node)
             base = self.evaluator.type(argument.type.base_type)
-            if found.base != base:
-                raise Mistake(f"gives an array of {found.base} for one of {base}", "use one type")
-            return found
+            if array.base != base:
+                raise Mistake(f"gives an array of {array.base} for one of {base}", "use one type")
+            return array
         kind = self.evaluator.type(argument.type)
         # Classical arguments are copies (call by value), arrays and qubits are the caller's own.
         return self._new(kind, self.evaluator.value(node))
 
     def _aliased_array(self, node: Any) -> Array:
-        found: Any = None
+        symbol: Any = None
         if type(node).__name__ == "Identifier":
-            found = self.evaluator.named(node.name)
+            symbol = self.evaluator.named(node.name)
         elif type(node).__name__ == "IndexExpression" and type(node.collection).__name__ == "Identifier":
-            found = self.evaluator.part(self.evaluator.named(node.collection.name), node.index, "the array")
-        if not isinstance(found, Array):
+            symbol = self.evaluator.indexed(
+                self.evaluator.named(node.collection.name), node.index, "the array"
+            )
+        if not isinstance(symbol, Array):
             raise Mistake("gives what is no array for one", "give an array")
-        return found
+        return symbol
 
     def _array(self, node: Any, start: Any) -> Array:
         base = self.evaluator.type(node.base_type)
-        sizes = [self.evaluator.size(one) for one in node.dimensions]
+        sizes = [self.evaluator.size(dimension) for dimension in node.dimensions]
         # dtype=object: the product of given extents must not wrap at 64 bits before it is compared.
         if np.prod(sizes, dtype=object) > LARGEST_CIRCUIT:
             raise Mistake("has a large array", f"use {LARGEST_CIRCUIT} entries at most")
 
-        def made(level: int) -> Any:
+        def new_slots(level: int) -> Any:
             if level == len(sizes):
                 return self.recorder.declare(Slot(self.convert(START[base.kind], base), base))
-            return [made(level + 1) for _ in range(sizes[level])]
+            return [new_slots(level + 1) for _ in range(sizes[level])]
 
-        array = Array(base, made(0))
+        array = Array(base, new_slots(0))
         if start is not None:
             self._set_array(array, self._array_value(start))
         return array
@@ -359,16 +357,16 @@ class Declarations:
     def _array_value(self, node: Any) -> Any:
         """The value of an expression, which may be an array: nested lists."""
         if type(node).__name__ == "ArrayLiteral":
-            return [self._array_value(one) for one in node.values]
+            return [self._array_value(entry) for entry in node.values]
         try:
-            found: Any = self._aliased_array(node)
+            array: Any = self._aliased_array(node)
         except Mistake:
             return self.evaluator.value(node)
-        return self._contents(found.slots)
+        return self._contents(array.slots)
 
     def _contents(self, slots: Any) -> Any:
         if isinstance(slots, list):
-            return [self._contents(one) for one in slots]
+            return [self._contents(slot) for slot in slots]
         return self.recorder.read(slots)
 
     def _set_array(self, array: Array, value: Any) -> None:
@@ -376,15 +374,15 @@ class Declarations:
             if isinstance(slots, Slot) and not isinstance(values, list):
                 self._set_slot(slots, self.convert(values, array.base))
             elif isinstance(slots, list) and isinstance(values, list) and len(slots) == len(values):
-                for slot, one in zip(slots, values, strict=True):
-                    put(slot, one)
+                for slot, entry in zip(slots, values, strict=True):
+                    put(slot, entry)
             else:
                 raise Mistake("gives an array a value of another shape", "give one of its shape")
 
         put(array.slots, value)
 
 
-class _Part:
+class _BitTarget:
     """Bits of a number, to be set."""
 
     def __init__(self, slot: Slot, index: Any) -> None:
@@ -392,8 +390,8 @@ class _Part:
         self.index = [index] if type(index).__name__ == "DiscreteSet" else index
 
 
-def _with_bit(number: Any, place: int, on: bool) -> FixedWidth:
-    low = number.value & ~(1 << place) | int(on) << place
+def _with_bit(number: Any, index: int, on: bool) -> FixedWidth:
+    low = number.value & ~(1 << index) | int(on) << index
     return wrapped(number.kind, number.width, low)
 
 
@@ -403,10 +401,10 @@ def _as_expression(node: Any) -> Any:
         return node
     from openqasm3 import ast
 
-    found: Any = node.name
+    expression: Any = node.name
     for index in node.indices:
-        found = ast.IndexExpression(found, index)
-    return found
+        expression = ast.IndexExpression(expression, index)
+    return expression
 
 
 def _as_operand(node: Any) -> Any:

@@ -41,9 +41,11 @@ from tnplan.circuits.qasm.values import (
     Type,
     applied,
     bit_string,
+    bits_of,
     converted,
     integer,
     joined,
+    register_bits,
     truth,
     written,
 )
@@ -66,7 +68,7 @@ class Undetermined(Exception):  # noqa: N818
         self.value = value
 
 
-def known(value: Any) -> Any:
+def determined(value: Any) -> Any:
     """A value that measured bits do not decide."""
     single = joined(value)
     if isinstance(single, Measured):
@@ -115,23 +117,23 @@ class Evaluator:
         visit = self._visits.get(type(node).__name__)
         if visit is None:
             words = {"DurationLiteral": "a duration", "DurationOf": "durationof", "ArrayLiteral": "an array"}
-            what = words.get(type(node).__name__, type(node).__name__)
-            raise Mistake(f"uses {what} where a number or bits stand", "write a number")
+            description = words.get(type(node).__name__, type(node).__name__)
+            raise Mistake(f"uses {description} where a number or bits stand", "write a number")
         return visit(node)
 
-    def whole(self, node: Any) -> int:
+    def integer(self, node: Any) -> int:
         """A whole number that is known."""
-        return integer(known(self.value(node)))
+        return integer(determined(self.value(node)))
 
     def named(self, name: str) -> Named:
         """What a name stands for."""
-        found = self.scopes.find(name)
-        if found is not None:
-            if self.scopes.in_definition and self.scopes.is_global(name) and not is_constant(found):
+        symbol = self.scopes.find(name)
+        if symbol is not None:
+            if self.scopes.in_definition and self.scopes.is_global(name) and not is_constant(symbol):
                 raise Mistake(
                     f"uses {shown(name)!r} in the definition of a gate", "use its own qubits and angles"
                 )
-            return found
+            return symbol
         if name in CONSTANTS and (self.version == 3 or name == "pi"):
             return Slot(CONSTANTS[name], Type("float"), True)
         raise Mistake(f"uses {shown(name)!r}, which is not declared", "declare it before")
@@ -148,7 +150,7 @@ class Evaluator:
 
     def size(self, node: Any) -> int:
         """The number in the brackets of a type."""
-        width = self.whole(node)
+        width = self.integer(node)
         _check_count(width, LARGEST_WIDTH)
         if width < 1:
             raise Mistake(f"has the size {written(width)}", "give a positive one")
@@ -156,15 +158,15 @@ class Evaluator:
 
     def qubits(self, node: Any) -> Qubits:
         """The qubits that an operand names."""
-        name, indices = (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
+        name, indices = name_and_indices(node)
         if name.startswith("$"):
             return self._physical_qubit(name)
-        found: Any = self.named(name)
+        symbol: Any = self.named(name)
         for index in indices:
-            found = self.part(found, index, name)
-        if not isinstance(found, Qubits):
+            symbol = self.indexed(symbol, index, name)
+        if not isinstance(symbol, Qubits):
             raise Mistake(f"uses {shown(name)!r} for a qubit", "give a qubit")
-        return found
+        return symbol
 
     def new_qubits(self, size: int | None) -> Qubits:
         """Qubits that are declared."""
@@ -175,29 +177,29 @@ class Evaluator:
         _check_count(self.n_qubits, LARGEST_CIRCUIT)
         return Qubits(tuple(range(first, self.n_qubits)), size is None)
 
-    def part(self, found: Any, index: Any, name: str) -> Any:
+    def indexed(self, base: Any, index: Any, name: str) -> Any:
         """The part of a register, an array or a number that one pair of brackets chooses."""
         if type(index).__name__ == "DiscreteSet":
             elements: list[Any] = [index]
         else:
             elements = index
-        if isinstance(found, Array):
-            return self._array_part(found, elements)
+        if isinstance(base, Array):
+            return self._subarray(base, elements)
         if len(elements) != 1:
             raise Mistake(f"uses {len(elements)} indices for {shown(name)!r}", "give one")
         # A number with a width has bits to choose from; for any other number an index is an error.
-        if isinstance(found, Slot) and isinstance(found.value, FixedWidth | Measured):
-            return self._number_part(self.recorder.read(found), elements[0])
-        if isinstance(found, FixedWidth | BitString):
-            return self._number_part(found, elements[0])
-        if not isinstance(found, Bits | Qubits) or found.is_single:
+        if isinstance(base, Slot) and isinstance(base.value, FixedWidth | Measured):
+            return self._bits_of_number(self.recorder.read(base), elements[0])
+        if isinstance(base, FixedWidth | BitString):
+            return self._bits_of_number(base, elements[0])
+        if not isinstance(base, Bits | Qubits) or base.is_single:
             raise Mistake(f"uses an index for {shown(name)!r}, which has none", "leave the index out")
-        items: Any = found.slots if isinstance(found, Bits) else found.numbers
+        items: Any = base.slots if isinstance(base, Bits) else base.numbers
         chosen = self.indices(elements[0], len(items))
-        made: Any = type(found)
+        register_type: Any = type(base)
         if isinstance(chosen, int):
-            return made((items[chosen],), True)
-        return made(tuple(items[k] for k in chosen))
+            return register_type((items[chosen],), True)
+        return register_type(tuple(items[k] for k in chosen))
 
     def indices(self, element: Any, size: int) -> int | Sequence[int]:
         """One index, or those of a range or a set, of something with `size` parts; -1 is the last."""
@@ -205,15 +207,15 @@ class Evaluator:
         if kind == "RangeDefinition":
             return self._range(element, size)
         if kind == "DiscreteSet":
-            return [_inside(self.whole(item), size) for item in element.values]
-        return _inside(self.whole(element), size)
+            return [_inside(self.integer(item), size) for item in element.values]
+        return _inside(self.integer(element), size)
 
     def numbers(self, node: Any) -> Sequence[int]:
         """The numbers of a range, both ends included."""
         if node.start is None or node.end is None:
             raise Mistake("has a range without its ends", "write [first:last]")
         step = self._step(node)
-        return range(self.whole(node.start), self.whole(node.end) + (1 if step > 0 else -1), step)
+        return range(self.integer(node.start), self.integer(node.end) + (1 if step > 0 else -1), step)
 
     def bits_value(self, bits: Bits) -> Any:
         """The value of a bit or a register."""
@@ -229,43 +231,40 @@ class Evaluator:
         _check_count(self.n_qubits, LARGEST_CIRCUIT)
         return Qubits((qubit,), True)
 
-    def _content(self, name: str, found: Any) -> Any:
+    def _content(self, name: str, symbol: Any) -> Any:
         """The value of what a name or an index stands for."""
-        if isinstance(found, Slot):
-            return self.recorder.read(found)
-        if isinstance(found, Bits):
-            return self.bits_value(found)
-        if isinstance(found, Named):
+        if isinstance(symbol, Slot):
+            return self.recorder.read(symbol)
+        if isinstance(symbol, Bits):
+            return self.bits_value(symbol)
+        if isinstance(symbol, Named):
             words = {Qubits: "qubits", Array: "an array", Subroutine: "a subroutine"}
-            what = found.what if isinstance(found, Ignored) else words[type(found)]
-            named = f"{shown(name)!r}, which is {what}," if name else what
+            description = symbol.description if isinstance(symbol, Ignored) else words[type(symbol)]
+            named = f"{shown(name)!r}, which is {description}," if name else description
             raise Mistake(f"uses {named} for a value", "give a number or bits")
-        return found
+        return symbol
 
     def _indexed_expression(self, node: Any) -> Any:
         base = node.collection
         kind = type(base).__name__
         if kind == "Identifier":
-            return self.part(self.named(base.name), node.index, base.name)
-        found = self._indexed_expression(base) if kind == "IndexExpression" else self.value(base)
-        return self.part(found, node.index, "a value")
+            return self.indexed(self.named(base.name), node.index, base.name)
+        indexed = self._indexed_expression(base) if kind == "IndexExpression" else self.value(base)
+        return self.indexed(indexed, node.index, "a value")
 
-    def _number_part(self, value: Any, element: Any) -> Any:
+    def _bits_of_number(self, value: Any, element: Any) -> Any:
         """Bits of a number of a fixed width."""
-        if isinstance(value, BitString):
-            items: Any = value.items
-        else:
-            width = applied(_width, value)
-            items = [applied(lambda whole, k=k: whole.bit(k), value) for k in range(known(width))]
+        width = len(value.items) if isinstance(value, BitString) else determined(applied(_width, value))
+        items = bits_of(value, width)
         chosen = self.indices(element, len(items))
         return items[chosen] if isinstance(chosen, int) else bit_string(tuple(items[k] for k in chosen))
 
-    def _array_part(self, array: Array, elements: Iterable[Any]) -> Any:
-        found = _chosen(array.slots, [partial(self.indices, element) for element in elements])
-        return Array(array.base, found) if isinstance(found, list) else found
+    def _subarray(self, array: Array, elements: Iterable[Any]) -> Any:
+        selection = _chosen(array.slots, [partial(self.indices, element) for element in elements])
+        return Array(array.base, selection) if isinstance(selection, list) else selection
 
     def _step(self, node: Any) -> int:
-        step = 1 if node.step is None else self.whole(node.step)
+        step = 1 if node.step is None else self.integer(node.step)
         if step == 0:
             raise Mistake("has a range of step 0", "give another step")
         return step
@@ -273,8 +272,8 @@ class Evaluator:
     def _range(self, node: Any, size: int) -> Sequence[int]:
         step = self._step(node)
         first, last = (0, size - 1) if step > 0 else (size - 1, 0)
-        first = first if node.start is None else _inside(self.whole(node.start), size)
-        last = last if node.end is None else _inside(self.whole(node.end), size)
+        first = first if node.start is None else _inside(self.integer(node.start), size)
+        last = last if node.end is None else _inside(self.integer(node.end), size)
         return range(first, last + (1 if step > 0 else -1), step)
 
     def _binary(self, node: Any) -> Any:
@@ -322,11 +321,11 @@ class Evaluator:
     def _function(self, node: Any) -> Any:
         name = node.name.name
         # Subroutines of the file hide functions of the language with the same name.
-        found = self.scopes.find(name)
-        if isinstance(found, Subroutine):
-            return self.call(found, node.arguments)
-        if isinstance(found, Ignored):
-            raise Mistake(f"calls {name!r}, which is {found.what}", "define it with def")
+        symbol = self.scopes.find(name)
+        if isinstance(symbol, Subroutine):
+            return self.call(symbol, node.arguments)
+        if isinstance(symbol, Ignored):
+            raise Mistake(f"calls {name!r}, which is {symbol.description}", "define it with def")
         function = (FUNCTIONS if self.version == 3 else FUNCTIONS_2).get(name)
         if function is None:
             raise Mistake(f"calls {shown(name)!r}, which is no function", "define it with def")
@@ -337,13 +336,13 @@ class Evaluator:
 
     def _size(self, node: Any) -> int:
         target: Any = node.target
-        found = self.named(target.name) if type(target).__name__ == "Identifier" else None
-        dimension = 0 if node.index is None else self.whole(node.index)
-        if isinstance(found, Bits | Qubits) and dimension == 0:
-            return len(found.slots if isinstance(found, Bits) else found.numbers)
-        if not isinstance(found, Array):
+        symbol = self.named(target.name) if type(target).__name__ == "Identifier" else None
+        dimension = 0 if node.index is None else self.integer(node.index)
+        if isinstance(symbol, Bits | Qubits) and dimension == 0:
+            return len(symbol.slots if isinstance(symbol, Bits) else symbol.numbers)
+        if not isinstance(symbol, Array):
             raise Mistake("takes the size of what is no array", "give an array or a register")
-        level = found.slots
+        level = symbol.slots
         for _ in range(dimension):
             level = level[0] if isinstance(level, list) else None
         if not isinstance(level, list):
@@ -354,19 +353,21 @@ class Evaluator:
     def _concatenation(self, node: Any) -> Any:
         items: list[Any] = []
         for side in (node.lhs, node.rhs):
-            value = self.value(side)
-            if isinstance(value, BitString):
-                items += value.items
-            elif isinstance(value, FixedWidth) and value.kind == "bit":
-                items += [value.bit(k) for k in range(value.width)]
-            else:
+            bits = register_bits(self.value(side))
+            if bits is None:
                 raise Mistake("puts together what are no registers of bits", "use registers")
+            items += bits
         return bit_string(tuple(items))
 
     def measured(self, qubits: Qubits) -> Any:
         """What a measurement of qubits gives."""
         slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
         return self.bits_value(Bits(slots, qubits.is_single))
+
+
+def name_and_indices(node: Any) -> tuple[str, Sequence[Any]]:
+    """The name of an operand, and the brackets behind it."""
+    return (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
 
 
 def _is_literal(node: Any) -> bool:
@@ -379,10 +380,12 @@ def _is_literal(node: Any) -> bool:
     )
 
 
-def is_constant(found: Named) -> bool:
+def is_constant(symbol: Named) -> bool:
     """Whether what a name stands for keeps its value: constants, inputs and subroutines."""
-    slots = found.slots if isinstance(found, Bits) else (found,)
-    return isinstance(found, Subroutine) or all(isinstance(one, Slot) and one.is_constant for one in slots)
+    slots = symbol.slots if isinstance(symbol, Bits) else (symbol,)
+    return isinstance(symbol, Subroutine) or all(
+        isinstance(slot, Slot) and slot.is_constant for slot in slots
+    )
 
 
 def _check_count(count: int, most: int) -> None:

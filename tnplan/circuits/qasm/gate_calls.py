@@ -69,8 +69,8 @@ def _ladder(controls: Sequence[int], target: int, free: Sequence[int]) -> Iterat
     chain = [*free[: n - 2], target]
     down = [(controls[k + 1], chain[k - 1], chain[k]) for k in range(n - 2, 0, -1)]
     bottom = [(controls[0], controls[1], chain[0])]
-    for part in (down + bottom + down[::-1], down[1:] + bottom + down[:0:-1]):
-        for qubits in part:
+    for sweep in (down + bottom + down[::-1], down[1:] + bottom + down[:0:-1]):
+        for qubits in sweep:
             yield Gate("ccx", qubits, controlled(X, 2))
 
 
@@ -93,7 +93,7 @@ LARGEST_GATE = 6
 LARGEST_OF_CIRCUIT = 3
 LARGEST_EXPANSION = 1_000_000
 """Statements that definitions, subroutines and loops of a file may run, all together."""
-BODIES_KEPT = 4096
+CACHED_BODIES = 4096
 """Bodies of definitions for their angles that are remembered."""
 SAME = 1e-9
 """How far what a unitary's eigenvectors give back may be from it."""
@@ -157,8 +157,8 @@ class GateCalls:
     spent: int = 0
 
     def __post_init__(self) -> None:
-        self._kept_body = lru_cache(BODIES_KEPT)(self.body)
-        self._kept_matrix = lru_cache(BODIES_KEPT)(self._new_matrix)
+        self._cached_body = lru_cache(CACHED_BODIES)(self.body)
+        self._cached_matrix = lru_cache(CACHED_BODIES)(self._new_matrix)
 
     def include(self) -> None:
         """Add the gates of the standard files."""
@@ -166,9 +166,9 @@ class GateCalls:
 
     def find(self, name: str, before: int | None) -> Kind | Definition | None:
         """A gate by its name; in a definition, `before` is its number."""
-        found = self.definitions.get(name)
-        if found is not None and (before is None or found.number < before):
-            return found
+        definition = self.definitions.get(name)
+        if definition is not None and (before is None or definition.number < before):
+            return definition
         return self.kinds.get(name)
 
     def spend(self) -> None:
@@ -203,13 +203,13 @@ class GateCalls:
 
     def _body(self, target: Definition, params: tuple[float, ...]) -> tuple[Call, ...]:
         """The calls in a definition. Those whose angles depend on parameters are equal, and have others."""
-        return (self.body if has_slopes(params) else self._kept_body)(target, params)
+        return (self.body if has_slopes(params) else self._cached_body)(target, params)
 
     def _matrix(
         self, name: str, target: Kind | Definition, params: tuple[float, ...], modifiers: tuple[Modifier, ...]
     ) -> tuple[str, tuple[float, ...], np.ndarray]:
         """The name, the angles and the matrix of a gate with its modifiers, kept for the next call."""
-        make = self._new_matrix if has_slopes(params) else self._kept_matrix
+        make = self._new_matrix if has_slopes(params) else self._cached_matrix
         return make(name, target, params, modifiers)
 
     def _new_matrix(
@@ -283,19 +283,19 @@ class GateCalls:
                     tuple(qubits[k] for k in inner.qubits),
                 )  # fmt: skip
             return
-        (word, value), rest = modifiers[0], modifiers[1:]
+        (word, value), inner_modifiers = modifiers[0], modifiers[1:]
         if word == "inv":
-            yield from self._modified(call, rest, qubits, not inverse)
+            yield from self._modified(call, inner_modifiers, qubits, not inverse)
         elif word == "pow":
             # A power of a sequence is no sequence of powers: the whole is repeated. A negative one
             # repeats the inverse.
             for _ in range(abs(int(value))):
-                yield from self._modified(call, rest, qubits, inverse != (value < 0))
+                yield from self._modified(call, inner_modifiers, qubits, inverse != (value < 0))
         else:
             # A controlled sequence is a sequence of controlled gates, global phases included, which
             # become relative ones.
             controls, others = qubits[:value], qubits[value:]
-            for inner in self._modified(call, rest, others, inverse):
+            for inner in self._modified(call, inner_modifiers, others, inverse):
                 yield Call(
                     inner.name, inner.target, inner.params, ((word, value), *inner.modifiers),
                     controls + inner.qubits,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tnplan.circuits.qasm.declarations import Declarations
-from tnplan.circuits.qasm.expressions import Evaluator, Undetermined, known
+from tnplan.circuits.qasm.expressions import Evaluator, Undetermined, determined
 from tnplan.circuits.qasm.quantum_statements import QuantumStatements
 from tnplan.circuits.qasm.recorder import Match, Recorder, Slot
 from tnplan.circuits.qasm.scopes import Bits, Scopes, Subroutine
@@ -168,8 +168,8 @@ class Interpreter:
         result: Any = None
         # The body sees the file's block and its own, not the caller's blocks.
         with self.scopes.subroutine(), self._in_file(subroutine.place, self.evaluator.version), self._again():
-            for name, found in arguments:
-                self.scopes.define(name, found)
+            for name, symbol in arguments:
+                self.scopes.define(name, symbol)
             try:
                 for statement in subroutine.body:
                     self.execute(statement)
@@ -309,26 +309,28 @@ class Interpreter:
         right = self.evaluator.value(node.rhs)
         if not isinstance(right, int | FixedWidth):
             return None
-        wanted = integer(right)
+        number = integer(right)
         bits: list[int] = []
         value = 0
         # Bits that are known either decide the comparison or drop out; the others must be single
         # measured bits themselves.
         for k, item in enumerate(left.items):
             if isinstance(item, bool):
-                if item != bool(wanted >> k & 1):
+                if item != bool(number >> k & 1):
                     return None
             elif len(item.bits) != 1 or item.table != (False, True):
                 return None
             else:
-                value |= (wanted >> k & 1) << len(bits)
+                value |= (number >> k & 1) << len(bits)
                 bits.append(item.bits[0])
-        is_possible = 0 <= wanted < 1 << len(left.items)
+        is_possible = 0 <= number < 1 << len(left.items)
         return Match(tuple(bits), value) if is_possible and len(bits) > MOST_BITS else None
 
     def _switch(self, node: Any) -> None:
         target = self.evaluator.value(node.target)
-        cases = [[integer(known(self.evaluator.value(one))) for one in values] for values, _ in node.cases]
+        cases = [
+            [integer(determined(self.evaluator.value(label))) for label in values] for values, _ in node.cases
+        ]
         bodies = [body.statements for _, body in node.cases]
         bodies.append([] if node.default is None else node.default.statements)
         # The number of the case as a function of the target; for a measured target a table of
@@ -399,11 +401,11 @@ class Interpreter:
         if kind == "RangeDefinition":
             return self.evaluator.numbers(node)
         if kind == "DiscreteSet":
-            return [self.evaluator.value(one) for one in node.values]
-        found = self.evaluator.named(node.name) if kind == "Identifier" else self.evaluator.value(node)
-        if isinstance(found, Bits):
-            return [self.recorder.read(slot) for slot in found.slots]
-        items = self.declarations.items(found)
+            return [self.evaluator.value(entry) for entry in node.values]
+        collection = self.evaluator.named(node.name) if kind == "Identifier" else self.evaluator.value(node)
+        if isinstance(collection, Bits):
+            return [self.recorder.read(slot) for slot in collection.slots]
+        items = self.declarations.items(collection)
         if items is None:
             raise Mistake("goes over what is no range", "write [first:last], a set, bits or an array")
         return items

@@ -116,10 +116,10 @@ def _bitwise(function: Callable[[int, int], int]) -> Callable[[Any, Any], Any]:
     def calculate(a: Any, b: Any) -> Any:
         if isinstance(a, bool) and isinstance(b, bool):
             return bool(function(a, b))
-        widths = [one for one in (a, b) if isinstance(one, FixedWidth)]
+        widths = [operand for operand in (a, b) if isinstance(operand, FixedWidth)]
         if not widths:
             return function(integer(a), integer(b))
-        widest = max(widths, key=lambda one: one.width)
+        widest = max(widths, key=lambda operand: operand.width)
         return wrapped(widest.kind, widest.width, function(_bits(a), _bits(b)))
 
     return calculate

@@ -10,7 +10,7 @@ from typing import Any
 
 from tnplan.circuits.program import Reset
 from tnplan.circuits.qasm.declarations import Declarations
-from tnplan.circuits.qasm.expressions import known
+from tnplan.circuits.qasm.expressions import determined
 from tnplan.circuits.qasm.gate_calls import (
     Call,
     Definition,
@@ -56,32 +56,33 @@ class QuantumStatements:
     def define(self, node: Any, place: str) -> None:
         """`gate g(a) x, y { ... }`, in the file `place`."""
         name = node.name.name
-        params, qubits = [one.name for one in node.arguments], [one.name for one in node.qubits]
-        if len({*params, *qubits}) != len(params) + len(qubits):
+        definition = _definition(node, place, len(self.gates.definitions))
+        names = definition.params + definition.qubits
+        if len(set(names)) != len(names):
             raise Mistake(f"defines gate {shown(name)!r} with one name for two things", "use other names")
         if name in self.gates.definitions or isinstance(self.scopes.find(name), Subroutine):
             raise Mistake(f"defines {shown(name)!r}, which is there already", "give it another name")
-        self.gates.definitions[name] = _definition(node, place, len(self.gates.definitions))
+        self.gates.definitions[name] = definition
 
     def plain_gate(self, item: PlainGate) -> None:
         """A gate on indexed qubits."""
         name = item.name
         if isinstance(self.scopes.find(name), Subroutine):
             raise Mistake(f"calls the subroutine {name!r} with indexed qubits", "write name(arguments)")
-        # Where measured bits decide an angle, `known` raises Undetermined: the statement is then
+        # Where measured bits decide an angle, `determined` raises Undetermined: the statement is then
         # run for each of their values, and the program chooses among gates.
-        params = tuple(real(known(self.evaluator.value(one))) for one in item.arguments)
+        params = tuple(real(determined(self.evaluator.value(argument))) for argument in item.arguments)
         qubits = []
         for register, index in item.operands:
-            found = self.scopes.find(register)
-            if not isinstance(found, Qubits) or found.is_single:
+            symbol = self.scopes.find(register)
+            if not isinstance(symbol, Qubits) or symbol.is_single:
                 self.evaluator.named(register)
                 raise Mistake(f"uses an index for {shown(register)!r}", "name a register of qubits")
-            if index >= len(found.numbers):
+            if index >= len(symbol.numbers):
                 raise Mistake(
-                    f"has index {index} of {len(found.numbers)}", f"use 0 to {len(found.numbers) - 1}"
+                    f"has index {index} of {len(symbol.numbers)}", f"use 0 to {len(symbol.numbers) - 1}"
                 )
-            qubits.append(found.numbers[index])
+            qubits.append(symbol.numbers[index])
         self._apply(name, params, (), tuple(qubits))
 
     def plain_measurement(self, item: PlainMeasurement) -> None:
@@ -93,31 +94,31 @@ class QuantumStatements:
             and not (qubits.is_single or bits.is_single)
             and index < len(qubits.numbers) and item.target[1] < len(bits.slots)
         ):  # fmt: skip
-            one = Qubits((qubits.numbers[index],), True)
-            self.declarations.measure(one, Bits((bits.slots[item.target[1]],), True))
+            qubit, bit = qubits.numbers[index], bits.slots[item.target[1]]
+            self.declarations.measure(Qubits((qubit,), True), Bits((bit,), True))
             return
         self.measure(_operand(item.qubit), _operand(item.target))
 
     def gate(self, name: str, arguments: Sequence[Any], node: Any) -> None:
         """A gate or a subroutine on what `node` names, registers one qubit after another."""
-        found = self.scopes.find(name)
-        if isinstance(found, Subroutine):
+        symbol = self.scopes.find(name)
+        if isinstance(symbol, Subroutine):
             if node.modifiers:
                 raise Mistake(f"modifies the subroutine {name!r}", "modify gates alone")
-            self.call(found, [*arguments, *node.qubits])
+            self.call(symbol, [*arguments, *node.qubits])
             return
-        params = tuple(real(known(self.evaluator.value(one))) for one in arguments)
-        modifiers = tuple(self._modifier(one) for one in node.modifiers)
-        operands = [self.evaluator.qubits(one) for one in node.qubits]
+        params = tuple(real(determined(self.evaluator.value(argument))) for argument in arguments)
+        modifiers = tuple(self._modifier(modifier) for modifier in node.modifiers)
+        operands = [self.evaluator.qubits(operand) for operand in node.qubits]
         # Broadcasting (OpenQASM 3, "Applying gates"): registers of one length go qubit by qubit,
         # single qubits stay.
-        lengths = {len(one.numbers) for one in operands if not one.is_single}
+        lengths = {len(qubits.numbers) for qubits in operands if not qubits.is_single}
         if len(lengths) > 1:
             raise Mistake(f"acts on registers of {sorted(lengths)} qubits", "use registers of one length")
         for k in range(lengths.pop() if lengths else 1):
             self._apply(
                 name, params, modifiers,
-                tuple(one.numbers[0 if one.is_single else k] for one in operands),
+                tuple(qubits.numbers[0 if qubits.is_single else k] for qubits in operands),
             )  # fmt: skip
 
     def measure(self, operand: Any, target: Any) -> None:
@@ -127,11 +128,11 @@ class QuantumStatements:
         if target is None:
             self.evaluator.measured(qubits)
             return
-        found = self.declarations.target(target)
-        if not isinstance(found, Bits):
+        bits = self.declarations.target(target)
+        if not isinstance(bits, Bits):
             self.declarations.set(target, self.evaluator.measured(qubits))
             return
-        self.declarations.measure(qubits, found)
+        self.declarations.measure(qubits, bits)
 
     def reset(self, node: Any) -> None:
         """A reset; one of a qubit that nothing has acted on does nothing."""
@@ -142,8 +143,8 @@ class QuantumStatements:
 
     def barrier(self, node: Any) -> None:
         """A barrier, which does nothing."""
-        for one in node.qubits:
-            self.evaluator.qubits(one)
+        for operand in node.qubits:
+            self.evaluator.qubits(operand)
         if self.recorder.is_certain:
             self.recorder.barriers.append(len(self.recorder.operations))
 
@@ -182,7 +183,7 @@ class QuantumStatements:
         if word == "inv":
             return word, None
         if word == "pow":
-            return word, float(real(known(self.evaluator.value(node.argument))))
+            return word, float(real(determined(self.evaluator.value(node.argument))))
         count = 1 if node.argument is None else self.evaluator.size(node.argument)
         return word, count
 
@@ -204,9 +205,9 @@ class QuantumStatements:
         expected = target.n_params if not isinstance(target, Definition) else len(target.params)
         if len(params) != expected:
             raise Mistake(f"has {len(params)} angles", f"give {expected}")
-        wanted = n_qubits(target) + n_controls(modifiers)
-        if len(qubits) != wanted:
-            raise Mistake(f"acts on {len(qubits)} qubits", f"give {wanted}")
+        n_operands = n_qubits(target) + n_controls(modifiers)
+        if len(qubits) != n_operands:
+            raise Mistake(f"acts on {len(qubits)} qubits", f"give {n_operands}")
         if len(set(qubits)) != len(qubits):
             raise Mistake("acts on one qubit twice", "name each qubit once")
         call = Call(shown(name), target, params, modifiers, qubits)
@@ -219,8 +220,9 @@ class QuantumStatements:
 
 
 def _definition(node: Any, place: str, number: int) -> Definition:
-    params, qubits = [one.name for one in node.arguments], [one.name for one in node.qubits]
-    return Definition(shown(node.name.name), tuple(params), tuple(qubits), node.body, place, number)
+    params = tuple(param.name for param in node.arguments)
+    qubits = tuple(qubit.name for qubit in node.qubits)
+    return Definition(shown(node.name.name), params, qubits, node.body, place, number)
 
 
 def _operand(indexed: tuple[str, int]) -> Any:

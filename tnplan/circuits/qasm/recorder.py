@@ -117,7 +117,7 @@ class Recorder:
     def read(self, slot: Slot) -> Any:
         """The value of a variable, as far as it is known on this way."""
         value = slot.value
-        return value.given(self.assumed) if self.assumed and isinstance(value, Measured) else value
+        return value.restricted(self.assumed) if self.assumed and isinstance(value, Measured) else value
 
     def write(self, slot: Slot | Memory, value: Any) -> None:
         """Set a variable, or what is known of a memory."""
@@ -176,10 +176,10 @@ class Recorder:
             self._way(action, {bit: bool(rows[k] >> j & 1) for j, bit in enumerate(bits)} if assume else {})
             for k, action in enumerate(actions)
         ]
-        kept = self._merge(tuple(bits), ways, done, before)
+        copies = self._merge(tuple(bits), ways, done, before)
         # Copies come before the branch: ways may overwrite the very bits that tell afterwards which
         # way was taken.
-        for old, copy in kept.items():
+        for old, copy in copies.items():
             self.emit(BitAssignment(copy, (old,), COPY))
         for operation in _tree(tuple(bits), [done[way].operations for way in ways]):
             self.emit(operation)
@@ -211,7 +211,7 @@ class Recorder:
             )
         self.settle(changing)
         self._forget(changing)
-        # Invariant: here, and at the end of each round (`whole`), the memories of all changing bits
+        # Invariant: here, and at the end of each round (`full_round`), the memories of all changing bits
         # hold their values, so that one condition and one body serve all rounds.
         holds = condition()
         if not isinstance(holds, Measured):
@@ -227,13 +227,13 @@ class Recorder:
             bits, value = (again,), 1
             self.emit(BitAssignment(again, holds.bits, tuple(map(bool, holds.table))))
 
-        def whole() -> None:
+        def full_round() -> None:
             body()
             self.settle(changing)
             if again is not None:
                 self.emit(BitAssignment(again, holds.bits, tuple(map(bool, holds.table))))
 
-        way = self._way(whole, {})
+        way = self._way(full_round, {})
         self.emit(WhileLoop(bits, value, way.operations))
         self._forget(changing)
 
@@ -297,7 +297,7 @@ class Recorder:
     def _way(self, action: Callable[[], None], assumed: Mapping[int, bool]) -> _Way:
         """Run an action, and take back what it changed."""
         operations, places, n_live = self.operations, self.places, len(self.live)
-        known = dict(self.assumed)
+        before = dict(self.assumed)
         self.operations, self.places = [], []
         self.assumed.update(assumed)
         # The journal has the value of everything that is written for the first time on this way, so
@@ -309,7 +309,7 @@ class Recorder:
         for slot, value in journal.items():
             slot.value = value
         done = tuple(self.operations)
-        self.operations, self.places, self.assumed = operations, places, known
+        self.operations, self.places, self.assumed = operations, places, before
         del self.live[n_live:]
         return _Way(done, changed)
 
@@ -349,7 +349,7 @@ class Recorder:
         overwritten = {memory.number for memory in memories}
         slots = [slot for slot in changed if isinstance(slot, Slot) and slot in before]
         needed = self._merge_in_memory(slots, done)
-        kept: dict[int, int] = {}
+        copies: dict[int, int] = {}
         if needed:
             if not ways:
                 raise Mistake(
@@ -358,13 +358,13 @@ class Recorder:
                 )
             # The chooser is a table from the deciding bits to ways. Bits that some way overwrites
             # are read from their copies.
-            kept = {bit: self._new_memory().number for bit in bits if bit in overwritten}
-            names = tuple(kept.get(bit, bit) for bit in bits)
+            copies = {bit: self._new_memory().number for bit in bits if bit in overwritten}
+            names = tuple(copies.get(bit, bit) for bit in bits)
             chooser = Measured(names, tuple(ways))
         for memory in memories:
             # What a memory holds is known after the branch where all ways leave the same.
-            held = {way.changed.get(memory, memory.value) for way in done}
-            self.write(memory, held.pop() if len(held) == 1 else None)
+            contents = {way.changed.get(memory, memory.value) for way in done}
+            self.write(memory, contents.pop() if len(contents) == 1 else None)
         for slot in slots:
             values = [way.changed.get(slot, slot.value) for way in done]
             if slot in needed:
@@ -374,7 +374,7 @@ class Recorder:
             else:
                 assert slot.memory is not None
                 self.write(slot, bit_value(slot.memory.number))
-        return kept
+        return copies
 
     def _merge_in_memory(self, slots: Sequence[Slot], done: list[_Way]) -> set[Slot]:
         """Let each way leave bits in their memories where it can; gives the variables that need a table."""
@@ -428,7 +428,7 @@ def _tree(bits: tuple[int, ...], leaves: Sequence[tuple[Operation, ...]]) -> tup
     kinds = {id(leaf): leaf for leaf in leaves}
     if len(kinds) == 2:
         for leaf, other in (tuple(kinds.values())[::-1], tuple(kinds.values())):
-            rows = [row for row, one in enumerate(leaves) if one is leaf]
+            rows = [row for row, branch in enumerate(leaves) if branch is leaf]
             if len(rows) == 1 and (leaf or len(leaves) > 2):
                 return (Conditional(bits, rows[0], leaf, other),)
     low, high = _tree(bits[1:], leaves[::2]), _tree(bits[1:], leaves[1::2])

@@ -56,7 +56,7 @@ class Subroutine:
 class Ignored:
     """A name of what has no meaning here: a duration, or an `extern`, which cannot be called."""
 
-    what: str
+    description: str
 
 
 Named = Slot | Bits | Qubits | Array | Subroutine | Ignored
@@ -83,11 +83,11 @@ class Scopes:
         """Whether a name is one of the file, seen from inside a subroutine."""
         return self._is_inside and not any(name in block for block in self.blocks[1:])
 
-    def define(self, name: str, what: Named) -> None:
+    def define(self, name: str, symbol: Named) -> None:
         """Give a name to something; no name stands for two things in one block."""
         if name in self.blocks[-1]:
             raise Mistake(f"declares {shown(name)!r}, which is there already", "give it another name")
-        self.blocks[-1][name] = what
+        self.blocks[-1][name] = symbol
 
     @contextmanager
     def block(self) -> Iterator[None]:

@@ -115,16 +115,16 @@ def parse_source(
         bare = _as_version_3(bare)
     _check_nesting(bare, place)
     _check_numbers(bare, place)
-    found: list[tuple[int, int, Any]] = list(_plain(bare))
+    plain: list[tuple[int, int, Any]] = list(_plain(bare))
     pieces, end = [], 0
-    for begin, stop, _ in found:
+    for begin, stop, _ in plain:
         # Plain statements are blanked and not cut out: line numbers of what the reference parser
         # reads stay right.
         pieces += [bare[end:begin], _blank(bare[begin:stop])]
         end = stop
-    rest = _parse(LINE_END.sub("", "".join([*pieces, bare[end:]])), place)
-    placed = [((item.line, _column(bare, begin)), item) for begin, _, item in found]
-    placed += [((node.span.start_line, node.span.start_column), node) for node in rest]
+    parsed = _parse(LINE_END.sub("", "".join([*pieces, bare[end:]])), place)
+    placed = [((item.line, _column(bare, begin)), item) for begin, _, item in plain]
+    placed += [((node.span.start_line, node.span.start_column), node) for node in parsed]
     # Statements of both readers in the order of the file, by line and column.
     placed.sort(key=lambda pair: pair[0])
     return Source(place, version, tuple(item for _, item in placed), folder)
@@ -146,7 +146,7 @@ def included_file(name: str, beside: str, own: Path | None) -> Path:
             file = (folder / name).resolve(strict=True)
         except (OSError, RuntimeError, ValueError):  # not there; links in a circle; no name of a file
             continue
-        if any(file.is_relative_to(one) for one in allowed):
+        if any(file.is_relative_to(root) for root in allowed):
             return folder / name
         is_outside = True
     if not is_outside:
@@ -162,13 +162,13 @@ def included_file(name: str, beside: str, own: Path | None) -> Path:
 
 def language_version(bare: str, place: str) -> int:
     """The version of a text without comments: what it says, else what its words show."""
-    found = VERSION.match(bare)
-    if found is None:
+    match = VERSION.match(bare)
+    if match is None:
         return 2 if MARKS_2.search(bare) and not MARKS_3.search(bare) else 3
-    if found[1] not in ("2", "3"):
-        line = bare[: found.end()].count("\n") + 1
-        raise InputError(f"{place}: line {line}", f"is OpenQASM {found[1][:20]}", "write OPENQASM 2.0 or 3.0")
-    return int(found[1])
+    if match[1] not in ("2", "3"):
+        line = bare[: match.end()].count("\n") + 1
+        raise InputError(f"{place}: line {line}", f"is OpenQASM {match[1][:20]}", "write OPENQASM 2.0 or 3.0")
+    return int(match[1])
 
 
 def shown(name: str) -> str:
@@ -186,7 +186,7 @@ def parse_value(text: str, place: str) -> Any:
 
 def _without_comments(text: str) -> str:
     """The text with blanks in the place of comments; all else keeps its line and its column."""
-    return QUOTE_OR_COMMENT.sub(lambda found: found[1] or _blank(found[0]), text)
+    return QUOTE_OR_COMMENT.sub(lambda match: match[1] or _blank(match[0]), text)
 
 
 def _blank(text: str) -> str:
@@ -196,8 +196,8 @@ def _blank(text: str) -> str:
 def _as_version_3(bare: str) -> str:
     """A text of version 2 in the words of version 3: `**` for `^`, no `opaque`, no words of version 3."""
 
-    def changed(found: re.Match[str]) -> str:
-        word = found[0]
+    def changed(match: re.Match[str]) -> str:
+        word = match[0]
         if word == "^":
             return "**"
         if word.startswith("opaque") and word.endswith(";"):
@@ -210,10 +210,10 @@ def _as_version_3(bare: str) -> str:
 def _check_nesting(bare: str, place: str) -> None:
     """Refuse brackets that are nested deeper than the reference parser can go."""
     depth = 0
-    for found in re.finditer(r"[][(){}]", bare):
-        depth += 1 if found[0] in "([{" else -1
+    for bracket in re.finditer(r"[][(){}]", bare):
+        depth += 1 if bracket[0] in "([{" else -1
         if depth > LONGEST_NESTING:
-            line = bare.count("\n", 0, found.start()) + 1
+            line = bare.count("\n", 0, bracket.start()) + 1
             raise InputError(
                 f"{place}: line {line}", f"has brackets inside {LONGEST_NESTING} others", "nest fewer"
             )
@@ -221,11 +221,11 @@ def _check_nesting(bare: str, place: str) -> None:
 
 def _check_numbers(bare: str, place: str) -> None:
     """Refuse integers of more digits than Python reads."""
-    for found in QUOTED_OR_LONG.finditer(bare):
-        if found[0].isdigit():
-            line = bare.count("\n", 0, found.start()) + 1
+    for match in QUOTED_OR_LONG.finditer(bare):
+        if match[0].isdigit():
+            line = bare.count("\n", 0, match.start()) + 1
             raise InputError(
-                f"{place}: line {line}", f"has a number of {len(found[0])} digits",
+                f"{place}: line {line}", f"has a number of {len(match[0])} digits",
                 f"write numbers of {LONGEST_NUMBER} digits at most",
             )  # fmt: skip
 
@@ -272,15 +272,15 @@ def _plain_statement(bare: str, begin: int, stop: int) -> PlainGate | PlainMeasu
     if measured is None:
         return None
     target, qubit = (measured[1], measured[2]) if measured[1] else (measured[4], measured[3])
-    (one,), (other,) = INDEXED.findall(qubit), INDEXED.findall(target)
-    return PlainMeasurement((one[0], int(one[1])), (other[0], int(other[1])), 0)
+    (qubit_name, qubit_index), (bit_name, bit_index) = INDEXED.findall(qubit)[0], INDEXED.findall(target)[0]
+    return PlainMeasurement((qubit_name, int(qubit_index)), (bit_name, int(bit_index)), 0)
 
 
 def _arguments(text: str | None) -> tuple[Any, ...] | None:
     """The arguments of a gate; None for what the reference parser is to see in its place."""
     if text is None:
         return ()
-    values = [_argument(part) for part in COMMA.split(text)]
+    values = [_argument(argument) for argument in COMMA.split(text)]
     return None if None in values else tuple(values)
 
 
@@ -341,5 +341,5 @@ def _syntax(error: Exception) -> str:
     token = getattr(cause, "offendingToken", None)
     if token is None:
         return "a syntax error"
-    what = "the file ends too soon" if token.text == "<EOF>" else f"unexpected {token.text[:40]!r}"
-    return f"L{token.line}:C{token.column}: {what}"
+    problem = "the file ends too soon" if token.text == "<EOF>" else f"unexpected {token.text[:40]!r}"
+    return f"L{token.line}:C{token.column}: {problem}"

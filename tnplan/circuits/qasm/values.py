@@ -7,7 +7,7 @@ and no syntax. Refusals are raised as `Mistake`, without a place: who has the li
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,16 +74,16 @@ class Measured:
     bits: tuple[int, ...]
     table: tuple[Any, ...]
 
-    def given(self, known: dict[int, bool]) -> Any:
+    def restricted(self, assumed: dict[int, bool]) -> Any:
         """The value where some bits are known."""
-        if not any(bit in known for bit in self.bits):
+        if not any(bit in assumed for bit in self.bits):
             return self
-        rest = tuple(bit for bit in self.bits if bit not in known)
-        return measured(rest, tuple(self.at(known | _row(rest, row)) for row in range(1 << len(rest))))
+        free = tuple(bit for bit in self.bits if bit not in assumed)
+        return measured(free, tuple(self.at(assumed | _row(free, row)) for row in range(1 << len(free))))
 
-    def at(self, known: Mapping[int, bool]) -> Any:
+    def at(self, assignment: Mapping[int, bool]) -> Any:
         """The value for one value of each bit."""
-        return self.table[sum(known[bit] << k for k, bit in enumerate(self.bits))]
+        return self.table[sum(assignment[bit] << k for k, bit in enumerate(self.bits))]
 
 
 def _row(bits: tuple[int, ...], row: int) -> dict[int, bool]:
@@ -143,6 +143,20 @@ def bit_string(items: tuple[Any, ...]) -> Any:
     return FixedWidth("bit", len(items), sum(int(item) << k for k, item in enumerate(items)))
 
 
+def bits_of(value: Any, width: int) -> Sequence[Any]:
+    """The bits of a number of `width` bits, the least significant first: each a bool or a `Measured`."""
+    if isinstance(value, BitString):
+        return value.items
+    return [applied(lambda number, k=k: number.bit(k), value) for k in range(width)]
+
+
+def register_bits(value: Any) -> Sequence[Any] | None:
+    """The bits of a register's value, the least significant first; None for any other value."""
+    if isinstance(value, BitString):
+        return value.items
+    return bits_of(value, value.width) if isinstance(value, FixedWidth) and value.kind == "bit" else None
+
+
 def joined(value: Any) -> Any:
     """A bit string as one value."""
     if not isinstance(value, BitString):
@@ -180,12 +194,12 @@ def real(value: Any) -> float:
     if isinstance(plain, complex):
         raise Mistake(f"uses {described(value)} for a real number", "give a real number")
     try:
-        found = plain if isinstance(plain, DualNumber) else float(plain)
+        result = plain if isinstance(plain, DualNumber) else float(plain)
     except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
-        raise Mistake(f"has the number {found}", "let all numbers be finite")
-    return found
+        result = math.inf
+    if not math.isfinite(result):
+        raise Mistake(f"has the number {result}", "let all numbers be finite")
+    return result
 
 
 def as_complex(value: Any) -> complex:
@@ -220,7 +234,7 @@ def converted(value: Any, kind: Type) -> Any:
     """A value as the type that a variable or a cast has."""
     if isinstance(value, BitString) and kind.kind == "bit" and kind.width == len(value.items):
         return value
-    return applied(lambda known: _converted(known, kind), value)
+    return applied(lambda plain: _converted(plain, kind), value)
 
 
 def _converted(value: Any, kind: Type) -> Any:
@@ -246,11 +260,11 @@ def _to_integer(value: Any, kind: str, width: int | None) -> Any:
 
 
 def _to_float(value: Any, width: int | None) -> float:
-    found = real(value)
+    plain = real(value)
     if width == 32:
-        _check_not_rounded(found, "float[32]")
-        return float(np.float32(found))
-    return found
+        _check_not_rounded(plain, "float[32]")
+        return float(np.float32(plain))
+    return plain
 
 
 def _check_not_rounded(value: float, kind: str) -> None:
@@ -267,9 +281,9 @@ def _to_angle(value: Any, width: int | None) -> Any:
     if isinstance(value, FixedWidth) and value.kind == "angle":
         shift = width - value.width
         return wrapped("angle", width, value.value << shift if shift >= 0 else value.value >> -shift)
-    found = real(value)
-    _check_not_rounded(found, f"angle[{width}]")
-    return wrapped("angle", width, round(math.fmod(found, TURN) / TURN * (1 << width)))
+    plain = real(value)
+    _check_not_rounded(plain, f"angle[{width}]")
+    return wrapped("angle", width, round(math.fmod(plain, TURN) / TURN * (1 << width)))
 
 
 def _to_bits(value: Any, width: int | None) -> Any:

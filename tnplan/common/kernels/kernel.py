@@ -210,11 +210,11 @@ class Native:
         self._name, self._returns, self._is_tuple = name, compiled.returns, compiled.is_tuple
         self._enter = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
         self._pack = struct.Struct("=QQ" + "".join(WORDS[kind] for kind in c_types(types))).pack
-        self._room = ctypes.c_int64 * max(1, len(compiled.returns))
+        self._result_type = ctypes.c_int64 * max(1, len(compiled.returns))
 
     def __call__(self, words: list[Any]) -> Any:
         """The result for the numbers of a call."""
-        result, error = self._room(), ctypes.c_void_p()
+        result, error = self._result_type(), ctypes.c_void_p()
         self._check(self._enter(self._pack(ctypes.addressof(result), ctypes.addressof(error), *words)))
         if not self._returns:
             return None
@@ -223,7 +223,7 @@ class Native:
 
     def bound(self, words: list[Any], hole: int | None, arrays: object) -> Callable[..., None]:
         """A call with these numbers but that of the `hole`; it keeps the `arrays` of the addresses."""
-        result, error, enter, check = self._room(), ctypes.c_void_p(), self._enter, self._check
+        result, error, enter, check = self._result_type(), ctypes.c_void_p(), self._enter, self._check
         # Arguments are packed into bytes once. Invariant: `references` holds the arrays, since the bytes
         # have their addresses alone.
         packed = self._pack(ctypes.addressof(result), ctypes.addressof(error), *words)

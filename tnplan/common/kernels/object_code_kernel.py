@@ -94,8 +94,8 @@ def _add_entry(module: Any, name: str) -> str:
     It reads the arguments from words of 64 bits, and subnormal numbers are 0 while the other one runs.
     """
     entry, values = f"{name}.entry", []
-    kinds = ["ptr" if str(one.type).endswith("*") else str(one.type)
-             for one in module.get_function(name).arguments]  # fmt: skip
+    kinds = ["ptr" if str(argument.type).endswith("*") else str(argument.type)
+             for argument in module.get_function(name).arguments]  # fmt: skip
     flush = flush_subnormals(llvm.get_process_triple())
     lines = [*flush.declarations, f'declare i32 @"{name}"({", ".join(kinds)})']
     lines += [f'define i32 @"{entry}"(ptr %words) {{', *flush.before]
@@ -138,12 +138,12 @@ def entry_alone() -> Iterator[None]:
         if not any(PREFIX in function.name for function in library._final_module.functions):
             optimize(library)  # numba's own, for code that it runs itself
 
-    whole_name: Any = CPUContext.mangler
+    mangled_name: Any = CPUContext.mangler
 
     def short_name(context: Any, name: str, *arguments: Any, **named: Any) -> str:
-        whole = whole_name(context, name, *arguments, **named)
+        mangled = mangled_name(context, name, *arguments, **named)
         readable = "".join(filter(str.isalnum, name.rsplit(".", 1)[-1]))
-        short = f"{PREFIX}{readable}_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+        short = f"{PREFIX}{readable}_{hashlib.sha256(mangled.encode()).hexdigest()[:24]}"
         return f"_ZN{len(short)}{short}Ev"
 
     template: Any = Dispatcher.get_call_template

@@ -220,11 +220,11 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
 
     def take(level: int) -> NDArray[np.floating]:
         boxes, points = sampled_boxes(array.shape)[level], values.reshape(*box_of_shape(array.shape), n)
-        taken = np.empty((len(boxes.starts), *boxes.counts, n), values.dtype)
-        for box, starts in zip(taken, boxes.starts, strict=True):
+        values_of_boxes = np.empty((len(boxes.starts), *boxes.counts, n), values.dtype)
+        for box, starts in zip(values_of_boxes, boxes.starts, strict=True):
             ends = (first + boxes.stride * (m - 1) + 1 for first, m in zip(starts, boxes.counts, strict=True))
             box[:] = points[tuple(map(slice, starts, ends, (boxes.stride,) * 3))]
-        return taken.reshape(len(boxes.starts), boxes.size, n)
+        return values_of_boxes.reshape(len(boxes.starts), boxes.size, n)
 
     facts = ArrayFacts(dtype, array.shape, reaches, reflection_of(values, n))
     header, limits = chosen_header(
@@ -239,15 +239,15 @@ class _Bytes(io.RawIOBase):
     """Bytes to read from where they are; `io.BytesIO` would copy them all."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
-        self._left = data.data
+        self._unread = data.data
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = min(len(buffer), len(self._left))
-        buffer[:count] = self._left[:count]
-        self._left = self._left[count:]
+        count = min(len(buffer), len(self._unread))
+        buffer[:count] = self._unread[:count]
+        self._unread = self._unread[count:]
         return count
 
 

@@ -93,7 +93,7 @@ def decode_frame(payload: bytes, header: Header, values: Values, place: str) -> 
 
 
 def _joined(*parts: bytes) -> bytes:
-    return b"".join(part + bytes(-len(part) % _U64.size) for part in parts)
+    return b"".join(piece + bytes(-len(piece) % _U64.size) for piece in parts)
 
 
 def _encode_lossless(values: Values, components: int) -> bytes | None:

@@ -269,7 +269,7 @@ def pack_tables(frequencies: NDArray[np.int64]) -> bytes:
     long = tokens >= 128
     firsts = np.where(long, 128 | tokens >> 8, tokens)
     parts = (lengths.astype(_length_dtype(frequencies.shape[1])), firsts.astype("u1"))
-    return b"".join(part.tobytes() for part in (*parts, (tokens[long] & 255).astype("u1")))
+    return b"".join(column.tobytes() for column in (*parts, (tokens[long] & 255).astype("u1")))
 
 
 def unpack_tables(data: NDArray[np.uint8], n_tables: int, n_tokens: int, place: str) -> NDArray[np.int64]:

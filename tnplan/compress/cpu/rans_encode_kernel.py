@@ -224,10 +224,10 @@ def push_bits(work: Any, words: Any, top: Any, lanes: Any) -> Any:
     top = spill(work, words, top, lanes)
     for lane in range(lanes):
         state, width = work[STATE + lane], work[WIDTH + lane]
-        rest, ones = uint32(SLOT_LOG2 - width), uint32(uint32(uint32(1) << width) - uint32(1))
-        low_bits = uint32(state & uint32(uint32(uint32(1) << rest) - uint32(1)))
-        value = uint32(uint32(work[VALUE + lane] & ones) << rest)
-        work[STATE + lane] = uint32(uint32(uint32(uint32(state >> rest) << SLOT_LOG2) + value) + low_bits)
+        shift, ones = uint32(SLOT_LOG2 - width), uint32(uint32(uint32(1) << width) - uint32(1))
+        low_bits = uint32(state & uint32(uint32(uint32(1) << shift) - uint32(1)))
+        value = uint32(uint32(work[VALUE + lane] & ones) << shift)
+        work[STATE + lane] = uint32(uint32(uint32(uint32(state >> shift) << SLOT_LOG2) + value) + low_bits)
     return top
 
 
@@ -265,8 +265,8 @@ def push_symbols(work: Any, words: Any, top: Any, lanes: Any) -> Any:
         frequency = uint32(symbol >> uint32(PACKED_LOG2))
         # Below 2^20, and so wrong by less than a quarter before it is cut off.
         quotient = uint32(int32(np.float32(state) * (np.float32(1) / np.float32(frequency))))
-        rest = int32(uint32(state - uint32(quotient * frequency)))
-        more, less = uint32(rest >= int32(frequency)), uint32(rest < int32(0))
+        remainder = int32(uint32(state - uint32(quotient * frequency)))
+        more, less = uint32(remainder >= int32(frequency)), uint32(remainder < int32(0))
         quotient = uint32(uint32(quotient + more) - less)
         above = uint32(quotient * uint32(total - frequency))
         work[STATE + lane] = uint32(uint32(state + above) + uint32(symbol & uint32((1 << PACKED_LOG2) - 1)))

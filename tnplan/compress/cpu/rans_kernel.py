@@ -150,8 +150,8 @@ def take_words(work: Any, words: Any, at: Any, lanes: Any) -> Any:
     for lane in range(lanes):
         state = work[STATE + lane]
         low = state < uint32(LOW)
-        taken = uint32(uint32(state << uint32(16)) | uint32(words[offset]))
-        work[STATE + lane] = taken if low else state
+        refilled = uint32(uint32(state << uint32(16)) | uint32(words[offset]))
+        work[STATE + lane] = refilled if low else state
         offset += uint64(low)
     return int64(offset)
 
@@ -184,13 +184,13 @@ def take_raw(work: Any, longest: Any, words: Any, at: Any, lanes: Any) -> Any:
             bits, state = work[BITS + lane], work[STATE + lane]
             first = uint32(uint32(uint32(bits - uint32(1)) % uint32(RAW_LOG2)) + uint32(1))
             width = bits if longest <= RAW_LOG2 else (first if bits else uint32(0))
-            rest = uint32(SLOT_LOG2 - width)
+            shift = uint32(SLOT_LOG2 - width)
             slot = uint32(state & SLOTS)
-            low_bits = uint32(slot & uint32(uint32(uint32(1) << rest) - uint32(1)))
-            work[STATE + lane] = uint32(uint32(uint32(state >> SLOT_LOG2) << rest) + low_bits)
-            left = uint32(bits - width)
-            work[BITS + lane] = left
-            work[NUMBER + lane] |= uint32(uint32(slot >> rest) << left)
+            low_bits = uint32(slot & uint32(uint32(uint32(1) << shift) - uint32(1)))
+            work[STATE + lane] = uint32(uint32(uint32(state >> SLOT_LOG2) << shift) + low_bits)
+            n_lower = uint32(bits - width)
+            work[BITS + lane] = n_lower
+            work[NUMBER + lane] |= uint32(uint32(slot >> shift) << n_lower)
         at = take_words(work, words, at, lanes)
     return at
 
@@ -283,18 +283,18 @@ def normalize(counts: Any, frequencies: Any) -> None:
     # what is missing or too much, where it changes the length of the code least. Invariant: what
     # occurs has frequency 1 or more, else it could not be coded.
     for table in range(counts.shape[0]):
-        total, left = counts[table].sum(), TOTAL
+        total, missing = counts[table].sum(), TOTAL
         if total == 0:
             continue
         for token in range(counts.shape[1]):
             if counts[table, token]:
                 frequencies[table, token] = max(1, counts[table, token] * TOTAL // total)
-                left -= frequencies[table, token]
-        while left:
+                missing -= frequencies[table, token]
+        while missing:
             largest = frequencies[table].argmax()
-            change = max(left, -(frequencies[table, largest] // 2))
+            change = max(missing, -(frequencies[table, largest] // 2))
             frequencies[table, largest] += change
-            left -= change
+            missing -= change
 
 
 @jit

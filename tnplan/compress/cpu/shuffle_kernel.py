@@ -43,8 +43,8 @@ def shuffle(data: Any, item_bytes: Any, planes: Any) -> None:
             word = transposed(word)
             for k in range(8):
                 planes[(8 * b + k) * eights + i] = (word >> uint64(8 * k)) & uint64(255)
-    whole = 8 * item_bytes * eights
-    planes[whole:] = data[whole:]
+    n_shuffled = 8 * item_bytes * eights
+    planes[n_shuffled:] = data[n_shuffled:]
 
 
 @jit
@@ -59,5 +59,5 @@ def unshuffle(planes: Any, item_bytes: Any, data: Any) -> None:
             word = transposed(word)
             for k in range(8):
                 data[(8 * i + k) * item_bytes + b] = (word >> uint64(8 * k)) & uint64(255)
-    whole = 8 * item_bytes * eights
-    data[whole:] = planes[whole:]
+    n_shuffled = 8 * item_bytes * eights
+    data[n_shuffled:] = planes[n_shuffled:]

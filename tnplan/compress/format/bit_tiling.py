@@ -44,8 +44,8 @@ def local_offsets(axes: tuple[int, ...]) -> NDArray[np.int64]:
 def tile_offsets(axes: tuple[int, ...], n_elements: int) -> NDArray[np.int64]:
     """The first element of each tile."""
     count = tile_count(n_elements)
-    rest = [bit for bit in range(TILE_LOG2 + max(count - 1, 0).bit_length() + TILE_LOG2) if bit not in axes]
-    return deposit(np.arange(count, dtype=np.int64), tuple(rest))
+    n_bits = TILE_LOG2 + max(count - 1, 0).bit_length() + TILE_LOG2
+    return deposit(np.arange(count, dtype=np.int64), tuple(bit for bit in range(n_bits) if bit not in axes))
 
 
 def deposit(numbers: NDArray[np.int64], axes: tuple[int, ...]) -> NDArray[np.int64]:

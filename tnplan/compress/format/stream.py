@@ -163,12 +163,12 @@ def checksum(data: bytes | memoryview | NDArray[np.uint8]) -> int:
     """
     flat = np.frombuffer(data, np.uint8)
     total = flat.size
-    whole = flat.size // 8
-    words = flat[: whole * 8].view("<u8")
-    for start in range(0, whole, _CHECK_WORDS):
+    n_words = flat.size // 8
+    words = flat[: n_words * 8].view("<u8")
+    for start in range(0, n_words, _CHECK_WORDS):
         total += _stirred(words[start : start + _CHECK_WORDS], start)
     if flat.size % 8:
-        total += _stirred_word(int.from_bytes(flat[whole * 8 :].tobytes(), "little"), whole)
+        total += _stirred_word(int.from_bytes(flat[n_words * 8 :].tobytes(), "little"), n_words)
     return total & _MASK
 
 
@@ -211,6 +211,8 @@ def header_size_bytes(ndim: int, n_components: int) -> int:
 def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     """The header of a stream; StreamError for anything that is none, or of another version. Where it is not
     `checked`, its fields are sound but its checksum is left to `check_header`."""
+    # Invariant: nothing of the file says how much to read, or which entry of a table to take, before it
+    # is checked itself: a damaged stream is refused, whatever its bytes are.
     fixed = _read(source, _FIXED.size, "its header")
     magic, version, size, dtype, mode, coder, reflection, frame_log2, predictor, ndim, bound = _FIXED.unpack(
         fixed
@@ -226,22 +228,22 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     n_components = components(DTYPES[dtype])
     if size != header_size_bytes(ndim, n_components):
         raise _damaged("header")
-    rest = _read(source, size - _FIXED.size, "its header")
+    body = _read(source, size - _FIXED.size, "its header")
     if checked:
-        check_header(fixed + rest)
+        check_header(fixed + body)
     end = n_components * _QUANTIZER.size
-    axes = tuple(rest[end : end + TILE_LOG2])
+    axes = tuple(body[end : end + TILE_LOG2])
     valid = (
         mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS)
         and predictor <= len(PREDICTORS)
-        and not any(rest[end + TILE_LOG2 : end + AXES_BYTES])
+        and not any(body[end + TILE_LOG2 : end + AXES_BYTES])
     )  # fmt: skip
     if not valid:
         raise _damaged("header")
-    quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(rest[:end]))
+    quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(body[:end]))
     header = Header(
         DTYPES[dtype],
-        struct.unpack(f"<{ndim}Q", rest[end + AXES_BYTES : -8]),
+        struct.unpack(f"<{ndim}Q", body[end + AXES_BYTES : -8]),
         MODES[mode],
         bound,
         CODERS[coder],

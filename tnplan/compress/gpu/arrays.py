@@ -40,14 +40,14 @@ def register(library: str, make: Callable[[], KernelDevice]) -> None:
     _DEVICES[library] = make
 
 
-def device_of(array: Any, name: str, wanted: str) -> KernelDevice:
-    """The device of an array; CodecError, naming it `name` and what is `wanted`, where none is known."""
+def device_of(array: Any, name: str, expected: str) -> KernelDevice:
+    """The device of an array; CodecError, naming it `name` and what is `expected`, where none is known."""
     kind = type(array)
     make = _DEVICES.get(kind.__module__.partition(".")[0])
     if make is None:
         raise CodecError(
             name, f"is of type {kind.__module__}.{kind.__name__}",
-            f"give {wanted}, or a CuPy array once tnplan.gpu_codec() has been called",
+            f"give {expected}, or a CuPy array once tnplan.gpu_codec() has been called",
         )  # fmt: skip
     return make()
 

@@ -159,8 +159,8 @@ def decode(
     if values.size != plan.n_reals or values.dtype != plan.real_dtype:
         if header_bytes:
             stream.check_header(header_bytes)
-        wanted = f"give the {header.real_dtype} of {header.dtype} {header.shape}"
-        raise CodecError("values", f"are {values.size} of {values.dtype}", wanted)
+        remedy = f"give the {header.real_dtype} of {header.dtype} {header.shape}"
+        raise CodecError("values", f"are {values.size} of {values.dtype}", remedy)
     if not plan.n_frames:
         stream.check_header(header_bytes)
         _check_end(plan.start, data)

@@ -95,6 +95,6 @@ class Ahead:
         """Whether the device's plan is the header's: it is not where values have no linear rule."""
         elements = min(header.stored, 1 << header.frame_log2)
         order = launches.order(usable_axes(header.axes, elements))
-        wanted = bytes(launches.rules(header, limits)) + bytes(order)
+        expected = bytes(launches.rules(header, limits)) + bytes(order)
         frames = self._plan[:2].tolist() == [elements, header.stored // elements]
-        return frames and self._plan[2:].tobytes()[: self._plan_bytes] == wanted
+        return frames and self._plan[2:].tobytes()[: self._plan_bytes] == expected

@@ -55,12 +55,12 @@ def groups(header: Header, most: int, first: int = 0) -> tuple[FrameGroup, ...]:
 def _groups(cut: tuple[int, int, tuple[int, ...], bool], most: int, first: int) -> tuple[FrameGroup, ...]:
     """Of so many stored elements, elements of a frame, axes, and whether tiles have residuals."""
     stored, elements, axes, residuals = cut
-    whole, rest = divmod(stored, elements)
-    left, step = max(0, whole - first), max(1, most)
-    step = -(-left // max(1, -(-left // step))) or 1
-    frames = [(begin, min(step, whole - begin), elements) for begin in range(first, whole, step)]
-    if rest and first <= whole:
-        frames.append((whole, 1, rest))
+    n_full, remainder = divmod(stored, elements)
+    n_pending, step = max(0, n_full - first), max(1, most)
+    step = -(-n_pending // max(1, -(-n_pending // step))) or 1
+    frames = [(begin, min(step, n_full - begin), elements) for begin in range(first, n_full, step)]
+    if remainder and first <= n_full:
+        frames.append((n_full, 1, remainder))
     return tuple(_group(axes, residuals, *numbers) for numbers in frames)
 
 

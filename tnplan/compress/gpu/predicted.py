@@ -53,8 +53,8 @@ def box_passes(box: Box, order: int) -> BoxPasses:
         first_fine = max(coarse, len(point_passes) - LINE_PASSES)
     apart = 1 << (len(point_passes) - first_fine)
     filled = _every((1, 1, apart) if is_line else (2, 2, 1), box)
-    left = _every((1, 1, apart) if is_line else (2, 2, 2), box)
-    all_points = [*point_passes, filled, left]
+    remaining = _every((1, 1, apart) if is_line else (2, 2, 2), box)
+    all_points = [*point_passes, filled, remaining]
     words = np.array([point_pass.lattice for point_pass in all_points], np.uint32).reshape(-1)
     sizes = tuple(point_pass.size for point_pass in all_points)
     return BoxPasses(words, sizes, coarse, first_fine, len(point_passes), is_line)
@@ -87,7 +87,7 @@ class PredictedGroup:
         bound (frames, components, n_tiles)."""
         passes, n_tiles = self.passes, np.uint32(self.group.n_tiles)
         exact = self.device.zeros(self.group.count * self.header.components * self.group.n_tiles, "uint32")
-        filled, left = passes.n_passes, passes.n_passes + 1
+        filled, remaining = passes.n_passes, passes.n_passes + 1
         self._pass("split.cu", "fill_fine", filled, values, rules, self.fine)
         self._over_passes("split.cu", "split", passes.n_fine, self.fine, self.residuals)
         behind = values, rules, n_tiles, self.residuals, exact
@@ -98,7 +98,7 @@ class PredictedGroup:
         else:
             for number in range(passes.n_fine, passes.n_passes):
                 self._pass("split.cu", "split_values", number, self.fine, *behind)
-        self._pass("split.cu", "count_missing", left, self.fine, values, rules, n_tiles, exact)
+        self._pass("split.cu", "count_missing", remaining, self.fine, values, rules, n_tiles, exact)
         return exact
 
     def join(self, work: DeviceArray, span: Any, rules: Any, values: DeviceArray) -> None:

@@ -50,13 +50,13 @@ class SurveyKernels:
         self.n, self.real = stream.components(dtype), stream.real_dtype(dtype)
         if not size:
             return
-        n_found, width = 4 * self.n + 3, self.real.itemsize
-        words = n_found + n_axes * CLASSES * CLASSES * 4 // width
+        n_extents, width = 4 * self.n + 3, self.real.itemsize
+        words = n_extents + n_axes * CLASSES * CLASSES * 4 // width
         self.extents = device.zeros(words, f"uint{8 * width}")
         device.launch(
             launches.survey("survey", survey_blocks(size // 2)), dtype, values, np.uint64(size), self.extents
         )
-        self.counts = self.extents[n_found:]
+        self.counts = self.extents[n_extents:]
         if n_axes:
             box, self._wait = device.mailbox(-(-words * width // WORD_BYTES))
             device.launch(
@@ -86,12 +86,12 @@ class SurveyKernels:
 def _extent(ranks: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
     """From the results of survey.cu: complements and ranks of bits."""
     width = 8 * real.itemsize
-    sign, whole = 1 << (width - 1), (1 << width) - 1
+    sign, all_ones = 1 << (width - 1), (1 << width) - 1
     least, greatest, normal, any_nonfinite = ranks.tolist()
     if not greatest:
         return Extent(inf, -inf, inf, False, bool(any_nonfinite))
-    bits = [rank ^ sign if rank & sign else rank ^ whole for rank in (least ^ whole, greatest)]
-    reach = np.array([*bits, normal ^ whole], ranks.dtype).view(real).tolist()
+    bits = [rank ^ sign if rank & sign else rank ^ all_ones for rank in (least ^ all_ones, greatest)]
+    reach = np.array([*bits, normal ^ all_ones], ranks.dtype).view(real).tolist()
     return Extent(reach[0], reach[1], reach[2] if normal else inf, True, bool(any_nonfinite))
 
 

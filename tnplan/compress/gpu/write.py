@@ -39,8 +39,8 @@ def write(
         return header, limits, encode(device, values, header, limits, out)
     # Where the host chooses another header, what was coded ahead is thrown away.
     if ahead.suits(header, limits):
-        whole = max(1, header.stored >> frame_log2)
-        return header, limits, go_on(ahead.writer, values, header, limits, min(ahead.count, whole))
+        n_full = max(1, header.stored >> frame_log2)
+        return header, limits, go_on(ahead.writer, values, header, limits, min(ahead.count, n_full))
     ahead.writer.wait_for_end()
     return header, limits, encode(device, values, header, limits, out)
 

@@ -118,8 +118,8 @@ def threshold(weights: Array, count: int, xp: Any = np) -> float:
     falling = xp.sort(weights)[::-1]
     integers, unit = as_integers(falling)
     sums = xp.cumsum(integers)
-    rest = (sums[-1] - sums[:count] + integers[:count]).astype(np.float64) * unit
-    levels = rest / (count - xp.arange(count))
+    tail_sums = (sums[-1] - sums[:count] + integers[:count]).astype(np.float64) * unit
+    levels = tail_sums / (count - xp.arange(count))
     return float(levels[int(xp.argmax(falling[:count] <= levels))])
 
 

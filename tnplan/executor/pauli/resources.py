@@ -61,12 +61,12 @@ class Resources:
     few_on_cpu: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (
+        for name, value, choices in (
             ("device", self.device, DEVICES), ("precision", self.precision, tuple(PRECISIONS)),
             ("when_full", self.when_full, WHEN_FULL),
         ):  # fmt: skip
-            if value not in known:
-                raise InputError(name, f"is {value!r}", f"use {' or '.join(known)}")
+            if value not in choices:
+                raise InputError(name, f"is {value!r}", f"use {' or '.join(choices)}")
         object.__setattr__(self, "threads", check_count("threads", self.threads))
         memory = self.memory_bytes
         if memory is not None and not (is_number(memory) and memory > 0):

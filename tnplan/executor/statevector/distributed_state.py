@@ -339,9 +339,9 @@ class DistributedState:
             amplitudes[owners == rank] = values
         return amplitudes
 
-    def part(self) -> Array:
+    def shard(self) -> Array:
         """The amplitudes of this rank."""
-        return np.asarray(self.local.part())
+        return np.asarray(self.local.shard())
 
     def to_host(self) -> Array:
         """All amplitudes, on every rank."""

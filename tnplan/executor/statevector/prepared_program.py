@@ -87,9 +87,9 @@ def prepare_program(operations: Sequence[Operation], place: str = "") -> tuple[P
 
 
 def _prepared(
-    operations: Sequence[Operation], place: str, known: dict[int, Unitaries | None]
+    operations: Sequence[Operation], place: str, mixtures: dict[int, Unitaries | None]
 ) -> tuple[PreparedStep, ...]:
-    """`known`: what was made of operators before, by the identity of their tuple."""
+    """`mixtures`: what was made of operators before, by the identity of their tuple."""
     items: list[PreparedStep] = []
     gates: list[MultiplexedGate] = []
     for number, operation in enumerate(operations):
@@ -101,16 +101,16 @@ def _prepared(
             gates = []
         if isinstance(operation, Conditional):
             inner = f"{place}operation {number}, inner "
-            bodies = [_prepared(body, inner, known) for body in (operation.body, operation.otherwise)]
+            bodies = [_prepared(body, inner, mixtures) for body in (operation.body, operation.otherwise)]
             items.append(Branch(operation.bits, operation.value, *bodies))
         elif isinstance(operation, WhileLoop):
-            body = _prepared(operation.body, f"{place}operation {number}, inner ", known)
+            body = _prepared(operation.body, f"{place}operation {number}, inner ", mixtures)
             items.append(Rounds(operation.bits, operation.value, body))
         elif isinstance(operation, Channel):
             key = id(operation.kraus)
-            if key not in known:
-                known[key] = _unitaries(operation.kraus, f"{place}operation {number} (channel)")
-            items.append(_as_mixture(operation.qubits, known[key]) or operation)
+            if key not in mixtures:
+                mixtures[key] = _unitaries(operation.kraus, f"{place}operation {number} (channel)")
+            items.append(_as_mixture(operation.qubits, mixtures[key]) or operation)
         else:
             items.append(operation)
     return (*items, Segment(tuple(gates))) if gates else tuple(items)

@@ -73,7 +73,7 @@ class StateVector(Protocol):
     def to_host(self) -> Array:
         """All amplitudes in the order of the bits."""
 
-    def part(self) -> Array:
+    def shard(self) -> Array:
         """The amplitudes of this rank, on the host."""
 
     def load(self, amplitudes: Array) -> None:
@@ -309,9 +309,9 @@ class Simulator:
         """
         chunk_bits = min(CHUNK_BITS, self.state.n_bits)
         reached = np.cumsum(self.state.sums(chunk_bits))
-        wanted = np.sort(self.random.random(shots)) * reached[-1]
-        chunks = np.minimum(np.searchsorted(reached, wanted, side="right"), len(reached) - 1)
-        rests = wanted - np.concatenate([[0.0], reached])[chunks]
+        thresholds = np.sort(self.random.random(shots)) * reached[-1]
+        chunks = np.minimum(np.searchsorted(reached, thresholds, side="right"), len(reached) - 1)
+        rests = thresholds - np.concatenate([[0.0], reached])[chunks]
         drawn = self.state.draw(chunk_bits, chunks, rests)
         values = np.zeros(shots, np.int64)
         for qubit in range(self.n_qubits):

@@ -140,7 +140,7 @@ def load_state(path: str | Path) -> SavedState:
         raise InputError(str(path), "was changed after it was written", REMEDY)
     size = (1 << len(where)) // len(names)
     files = tuple(Path(path).parent / name for name in names)
-    parts = tuple(_part(file, size, dtype) for file in files)
+    parts = tuple(_shard(file, size, dtype) for file in files)
     return SavedState(tuple(where), dtype, files, parts, tuple(checksums))
 
 
@@ -166,7 +166,7 @@ def state_of(amplitudes: Any, dtype: str) -> SavedState:
     return SavedState(tuple(range(size.bit_length() - 1)), dtype, (), (array.astype(dtype),))
 
 
-def _part(path: Path, size: int, dtype: str) -> Array:
+def _shard(path: Path, size: int, dtype: str) -> Array:
     def check(header: ArrayHeader) -> None:
         if header.shape != (size,) or header.dtype != np.dtype(dtype):
             raise InputError(

@@ -145,8 +145,8 @@ class Batch:
         drawn, first = random.random(len(values)), 0
         for row, shots in zip(self.amplitudes, self.shots.tolist(), strict=True):
             reached = np.cumsum(_probabilities(row))
-            wanted = drawn[first : first + shots] * reached[-1]
-            values[first : first + shots] = np.searchsorted(reached, wanted, side="right")
+            thresholds = drawn[first : first + shots] * reached[-1]
+            values[first : first + shots] = np.searchsorted(reached, thresholds, side="right")
             first += shots
         return values
 
@@ -355,8 +355,8 @@ class BranchingRuns:
 
     def _choose(self, branch: Branch, batch: Batch) -> Batch:
         """Rows whose bits have a value go one way, the others the other."""
-        wanted = _values(batch, branch.bits) == branch.value
-        ways = ((np.flatnonzero(wanted), branch.body), (np.flatnonzero(~wanted), branch.otherwise))
+        holds = _values(batch, branch.bits) == branch.value
+        ways = ((np.flatnonzero(holds), branch.body), (np.flatnonzero(~holds), branch.otherwise))
         if all(isinstance(step, Segment) for _, body in ways for step in body):
             for rows, body in ways:
                 gates: list[MultiplexedGate] = [gate for step in body for gate in step.gates]  # type: ignore[union-attr]

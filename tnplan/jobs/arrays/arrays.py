@@ -213,8 +213,8 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
     if kind.library == "torch":
         return module.from_numpy(values).to(like.device)
     if kind.library == "jax":
-        made, devices = module.numpy.asarray(values), like.devices()  # in half the time of device_put
-        return made if made.devices() == devices else module.device_put(values, devices.copy().pop())
+        copied, devices = module.numpy.asarray(values), like.devices()  # in half the time of device_put
+        return copied if copied.devices() == devices else module.device_put(values, devices.copy().pop())
     if kind.library == "cupy":
         with module.cuda.Device(kind.gpu):
             return module.asarray(values)

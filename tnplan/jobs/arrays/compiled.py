@@ -82,7 +82,7 @@ class CompiledContraction:
         self._shapes = list(shapes or leaves)
         """Of arrays of calls: inputs take elements as they come, so that axes of extent 1 do not matter."""
         constants = constants or {}
-        self._given = [number for number in range(len(schedule.leaves)) if number not in constants]
+        self._inputs = [number for number in range(len(schedule.leaves)) if number not in constants]
         fixed = {number: self._values(array, number) for number, array in constants.items()}
         self._strips = options.strip_exponent
         self._has_run = False
@@ -125,10 +125,10 @@ class CompiledContraction:
 
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""
-        if len(arrays) != len(self._given):
-            problem = f"has {count_text(len(arrays), 'array', 'arrays')}, and takes {len(self._given)}"
+        if len(arrays) != len(self._inputs):
+            problem = f"has {count_text(len(arrays), 'array', 'arrays')}, and takes {len(self._inputs)}"
             raise InputError("call", problem, "give one array a tensor that is not constant, in their order")
-        return dict(zip(self._given, arrays, strict=True))
+        return dict(zip(self._inputs, arrays, strict=True))
 
     def value_and_grad(self, *arrays: Any, wrt: Sequence[int] | None = None) -> tuple[Any, tuple[Any, ...]]:
         """Contract to a number, and differentiate it with respect to tensors.
@@ -199,13 +199,13 @@ class CompiledContraction:
         # Reverse mode: with a cotangent X_0 of the result R, S = sum X_0 R is a number, and the
         # gradients are dS/dX_k. One pass gives all of them (head of gradient_calls.py).
         with self._open().together():
-            given = self._by_number(arrays)
-            refuse_followed(given.items())
-            kind = common_kind(list(given.values()))
-            values = {number: self._values(array, number) for number, array in given.items()}
+            inputs = self._by_number(arrays)
+            refuse_followed(inputs.items())
+            kind = common_kind(list(inputs.values()))
+            values = {number: self._values(array, number) for number, array in inputs.items()}
             shape = self.schedule.output_shape
             seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
-            numbers = check_wrt(wrt, self._given)
+            numbers = check_wrt(wrt, self._inputs)
             # The lock begins at the choice of the plan: another thread with another `wrt`
             # would close it.
             with self._lock:
@@ -213,7 +213,7 @@ class CompiledContraction:
             # Under mpirun rank 0 alone has the values.
             if results is None:
                 return None, ()
-            like = next(iter(given.values()), seed)
+            like = next(iter(inputs.values()), seed)
             # The schedule knows no axes of extent 1 that were broadcast; `_shapes` has them.
             shaped = [
                 gradient.reshape(self._shapes[number])
@@ -265,7 +265,7 @@ class CompiledContraction:
     @property
     def changing(self) -> tuple[int, ...]:
         """The numbers of the tensors that a call takes."""
-        return tuple(self._given)
+        return tuple(self._inputs)
 
     def update(self, arrays: Mapping[int, Any]) -> Any:
         """Contract again with some new arrays; the others are those of the last call.
@@ -301,7 +301,7 @@ class CompiledContraction:
         if not self._has_run:
             raise InputError("update", "comes before the first call", "call with all arrays first")
         for number in arrays:
-            if number not in self._given:
+            if number not in self._inputs:
                 problem = f"tensor {number!r} is constant, or not there"
                 remedy = f"tensors are numbered from 0 to {len(self.schedule.leaves) - 1}"
                 raise InputError("update", problem, remedy)
@@ -353,8 +353,8 @@ class CompiledContraction:
 
     def _contract(self, arrays: Mapping[int, Any]) -> Any:
         """Contract with new arrays by the number of their tensor."""
-        given = list(arrays.values())
-        kind = common_kind(given)
+        inputs = list(arrays.values())
+        kind = common_kind(inputs)
         length = self._length(arrays)
         shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
         # Values go over the host where several ranks share the work: each of them takes its own
@@ -374,7 +374,7 @@ class CompiledContraction:
                     _store(result, flat[0], None if length is None else first)
             self._has_run = True
             exponent = self._exponent()
-        contracted = None if result is None else as_library(result, kind, given[0] if given else result)
+        contracted = None if result is None else as_library(result, kind, inputs[0] if inputs else result)
         return (contracted, exponent) if self._strips else contracted
 
     def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
@@ -445,10 +445,10 @@ class CompiledContraction:
         # libraries by name is slow, so that those which were equal before are remembered.
         if array.shape == shape and (array.dtype is self._dtype or array.dtype in self._equal_dtypes):
             return
-        shape_given = tuple(array.shape)
+        own_shape = tuple(array.shape)
         if number in self._batched:
-            shape, shape_given = shape[1:], shape_given[1:]
-        if shape_given != shape or len(array.shape) != len(self._shapes[number]):
+            shape, own_shape = shape[1:], own_shape[1:]
+        if own_shape != shape or len(array.shape) != len(self._shapes[number]):
             problem = f"has shape {tuple(array.shape)}, and was compiled for {self._shapes[number]}"
             raise InputError(f"array {number}", problem, "give an array of that shape, or compile again")
         dtype = stated_dtype(array)
@@ -475,10 +475,10 @@ def _pieces(
         # The schedule is for a fixed extent of the batch. The last piece begins earlier and
         # computes some values twice; a batch shorter than the extent repeats its values.
         first = max(0, min(start, length - at_once))
-        taken: Any = slice(first, first + at_once)
+        rows: Any = slice(first, first + at_once)
         if length < at_once:
-            taken = [first + k % length for k in range(at_once)]
-        piece = {number: array[taken] if number in batched else array for number, array in values.items()}
+            rows = [first + k % length for k in range(at_once)]
+        piece = {number: array[rows] if number in batched else array for number, array in values.items()}
         yield first, piece
 
 

@@ -62,25 +62,25 @@ BLAS_FROM = 256
 """Multiply-adds of a product of matrices from which on BLAS is faster than the loops."""
 
 
-def contract_arrays(network: Any, arrays: Sequence[Any], given: tuple[Any, ...]) -> Any:
+def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
     """Contract arrays to one array, of their library and on their device.
 
-    `given` are the options as `contract` has them, in the order of its parameters.
+    `settings` are the options as `contract` has them, in the order of its parameters.
     """
-    if type(network) is not str or network.endswith(".json") or not _are_names(*given):
-        return _contract_anew(network, arrays, given)
+    if type(network) is not str or network.endswith(".json") or not _are_names(*settings):
+        return _contract_anew(network, arrays, settings)
     # The common case first. `remembered` caches by value: the text of the network, shapes, dtypes
     # and the options. Its evaluations hold no arrays, so that a call keeps nothing of another one
     # alive.
     if all(type(array) is np.ndarray for array in arrays):
-        return remembered(network, *_shapes_and_dtypes(arrays), *given)(arrays)
+        return remembered(network, *_shapes_and_dtypes(arrays), *settings)(arrays)
     operands = [as_array(operand, number) for number, operand in enumerate(arrays)]
     refuse_followed(enumerate(operands))
     kind = common_kind(operands)
     if kind.gpu is not None:
-        return _contract_anew(network, operands, given)
+        return _contract_anew(network, operands, settings)
     values = [host_array(array, f"array {number}") for number, array in enumerate(operands)]
-    evaluate = remembered(network, *_shapes_and_dtypes(values), *given)
+    evaluate = remembered(network, *_shapes_and_dtypes(values), *settings)
     return _in_library(evaluate(values), kind, operands[0])
 
 
@@ -100,9 +100,9 @@ def _are_names(optimize: Any, hardware: Any, *others: Any) -> bool:
     return True
 
 
-def _options(given: tuple[Any, ...]) -> ContractionOptions:
+def _options(settings: tuple[Any, ...]) -> ContractionOptions:
     """The options, checked."""
-    optimize, hardware, memory, precision, device, devices, threads, strips = given
+    optimize, hardware, memory, precision, device, devices, threads, strips = settings
     return ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads, strip_exponent=strips
     )
@@ -115,21 +115,21 @@ Terms = tuple[tuple[tuple[str, ...], ...], tuple[str, ...], tuple[tuple[str, int
 
 
 @lru_cache(REMEMBERED, typed=True)
-def remembered(network: str | Terms, shapes: Shapes, dtypes: Dtypes, *given: Any) -> Evaluate:
+def remembered(network: str | Terms, shapes: Shapes, dtypes: Dtypes, *settings: Any) -> Evaluate:
     """What is done with arrays of these shapes and dtypes. A refusal is not remembered.
 
     Options of another type are others: True equals 1 and is no number of devices.
     """
-    options = _options(given)
+    options = _options(settings)
     if isinstance(network, str):
         return _evaluation(parse_call((network, *shapes)), shapes, dtypes, options)
     inputs, output, sizes = network
     return _evaluation(EinsumCall(inputs, output, dict(sizes), ()), shapes, dtypes, options)
 
 
-def _contract_anew(network: Any, arrays: Sequence[Any], given: tuple[Any, ...]) -> Any:
+def _contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
     """Contract what is read anew: a path, a file, lists of labels, or arrays on a GPU."""
-    options = _options(given)
+    options = _options(settings)
     from tnplan.jobs.arrays.planning import read_request
 
     call = read_request(network, arrays, takes_shapes=False)
@@ -144,9 +144,9 @@ def _contract_anew(network: Any, arrays: Sequence[Any], given: tuple[Any, ...]) 
     shapes, dtypes = _shapes_and_dtypes(values)
     # What was read is hashable here although the call was not, for instance lists of labels: it is
     # cached by its terms.
-    if call.path is None and call.schedule is None and _are_names(*given):
+    if call.path is None and call.schedule is None and _are_names(*settings):
         terms = call.inputs, call.output, tuple(call.size_dict.items())
-        evaluate = remembered(terms, shapes, dtypes, *given)
+        evaluate = remembered(terms, shapes, dtypes, *settings)
     else:
         evaluate = _evaluation(replace(call, operands=()), shapes, dtypes, options)
     return _in_library(evaluate(values), kind, call.operands[0])
@@ -176,7 +176,7 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
     if 0 in sizes.values():
         shape = tuple(sizes[index] for index in call.output)
         return lambda values: (np.zeros(shape, dtype), 0.0) if strips else np.zeros(shape, dtype)
-    whole = tuple([tuple(sizes[index] for index in term) for term in call.inputs])
+    extents = tuple([tuple(sizes[index] for index in term) for term in call.inputs])
     # Integers are contracted exactly or refused: floating point alone would round them without a
     # word.
     if dtype.kind in "biu":
@@ -187,22 +187,22 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
             path = find_path(call, "float64", options).ssa_path
         summed = prod(extent for index, extent in sizes.items() if index not in call.output)
         exactly = partial(contract_exactly, NumpyContraction(call.network, path), summed, dtype)
-        return exactly if whole == shapes else partial(_fitted, exactly, whole, dtypes, dtype)
+        return exactly if extents == shapes else partial(_fitted, exactly, extents, dtypes, dtype)
     computed = np.dtype(computed_dtype(dtype))
     small = _small(call, computed.name, options)
     if small is None:
         planned = partial(_planned, replace(call, operands=()), computed.name, options)
-        return partial(_fitted, planned, whole, dtypes, dtype)
-    if whole == shapes and all(given == dtype == computed for given in dtypes):
+        return partial(_fitted, planned, extents, dtypes, dtype)
+    if extents == shapes and all(actual == dtype == computed for actual in dtypes):
         return small
-    return partial(_fitted, small, whole, (computed,) * len(whole), dtype)
+    return partial(_fitted, small, extents, (computed,) * len(extents), dtype)
 
 
 def _fitted(evaluate: Evaluate, shapes: Shapes, dtypes: Dtypes, dtype: np.dtype[Any], values: Any) -> Any:
     """What is evaluated of arrays without their axes of extent 1 that are broadcast, in other dtypes; the
     result in its own."""
     fits = zip(values, shapes, dtypes, strict=True)
-    result = evaluate([array.reshape(shape).astype(wanted, copy=False) for array, shape, wanted in fits])
+    result = evaluate([array.reshape(shape).astype(computed, copy=False) for array, shape, computed in fits])
     if isinstance(result, tuple):
         return with_dtype(np.asarray(result[0]), dtype), result[1]
     return None if result is None else with_dtype(np.asarray(result), dtype)
@@ -231,8 +231,8 @@ def _path_at_once(call: EinsumCall, options: ContractionOptions) -> Sequence[tup
 def _small(call: EinsumCall, dtype: str, options: ContractionOptions) -> NumpyContraction | None:
     """The contraction by NumPy alone on the CPU; None where it is not small, or options limit it."""
     path = _path_at_once(call, options)
-    is_given = call.path is not None or call.schedule is not None
-    if path is None and not is_given and _is_free(options) and _are_names(options.optimize, options.hardware):
+    has_plan = call.path is not None or call.schedule is not None
+    if path is None and not has_plan and _is_free(options) and _are_names(options.optimize, options.hardware):
         from tnplan.jobs.arrays.planning import find_schedule
 
         planned = find_schedule(call, dtype, options)  # in the cache then, for the call
@@ -279,8 +279,8 @@ class NumpyContraction:
         self._steps: list[tuple[Step, tuple[int, ...]]] = []
         for step in ssa_path or ((0,),):
             operands = [terms.pop(tensor) for tensor in step]
-            rest = set(output).union(*terms.values())
-            term = output if not terms else tuple(dict.fromkeys(i for i in chain(*operands) if i in rest))
+            later = set(output).union(*terms.values())
+            term = output if not terms else tuple(dict.fromkeys(i for i in chain(*operands) if i in later))
             terms[len(network.inputs) + len(self._steps)] = term
             self._steps.append((self._step(operands, term, network.size_dict), step))
 
@@ -341,18 +341,18 @@ def _matrix_product(a: Term, b: Term, term: Term, sizes: Mapping[str, int]) -> S
     # Outer products are bound by memory, and small products by the call of BLAS.
     if n_k == 1 or n_m * n_n * n_k < BLAS_FROM:
         return None
-    made = (*batch, *m, *n)
+    computed = (*batch, *m, *n)
     a_axes = [a.index(index) for index in (*batch, *m, *k)]
     b_axes = [b.index(index) for index in (*batch, *k, *n)]
     stack = (n_batch,) if batch else ()
     a_shape, b_shape, c_shape = (*stack, n_m, n_k), (*stack, n_k, n_n), (*stack, n_m, n_n)
-    shape, order = tuple(sizes[index] for index in made), [made.index(index) for index in term]
+    shape, order = tuple(sizes[index] for index in computed), [computed.index(index) for index in term]
 
     def product(x: Array, y: Array) -> Array:
         x, y = x.transpose(a_axes).reshape(a_shape), y.transpose(b_axes).reshape(b_shape)
         result = np.empty(shape, x.dtype)
         np.matmul(x, y, out=result.reshape(c_shape))
-        return result if made == term else result.transpose(order).copy()
+        return result if computed == term else result.transpose(order).copy()
 
     return product
 

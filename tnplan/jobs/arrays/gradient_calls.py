@@ -137,7 +137,7 @@ class _GradientShape:
         present = [schedule.extents[mode] if mode in stored else 1 for mode in modes]
         self._broadcast_shape = None if present == self._extents else present
         self._shape = [schedule.size_dict[index] for index in indices]
-        self._whole = [schedule.size_dict[index] for index in leaf]
+        self._full_shape = [schedule.size_dict[index] for index in leaf]
         self._axes = None if len(indices) == len(leaf) else [indices.index(index) for index in leaf]
 
     def __call__(self, flat: NDArray[Any]) -> NDArray[Any]:
@@ -146,23 +146,23 @@ class _GradientShape:
             gradient = np.broadcast_to(gradient.reshape(self._broadcast_shape), self._extents)
         if self._axes is None:
             return np.array(gradient.reshape(self._shape))
-        whole = np.zeros(self._whole, flat.dtype)
+        full = np.zeros(self._full_shape, flat.dtype)
         steps = [0] * len(self._shape)
-        for axis, step in zip(self._axes, whole.strides, strict=True):
+        for axis, step in zip(self._axes, full.strides, strict=True):
             steps[axis] += step
-        as_strided(whole, self._shape, steps)[...] = gradient.reshape(self._shape)
-        return whole
+        as_strided(full, self._shape, steps)[...] = gradient.reshape(self._shape)
+        return full
 
 
-def check_wrt(wrt: Sequence[int] | None, given: Sequence[int]) -> tuple[int, ...]:
+def check_wrt(wrt: Sequence[int] | None, variable: Sequence[int]) -> tuple[int, ...]:
     """The numbers of the tensors whose gradients are asked for: each once, and none constant."""
     if wrt is not None and not isinstance(wrt, Iterable):
         raise InputError("wrt", f"is {wrt!r}", "give a list of numbers of tensors")
-    numbers = tuple(given) if wrt is None else tuple(wrt)
+    numbers = tuple(variable) if wrt is None else tuple(wrt)
     for number in numbers:
-        if not hasattr(number, "__index__") or number not in given:
+        if not hasattr(number, "__index__") or number not in variable:
             problem = f"names tensor {number!r}, which is constant, or not there"
-            raise InputError("wrt", problem, f"choose from {', '.join(map(str, given))}")
+            raise InputError("wrt", problem, f"choose from {', '.join(map(str, variable))}")
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError("wrt", "is empty, or names a tensor twice", "name each tensor once")
     return numbers
@@ -205,12 +205,12 @@ def directional(
     """
     changes: dict[int, Any] = {}
     # The gradients of each choice of tensors are planned anew: the same choice serves all m, m included.
-    wanted = tuple(which)
-    gradients = tuple(k for k in wanted if k > 0)
+    numbers = tuple(which)
+    gradients = tuple(k for k in numbers if k > 0)
     # sum_m D_k(X with V_m for X_m), m != k (head of this file): multilinearity makes each
     # directional derivative one more contraction with a tensor replaced.
     for m, direction in directions.items():
-        others = [k for k in wanted if k != m]
+        others = [k for k in numbers if k != m]
         if not others:
             continue
         moved = [*tensors]

@@ -132,8 +132,8 @@ def _derivatives_transpose(
     """The D_k as a linear map of one tensor, transposed."""
     (linear,) = (k for k, tensor in enumerate(tensors) if ad.is_undefined_primal(tensor))
     aval = tensors[linear].aval
-    given = [jnp.zeros(aval.shape, aval.dtype) if k == linear else tensor for k, tensor in enumerate(tensors)]
-    changes = _changes(contraction, given, _nonzero(zip((0, *wrt), weights, strict=True)), (linear,))
+    point = [jnp.zeros(aval.shape, aval.dtype) if k == linear else tensor for k, tensor in enumerate(tensors)]
+    changes = _changes(contraction, point, _nonzero(zip((0, *wrt), weights, strict=True)), (linear,))
     return [changes.get(k) for k in range(len(tensors))]
 
 

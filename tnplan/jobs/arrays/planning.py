@@ -113,10 +113,10 @@ def _with_arrays(network: Any, operands: Sequence[Any]) -> tuple[Any, list[Any]]
     is_operand = isinstance(network, list | tuple | Number)
     if not is_operand and not isinstance(getattr(network, "shape", None), tuple):
         return network, [as_array(operand, number) for number, operand in enumerate(operands)]
-    given = [network, *operands]
-    for place in range(0, len(given) - 1, 2):  # a list of labels stands behind each operand
-        given[place] = as_array(given[place], place // 2)
-    return given[0], given[1:]
+    arguments = [network, *operands]
+    for index in range(0, len(arguments) - 1, 2):  # a list of labels stands behind each operand
+        arguments[index] = as_array(arguments[index], index // 2)
+    return arguments[0], arguments[1:]
 
 
 def _from_file(path: Path) -> ContractionPath | Schedule:
@@ -184,7 +184,7 @@ def find_schedule(request: EinsumCall, dtype: str, options: ContractionOptions) 
         return _remembered_plan(request.inputs, request.output, sizes, dtype, options)
     if request.path is not None:
         return _plan(replace(request.path, dtype=dtype), options)
-    return _plan_found(request.network, dtype, options)
+    return _plan_searched(request.network, dtype, options)
 
 
 @lru_cache(CACHED_SCHEDULES)
@@ -196,10 +196,10 @@ def _remembered_plan(
     options: ContractionOptions,
 ) -> Planned:
     """The plan of a network whose path is found by name, in a cache."""
-    return _plan_found(Network(inputs, output, dict(sizes)), dtype, options)
+    return _plan_searched(Network(inputs, output, dict(sizes)), dtype, options)
 
 
-def _plan_found(network: Network, dtype: str, options: ContractionOptions) -> Planned:
+def _plan_searched(network: Network, dtype: str, options: ContractionOptions) -> Planned:
     """The plan of a path that is found: of one with ever smaller tensors, until it fits the memory."""
     for halvings in range(MOST_HALVINGS):
         try:
@@ -300,13 +300,13 @@ def _path_of(optimize: Any, network: Network, dtype: str) -> ContractionPath:
     else:
         from cotengra import array_contract_path, array_contract_tree
 
-        given = network.inputs, network.output, network.size_dict
+        terms = network.inputs, network.output, network.size_dict
         try:
             if hasattr(optimize, "search"):
-                tree = array_contract_tree(*given, optimize=optimize, canonicalize=False)
+                tree = array_contract_tree(*terms, optimize=optimize, canonicalize=False)
                 path, sliced = tree.get_path(), tuple(tree.sliced_inds)
             else:
-                path = array_contract_path(*given, optimize=optimize)
+                path = array_contract_path(*terms, optimize=optimize)
         except (KeyError, TypeError, ValueError) as error:
             problem = f"{optimize!r} finds no path ({' '.join(str(error).split())})"
             remedy = "give 'auto', a method of cotengra, a list of pairs, or an optimizer"
@@ -384,8 +384,8 @@ def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan
     """What the gradients of a contraction are planned from: the memory that its own arena leaves."""
     if planned.path is None:
         return None
-    left = memory_bytes(options, planned.device) - needed_bytes(planned.schedule)
-    return GradientPlan(planned.path, _profile(options, planned.device), max(left, 0.0))
+    free_bytes = memory_bytes(options, planned.device) - needed_bytes(planned.schedule)
+    return GradientPlan(planned.path, _profile(options, planned.device), max(free_bytes, 0.0))
 
 
 def _device(path: ContractionPath, options: ContractionOptions) -> str:
@@ -438,11 +438,11 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     options = options.changed(device=planned.device, devices=planned.devices)
     size_bytes = needed_bytes(schedule)
 
-    def made() -> CompiledContraction:
+    def compile_schedule() -> CompiledContraction:
         return CompiledContraction(schedule, options, gradient_plan=gradient_plan(planned, options))
 
     if size_bytes > CACHED_BYTES or options.devices > 1:
-        with made() as contraction:
+        with compile_schedule() as contraction:
             yield contraction
         return
     # Schedules with the same identity are the same; what `open_ranks` takes from the options stands
@@ -452,7 +452,7 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     # recently used. What is dropped is not closed, since another thread may be in a call of it: its
     # memory goes with its last user.
     with _contractions_lock:
-        contraction = _contractions.pop(key)[0] if key in _contractions else made()
+        contraction = _contractions.pop(key)[0] if key in _contractions else compile_schedule()
         _contractions[key] = contraction, contraction.size_bytes
         total_bytes = sum(size_bytes for _, size_bytes in _contractions.values())
         while len(_contractions) > CACHED_CONTRACTIONS or total_bytes > CACHED_TOTAL_BYTES:
@@ -477,8 +477,8 @@ def compile_network(
         if extent == 0:
             remedy = "use tnplan.contract, which gives the result: empty, or zeros"
             raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
-    given = (*request.operands, *calls.constants.values())
-    arrays = [array for array in given if hasattr(array, "__dlpack_device__")]
+    arguments = (*request.operands, *calls.constants.values())
+    arrays = [array for array in arguments if hasattr(array, "__dlpack_device__")]
     # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device
     # decides.
     gpu = common_kind(arrays).gpu if arrays else None

@@ -34,9 +34,9 @@ def _operand(contraction: CompiledContraction, array: Any, number: int) -> Any:
     values nobody changes until the backward pass."""
     if isinstance(array, torch.Tensor):
         dtype = contraction.schedule.dtype
-        wanted = getattr(torch, dtype)
-        fits = array.dtype is wanted or np.can_cast(stated_dtype(array), dtype)
-        return array.to(wanted) if fits else array
+        expected = getattr(torch, dtype)
+        fits = array.dtype is expected or np.can_cast(stated_dtype(array), dtype)
+        return array.to(expected) if fits else array
     return np.array(host_array(array, f"array {number}")) if library_of(array) == "numpy" else array
 
 
@@ -94,8 +94,8 @@ class _Derivatives(torch.autograd.Function):
         if ctx.is_scaled and weights[0] is not None and not torch.is_grad_enabled():
             gradients = {k: weights[0] * scale.conj() for k, scale in zip(ctx.wrt, scaled, strict=True)}
         else:
-            given = {k: weight.conj() for k, weight in _by_number(ctx.wrt, weights).items()}
-            changes = directional(_derivatives_of(ctx.contraction), tensors, given, ctx.tracked)
+            directions = {k: weight.conj() for k, weight in _by_number(ctx.wrt, weights).items()}
+            changes = directional(_derivatives_of(ctx.contraction), tensors, directions, ctx.tracked)
             gradients = {k: change.conj() for k, change in changes.items()}
         every = (gradients[k].resolve_conj() if k in gradients else None for k in range(len(tensors)))
         return None, None, *every

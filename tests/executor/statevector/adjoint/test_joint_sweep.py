@@ -64,7 +64,7 @@ def test_sums_are_the_derivatives(dtype: str, name: str) -> None:
     for x, z, coefficient in observable.masks():
         places = [sum(1 << simulator.where[q] for q in range(n) if mask >> q & 1) for mask in (x, z)]
         other.add_word(simulator.state, *places, coefficient * 1j ** ((x & z).bit_count() & 3))
-    both = np.stack([final, other.part()], axis=1).reshape(-1).astype(dtype)
+    both = np.stack([final, other.shard()], axis=1).reshape(-1).astype(dtype)
     tile = TILES[dtype]
     sweep = joint_sweep(circuit.gates, simulator.where, tile)
     assert sweep is not None

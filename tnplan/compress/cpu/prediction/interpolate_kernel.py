@@ -173,44 +173,44 @@ def predict_row(fine: Any, first: Any, step: Any, count: Any, d: Any, kind: Any,
 
 
 @inline
-def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, known: Any, line: Any) -> None:
-    """The same of the points between those known along a row of n points, whose copies go to `known`."""
-    # Along the fastest axis neighbours are gathered once into `known`: afterwards all loops run
+def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, coarse: Any, line: Any) -> None:
+    """The same of the points between those known along a row of n points, whose copies go to `coarse`."""
+    # Along the fastest axis neighbours are gathered once into `coarse`: afterwards all loops run
     # over neighbours in memory.
     count = (n - ONE) // (TWO * spacing) + ONE
     if spacing == ONE:
         for k in range(count):
-            known[k] = fine[row + TWO * k]
+            coarse[k] = fine[row + TWO * k]
     else:
         for k in range(count):
-            known[k] = fine[row + TWO * spacing * k]
+            coarse[k] = fine[row + TWO * spacing * k]
     # Points between; as many as known ones, or one less, where the line ends with a known one.
     between = (n - ONE - spacing) // (TWO * spacing) + ONE
     if cubic:
         for k in range(ONE, max(count, THREE) - TWO):
-            line[k] = cubic_of(known[k - ONE], known[k], known[k + ONE], known[k + TWO])
+            line[k] = cubic_of(coarse[k - ONE], coarse[k], coarse[k + ONE], coarse[k + TWO])
     else:
         for k in range(count - ONE):
-            line[k] = middle_of(known[k], known[k + ONE])
+            line[k] = middle_of(coarse[k], coarse[k + ONE])
     if cubic and count > TWO:
-        line[0] = side_of(known[2], known[1], known[0])
-        line[count - TWO] = side_of(known[count - THREE], known[count - TWO], known[count - ONE])
+        line[0] = side_of(coarse[2], coarse[1], coarse[0])
+        line[count - TWO] = side_of(coarse[count - THREE], coarse[count - TWO], coarse[count - ONE])
     elif cubic and count == TWO:
-        line[0] = middle_of(known[0], known[1])
+        line[0] = middle_of(coarse[0], coarse[1])
     # The last point has no right neighbour.
     if between == count:
-        last = edge_of(known[count - TWO], known[count - ONE]) if count > ONE else known[0]
+        last = edge_of(coarse[count - TWO], coarse[count - ONE]) if count > ONE else coarse[0]
         line[count - ONE] = last
 
 
 @inline
-def predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, known: Any, line: Any) -> Any:
+def predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, coarse: Any, line: Any) -> Any:
     """Predict the points of row (z, y) of a pass; the place of the first."""
     n1, n2 = box[1], box[2]
     axis, spacing = lattice[0], lattice[1]
     row = (z * n1 + y) * n2
     if axis == TWO:
-        predict_line(fine, row, n2, spacing, cubic, known, line)
+        predict_line(fine, row, n2, spacing, cubic, coarse, line)
     else:
         at, n, d = (z, box[0], spacing * n1 * n2) if axis == 0 else (y, n1, spacing * n2)
         kind = kind_of(at, n, spacing, cubic)
@@ -249,8 +249,8 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> Non
     """
     # Views without owners: else each call in the loops would count references. Their arrays are
     # used once more at the end, so that they live as long.
-    own_known, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
-    known, line, numbers, into = unowned(own_known), unowned(own_line), unowned(fine), unowned(residuals)
+    own_coarse, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
+    coarse, line, numbers, into = unowned(own_coarse), unowned(own_line), unowned(fine), unowned(residuals)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
@@ -260,7 +260,7 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> Non
             z = lattice[2] + j * lattice[5]
             for k in range(lattice[9]):
                 y = lattice[3] + k * lattice[6]
-                first = predict(numbers, box, lattice, cubic, z, y, known, line)
+                first = predict(numbers, box, lattice, cubic, z, y, coarse, line)
                 if step == ONE:
                     split_row(numbers, first, ONE, count, line, into, at)
                 elif step == TWO:
@@ -268,14 +268,14 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> Non
                 else:
                     split_row(numbers, first, step, count, line, into, at)
                 at += count
-    own_known[0] = own_line[0] = 0  # They live until here.
+    own_coarse[0] = own_line[0] = 0  # They live until here.
 
 
 @jit
 def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
     """A box of fine numbers from residuals."""
-    own_known, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
-    known, line, numbers = unowned(own_known), unowned(own_line), unowned(fine)
+    own_coarse, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
+    coarse, line, numbers = unowned(own_coarse), unowned(own_line), unowned(fine)
     residual_values = unowned(residuals)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
@@ -285,7 +285,7 @@ def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None
             z = lattice[2] + j * lattice[5]
             for k in range(lattice[9]):
                 y = lattice[3] + k * lattice[6]
-                first = predict(numbers, box, lattice, cubic, z, y, known, line)
+                first = predict(numbers, box, lattice, cubic, z, y, coarse, line)
                 if step == ONE:
                     join_row(numbers, first, ONE, count, line, residual_values, at)
                 elif step == TWO:
@@ -293,4 +293,4 @@ def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None
                 else:
                     join_row(numbers, first, step, count, line, residual_values, at)
                 at += count
-    own_known[0] = own_line[0] = 0  # They live until here.
+    own_coarse[0] = own_line[0] = 0  # They live until here.

@@ -82,8 +82,8 @@ TakeBoxes = Callable[[int], NDArray[np.floating]]
 @lru_cache(64)
 def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     """The boxes of an array of this shape that may be looked at, for each stride; none of a small array."""
-    levels, stride, whole = list[SampledBoxes](), 1, box_of_shape(shape)
-    while prod(extents := _extents(whole, stride)) >= LEAST_SIZE:
+    levels, stride, box = list[SampledBoxes](), 1, box_of_shape(shape)
+    while prod(extents := _extents(box, stride)) >= LEAST_SIZE:
         levels.append(_boxes(extents, stride))
         stride *= COARSER
     return tuple(levels)
@@ -150,7 +150,7 @@ class _Trial:
         self.box, self.values, self.steps = boxes.counts, values, steps
         self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
         self.tiles = np.zeros((len(steps), N_BOXES * TILE), np.int32)
-        self.known: dict[tuple[bytes, bool], int] = {}
+        self.sizes: dict[tuple[bytes, bool], int] = {}
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
@@ -171,7 +171,7 @@ class _Trial:
 
         passes = lattices(self.box, predictor.order)
         key = passes.tobytes(), predictor.cubic
-        if key not in self.known:
+        if key not in self.sizes:
             kernel.fill_residuals(
                 self.values,
                 self.steps / (1 << SHIFT),
@@ -182,12 +182,12 @@ class _Trial:
                 self.residuals,
                 self.tiles,
             )
-            self.known[key] = coded_units(self.tiles)
-        return self.known[key]
+            self.sizes[key] = coded_units(self.tiles)
+        return self.sizes[key]
 
 
-def _extents(whole: Box, stride: int) -> Box:
-    n0, n1, n2 = whole
+def _extents(box: Box, stride: int) -> Box:
+    n0, n1, n2 = box
     return -(-n0 // stride), -(-n1 // stride), -(-n2 // stride)
 
 

@@ -111,8 +111,8 @@ def product_state(bloch: Array, max_weight: int | None = None) -> tuple[PauliSum
             raise InputError(
                 "state", f"has more than {MOST_WORDS} words", "bound their weight with a smaller --max-weight"
             )
-    left_out = _heavier(bloch, len(bloch) if max_weight is None else max_weight, len(terms))
-    return pauli_sum([(x, z, c) for x, z, c, _ in terms], len(bloch)), left_out
+    dropped = _heavier(bloch, len(bloch) if max_weight is None else max_weight, len(terms))
+    return pauli_sum([(x, z, c) for x, z, c, _ in terms], len(bloch)), dropped
 
 
 def bits_bloch(bits: str) -> Array:

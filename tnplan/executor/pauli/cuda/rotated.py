@@ -74,14 +74,14 @@ class EventLedger:
         n = len(sweeps)
         rows = log[first : first + n]
         counts, sums = (rows.view(kind).reshape(n, -1) for kind in (np.int64, np.float64))
-        fresh, revived, passed, hits, merged, swept, zeros, left = counts[:, COUNTED].T
+        fresh, revived, passed, hits, merged, swept, zeros, live = counts[:, COUNTED].T
         more = fresh + revived + passed - hits * quarters
         # Terms after each step: new rows, revived and passed ones come in. A quarter turn moves the
         # words that it hits, and a sweep of changed rows takes away what it drops and zeros.
         after = np.cumsum(more - (swept + zeros) * (sweeps == 1)) + self.live
         # A sweep of all rows counts the terms anew.
         resets = np.maximum.accumulate(np.where(sweeps == 2, np.arange(n), -1))
-        after += np.where(resets >= 0, (left - after)[resets], 0)
+        after += np.where(resets >= 0, (live - after)[resets], 0)
         steps, losses = np.empty((n, 5), np.int64), np.zeros((2, n, 4))
         steps[0, 0], steps[1:, 0] = self.live, after[:-1]
         steps[:, 1], steps[:, 2], steps[:, 3], steps[:, 4] = steps[:, 0] + more, after, hits, merged

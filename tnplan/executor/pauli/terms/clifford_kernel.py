@@ -44,11 +44,11 @@ def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, tou
             out[w], out[words + w] = keys[i, w] & ~touched[w], keys[i, words + w] & ~touched[w]
             power += count_bits(keys[i, w] & keys[i, words + w] & touched[w])
         for w in range(words):
-            rest = (keys[i, w] | keys[i, words + w]) & touched[w]
-            while rest != NOTHING:
-                # The lowest qubit that is left; `rest & (rest - 1)` removes it.
-                bit = count_bits((rest & (~rest + ONE)) - ONE)
-                rest &= rest - ONE
+            support = (keys[i, w] | keys[i, words + w]) & touched[w]
+            while support != NOTHING:
+                # The lowest qubit still in `support`; `support & (support - 1)` removes it.
+                bit = count_bits((support & (~support + ONE)) - ONE)
+                support &= support - ONE
                 for letter in range(2):
                     if (keys[i, letter * words + w] >> np.uint64(bit)) & ONE:
                         row = 64 * (letter * words + w) + bit

@@ -214,8 +214,8 @@ class HashTerms:
         Puts the others first in the list.
         """
         self.refresh()
-        n_left = int(self.kernel.meet(self.arrays, branches, True)) if branches.n else 0
-        return branches.n - n_left, Arrivals(*branches.first(n_left).packed())
+        n_others = int(self.kernel.meet(self.arrays, branches, True)) if branches.n else 0
+        return branches.n - n_others, Arrivals(*branches.first(n_others).packed())
 
     def none(self) -> Arrivals:
         """No words, with coefficients of the type of these."""

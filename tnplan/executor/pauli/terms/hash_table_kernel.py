@@ -331,7 +331,7 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
     keys, coefficients, _, frequencies, slots = rows[:5]
     sources, source_tags, senders, values, counts, generator = branches
     mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
-    n_left = 0
+    n_others = 0
     for b in range(senders.size):
         i = np.int64(senders[b])
         tag = source_tags[i] ^ generator_tag
@@ -344,9 +344,9 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
         if slots[at] != FREE:
             add(coefficients, frequencies, term(slots[at]), values, counts, b, follow)
         else:
-            senders[n_left], values[n_left], counts[n_left] = senders[b], values[b], counts[b]
-            n_left += 1
-    return n_left
+            senders[n_others], values[n_others], counts[n_others] = senders[b], values[b], counts[b]
+            n_others += 1
+    return n_others
 
 
 @jit
@@ -459,10 +459,10 @@ def close_gaps(rows: Any, n: int, n_spare: int) -> int:
     # Invariant: after it rows 0 .. left-1 are terms, with no gap. The order of terms changes, in
     # the same way in every run.
     keys, coefficients, tags, frequencies, slots, where, spare = rows[:7]
-    n_left, last = n - n_spare, n - 1
+    n_terms, last = n - n_spare, n - 1
     for k in range(n_spare):
         i = np.int64(spare[k])
-        if i >= n_left:
+        if i >= n_terms:
             continue
         while where[last] == DEAD:
             last -= 1
@@ -472,4 +472,4 @@ def close_gaps(rows: Any, n: int, n_spare: int) -> int:
         coefficients[i], tags[i], frequencies[i] = coefficients[last], tags[last], frequencies[last]
         where[i] = NONE
         last -= 1
-    return n_left
+    return n_terms

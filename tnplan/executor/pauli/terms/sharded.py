@@ -320,11 +320,11 @@ class ShardedTerms(Terms):
         """
         sizes, keys = self._candidates(arrivals)
         lost, stayed = [], []
-        for s, is_kept in enumerate(self._largest(sizes, keys, count)):
-            lost.append(sizes[s][~is_kept])
+        for s, stays in enumerate(self._largest(sizes, keys, count)):
+            lost.append(sizes[s][~stays])
             shard = self.shards[s]
-            stayed.append(arrivals[s].chosen(is_kept[shard.n :]))
-            shard.weaken(is_kept[: shard.n].astype(np.float32))
+            stayed.append(arrivals[s].chosen(stays[shard.n :]))
+            shard.weaken(stays[: shard.n].astype(np.float32))
         self.ledger.losses.append(loss_of(np.concatenate(lost)))
         return stayed
 

@@ -190,7 +190,7 @@ class TapedTerms(ShardedTerms):
         rows = [shard.rows() for shard in self.shards]
         sizes = [np.abs(terms.coefficients).astype(np.float64) for terms in rows]
         keys = [terms.keys.__getitem__ for terms in rows]
-        self._drop([~is_kept for is_kept in self._largest(sizes, keys, count)])
+        self._drop([~stays for stays in self._largest(sizes, keys, count)])
 
     def end_step(self) -> None:
         """Enter the step in the ledger; refuse to go on where the memory is full."""
@@ -313,9 +313,9 @@ class TapedTerms(ShardedTerms):
         self.ledger.losses.append(loss_of(np.concatenate(lost).astype(np.float64)))
         for s, mask in enumerate(dropped):
             if mask.any():
-                kept_rows = np.flatnonzero(~mask)
-                self.shards[s].keep(kept_rows)
-                self.numbers[s] = self.numbers[s][kept_rows]
+                surviving = np.flatnonzero(~mask)
+                self.shards[s].keep(surviving)
+                self.numbers[s] = self.numbers[s][surviving]
 
 
 def local_word_numbers(keys: Array, qubits: Sequence[int]) -> Array:

@@ -71,16 +71,16 @@ def wanted_irrep(integrals: Integrals, requested: int | None) -> int | None:
     ISYM is 1 in files of programs that do not use it, so that 1 alone asks for nothing. 0 asks for any.
     """
     labels = integrals.labels
-    wanted = labels.wanted if requested is None and labels.wanted > 1 else requested
-    if not wanted:
+    irrep = labels.wanted if requested is None and labels.wanted > 1 else requested
+    if not irrep:
         return None
     place = "ISYM" if requested is None else "--symmetry"
-    if not labels.irreps or not 1 <= wanted <= LARGEST_IRREP:
+    if not labels.irreps or not 1 <= irrep <= LARGEST_IRREP:
         reason = "labels go from 1 to 8" if labels.irreps else "orbitals have no labels"
         remedy = "give an FCIDUMP with ORBSYM and a number from 1 to 8, or 0 for states of any symmetry"
-        raise InputError(place, f"is {wanted}, and {reason}", remedy)
+        raise InputError(place, f"is {irrep}, and {reason}", remedy)
     _check_labels(place, integrals)
-    return wanted
+    return irrep
 
 
 def _check_labels(place: str, integrals: Integrals) -> None:

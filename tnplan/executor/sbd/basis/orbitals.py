@@ -90,9 +90,9 @@ def rotate_orbitals(integrals: Integrals, matrix: Any) -> Integrals:
     if each:
         h_beta, v_beta = _rotated(*integrals.of_spin(1), last, last)
         _, mixed = _rotated(integrals.one, integrals.mixed, first, last)
-        known = np.eye(integrals.n_orbitals) if own is None else own.overlap
+        old_overlap = np.eye(integrals.n_orbitals) if own is None else own.overlap
         # The overlap of alpha's and beta's orbitals, which S^2 needs: S' = C_alpha^dagger S C_beta.
-        overlap = None if known is None else first.conj().T @ known @ last
+        overlap = None if old_overlap is None else first.conj().T @ old_overlap @ last
         beta = BetaIntegrals(h_beta, v_beta, mixed, overlap)
     labels = _labels(integrals.labels, rotations)
     return replace(integrals, one=one, two=two, beta=beta, labels=labels)

@@ -57,9 +57,9 @@ def filled_below(string: Any, p: int) -> Any:
     count = np.int64(0)
     for w in range(p // 64):
         count += count_bits(string[w])
-    rest = np.uint64(p % 64)
-    if rest:
-        count += count_bits(string[p // 64] & ((ONE << rest) - ONE))
+    offset = np.uint64(p % 64)
+    if offset:
+        count += count_bits(string[p // 64] & ((ONE << offset) - ONE))
     return count
 
 

@@ -64,8 +64,8 @@ class CupyList:
 
     def put(self, array: np.ndarray) -> Array:
         """A copy on the GPU; words of strings as the kernels take them."""
-        taken = list_words(array, self._n) if array.dtype == np.uint64 else array
-        return cupy.asarray(np.ascontiguousarray(taken))
+        converted = list_words(array, self._n) if array.dtype == np.uint64 else array
+        return cupy.asarray(np.ascontiguousarray(converted))
 
     def get(self, array: Array) -> np.ndarray:
         """A copy on the host."""

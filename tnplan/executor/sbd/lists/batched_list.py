@@ -59,18 +59,18 @@ class PutOnce:
 
     def __init__(self, put: Callable[[Host], Array]) -> None:
         self._put = put
-        self._known: dict[int, tuple[Host, Array]] = {}
+        self._copy_of: dict[int, tuple[Host, Array]] = {}
         """By the array's id, which no other array gets while this one is referenced."""
 
     def __call__(self, table: Host) -> Array:
         """The copy of an array."""
-        if id(table) not in self._known:
-            self._known[id(table)] = table, self._put(table)
-        return self._known[id(table)][1]
+        if id(table) not in self._copy_of:
+            self._copy_of[id(table)] = table, self._put(table)
+        return self._copy_of[id(table)][1]
 
     def copies(self) -> list[Array]:
         """All copies."""
-        return [copy for _, copy in self._known.values()]
+        return [copy for _, copy in self._copy_of.values()]
 
 
 class ListSteps(Protocol):

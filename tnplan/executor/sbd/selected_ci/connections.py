@@ -15,7 +15,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList, from_bits
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
-from tnplan.executor.sbd.selected_ci.shards import Visit, Workers, by_shards, known_table
+from tnplan.executor.sbd.selected_ci.shards import Visit, Workers, by_shards, table_of_members
 
 AT_ONCE = 1 << 14
 """Candidates whose symmetry is found together: their bits take much more memory than their keys."""
@@ -95,12 +95,12 @@ def select(
     # A determinant a is selected if any |H_ai c_i| is above epsilon: no sum over i is taken, which
     # is what makes the search cheap (heat-bath configuration interaction).
     members = member_keys(basis)
-    known = known_table(members, tables)
-    workers = workers.beside(members.nbytes + known.nbytes)
+    member_table = table_of_members(members, tables)
+    workers = workers.beside(members.nbytes + member_table.nbytes)
 
     def chosen(keys: Array, values: Array, count: int) -> tuple[Array, Array]:
         slots = np.empty(count, np.int64)
-        slots = slots[: kernel.outside(keys, known, tables.words, slots)]
+        slots = slots[: kernel.outside(keys, member_table, tables.words, slots)]
         return keys[slots], np.abs(values[slots])
 
     def size(candidates: tuple[Array, Array]) -> int:
@@ -127,14 +127,14 @@ def second_order(
     from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
     members = member_keys(basis)
-    known = known_table(members, tables)
-    workers = workers.beside(members.nbytes + known.nbytes)
+    member_table = table_of_members(members, tables)
+    workers = workers.beside(members.nbytes + member_table.nbytes)
 
     def scratch() -> kernel.SourceDeterminant:
         return kernel.empty_source(tables.words.shape[1], members.shape[1])
 
     def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:
-        total, outside = kernel.correction(keys, values, known, float(energy), tables, scratch())
+        total, outside = kernel.correction(keys, values, member_table, float(energy), tables, scratch())
         return float(total), int(outside)
 
     # All terms of one determinant a are in one shard, as shards divide determinants by their hash:

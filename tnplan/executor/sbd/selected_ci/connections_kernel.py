@@ -332,24 +332,24 @@ def fill_table(members: Any, words: Any, keys: Any) -> None:
 
 
 @jit
-def outside(keys: Any, known: Any, words: Any, chosen: Any) -> int:
-    """The slots of a table whose determinants are not in the known table; how many there are."""
+def outside(keys: Any, members: Any, words: Any, chosen: Any) -> int:
+    """The slots of a table whose determinants are not among the members; how many there are."""
     count = 0
     for slot in range(len(keys)):
-        if not is_free(keys, slot) and find(known, keys[slot], hash_of(keys[slot], words)) < 0:
+        if not is_free(keys, slot) and find(members, keys[slot], hash_of(keys[slot], words)) < 0:
             chosen[count] = slot
             count += 1
     return count
 
 
 @jit
-def correction(keys: Any, values: Any, known: Any, energy: float, tables: Any, source: Any) -> Any:
-    """The sum of |values|^2 / (energy - H_aa) over what is not in the known table, and how many those are."""
+def correction(keys: Any, values: Any, members: Any, energy: float, tables: Any, source: Any) -> Any:
+    """The sum of |values|^2 / (energy - H_aa) over what is not among the members, and how many those are."""
     # Epstein and Nesbet's second order: sum_a |sum_i H_ai c_i|^2 / (E - H_aa) over the determinants
     # a outside the list. Negative where E is below all H_aa. In Hartree.
     total, count = 0.0, 0
     for slot in range(len(keys)):
-        if is_free(keys, slot) or find(known, keys[slot], hash_of(keys[slot], tables.words)) >= 0:
+        if is_free(keys, slot) or find(members, keys[slot], hash_of(keys[slot], tables.words)) >= 0:
             continue
         set_source(source, keys[slot])
         size = abs(values[slot])

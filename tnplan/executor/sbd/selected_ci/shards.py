@@ -42,17 +42,17 @@ class Workers:
     threads: int
     memory_bytes: float
 
-    def beside(self, kept_bytes: int) -> Workers:
+    def beside(self, reserved_bytes: int) -> Workers:
         """The same with so many bytes less; InputError where that is all."""
-        if kept_bytes >= self.memory_bytes:
+        if reserved_bytes >= self.memory_bytes:
             raise InputError(
                 "memory",
-                f"holds {size_text(self.memory_bytes)} of the {size_text(kept_bytes)} that a search for "
+                f"holds {size_text(self.memory_bytes)} of the {size_text(reserved_bytes)} that a search for "
                 "determinants outside the list needs",
                 "give more memory or a larger epsilon",
                 topic="memory",
             )  # fmt: skip
-        return replace(self, memory_bytes=self.memory_bytes - kept_bytes)
+        return replace(self, memory_bytes=self.memory_bytes - reserved_bytes)
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,14 @@ class _BoundedReduce:
 
     def __init__(self, reduce: Reduce, size: Callable[[Any], int], max_bytes: float) -> None:
         self._reduce, self._size, self._lock = reduce, size, Lock()
-        self._left_bytes = self._max_bytes = max_bytes
+        self._free_bytes = self._max_bytes = max_bytes
 
     def __call__(self, keys: Array, values: Array, count: int) -> Any:
         """The result for a shard, by any thread; InputError where the memory is full."""
         result = self._reduce(keys, values, count)
         with self._lock:
-            self._left_bytes -= self._size(result)
-            if self._left_bytes < 0:
+            self._free_bytes -= self._size(result)
+            if self._free_bytes < 0:
                 raise InputError(
                     "memory", f"holds {size_text(self._max_bytes)} of the determinants that a rank selects",
                     "give more memory or a larger epsilon",
@@ -179,7 +179,7 @@ def _of_rank(
     return None if is_short.is_set() else results
 
 
-def known_table(members: Array, tables: ExcitationTables) -> Array:
+def table_of_members(members: Array, tables: ExcitationTables) -> Array:
     """The keys of a table of all members."""
     from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 

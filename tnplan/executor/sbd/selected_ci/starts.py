@@ -117,11 +117,11 @@ class DeterminantSearch:
         chance = np.random.default_rng(SEED)
         fillings = [[np.arange(n) < count for count in counts]]
         fillings += [[chance.permutation(n) < count for count in counts] for _ in range(FILLINGS)]
-        known: set[bytes] = set()
+        seen: set[bytes] = set()
         filled = np.array(fillings)
         while True:
-            fresh = [at for at, bits in enumerate(filled) if bits.tobytes() not in known]
-            known.update(filled[at].tobytes() for at in fresh)
+            fresh = [at for at, bits in enumerate(filled) if bits.tobytes() not in seen]
+            seen.update(filled[at].tobytes() for at in fresh)
             moved = self._moved(filled[fresh])
             filled = np.unique(np.concatenate([filled, moved]), axis=0)
             order = np.argsort(self._scores(filled), kind="stable")
@@ -348,8 +348,8 @@ def start_states(
         ]
     starts: list[Start] = []
     for energy, parity, state, broken_spin in lowest_states:
-        # States of equal energy and parity are partners of known multiplet: known of them will do.
-        if not any(known.parity == parity and abs(known.energy - energy) < EQUAL for known in starts):
+        # States of equal energy and parity are partners of one multiplet: one of them will do.
+        if not any(other.parity == parity and abs(other.energy - energy) < EQUAL for other in starts):
             start = _start(keys, [state], parity, energy, families)
             starts.append(replace(start, is_broken=broken_spin))
     return starts

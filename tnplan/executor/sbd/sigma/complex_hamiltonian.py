@@ -49,7 +49,7 @@ class ComplexHamiltonian(ProductHamiltonian):
         self.integrals, self.threads = integrals, real.threads
         self.symmetric, self.partition, self.rows = real.symmetric, real.partition, real.rows
         self.alpha, self.beta, self.shape, self.parities = real.alpha, real.beta, real.shape, real.parities
-        self._whole = self.block(0, self.shape[0])
+        self._all_rows = self.block(0, self.shape[0])
 
     @property
     def tables_of_parts(self) -> tuple[ProductHamiltonian, ...]:

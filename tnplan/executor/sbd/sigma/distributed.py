@@ -97,7 +97,7 @@ class DistributedHamiltonian:
         width, most = prod(row), shares.most
         if self._gathers:
             self._blocks = [rows.block(0, rows.shape[0])]
-            self._whole: Array = rows.empty(rows.shape[0] * (ranks.size > 1), *row)
+            self._all_rows: Array = rows.empty(rows.shape[0] * (ranks.size > 1), *row)
         else:
             self._blocks = [rows.block(*shares.rows(rank)) for rank in range(ranks.size)]
             self._ring = [rows.empty(most * width) for _ in range(2)]
@@ -175,13 +175,13 @@ class DistributedHamiltonian:
         sends, receives = [], []
         for peer in self._peers():
             sends += messages(peer, [x])
-            receives += messages(peer, [self._whole[slice(*shares.rows(peer))]])
+            receives += messages(peer, [self._all_rows[slice(*shares.rows(peer))]])
         # The copy of the own rows hides part of the exchange.
         begin, end = ranks.bind_exchange(sends, receives)
         begin()
-        self._whole[slice(*shares.rows(ranks.rank))] = x
+        self._all_rows[slice(*shares.rows(ranks.rank))] = x
         end()
-        return self._whole
+        return self._all_rows
 
     def _over_ring(self, x: Array, work: Callable[[Any, Array], None]) -> None:
         """Every rank's rows, which arrive from the next rank one after the other."""

@@ -110,15 +110,17 @@ def _dealt(
     heads, sizes = heads[order], sizes[order]
     bounds = np.searchsorted(part[heads], np.arange(n_parts + 1))
     # Threads for targets of more than half of what one takes, then for all elements.
-    taken = pair_tiling_kernel.TAKEN
-    if sizes.max(initial=0) > taken * taken:
-        raise ValueError(f"a target has {sizes.max()} elements in a part, and threads take {taken**2}")
-    wide = np.where(sizes > taken, 2 * taken, np.where(2 * sizes > taken, 2, 2 * sizes == taken))
-    n_taken = np.where(sizes > taken, taken * taken, sizes)
-    threads, elements = (np.bincount(part[heads], count, n_parts) for count in (wide, n_taken))
-    turns = -(-np.maximum(-(-threads // 2), -(-elements // taken)) // n_threads)
+    per_thread = pair_tiling_kernel.TAKEN
+    if sizes.max(initial=0) > per_thread * per_thread:
+        raise ValueError(f"a target has {sizes.max()} elements in a part, and threads take {per_thread**2}")
+    wide = np.where(
+        sizes > per_thread, 2 * per_thread, np.where(2 * sizes > per_thread, 2, 2 * sizes == per_thread)
+    )
+    n_elements = np.where(sizes > per_thread, per_thread * per_thread, sizes)
+    threads, elements = (np.bincount(part[heads], count, n_parts) for count in (wide, n_elements))
+    turns = -(-np.maximum(-(-threads // 2), -(-elements // per_thread)) // n_threads)
     more = n_parts + PARTS + np.concatenate([[0], np.cumsum(np.maximum(turns - 1, 0))]).astype(np.int32)
-    slots = np.empty((int(more[-1]), n_threads, taken), np.uint32)
+    slots = np.empty((int(more[-1]), n_threads, per_thread), np.uint32)
     pair_tiling_kernel.deal(bounds, heads, sizes, words, more, slots)
     return more, slots
 

@@ -86,14 +86,14 @@ def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any)
 def _deal_single(words: Any, dealt: Any) -> None:
     """Words by cell to what is left: where they take half a warp no more turns of a bank first."""
     # Targets of one word are free to go anywhere: they fill the gaps. Words are sorted by cell
-    # (bank of the sum, bank of the product); top[c] is the next word of a cell and left[c] how many
-    # are left.
-    top, left = np.zeros(BANKS * BANKS, np.int64), np.zeros(BANKS * BANKS, np.int64)
+    # (bank of the sum, bank of the product); top[c] is the next word of a cell, cell_counts[c] how
+    # many words it still has.
+    top, cell_counts = np.zeros(BANKS * BANKS, np.int64), np.zeros(BANKS * BANKS, np.int64)
     of_sum, of_product = np.zeros(BANKS, np.int64), np.zeros(BANKS, np.int64)
     for at in range(len(words) - 1, -1, -1):
         c = cell(words[at])
         top[c] = at
-        left[c] += 1
+        cell_counts[c] += 1
         of_sum[c // BANKS] += 1
         of_product[c % BANKS] += 1
     remaining = len(words)
@@ -119,7 +119,7 @@ def _deal_single(words: Any, dealt: Any) -> None:
                     # The cheapest of those, of banks with most left.
                     best, most = -1, -1
                     for c in range(BANKS * BANKS):
-                        if left[c] == 0:
+                        if cell_counts[c] == 0:
                             continue
                         b, p = c // BANKS, c % BANKS
                         cost = 2 * (sums[b] >= deep) + (products[p] >= deep_products)
@@ -131,7 +131,7 @@ def _deal_single(words: Any, dealt: Any) -> None:
                     b, p = best // BANKS, best % BANKS
                     dealt[at, q] = words[top[best]]
                     top[best] += 1
-                    left[best] -= 1
+                    cell_counts[best] -= 1
                     of_sum[b] -= 1
                     of_product[p] -= 1
                     remaining -= 1

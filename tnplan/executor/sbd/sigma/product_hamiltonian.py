@@ -116,8 +116,8 @@ def balance_rows(work: Array, at_once: int) -> RowTasks:
     mean = rows.sum() / max(1, len(rows))
     order = np.flatnonzero(rows > 0)
     work, rows = work[order], rows[order, None]
-    left = np.cumsum(rows[::-1])[::-1, None]
-    numbers = np.ceil(rows / np.maximum(left / at_once, mean / LEAST))
+    work_ahead = np.cumsum(rows[::-1])[::-1, None]
+    numbers = np.ceil(rows / np.maximum(work_ahead / at_once, mean / LEAST))
     # A row of tiles goes to the piece where its middle lies.
     piece = np.minimum((np.cumsum(work, 1) - work / 2) / rows * numbers // 1, numbers - 1)
     # A piece begins where its number changes along the row.
@@ -232,7 +232,7 @@ class ProductHamiltonian(OneRank):
         self.shape = (len(self.alpha.strings), len(self.beta.strings))
         # A single alpha string has even states alone, which are all there are.
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
-        self._whole: Any = self.block(0, self.shape[0])
+        self._all_rows: Any = self.block(0, self.shape[0])
 
     def restrict(self, alpha: Array, beta: Array, product: int) -> None:
         """From now on states have products of strings alone whose labels alpha[i] ^ beta[j] are `product`."""
@@ -250,7 +250,7 @@ class ProductHamiltonian(OneRank):
             matrix = self.beta.matrix.as_type(dtype)
             other.beta = replace(self.beta, filled=self.beta.filled.astype(dtype), matrix=matrix)
         other.__dict__.pop("opposite_spin", None)
-        other._whole = other.block(0, self.shape[0])
+        other._all_rows = other.block(0, self.shape[0])
         return other
 
     def block(self, first: int, last: int) -> SourceBlock:
@@ -368,7 +368,7 @@ class ProductHamiltonian(OneRank):
         parity = self.parity_of(x) if parity is None else parity
         y = np.empty_like(x) if out is None else out
         y[:] = 0.0
-        self.add_rows(self._whole, x, x, y, parity != NEITHER)
+        self.add_rows(self._all_rows, x, x, y, parity != NEITHER)
         if parity != NEITHER:
             self.add_half(y, parity)
         return y

@@ -447,10 +447,10 @@ def _residuals(
     residual_of = [(root, space.residual(root)) for root in roots]
     norms = np.array([space.norm(residual) for _, residual in residual_of])
     # Roots that are known well take no more corrections, as long as others need some.
-    wanted_roots = norms > threshold if (norms > threshold).any() else norms >= 0
+    needs_correction = norms > threshold if (norms > threshold).any() else norms >= 0
     corrections = []
-    for (root, residual), is_wanted in zip(residual_of, wanted_roots, strict=True):
-        if is_wanted:
+    for (root, residual), needed in zip(residual_of, needs_correction, strict=True):
+        if needed:
             # Davidson's preconditioner (D - E)^-1, D the diagonal of H; denominators keep their
             # sign and are DAMPING Hartree at least, since near-degenerate determinants would blow
             # up the correction.

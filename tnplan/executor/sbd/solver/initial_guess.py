@@ -103,15 +103,15 @@ def lowest_determinants(
     numbers = np.arange(len(energies)) if allowed is None else np.flatnonzero(allowed)
     energies = energies[numbers]
     total = float(energies.sum())
-    has_part = _has_part(hamiltonian, target)
-    if has_part is not None:
-        energies[~has_part.ravel()[numbers]] = np.inf
+    fits_spin = _fits_spin(hamiltonian, target)
+    if fits_spin is not None:
+        energies[~fits_spin.ravel()[numbers]] = np.inf
     chosen = lowest(energies, max(count_at_start(n_roots), WHOLE))
     above = hamiltonian.rows[0] * prod(hamiltonian.shape[1:])
     return LowDeterminants(numbers[chosen] + above, energies[chosen], len(energies), total)
 
 
-def _has_part(
+def _fits_spin(
     hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, target: SpinTarget | None
 ) -> Array | None:
     """Which local determinants have enough open shells for the wanted spin; None: all."""
@@ -148,11 +148,11 @@ def lowest_states(
     matrix = dense_matrix(among_low, target)
     states = []
     # There are no more states of a spin than determinants that have a part of it.
-    having_part = chosen[~np.isin(chosen, low.numbers[np.isinf(low.energies)])]
+    fitting = chosen[~np.isin(chosen, low.numbers[np.isinf(low.energies)])]
     for parity in parities:
         # Columns of a frame are (|i j> +- |j i>) / sqrt 2: states of one parity under exchange of
         # the spins.
-        frame, count = _frame(chosen, width, parity), _frame(having_part, width, parity).shape[1]
+        frame, count = _frame(chosen, width, parity), _frame(fitting, width, parity).shape[1]
         if not count:
             continue
         energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
@@ -185,9 +185,9 @@ def random_rows(
         values /= (np.maximum(diagonal - least, 0.0) / broad + 1.0) ** 2
     if hamiltonian.sector is not None:
         values *= hamiltonian.sector
-    has_part = _has_part(hamiltonian, target)
-    if has_part is not None:
-        values *= has_part
+    fits_spin = _fits_spin(hamiltonian, target)
+    if fits_spin is not None:
+        values *= fits_spin
     return values
 
 

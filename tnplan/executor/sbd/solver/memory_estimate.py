@@ -142,12 +142,12 @@ def fit_list(
     """The fit of a list in the memory of a rank; InputError where there is none."""
     numbers = 2 if hamiltonian.is_complex else 1
     elements, size = numbers * hamiltonian.partition.most, len(hamiltonian.partition.bounds) - 1
-    kept_bytes = table_bytes + 8 * numbers * hamiltonian.shape[0] * (size > 1)
-    if kept_bytes > memory_bytes:
+    fixed_bytes = table_bytes + 8 * numbers * hamiltonian.shape[0] * (size > 1)
+    if fixed_bytes > memory_bytes:
         raise InputError(
-            "memory", f"holds {size_text(memory_bytes)} of the {size_text(kept_bytes)} that the list needs",
+            "memory", f"holds {size_text(memory_bytes)} of the {size_text(fixed_bytes)} that the list needs",
             "give a shorter list, more ranks or more memory",
             topic="memory",
         )  # fmt: skip
-    fitted = fit_memory(elements, n_roots, criteria, memory_bytes - kept_bytes)
-    return MemoryFit(fitted, True, kept_bytes + vectors_bytes(elements, n_roots, fitted))
+    fitted = fit_memory(elements, n_roots, criteria, memory_bytes - fixed_bytes)
+    return MemoryFit(fitted, True, fixed_bytes + vectors_bytes(elements, n_roots, fitted))

@@ -222,10 +222,10 @@ def solve(
     # The start is a small problem: more threads of BLAS would only wait for each other.
     with blas_threads(1):
         low_states = vector_backend.lowest(n_roots)
-        read = partial(_whole_start, hamiltonian, vector_backend.parities, start, store, resume)
+        read = partial(_start_vectors, hamiltonian, vector_backend.parities, start, store, resume)
         vectors = _begin(vector_backend, n_roots, low_states, read)
-    is_kept = nullcontext() if store is None else keeping()
-    with is_kept, blas_threads(_threads_of_blas(hamiltonian)):
+    checkpointing = nullcontext() if store is None else keeping()
+    with checkpointing, blas_threads(_threads_of_blas(hamiltonian)):
         if len(vectors) < n_roots:
             raise InputError(
                 "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
@@ -291,8 +291,10 @@ def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None
 
 def _write_checkpoint(backend: VectorBackend, store: SolveCheckpoint, vectors: Vectors) -> None:
     """Write a checkpoint on rank 0."""
-    whole = [(backend.collect(vector), parity) for vector, parity in vectors]
-    backend.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
+    gathered = [(backend.collect(vector), parity) for vector, parity in vectors]
+    backend.on_first(
+        lambda: store.write([(state, parity) for state, parity in gathered if state is not None])
+    )
 
 
 def _spin_target(
@@ -338,7 +340,7 @@ def _start_of_test(
     return backend.put(rows, DOUBLE)
 
 
-def _whole_start(
+def _start_vectors(
     hamiltonian: Hamiltonian, parities: tuple[int, ...], start: Sequence[Array],
     store: SolveCheckpoint | None, resume: bool,
 ) -> list[tuple[Array, int]]:  # fmt: skip
@@ -355,15 +357,15 @@ def _begin(
 ) -> Vectors:
     """This rank's rows of the vectors to go on from: those that `read` gives rank 0, or the lowest states."""
     # Only rank 0's whole states are large; the others learn how many there are, and their parities.
-    whole_vectors: list[tuple[Array, int]] = []
+    full_vectors: list[tuple[Array, int]] = []
 
     def parities_read() -> list[int]:
-        whole_vectors.extend(read())
-        return [parity for _, parity in whole_vectors]
+        full_vectors.extend(read())
+        return [parity for _, parity in full_vectors]
 
     parities = backend.on_first(parities_read)
-    wholes = [vector for vector, _ in whole_vectors] if backend.first else [None] * len(parities)
-    local = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
+    states = [vector for vector, _ in full_vectors] if backend.first else [None] * len(parities)
+    local = [(backend.local(state), parity) for state, parity in zip(states, parities, strict=True)]
     if len(local) >= n_roots and not low_states.low.is_whole:
         return local
     spread = 0.0 if low_states.low.is_whole else SPREAD

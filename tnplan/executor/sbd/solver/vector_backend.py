@@ -197,9 +197,9 @@ class DistributedVectors(_StartVectors):
         """Rank 0 sends every rank its rows."""
         ranks, shares, row = self._ranks, self._partition, self._hamiltonian.shape[1:]
         if state is not None and self.first:
-            whole = np.ascontiguousarray(state, self._dtype)
-            ranks.exchange(self._parts(whole), [])
-            return whole[slice(*shares.rows(0))]
+            full_state = np.ascontiguousarray(state, self._dtype)
+            ranks.exchange(self._parts(full_state), [])
+            return full_state[slice(*shares.rows(0))]
         rows = np.empty((shares.count(ranks.rank), *row), self._dtype)
         if rows.size:
             ranks.exchange([], messages(0, [rows]))
@@ -217,16 +217,16 @@ class DistributedVectors(_StartVectors):
             if rows.size:
                 ranks.exchange(messages(0, [rows]), [])
             return None
-        whole = np.empty(self._hamiltonian.shape, self._dtype)
-        whole[slice(*shares.rows(0))] = rows
-        ranks.exchange([], self._parts(whole))
-        return whole
+        full_state = np.empty(self._hamiltonian.shape, self._dtype)
+        full_state[slice(*shares.rows(0))] = rows
+        ranks.exchange([], self._parts(full_state))
+        return full_state
 
-    def _parts(self, whole: Host) -> list[tuple[int, Host]]:
+    def _parts(self, state: Host) -> list[tuple[int, Host]]:
         """The rows of a state that other ranks hold, as messages."""
         rows = self._partition.rows
         peers = range(1, self._ranks.size)
-        return [message for peer in peers for message in messages(peer, [whole[slice(*rows(peer))]])]
+        return [message for peer in peers for message in messages(peer, [state[slice(*rows(peer))]])]
 
     def on_first(self, work: Callable[[], Result]) -> Result:
         """Do it on rank 0."""

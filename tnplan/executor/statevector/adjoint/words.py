@@ -30,13 +30,13 @@ def parameter_words(gate: Gate, number: int) -> list[Parameter]:
     """
     if not gate.params:
         return []
-    if gate not in _known:
+    if gate not in _words_of_gates:
         matrices = generators(gate, f"gate {number} ({gate.name})")
-        _known[gate] = [tuple(_on_qubits(matrix, gate.qubits)) for matrix in matrices]
-    return [Parameter(number, angle, words) for angle, words in enumerate(_known[gate])]
+        _words_of_gates[gate] = [tuple(_on_qubits(matrix, gate.qubits)) for matrix in matrices]
+    return [Parameter(number, angle, words) for angle, words in enumerate(_words_of_gates[gate])]
 
 
-_known: WeakKeyDictionary[Gate, list[tuple[Word, ...]]] = WeakKeyDictionary()
+_words_of_gates: WeakKeyDictionary[Gate, list[tuple[Word, ...]]] = WeakKeyDictionary()
 """The words of each angle of a gate, as long as it is there: a check and an answer ask for them."""
 
 

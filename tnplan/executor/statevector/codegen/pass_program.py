@@ -172,7 +172,7 @@ class _Writer(PhaseMacros, SumMacros):
         for gate_round in rounds:
             self._move(self.layouts.following(self.layout, sorted(gate_round.bits)))
             self._levels(gate_round)
-        self._rest()
+        self._pending_phases()
         self._rescale()
         stored = self.layout.on(self.stored)
         # Neighbouring threads are to write neighbouring amplitudes: where they would not, one more
@@ -211,16 +211,16 @@ class _Writer(PhaseMacros, SumMacros):
     def _levels(self, gate_round: _Round) -> None:
         """A round: phases, gates, phases, gates."""
         registers = [self.held_bits[p] for p in self.layout.registers]
-        known: dict[int, Ways] = {}
+        known_ways: dict[int, Ways] = {}
 
         def takes_all(form: PhasePolynomial) -> bool:
             ways = self._ways(form)
             if ways[0] <= BULK_PRICE:
-                known[id(form)] = ways
+                known_ways[id(form)] = ways
             return ways[0] > BULK_PRICE
 
         for level in self.schedule.round(gate_round.steps, registers, takes_all):
-            self._phases(level.phases, known.get(id(level.phases)))
+            self._phases(level.phases, known_ways.get(id(level.phases)))
             self._word_sums([gate_round for gate_round in level.gates if isinstance(gate_round[0], WordSum)])
             for step, signed in level.gates:
                 if isinstance(step, WordSum):
@@ -230,7 +230,7 @@ class _Writer(PhaseMacros, SumMacros):
                 else:
                     self._table(step)
 
-    def _rest(self) -> None:
+    def _pending_phases(self) -> None:
         """Sums, phases and signs that nothing waits for."""
         self._word_sums([(word_sum, 0) for word_sum in self.schedule.sums])
         self._add_sums()

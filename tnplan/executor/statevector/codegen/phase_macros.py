@@ -96,9 +96,9 @@ class PhaseMacros(GateMacros):
             return joined + self._price(outer), outer, used
         return price + self._price(outer), form, []
 
-    def _phases(self, form: PhasePolynomial, known: Ways | None = None) -> None:
+    def _phases(self, form: PhasePolynomial, ways: Ways | None = None) -> None:
         """Phases in the cheapest way, where what `_ways` gives may be known."""
-        price, separate, joined = known or self._ways(form)
+        price, separate, joined = ways or self._ways(form)
         if price > BULK_PRICE:
             self._bulk(form)
             return

@@ -65,7 +65,7 @@ def run_sums(
     """
     # `out` has a row for each piece of the tiles. Invariant: a piece belongs to one thread and its
     # tiles come in order, so that sums have the same bits for any number of threads.
-    side, size = 1 << tables.held.size, (1 << tables.far.size) // out.shape[0]
+    side, size = 1 << tables.tile_bits.size, (1 << tables.far.size) // out.shape[0]
     re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
     for piece in range(first, last):
         for tile in range(piece * size, (piece + 1) * size):
@@ -93,13 +93,13 @@ def _sum_round(
     # As in `apply_round`. The highest bit of a round selects psi or lambda: each half of its block
     # is a state.
     starts, others = tables.round_starts[number], tables.round_others[number]
-    whole = others.size == 0
+    in_place = others.size == 0
     size = re.size >> others.size
     step = size // starts.size
-    round_re, round_im = (re, im) if whole else (scratch.round_re[:size], scratch.round_im[:size])
+    round_re, round_im = (re, im) if in_place else (scratch.round_re[:size], scratch.round_im[:size])
     for chunk in range(1 << others.size):
         base = spread(chunk, others)
-        if not whole:
+        if not in_place:
             for v in range(starts.size):
                 copy(((round_re, round_im), v * step, (re, im), base + starts[v]))
         for a in range(first, last):
@@ -114,7 +114,7 @@ def _sum_round(
                 _sum_turn(round_re, round_im, action, chunk, index, numbers, sums, scratch, sum_scratch, out)
             else:
                 act(round_re, round_im, action, chunk, numbers, scratch)
-        if not whole:
+        if not in_place:
             for v in range(starts.size):
                 copy(((re, im), base + starts[v], (round_re, round_im), v * step))
 

@@ -99,9 +99,9 @@ class SumRoundBuilder(RoundBuilder):
         self._settle(tuple(self._turned))
         super()._begin(chosen)
 
-    def _place(self, gate: MultiplexedGate) -> None:
+    def _add_gate(self, gate: MultiplexedGate) -> None:
         if not isinstance(gate, WordSum):
-            super()._place(gate)
+            super()._add_gate(gate)
         elif not gate.targets:
             self._signed.setdefault(gate.z, []).append((gate.number, gate.factor))
         elif gate.mask.bit_count() == 1:

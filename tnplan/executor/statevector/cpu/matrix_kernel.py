@@ -98,10 +98,10 @@ def free_bits(q: int, places: Any, free: Any) -> int:
     """Write the bits below q that are not in `places`, rising; return how many."""
     n = 0
     for bit in range(q):
-        taken = False
+        is_used = False
         for used_bit in places:
-            taken |= used_bit == bit
-        if not taken:
+            is_used |= used_bit == bit
+        if not is_used:
             free[n] = bit
             n += 1
     return n

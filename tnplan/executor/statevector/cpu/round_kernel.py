@@ -58,19 +58,19 @@ def apply_round(
     # Invariant: the bits of a lane's round_number are among those of every round, so that whole vectors
     # are gathered.
     starts, others = tables.round_starts[round_number], tables.round_others[round_number]
-    whole = others.size == 0
+    in_place = others.size == 0
     size = re.size >> others.size
     step = size // starts.size
-    round_re, round_im = (re, im) if whole else (scratch.round_re[:size], scratch.round_im[:size])
+    round_re, round_im = (re, im) if in_place else (scratch.round_re[:size], scratch.round_im[:size])
     for chunk in range(1 << others.size):
         base = spread(chunk, others)
         # A round on all bits of the tile works in the tile itself.
-        if not whole:
+        if not in_place:
             for v in range(starts.size):
                 copy(((round_re, round_im), v * step, (re, im), base + starts[v]))
         for a in range(first, last):
             act(round_re, round_im, tables.actions[a], chunk, numbers, scratch)
-        if not whole:
+        if not in_place:
             for v in range(starts.size):
                 copy(((re, im), base + starts[v], (round_re, round_im), v * step))
 

@@ -95,7 +95,7 @@ class HostState:
         # any gate, and are skipped. At the beginning of a circuit these are nearly all.
         varying = self._varying
         self._run(tables, tables.far[varying >> tables.far & 1 == 1], 0)
-        self._varying = varying | mask_of(tables.flat.held.tolist())
+        self._varying = varying | mask_of(tables.flat.tile_bits.tolist())
 
     def run_on(self, tables: VectorPass, far: Array) -> None:
         """Do a pass on the tiles in which no bits outside are 1 but `far` ones."""
@@ -281,11 +281,11 @@ class HostState:
         """The amplitudes at some indices, on the host."""
         return np.asarray(self._amplitudes[indices])
 
-    def part(self) -> Array:
+    def shard(self) -> Array:
         """The amplitudes of this rank, the memory itself."""
         return self.amplitudes
 
-    to_host = part
+    to_host = shard
 
     def load(self, amplitudes: Array) -> None:
         """Set the amplitudes of this rank."""
@@ -302,7 +302,7 @@ def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
     run_pass = _kernel_of(tables)
     real = rows.real.dtype
     flat = rows.reshape(-1).view(real)
-    n_bits = len(tables.flat.held) + len(tables.far)
+    n_bits = len(tables.flat.tile_bits) + len(tables.far)
     far = np.concatenate([tables.far, np.arange(n_bits, n_bits + len(rows).bit_length())])
     passed = tables.flat._replace(far=far)
 
@@ -404,7 +404,7 @@ class HostJointState:
         both = self._both.amplitudes
 
         def work(first: int, last: int) -> None:
-            both[first:last] = psi.part()[first:last]
+            both[first:last] = psi.shard()[first:last]
 
         over_chunks(size, psi.threads, work)
         psi.write_pauli_sum(words, both[size:])

@@ -64,7 +64,7 @@ SIZES_KEPT = 32
 def tile_scratch(tables: VectorPass, real: np.dtype[np.floating]) -> TileScratch:
     """The scratch memory of this thread for the tiles of a pass, of numbers of this type, with any content.
     Passes of the same size share it: to allocate it takes as long as some tiles of a short pass."""
-    sizes = len(tables.flat.held), real, tables.most_targets, *tables.numbers.high_re.shape
+    sizes = len(tables.flat.tile_bits), real, tables.most_targets, *tables.numbers.high_re.shape
     own = _SCRATCH
     if sizes not in own.by_size:
         if sizes[:2] not in own.tiles:

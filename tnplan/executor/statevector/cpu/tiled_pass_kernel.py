@@ -35,7 +35,7 @@ def run_rounds(
     `rank_base` are the index bits of the rank.
     """
     # `scratch` belongs to this thread; the slices are views, so that nothing is allocated.
-    side = 1 << tables.held.size
+    side = 1 << tables.tile_bits.size
     re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
     for tile in range(first, last):
         # The index of the tile's first amplitude: all held bits are 0.
@@ -64,7 +64,7 @@ def run_tiles(
     """Do all steps of a pass, rounds and others; see `run_rounds`."""
     places, idle = tables.places, tables.idle
     values_re, values_im = numbers.values_re, numbers.values_im
-    q = tables.held.size
+    q = tables.tile_bits.size
     side = 1 << q
     re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
     for tile in range(first, last):

@@ -97,7 +97,7 @@ class RoundBuilder:
         """The bits of every round."""
         self.has_matrices = most >= lane_bits + LARGEST_MATRIX
         """Whether bits of a lane can change places with others, those of a matrix apart."""
-        self.made: list[VectorRound | MultiplexedGate] = []
+        self.steps: list[VectorRound | MultiplexedGate] = []
         self.bits: tuple[int, ...] = ()
         self.constant = 0.0
         self.linear = [0.0] * n_bits
@@ -108,8 +108,8 @@ class RoundBuilder:
         for round_mask, gates in rounds(list(_as_gates(steps)), self.low, self.most):
             self._begin(round_mask)
             for gate in gates:
-                self._place(gate)
-        return VectorSteps(self.made, self._end())
+                self._add_gate(gate)
+        return VectorSteps(self.steps, self._end())
 
     def _begin(self, chosen: int) -> None:
         """The next round has these bits, and the lowest others up to its size."""
@@ -118,20 +118,20 @@ class RoundBuilder:
         self.bits = tuple(sorted(bits + free[: self.most - len(bits)]))
 
     def _add(self, step: RoundStep) -> None:
-        last = self.made[-1] if self.made else None
+        last = self.steps[-1] if self.steps else None
         if not isinstance(last, VectorRound) or last.bits != self.bits:
             last = VectorRound(self.bits)
-            self.made.append(last)
+            self.steps.append(last)
         last.steps.append(step)
 
-    def _place(self, gate: MultiplexedGate) -> None:
+    def _add_gate(self, gate: MultiplexedGate) -> None:
         angles = angles_of(gate)
         if angles is not None:
             self._wait(gate.selectors, angles)
         elif gate.selectors or len(gate.targets) > LARGEST_MATRIX:
             for bit in gate.targets:
                 self._turn(bit, IDENTITY, with_linear=True)
-            self.made.append(gate)
+            self.steps.append(gate)
         elif len(gate.targets) == 1:
             self._multiply_one(gate.targets[0], elements_of(gate))
         else:
@@ -184,7 +184,7 @@ class RoundBuilder:
         if self.has_matrices:
             self._add(Multiplication(bits, matrix))
         else:
-            self.made.append(MultiplexedGate(bits, (), matrix[None]))
+            self.steps.append(MultiplexedGate(bits, (), matrix[None]))
 
     def _turn(self, bit: int, matrix: Matrix, with_linear: bool) -> None:
         """What waits on a bit, then a real matrix; nothing where both are nothing."""
@@ -213,8 +213,8 @@ class RoundBuilder:
             most = max(self.held_bits, key=lambda bit: len(self.pairs[bit]))
             if most not in self.bits:
                 others = [bit for bit in self.held_bits if bit in self.pairs[most]]
-                wanted = [bit for bit in (most, *others) if not self.low >> bit & 1]
-                self._begin(self.low | mask_of(wanted[: self.most - self.low.bit_count()]))
+                next_bits = [bit for bit in (most, *others) if not self.low >> bit & 1]
+                self._begin(self.low | mask_of(next_bits[: self.most - self.low.bit_count()]))
             self._turn(most, IDENTITY, with_linear=True)
         weights = {bit: self.linear[bit] for bit in self.held_bits if self.linear[bit]}
         if weights:

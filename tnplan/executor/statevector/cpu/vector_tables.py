@@ -59,7 +59,7 @@ class FlatPass(NamedTuple):
     the tile's other bits. `beyond` are the bits of the index outside of the tile, with those of the rank.
     """
 
-    held: Array
+    tile_bits: Array
     far: Array
     numbered: Array
     starts: Array
@@ -277,13 +277,13 @@ class Actions:
         weights[rows, columns] = [value for step, _ in self.turned for value in step.weights.values()]
         others = {bits: self.others_of(bits) for _, bits in self.turned}
         near = np.array([bits for _, bits in self.turned], np.int64).reshape(-1, self.size)
-        rest = np.array([others[bits] for _, bits in self.turned], np.int64).reshape(len(near), -1)
+        outer = np.array([others[bits] for _, bits in self.turned], np.int64).reshape(len(near), -1)
         constants = np.array([step.constant for step, _ in self.turned])[:, None]
         low = np.zeros((len(near), max(1 << self.low_bits, 1 << self.lane_bits)), np.complex128)
         factors = np.exp(1j * weights)
         low[:, : 1 << self.low_bits] = _products(factors, near[:, : self.low_bits])
         high = np.exp(1j * constants) * _products(factors, near[:, self.low_bits :])
-        return low, high, _products(factors, rest), factors[:, list(beyond)]
+        return low, high, _products(factors, outer), factors[:, list(beyond)]
 
     def others_of(self, bits: Sequence[int]) -> list[int]:
         """The bits of a tile that a round leaves out."""

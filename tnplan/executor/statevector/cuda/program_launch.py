@@ -67,8 +67,8 @@ class ProgramLaunch:
     def part(self, bits: Sequence[int], value: int, share: int) -> BoundKernel:
         """The launch of a part of the tiles, which leaves multiprocessors to an exchange."""
         exchange_blocks = -(-OVERLAP_BLOCKS[share] * OVERLAP_THREADS // self._blocks.threads)
-        left = self._part_blocks - exchange_blocks - (CLUSTER_GROUPS if self._blocks.together > 1 else 0)
-        return self._launch(bits, value, max(1, left), self._part_bytes)
+        n_blocks = self._part_blocks - exchange_blocks - (CLUSTER_GROUPS if self._blocks.together > 1 else 0)
+        return self._launch(bits, value, max(1, n_blocks), self._part_bytes)
 
     def _launch(self, bits: Sequence[int], value: int, blocks: int, size_bytes: int) -> BoundKernel:
         tiles = tile_numbers(self._n_bits, self._held_bits, bits, value)

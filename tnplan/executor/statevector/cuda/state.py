@@ -142,11 +142,11 @@ class CupyState:
     def begin_compiling(self, targets: int) -> None:
         """Begin with the kernels of measurements, and of passes read from tables, of gates on so many qubits,
         unless the state has kernels of its own for those. Larger gates are mostly controlled ones."""
-        wanted: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
+        kernels: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
         if has_tables(self.n_bits, self.amplitudes.nbytes):
             self._most_targets = compiled_for(min(targets, TARGETS[1]))
-            wanted.append(self._pass_kernel(self.tile_bits).code(self._may_be_quick))
-        compile_soon(wanted)
+            kernels.append(self._pass_kernel(self.tile_bits).code(self._may_be_quick))
+        compile_soon(kernels)
 
     def restart(self) -> None:
         """Back to |0...0>."""
@@ -435,11 +435,11 @@ class CupyState:
         """The amplitudes at some indices, on the host."""
         return np.asarray(self.amplitudes[cupy.asarray(indices)].get())
 
-    def part(self) -> NDArray[Any]:
+    def shard(self) -> NDArray[Any]:
         """The amplitudes of this rank, on the host."""
         return np.asarray(self.amplitudes.get())
 
-    to_host = part
+    to_host = shard
 
     def load(self, amplitudes: NDArray[Any]) -> None:
         """Set the amplitudes of this rank."""

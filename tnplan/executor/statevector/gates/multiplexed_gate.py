@@ -129,8 +129,8 @@ def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
     if len(gate.qubits) > LARGEST_TARGETS:
         multiplexed = from_matrix(gate.qubits, gate.matrix, place) if _is_unitary(gate.matrix) else None
     else:
-        known = _known_gate(gate.matrix.tobytes())
-        multiplexed = None if known is None else known.on(gate.qubits)
+        cached = _cached_gate(gate.matrix.tobytes())
+        multiplexed = None if cached is None else cached.on(gate.qubits)
     if multiplexed is None:
         raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
     return multiplexed
@@ -143,7 +143,7 @@ def inverse(gate: MultiplexedGate) -> MultiplexedGate:
 
 
 @lru_cache(GATES_KEPT)
-def _known_gate(matrix: bytes) -> MultiplexedGate | None:
+def _cached_gate(matrix: bytes) -> MultiplexedGate | None:
     """A unitary matrix on qubits 0, 1, ...; None for another one."""
     values = np.frombuffer(matrix, np.complex128)
     q = (len(values).bit_length() - 1) // 2
@@ -212,9 +212,9 @@ def as_swap(gate: MultiplexedGate) -> MultiplexedGate | None:
     if len(gate.targets) != 2 or gate.selectors or gate.matrices.item(1):
         return None
     phases = gate.matrices[0][list(SWAPPED), range(4)]
-    rest = gate.matrices[0].copy()
-    rest[list(SWAPPED), range(4)] = 0
-    if np.any(rest) or not np.all(np.abs(phases)):
+    remainder = gate.matrices[0].copy()
+    remainder[list(SWAPPED), range(4)] = 0
+    if np.any(remainder) or not np.all(np.abs(phases)):
         return None
     return MultiplexedGate((), gate.targets, phases.reshape(4, 1, 1))
 

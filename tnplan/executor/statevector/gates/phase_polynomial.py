@@ -210,16 +210,16 @@ def split(phases: PhasePolynomial, held_mask: int) -> tuple[MultiplexedGate | No
 
     The constant goes with the gate where there is one.
     """
-    is_held = np.array([bool(held_mask >> bit & 1) for bit in range(len(phases.linear))])
-    inside = is_held[:, None] & is_held
+    in_tile = np.array([bool(held_mask >> bit & 1) for bit in range(len(phases.linear))])
+    inside = in_tile[:, None] & in_tile
     pairs = np.where(inside, phases.pairs, 0.0)
     if not pairs.any():
         return None, _unless_zero(phases)
-    linear = np.where(is_held, phases.linear, 0.0)
+    linear = np.where(in_tile, phases.linear, 0.0)
     used = np.flatnonzero(pairs.any(axis=0) | (linear != 0))
     near = PhasePolynomial(phases.constant, linear, pairs).reduced()
-    rest = PhasePolynomial(0.0, np.where(is_held, 0.0, phases.linear), np.where(inside, 0.0, phases.pairs))
-    return PhaseTable(tuple(used[::-1].tolist()), near), _unless_zero(rest)
+    outer = PhasePolynomial(0.0, np.where(in_tile, 0.0, phases.linear), np.where(inside, 0.0, phases.pairs))
+    return PhaseTable(tuple(used[::-1].tolist()), near), _unless_zero(outer)
 
 
 def _unless_zero(phases: PhasePolynomial) -> PhasePolynomial | None:
@@ -302,7 +302,7 @@ def commute_phases(
         # diag(1, 1, 1, pair) is what is left of a phase gate when the phases of single bits wait:
         # one multiplication for a quarter of the amplitudes.
         elif is_phase_gate(gate):
-            pair = _taken_apart(gate, waiting)
+            pair = _factored_out(gate, waiting)
             if abs(pair - 1) <= EXACT:
                 continue
             replacement = MultiplexedGate((), gate.selectors, np.array([1, 1, 1, pair]).reshape(4, 1, 1))
@@ -342,7 +342,7 @@ def _unless_one(bit: int, values: Sequence[complex]) -> list[MultiplexedGate]:
     return [] if is_one else [diagonal_of(bit, *values)]
 
 
-def _taken_apart(gate: MultiplexedGate, waiting: list[list[complex]]) -> complex:
+def _factored_out(gate: MultiplexedGate, waiting: list[list[complex]]) -> complex:
     """Multiply a diagonal's phases of single bits into those that wait; gives what is left: that of both."""
     values = gate.flat_elements()
     first = waiting[gate.selectors[0]]
@@ -401,8 +401,8 @@ def _rotation(matrix: Elements) -> tuple[complex, Elements, list[complex]] | Non
     rotation = a / upper, b / (upper * column), c / lower, d / (lower * column)
     cosine, sine = sizes[0], sizes[1]
     exact = cosine, -sine, sine, cosine
-    is_one = all(abs(scaled - other) <= EXACT for scaled, other in zip(rotation, exact, strict=True))
-    return (column, exact, [upper, lower]) if is_one else None
+    is_exact = all(abs(scaled - other) <= EXACT for scaled, other in zip(rotation, exact, strict=True))
+    return (column, exact, [upper, lower]) if is_exact else None
 
 
 def is_rotation(matrix: Array) -> bool:

@@ -69,7 +69,7 @@ class _Rotations:
     """The gates made, and on each bit the product of matrices that waits, with the sums after it."""
 
     def __init__(self, n_bits: int) -> None:
-        self.made: list[MultiplexedGate] = []
+        self.gates: list[MultiplexedGate] = []
         self._waiting = [ONE] * n_bits
         self._sums: list[list[WordSum]] = [[] for _ in range(n_bits)]
 
@@ -100,7 +100,7 @@ class _Rotations:
                     columns = waiting if columns is None else np.kron(columns, waiting)
                     self._waiting[bit] = ONE
                 gate = replace(gate, matrices=gate.matrices @ columns)
-        self.made.append(gate)
+        self.gates.append(gate)
 
     def take(self, word: WordSum) -> None:
         """A sum."""
@@ -112,33 +112,33 @@ class _Rotations:
             self._settle(bit)
         for bit in word.targets:
             self._add_rows(bit)
-        self.made.append(word)
+        self.gates.append(word)
 
     def end(self) -> list[MultiplexedGate]:
         """All gates."""
         for bit in range(len(self._waiting)):
             self._settle(bit)
             self._add_rows(bit)
-        return self.made
+        return self.gates
 
     def _settle(self, bit: int) -> None:
         """What waits on a bit acts now, but for phases of its rows."""
         column, matrix, rows = real_between_phases(self._waiting[bit])
         if abs(column - 1) > EXACT:
-            self.made.append(diagonal_of(bit, 1, column))
+            self.gates.append(diagonal_of(bit, 1, column))
         if matrix is not None:
-            self.made.append(OneBitGate(bit, matrix))
+            self.gates.append(OneBitGate(bit, matrix))
         self._waiting[bit] = (rows[0], 0, 0, rows[1])
         if any(word.targets for word in self._sums[bit]):
             self._add_rows(bit)
-        self.made += self._sums[bit]
+        self.gates += self._sums[bit]
         self._sums[bit] = []
 
     def _add_rows(self, bit: int) -> None:
         """The phases of a bit, which are all that waits."""
         upper, _, _, lower = self._waiting[bit]
         if max(abs(upper - 1), abs(lower - 1)) > EXACT:
-            self.made.append(diagonal_of(bit, upper, lower))
+            self.gates.append(diagonal_of(bit, upper, lower))
         self._waiting[bit] = ONE
 
 

@@ -59,9 +59,9 @@ def fuse_in_rounds(
             targets |= cluster.target_mask
         due, pending = (pending, []) if early else _divided(pending, targets)
         steps += _diagonals(due, held_mask, n_bits)
-        inside, left_over = _in_turn(clusters, waiting, held_mask, n_bits)
+        inside, later = _in_turn(clusters, waiting, held_mask, n_bits)
         steps += inside
-        pending += left_over
+        pending += later
     return (*steps, *_diagonals(pending, held_mask, n_bits))
 
 
@@ -72,7 +72,7 @@ def _clustered(
     clusters: list[MultiplexedGate] = []
     waiting: list[list[MultiplexedGate]] = [[]]
     for gate in gates:
-        _place(gate, clusters, waiting, held_mask, width, widen)
+        _merge_or_append(gate, clusters, waiting, held_mask, width, widen)
     return clusters, waiting
 
 
@@ -96,7 +96,7 @@ def _divided(gates: list[MultiplexedGate], mask: int) -> tuple[list[MultiplexedG
     return [gate for gate in gates if gate.mask & mask], [gate for gate in gates if not gate.mask & mask]
 
 
-def _place(
+def _merge_or_append(
     gate: MultiplexedGate, clusters: list[MultiplexedGate], waiting: list[list[MultiplexedGate]],
     held_mask: int, width: int, widen: bool = True,
 ) -> None:  # fmt: skip

@@ -58,7 +58,7 @@ class Overlap:
     share: int = 0
 
     @property
-    def n_whole(self) -> int:
+    def n_undivided(self) -> int:
         """How many parts of `bits` are exchanged as they are; the others are divided."""
         n_parts = 1 << len(self.bits)
         return n_parts - (n_parts >> self.turn) if self.turn else n_parts
@@ -66,33 +66,35 @@ class Overlap:
     @property
     def pieces(self) -> list[Piece]:
         """What is exchanged one after another."""
-        whole: list[Piece] = [(self.bits, value) for value in range(self.n_whole)]
+        undivided: list[Piece] = [(self.bits, value) for value in range(self.n_undivided)]
         if not self.turn:
-            return whole
+            return undivided
         divided = (*self.bits[-self.turn :], *self.after_bits)
         last = (1 << self.turn) - 1
-        return whole + [(divided, last | value << self.turn) for value in range(1 << len(self.after_bits))]
+        return undivided + [
+            (divided, last | value << self.turn) for value in range(1 << len(self.after_bits))
+        ]
 
     def overlaps_wide(self, tile_bits: int) -> list[bool]:
         """For each piece whether passes that it overlaps have tiles of more than so many bits."""
         before, after = (
             any(len(item.held_bits) > tile_bits for item in items) for items in (self.before, self.after)
         )
-        n_divided = len(self.pieces) - self.n_whole
-        return [before or (after and not self.turn)] * self.n_whole + [after] * n_divided
+        n_divided = len(self.pieces) - self.n_undivided
+        return [before or (after and not self.turn)] * self.n_undivided + [after] * n_divided
 
     @property
     def begins(self) -> list[range]:
         """The pieces that can be exchanged once a part of the passes before is done, for each part."""
         n_parts, n_pieces = 1 << len(self.bits), len(self.pieces)
-        begins = [range(number, number + (number < self.n_whole)) for number in range(n_parts)]
-        begins[-1] = range(min(n_parts - 1, self.n_whole), n_pieces)
+        begins = [range(number, number + (number < self.n_undivided)) for number in range(n_parts)]
+        begins[-1] = range(min(n_parts - 1, self.n_undivided), n_pieces)
         return begins
 
     @property
     def awaits(self) -> range:
         """The piece that passes after wait for, for each of their parts."""
-        first = self.n_whole if self.turn else 0
+        first = self.n_undivided if self.turn else 0
         return range(first, first + (1 << len(self.after_bits)))
 
 
@@ -180,9 +182,10 @@ def _divided(
         ways.append(Overlap(before, exchange, after, tuple(sorted(common)), tuple(sorted(common))))
     bits = sorted(_free_bits(before, exchange, n_bits)[:most_bits])
     for turn in TURNS:
-        rest = [bit for bit in _free_bits(after, exchange, n_bits) if bit not in bits[-turn:]][:most_bits]
-        if before and after and turn <= len(bits) and rest:
-            ways.append(Overlap(before, exchange, after, tuple(bits), tuple(sorted(rest)), turn))
+        free = [bit for bit in _free_bits(after, exchange, n_bits) if bit not in bits[-turn:]]
+        after_bits = tuple(sorted(free[:most_bits]))
+        if before and after and turn <= len(bits) and after_bits:
+            ways.append(Overlap(before, exchange, after, tuple(bits), after_bits, turn))
     return ways
 
 

@@ -81,7 +81,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
         places += [tile_position[bit] for bit in reversed(near)] + outer[::-1]
         matrices = _sorted(wide, sorted(wide.targets, reverse=True), (*outer, *near))
         values.append(matrices.ravel())
-        idle.append(np.all(matrices == _one(matrices.shape[-1]), axis=(1, 2)))
+        idle.append(np.all(matrices == _identity(matrices.shape[-1]), axis=(1, 2)))
         n_values += matrices.size
         n_idle += len(matrices)
     return PassTables(
@@ -93,7 +93,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
 
 
 @cache
-def _one(side: int) -> Array:
+def _identity(side: int) -> Array:
     """The identity."""
     return np.eye(side)
 

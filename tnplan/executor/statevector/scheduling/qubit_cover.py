@@ -61,10 +61,10 @@ def rounds(
     """The bits that are held, chosen anew until no gate is left, and the gates done with them, in order."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
-    targets, masks, left = _columns(gates)
-    numbers, round_masks = np.empty_like(left), np.empty_like(left)
+    targets, masks, pending = _columns(gates)
+    numbers, round_masks = np.empty_like(pending), np.empty_like(pending)
     count = kernel.fill_rounds(
-        targets, masks, always, size, WINDOW, EXCHANGES_TRIED, _scratch(), left, numbers, round_masks
+        targets, masks, always, size, WINDOW, EXCHANGES_TRIED, _scratch(), pending, numbers, round_masks
     )
     by_round: list[tuple[int, list[MultiplexedGate]]] = [(bits, []) for bits in round_masks[:count].tolist()]
     for gate, number in zip(gates, numbers.tolist(), strict=True):
@@ -118,8 +118,8 @@ def _search(
     ways: list[tuple[Any, list[int]]] = [(columns[2], [])]
     for n_done in range(most):
         reached: dict[bytes, tuple[Any, list[int]]] = {}
-        for left, done in ways:
-            next_masks, all_waiting, seed = _next_passes(columns, left, always, size, starts, seed)
+        for pending, done in ways:
+            next_masks, all_waiting, seed = _next_passes(columns, pending, always, size, starts, seed)
             for mask, waiting in zip(next_masks, all_waiting, strict=True):
                 reached.setdefault(waiting.tobytes(), (waiting, [*done, mask]))
         ways = sorted(reached.values(), key=lambda way: np.count_nonzero(targets[way[0]]))[:most_ways]
@@ -133,28 +133,28 @@ def _search(
 
 
 def _next_passes(
-    columns: tuple[Any, Any, Any], left: Any, always: int, size: int, starts: int, seed: int
+    columns: tuple[Any, Any, Any], pending: Any, always: int, size: int, starts: int, seed: int
 ) -> tuple[list[int], list[Any], int]:  # fmt: skip
     """Masks of bits that may be held next, one and `starts` more, the gates that each leaves, and a seed."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
     targets, masks, _ = columns
     next_masks, counts = np.empty((2, 1 + starts), np.int64)
-    rest = np.empty((1 + starts, len(left)), np.int64)
+    pending_after = np.empty((1 + starts, len(pending)), np.int64)
     seed = kernel.next_passes(
-        targets, masks, left, WINDOW, always, size, EXCHANGES_TRIED, seed, _scratch(), next_masks, rest,
-        counts,
+        targets, masks, pending, WINDOW, always, size, EXCHANGES_TRIED, seed, _scratch(), next_masks,
+        pending_after, counts,
     )  # fmt: skip
-    remaining = [row[:count] for row, count in zip(rest, counts.tolist(), strict=True)]
+    remaining = [row[:count] for row, count in zip(pending_after, counts.tolist(), strict=True)]
     return next_masks.tolist(), remaining, int(seed)
 
 
-def _remaining(targets: Any, masks: Any, left: Any, held_mask: int) -> Any:
+def _remaining(targets: Any, masks: Any, pending: Any, held_mask: int) -> Any:
     """The gates that are left when those that can be done with the bits of `held_mask` are."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
-    out = np.empty_like(left)
-    return out[: kernel.remaining(targets, masks, left, held_mask, out)]
+    out = np.empty_like(pending)
+    return out[: kernel.remaining(targets, masks, pending, held_mask, out)]
 
 
 def _scratch() -> Any:
@@ -180,7 +180,7 @@ def sweep(
     waits = np.zeros(len(gates), bool)
     waits[_remaining(*_columns(gates), held_mask)] = True
     pairs = list(zip(gates, waits.tolist(), strict=True))
-    return [gate for gate, is_left in pairs if not is_left], [gate for gate, is_left in pairs if is_left]
+    return [gate for gate, wait in pairs if not wait], [gate for gate, wait in pairs if wait]
 
 
 def index_of(value: Any, bits: Any) -> Any:
@@ -253,15 +253,15 @@ def make_stages(
     if n_inside == n_bits:
         return (Stage(None, tuple(gates)),) if gates else (), tuple(bit_of)
     stages = []
-    left = list(gates)
+    pending = list(gates)
     exchange = None
-    while left:
+    while pending:
         inside = mask_of([wire for wire in range(n_bits) if bit_of[wire] < n_inside])
-        done, left = sweep(left, inside)
+        done, pending = sweep(pending, inside)
         if done or exchange:
             stages.append(Stage(exchange, tuple(gate.on(bit_of) for gate in done)))
-        if left:
-            exchange = _exchange(wires_inside(left, inside, n_bits, n_inside), bit_of, n_inside)
+        if pending:
+            exchange = _exchange(wires_inside(pending, inside, n_bits, n_inside), bit_of, n_inside)
             for inner, outer in exchange.pairs:
                 a, b = bit_of.index(inner), bit_of.index(outer)
                 bit_of[a], bit_of[b] = outer, inner
@@ -271,9 +271,9 @@ def make_stages(
 def wires_inside(gates: Sequence[MultiplexedGate], inside: int, n_bits: int, n_inside: int) -> int:
     """The mask of the wires that the next stage has inside, those of `inside` by preference."""
     chosen = choose(gates, 0, n_inside)
-    rest = [wire for wire in range(n_bits) if not chosen >> wire & 1]
-    rest.sort(key=lambda wire: (not inside >> wire & 1, _next_use(gates, wire), wire))
-    return chosen | mask_of(rest[: n_inside - chosen.bit_count()])
+    others = [wire for wire in range(n_bits) if not chosen >> wire & 1]
+    others.sort(key=lambda wire: (not inside >> wire & 1, _next_use(gates, wire), wire))
+    return chosen | mask_of(others[: n_inside - chosen.bit_count()])
 
 
 def _next_use(gates: Sequence[MultiplexedGate], wire: int) -> int:

@@ -1,7 +1,7 @@
 """The numba kernels behind `qubit_cover`. Imported lazily (numba loads slowly).
 
-Gate k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `left` are the
-numbers of the gates that are left, in order.
+Gate k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `pending` are the
+numbers of the gates still to be done, in order.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ def lowest(mask: int) -> int:
 
 
 @jit
-def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
+def grow(targets: Any, masks: Any, pending: Any, always: int, size: int) -> int:
     """The mask of `size` bits or fewer that the first gates want, the bits of `always` among them."""
     # Greedy, in the order of the gates: each adds its targets while they fit.
     chosen = always
     blocked = fixed = 0
-    for k in left:
-        wanted = chosen | targets[k]
-        if masks[k] & blocked or targets[k] & fixed or count_bits(np.uint64(wanted)) > size:
+    for k in pending:
+        enlarged = chosen | targets[k]
+        if masks[k] & blocked or targets[k] & fixed or count_bits(np.uint64(enlarged)) > size:
             blocked |= targets[k]
             fixed |= masks[k]
         else:
-            chosen = wanted
+            chosen = enlarged
     return chosen
 
 
 @jit
-def remaining(targets: Any, masks: Any, left: Any, chosen: int, out: Any) -> int:
+def remaining(targets: Any, masks: Any, pending: Any, chosen: int, out: Any) -> int:
     """Write the gates left when those that can be done with the bits of `chosen` are; return how many."""
     blocked = fixed = count = 0
-    for k in left:
+    for k in pending:
         if targets[k] & ~chosen or masks[k] & blocked or targets[k] & fixed:
             blocked |= targets[k]
             fixed |= masks[k]
@@ -54,10 +54,10 @@ def remaining(targets: Any, masks: Any, left: Any, chosen: int, out: Any) -> int
 
 
 @jit
-def n_done(targets: Any, masks: Any, left: Any, chosen: int) -> int:
+def n_done(targets: Any, masks: Any, pending: Any, chosen: int) -> int:
     """How many gates can be done with the bits of `chosen`."""
     blocked = fixed = count = 0
-    for k in left:
+    for k in pending:
         if targets[k] & ~chosen or masks[k] & blocked or targets[k] & fixed:
             blocked |= targets[k]
             fixed |= masks[k]
@@ -70,7 +70,7 @@ def n_done(targets: Any, masks: Any, left: Any, chosen: int) -> int:
 
 
 @jit
-def climb(targets: Any, masks: Any, left: Any, chosen: int, always: int, tries: int, scratch: Any) -> int:
+def climb(targets: Any, masks: Any, pending: Any, chosen: int, always: int, tries: int, scratch: Any) -> int:
     """Exchange a held bit for another target while that lets more gates be done, the best one first.
 
     `scratch` is for numbers of each of 64 bits, int64 [3 or more, 64].
@@ -78,10 +78,10 @@ def climb(targets: Any, masks: Any, left: Any, chosen: int, always: int, tries: 
     # Local search: of all exchanges of one held bit for one target outside, the best; until none is
     # better.
     every = 0
-    for k in left:
+    for k in pending:
         every |= targets[k]
-    taken = n_done(targets, masks, left, chosen)
-    if taken == len(left):
+    most = n_done(targets, masks, pending, chosen)
+    if most == len(pending):
         return chosen
     counts, blocked, fixed = scratch[0], scratch[1], scratch[2]
     for _ in range(tries):
@@ -92,10 +92,10 @@ def climb(targets: Any, masks: Any, left: Any, chosen: int, always: int, tries: 
             fewer, others = chosen & ~(1 << out), every & ~chosen
             # One walk over the gates counts for all new bits at once, where `n_done` would take a
             # walk for each.
-            count_each(targets, masks, left, fewer, others, counts, blocked, fixed)
+            count_each(targets, masks, pending, fewer, others, counts, blocked, fixed)
             for new in range(64):
-                if others >> new & 1 and counts[new] > taken:
-                    best, taken = fewer | 1 << new, counts[new]
+                if others >> new & 1 and counts[new] > most:
+                    best, most = fewer | 1 << new, counts[new]
         if best == chosen:
             break
         chosen = best
@@ -104,7 +104,7 @@ def climb(targets: Any, masks: Any, left: Any, chosen: int, always: int, tries: 
 
 @jit
 def count_each(
-    targets: Any, masks: Any, left: Any, fewer: int, others: int, counts: Any, blocked: Any, fixed: Any
+    targets: Any, masks: Any, pending: Any, fewer: int, others: int, counts: Any, blocked: Any, fixed: Any
 ) -> None:  # fmt: skip
     """In `counts`, for each bit of `others` at once, the `n_done` of `fewer` and this bit.
 
@@ -122,16 +122,16 @@ def count_each(
     fixed[:] = 0
     alive = others
     common = 0
-    for k in left:
+    for k in pending:
         # A gate with one target outside is done by that candidate alone; with two, by none.
         outside = targets[k] & ~fewer
         done = alive
         if outside:
             done = alive & outside if not outside & (outside - 1) else 0
-        rest = masks[k] if done else 0
-        while rest:
-            bit = lowest(rest)
-            rest &= rest - 1
+        bits = masks[k] if done else 0
+        while bits:
+            bit = lowest(bits)
+            bits &= bits - 1
             done &= ~(fixed[bit] if targets[k] >> bit & 1 else blocked[bit])
         behind = alive & ~done
         # Done with all that are alive.
@@ -142,10 +142,10 @@ def count_each(
             counts[lowest(done)] += 1
             done &= done - 1
         # Left behind: its bits become fixed, its targets blocked, for the candidates in `behind`.
-        grown, rest = 0, masks[k]
-        while rest:
-            bit = lowest(rest)
-            rest &= rest - 1
+        grown, bits = 0, masks[k]
+        while bits:
+            bit = lowest(bits)
+            bits &= bits - 1
             grown |= behind & ~fixed[bit]
             fixed[bit] |= behind
             if targets[k] >> bit & 1:
@@ -153,14 +153,14 @@ def count_each(
         # A candidate dies where all its held bits and itself are fixed: later gates cannot count.
         # This is `n_done`'s early end for each candidate.
         if grown:
-            still, rest = 0, fewer
-            while rest and still != alive:
-                still |= alive & ~fixed[lowest(rest)]
-                rest &= rest - 1
-            rest = alive & ~still
-            while rest:
-                bit = lowest(rest)
-                rest &= rest - 1
+            still, bits = 0, fewer
+            while bits and still != alive:
+                still |= alive & ~fixed[lowest(bits)]
+                bits &= bits - 1
+            bits = alive & ~still
+            while bits:
+                bit = lowest(bits)
+                bits &= bits - 1
                 still |= ~fixed[bit] & 1 << bit
             closed = alive & ~still
             while closed:
@@ -176,8 +176,8 @@ def count_each(
 
 @jit
 def next_passes(
-    targets: Any, masks: Any, left: Any, window: int, always: int, size: int, tries: int, seed: int,
-    scratch: Any, chosen: Any, rest: Any, counts: Any,
+    targets: Any, masks: Any, pending: Any, window: int, always: int, size: int, tries: int, seed: int,
+    scratch: Any, chosen: Any, pending_after: Any, counts: Any,
 ) -> int:  # fmt: skip
     """Choose the bits of the next pass in several ways: `chosen[0]` from those that the first gates want, the
     others from random ones, all made better by `climb`.
@@ -187,19 +187,19 @@ def next_passes(
     """
     # The first choice is greedy; the others begin with random bits among those that the next
     # `window` gates want, a linear congruential generator giving the same ones on every machine.
-    near, bits = left[:window], scratch[3]
-    wanted = n_bits = 0
+    near, bits = pending[:window], scratch[3]
+    candidates = n_bits = 0
     for k in near:
-        wanted |= targets[k] & ~always
-    while wanted:
-        bits[n_bits] = lowest(wanted)
-        wanted &= wanted - 1
+        candidates |= targets[k] & ~always
+    while candidates:
+        bits[n_bits] = lowest(candidates)
+        candidates &= candidates - 1
         n_bits += 1
     n_drawn = min(n_bits, size - int(count_bits(np.uint64(always))))
     for number in range(len(chosen)):
         start = always
         if number == 0:
-            start = grow(targets, masks, left, always, size)
+            start = grow(targets, masks, pending, always, size)
         else:
             for position in range(n_drawn):  # the first places of a random order
                 seed = (1103515245 * seed + 12345) & 0x7FFFFFFF
@@ -207,26 +207,26 @@ def next_passes(
                 bits[position], bits[other] = bits[other], bits[position]
                 start |= 1 << bits[position]
         chosen[number] = climb(targets, masks, near, start, always, tries, scratch)
-        counts[number] = remaining(targets, masks, left, chosen[number], rest[number])
+        counts[number] = remaining(targets, masks, pending, chosen[number], pending_after[number])
     return seed
 
 
 @jit
 def fill_rounds(
-    targets: Any, masks: Any, always: int, size: int, window: int, tries: int, scratch: Any, left: Any,
+    targets: Any, masks: Any, always: int, size: int, window: int, tries: int, scratch: Any, pending: Any,
     numbers: Any, round_bits: Any,
 ) -> int:  # fmt: skip
     """Write in `numbers` the round in which each gate is done, and in `round_bits` the bits of each round.
 
     Returns how many rounds there are.
 
-    Bits are chosen as by `grow` and `climb`. `left` is for the numbers of the gates that are left.
+    Bits are chosen as by `grow` and `climb`. `pending` is for the numbers of the gates that are left.
     """
-    for k in range(len(left)):
-        left[k] = k
-    count, n_rounds = len(left), 0
+    for k in range(len(pending)):
+        pending[k] = k
+    count, n_rounds = len(pending), 0
     while count:
-        now = left[:count]
+        now = pending[:count]
         chosen = climb(
             targets, masks, now[:window], grow(targets, masks, now, always, size), always, tries, scratch
         )
@@ -234,6 +234,6 @@ def fill_rounds(
         for k in now:
             numbers[k] = n_rounds
         round_bits[n_rounds] = chosen
-        count = remaining(targets, masks, now, chosen, left)  # which overtakes no number that is not read
+        count = remaining(targets, masks, now, chosen, pending)  # which overtakes no number that is not read
         n_rounds += 1
     return n_rounds

@@ -57,9 +57,9 @@ def word_groups(
     """
     low = (1 << run_bits) - 1
     most_flips = tile_bits - run_bits
-    left, groups = list(range(len(words))), []
-    while left:
-        first = words[left[0]][0] & ~low
+    pending, groups = list(range(len(words))), []
+    while pending:
+        first = words[pending[0]][0] & ~low
         if first.bit_count() > most_flips:
             # A word that flips more bits than a tile has takes tiles in pairs: its far bits of x
             # lead from one to the other, and the words of the group share them.
@@ -67,7 +67,7 @@ def word_groups(
         else:
             held_mask, far_x = low | first, 0
         chosen: list[int] = []
-        for number in left:
+        for number in pending:
             x = words[number][0] & ~far_x
             is_same = words[number][0] & far_x == far_x
             if len(chosen) < most and is_same and (held_mask | x).bit_count() <= tile_bits:
@@ -80,7 +80,7 @@ def word_groups(
         # Words with the same x beside each other, as they read the same pairs of amplitudes.
         by_x = sorted(chosen, key=lambda number: words[number][0])
         groups.append(WordGroup(bits, far_x & ~held_mask, tuple(by_x)))
-        left = [number for number in left if number not in set(chosen)]
+        pending = [number for number in pending if number not in set(chosen)]
     return groups
 
 
@@ -211,7 +211,7 @@ def compile_gates(
         ]
         if passes and tile.programs and mode == "compiled" and following and following.exchange:
             leaving = [now[inside] for inside, _ in following.exchange.pairs]
-            passes[-1] = _low_bits_kept(passes[-1], leaving, now)
+            passes[-1] = _retain_low_bits(passes[-1], leaving, now)
         steps += passes
     forget_covers(len(placed))
     return PassPlan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
@@ -274,7 +274,7 @@ def _later(
         yield len(groups) - first, [gate for _, pass_gates in groups[:first] for gate in pass_gates], later
 
 
-def _low_bits_kept(item: Pass, leaving: Sequence[int], bit_of: list[int]) -> Pass:
+def _retain_low_bits(item: Pass, leaving: Sequence[int], bit_of: list[int]) -> Pass:
     """The pass with exchanges of low bits that leave the rank next with high ones; `bit_of` is changed."""
     high = [bit for bit in item.held_bits if bit >= SHORT_BITS and bit not in leaving]
     swaps = []
@@ -309,16 +309,16 @@ def rename(
 
 def group(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Group]:
     """The bits and the gates of each pass, as few passes as are found."""
-    left = list(gates)
+    pending = list(gates)
     groups = []
     size = min(n_bits, tile.bits)
     low = mask_of(range(min(n_bits, tile.run_bits)))
     for held_mask in cover(gates, low, size, several=n_bits >= SEARCH_FROM):
-        pass_gates, left = sweep(left, held_mask)
-        if (tile.programs or tile.rotations) and left:
+        pass_gates, pending = sweep(pending, held_mask)
+        if (tile.programs or tile.rotations) and pending:
             needed, later = _needed(pass_gates)
             if tile.rotations or len(later) <= MOST_LATER * n_bits:
-                pass_gates, left = needed, later + left
+                pass_gates, pending = needed, later + pending
         groups.append((_fill(held_mask, n_bits, size), pass_gates))
     return groups
 

@@ -86,7 +86,7 @@ def read_header(place: str, lines: Sequence[str]) -> FcidumpHeader:
         end = END.search(text)
         head.append(text if end is None else text[: end.start()])
         if end is not None:
-            _check_rest(f"{place}: line {number}", text[end.end() :])
+            _check_end_line(f"{place}: line {number}", text[end.end() :])
             break
     else:
         raise InputError(place, "has a header without &END or /", REMEDY)
@@ -105,7 +105,7 @@ def read_header(place: str, lines: Sequence[str]) -> FcidumpHeader:
     )  # fmt: skip
 
 
-def _check_rest(place: str, text: str) -> None:
+def _check_end_line(place: str, text: str) -> None:
     """Refuse an integral on the line that ends a header."""
     words = text.split()
     if len(words) >= 5 and all(NUMBER.fullmatch(word) for word in words[:5]):
@@ -114,13 +114,13 @@ def _check_rest(place: str, text: str) -> None:
 
 def _fields(place: str, head: str) -> dict[str, str]:
     """The keywords, in capitals, and their values."""
-    before, *rest = re.split(r"([A-Za-z]\w*)\s*=", head)
+    before, *pairs = re.split(r"([A-Za-z]\w*)\s*=", head)
     stray = BEGIN.sub("", before).strip(" ,\t")
     if stray:
         raise InputError(
             f"{place}: header", f"has {stray[:40]!r} before its keywords", "write NORB=2,NELEC=2"
         )
-    return {name.upper(): value.strip(" ,\t") for name, value in zip(rest[::2], rest[1::2], strict=True)}
+    return {name.upper(): value.strip(" ,\t") for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
 
 
 def _check(place: str, name: str, text: str) -> None:
@@ -173,13 +173,13 @@ def _integers(text: str) -> tuple[int, ...]:
 def _labels(place: str, fields: dict[str, str], n_orbitals: int) -> OrbitalLabels:
     """The symmetry labels, where each orbital has one."""
     irreps, momenta = (_integers(fields.get(name, "")) for name in ("ORBSYM", "SYMLZ"))
-    irrep_wanted = (*_integers(fields.get("ISYM", "")), 1)[0]
+    state_irrep = (*_integers(fields.get("ISYM", "")), 1)[0]
     is_group = len(irreps) == n_orbitals and all(1 <= irrep <= LARGEST_IRREP for irrep in irreps)
-    labels = OrbitalLabels(irreps if is_group else (), max(irrep_wanted, 1))
-    if irrep_wanted > 1 and (not is_group or irrep_wanted > LARGEST_IRREP):
+    labels = OrbitalLabels(irreps if is_group else (), max(state_irrep, 1))
+    if state_irrep > 1 and (not is_group or state_irrep > LARGEST_IRREP):
         raise InputError(
             f"{place}: ISYM",
-            f"is {irrep_wanted}, and ORBSYM does not give every orbital a number from 1 to 8",
+            f"is {state_irrep}, and ORBSYM does not give every orbital a number from 1 to 8",
             "mend ORBSYM, or take ISYM out to look for states of any symmetry",
         )  # fmt: skip
     if len(momenta) == n_orbitals:

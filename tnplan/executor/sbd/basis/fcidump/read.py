@@ -254,11 +254,11 @@ def _blocks(entries: IntegralLines, bounds: Array) -> tuple[dict[str, IntegralLi
     blocks = [
         entries.take(np.arange(*span)) for span in zip(np.append(-1, bounds[:-1]) + 1, bounds, strict=True)
     ]
-    for block, wanted in zip(blocks, (4, 4, 4, 2, 2, 0), strict=True):
+    for block, n_indices in zip(blocks, (4, 4, 4, 2, 2, 0), strict=True):
         of_kind = (block.indices != 0).sum(1)
-        odd = np.flatnonzero((of_kind != wanted) & (of_kind != 1))
+        odd = np.flatnonzero((of_kind != n_indices) & (of_kind != 1))
         if len(odd):
-            raise block.refusal(int(odd[0]), f"stands in a block of integrals with {wanted} indices")
+            raise block.refusal(int(odd[0]), f"stands in a block of integrals with {n_indices} indices")
     alpha, beta, mixed = blocks[:3]
     return (
         {ALPHA: alpha.and_those_of(blocks[3]), BETA: beta.and_those_of(blocks[4]), MIXED: mixed},
