@@ -306,7 +306,8 @@ def _evolved(
                 bond = max(circuit._psi.bond_size(k, k + 1) for k in range(min(sites), max(sites)))
                 if bond > CHECKED_GROWTH * counted:
                     counted = bond
-                    _check_memory(circuit._psi, bond, dtype, f"gate {gate.name} on {gate.qubits}", memory_bytes)
+                    where = f"gate {gate.name} on {gate.qubits}"
+                    _check_memory(circuit._psi, bond, dtype, where, memory_bytes)
             report(number, counted)
         yield circuit.psi
 
