@@ -16,6 +16,7 @@ from tests.support.circuit_families import dynamic, random_case
 from tests.support.circuits import random_circuit
 from tests.support.effort import repeats
 from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.noise import depolarizing
 from tnplan.circuits.program import CircuitProgram, Conditional, Operation, circuit_program
 from tnplan.cli.main import run
@@ -87,9 +88,10 @@ def test_a_circuit_of_gates_is_gone_through_once(method: str, monkeypatch: pytes
 @pytest.mark.parametrize("seed", range(6))
 def test_stabilizers_have_the_values_of_all_beginnings(seed: int) -> None:
     pytest.importorskip("stim")
-    from tests.questions.test_stabilizer import clifford_circuit
-
-    program = circuit_program(clifford_circuit(4, 30, seed))
+    random = np.random.default_rng(seed)
+    names = random.choice(["h", "s", "x", "cnot", "cz"], 30).tolist()
+    gates = [gate(name, random.permutation(4)[: KINDS[name].n_qubits].tolist()) for name in names]
+    program = circuit_program(GateSequence(4, tuple(gates)))
     stops = random_stops(30, seed)
     values = expected(program, stops, WORDS, method="statevector", state="0+1r", **CPU)
     answer = tnplan.Circuit(program).expectation(WORDS, after=stops, method="stabilizer", state="0+1r", **CPU)
