@@ -56,7 +56,7 @@ def strings(kind: str, n: int, count: int, random: np.random.Generator) -> np.nd
     return bits
 
 
-def measure(seed: int, limit_s: float, hard: bool) -> dict[str, Any] | None:
+def measure(seed: int, limit_s: float, hard: bool, kind: str | None) -> dict[str, Any] | None:
     """The case of a seed; None where one string alone takes too many operations, or too few."""
     import tnplan
     from tests.support.circuit_families import brickwork, graph
@@ -64,7 +64,8 @@ def measure(seed: int, limit_s: float, hard: bool) -> dict[str, Any] | None:
 
     random = np.random.default_rng(seed)
     shapes = GRAPHS[2:] if hard else GRAPHS
-    shape, kind = str(random.choice(shapes)), str(random.choice(KINDS))
+    shape, drawn = str(random.choice(shapes)), str(random.choice(KINDS))
+    kind = kind or drawn
     n, edges = graph(shape, int(random.integers(20 if hard else 12, 37)), random)
     depth, count = int(random.integers(8 if hard else 4, 17)), int(2 ** random.uniform(1, 8))
     gates = tnplan.GateSequence(n, tuple(brickwork(n, edges, depth, random)))
@@ -82,7 +83,10 @@ def measure(seed: int, limit_s: float, hard: bool) -> dict[str, Any] | None:
         _remembered_plan.cache_clear()
         with TemporaryDirectory() as folder:
             os.environ["TNPLAN_PATH_CACHE"] = folder
-            return run()
+            try:
+                return run()
+            finally:
+                os.environ["TNPLAN_PATH_CACHE"] = ""
 
     def one_by_one() -> tuple[list[float], np.ndarray]:
         pairs = [time_of(bits[[number]]) for number in range(min(count, SINGLES + 1))]
@@ -135,15 +139,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", nargs=2, type=int, default=(5000, 5100))
     parser.add_argument("--hard", action="store_true")
+    parser.add_argument("--kind", choices=KINDS, help="of strings, for all seeds")
     parser.add_argument("--limit", type=float, default=20.0)
     parser.add_argument("--output", type=Path, default=Path("together.jsonl"))
     parser.add_argument("--read", type=Path)
     options = parser.parse_args()
     if options.read is None:
-        measure(0, options.limit, False)  # imports, and kernels
+        measure(0, options.limit, False, None)  # imports, and kernels
         with options.output.open("a") as file:
             for seed in range(*options.seeds):
-                row = measure(seed, options.limit, options.hard)
+                row = measure(seed, options.limit, options.hard, options.kind)
                 if row is not None:
                     file.write(json.dumps(row) + "\n")
                     file.flush()

@@ -13,27 +13,20 @@ from tnplan.executor.device.selection.select import sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.sparse_state import FIRST_SEARCH_S, distinct_strings
-from tnplan.questions.tensor_networks.networks import (
-    amplitudes_by_calls,
-    contract_network,
-    dtype_of,
-    plan_calls,
-)
-from tnplan.questions.tensor_networks.sparse_state import GREEDY_S, SparseState
+from tnplan.questions.tensor_networks.networks import amplitudes_by_calls, contract_network, dtype_of
+from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 LARGEST_BATCH = 1 << 17
 """Strings of one contraction."""
 CLEARLY = 0.5
 """Of the seconds of all strings by themselves: strings that take less together are contracted together."""
-WORTH_SEARCHING = 0.1
-"""Of the seconds that a better path for all strings can save, the share in which it is searched."""
 
 
 def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:
     """The amplitudes of given bit strings, in one contraction that shares what they have in common.
 
-    Where strings have so little in common that each by itself takes fewer operations, and on GPUs, they come
-    one after the other, and what does not depend on them is contracted once.
+    Where each by itself is predicted to take less time, and on GPUs, they come one after the other along the
+    path of one, and what does not depend on them is contracted once.
 
     Parameters
     ----------
@@ -75,21 +68,22 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
 
 
 def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
-    """Together, or one after the other where that takes fewer operations, or GPUs, which do no other."""
+    """Together, or one after the other where that is predicted to take less time; on stated GPUs always."""
     if options.device == "gpu" or options.gpu is not None or options.devices > 1:
         return amplitudes_by_calls(circuit, bitstrings, options)
     # Sparse-state contraction (Pan, Chen and Zhang, PRL 129, 090502, 2022) shares work between
     # strings, and runs on a CPU. Along the path of one string it takes no more operations than all by
-    # themselves; what is searched beyond that is bounded by what can be saved.
+    # themselves; a search goes on as long as it saves more than it takes.
     state, count = SparseState(circuit, bitstrings, options, FIRST_SEARCH_S, along_one=True), len(bitstrings)
-    if state.predicted_s <= GREEDY_S:
+    if state.is_short:
         return state.amplitudes()
     if count == 1:
         return contract_network(state.network, state.arrays, options).reshape(1)
-    state.search_longer(WORTH_SEARCHING)
+    state.search_longer()
+    # A GPU may be faster without sharing; only the plan of the calls says.
     on_gpu = options.device == "auto" and sees_gpu()
     if on_gpu or state.predicted_s > CLEARLY * count * state.alone_s:
-        calls = plan_calls(circuit, bitstrings, options) if on_gpu else state.plan_calls()
+        calls = state.plan_calls()
         if calls.predicted_s < state.predicted_s:
             return calls()
     return state.amplitudes()

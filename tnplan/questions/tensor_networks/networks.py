@@ -197,13 +197,8 @@ def varied_ends(bitstrings: Array) -> tuple[Array, str]:
 
 def amplitudes_by_calls(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
     """The amplitudes of strings, uint8 [string, qubit]; what does not depend on them is contracted once."""
-    return plan_calls(circuit, bitstrings, options)()
-
-
-def plan_calls(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> RunRows:
-    """The same, planned now and contracted later."""
     varied, ends = varied_ends(bitstrings)
     network, arrays = circuit_network(circuit, ends)
     opened = OpenNetwork(network, arrays, (), tuple((index,) for index in network.output))
     basis = np.eye(2, dtype=np.complex128)
-    return plan_batch(opened, [basis[bitstrings[:, qubit]] for qubit in varied], options)
+    return contract_batch(opened, [basis[bitstrings[:, qubit]] for qubit in varied], options)

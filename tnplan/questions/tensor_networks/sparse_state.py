@@ -47,7 +47,10 @@ MOVES = 5
 """How often an element is moved: reordered, gathered, read, multiplied and written."""
 
 GREEDY_S = 0.3
-"""Predicted seconds up to which a greedy path is taken: finding a better one takes as long."""
+"""Predicted seconds up to which a plan is short: finding a better one takes as long."""
+
+FIRST_SHARE, SHARE = 0.25, 0.1
+"""Of the predicted seconds of all strings: of a first search, which often halves them, and of later ones."""
 
 
 class SparseState:
@@ -65,7 +68,8 @@ class SparseState:
         Of a search without a time of its own.
     along_one
         Plan along the path of one string, which later strings find in the cache, in place of a search for
-        them all; where that fits the memory, and no time of search is stated.
+        them all; where that fits the memory, and no time of search is stated. A greedy one suffices where it
+        is short, and for one string, which has a contraction of its own otherwise.
     """
 
     def __init__(
@@ -88,7 +92,7 @@ class SparseState:
         self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
         if along_one and options.search_s is None:
             self.plan = self._along(greedy_path(closed_network(network)))
-            if self.predicted_s > GREEDY_S or not self.fits:
+            if not self.is_short and len(bitstrings) > 1:
                 self.plan = self._along(self.path_of_one.ssa_path, self.path_of_one.sliced_inds)
             if self.fits or len(bitstrings) == 1:
                 return
@@ -112,6 +116,11 @@ class SparseState:
     def fits(self) -> bool:
         """Whether the memory holds all tensors of the plan that are there at once."""
         return peak_elements(self.plan) <= self.elements
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the plan fits and takes so little time that no other is worth finding."""
+        return self.fits and self.predicted_s <= GREEDY_S
 
     def _along(self, ssa_path: tuple[tuple[int, ...], ...], sliced: Sequence[str] = ()) -> BatchPlan:
         """The plan along a path of the network."""
@@ -141,7 +150,7 @@ class SparseState:
         return leaves
 
     def plan_calls(self) -> RunRows:
-        """Each string by itself along the path of one, what does not depend on them once; planned now."""
+        """Each string by itself along the path of one, on a GPU where that pays; planned now."""
         request = replace(self.closed, path=self.path_of_one)
         return plan_rows(request, self._leaves(ALL), len(self.bitstrings), self.options)
 
@@ -152,18 +161,21 @@ class SparseState:
         plan = batch_plan(ContractionPath(self.network, path.ssa_path, path.sliced_inds), first)
         return self._seconds(plan)
 
-    def search_longer(self, share: float) -> None:
-        """Search the path of all strings, where no time is stated, in a share of what can be saved.
+    def search_longer(self) -> None:
+        """Search the path of all strings, where no time is stated, in a share of their predicted seconds.
 
-        That are the seconds beyond those of one string. A better path that fits is taken.
+        A better path that fits is taken.
         """
         spent_s, first_s = 0.0, FIRST_SEARCH_S if are_compiled() else SHORTEST_SEARCH_S
         while self.options.search_s is None:
             before_s = self.predicted_s
-            worth_s = min(share * (before_s - self.alone_s), LONGEST_SEARCH_S)
-            if worth_s < (LONGER * spent_s or first_s / 2):
+            if spent_s:
+                time_s = min(SHARE * before_s, MUCH_LONGER * spent_s, LONGEST_SEARCH_S)
+            else:
+                time_s = min(FIRST_SHARE * before_s, first_s)
+            if time_s < (LONGER * spent_s or first_s / 2):
                 return
-            spent_s = min(worth_s, MUCH_LONGER * spent_s or first_s)
+            spent_s = time_s
             search = BatchSearch(spent_s, self.most_elements, self.options.seed, self.element_weight)
             start = ContractionPath(
                 self.network, tuple((step.left, step.right) for step in self.plan.steps), self.plan.sliced
@@ -172,7 +184,7 @@ class SparseState:
             old, self.plan = self.plan, batch_plan(path, self.bitstrings)
             if self.predicted_s >= before_s or not self.fits:
                 self.plan = old
-            # A search that saved less than it took is the last.
+            # Short searches come first: one that saved less than it took is the last.
             if before_s - self.predicted_s < spent_s:
                 return
 
@@ -210,7 +222,9 @@ def _check(options: ContractionOptions) -> None:
     """Refuse what many amplitudes at once do not do yet."""
     if options.device == "gpu" or options.gpu is not None:
         raise InputError(
-            "device", "is a GPU, and many amplitudes at once run on a CPU", 'use device="cpu", or "auto"',
+            "device",
+            "is a GPU, and many amplitudes at once run on a CPU",
+            'use device="cpu", or "auto"',
             topic="GPUs",
         )
     if options.devices > 1:
