@@ -77,12 +77,12 @@ def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOpti
     state, count = SparseState(circuit, bitstrings, options, FIRST_SEARCH_S, along_one=True), len(bitstrings)
     if state.is_short:
         return state.amplitudes()
-    if count == 1:
-        return contract_network(state.network, state.arrays, options).reshape(1)
     state.search_longer()
     # A GPU may be faster without sharing; only the plan of the calls says.
     on_gpu = options.device == "auto" and sees_gpu()
     if on_gpu or state.predicted_s > CLEARLY * count * state.alone_s:
+        if count == 1:
+            return contract_network(state.network, state.arrays, options).reshape(1)
         calls = state.plan_calls()
         if calls.predicted_s < state.predicted_s:
             return calls()

@@ -68,8 +68,7 @@ class SparseState:
         Of a search without a time of its own.
     along_one
         Plan along the path of one string, which later strings find in the cache, in place of a search for
-        them all; where that fits the memory, and no time of search is stated. A greedy one suffices where it
-        is short, and for one string, which has a contraction of its own otherwise.
+        them all; where that fits the memory, and no time of search is stated. A short greedy one suffices.
     """
 
     def __init__(
@@ -92,9 +91,9 @@ class SparseState:
         self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
         if along_one and options.search_s is None:
             self.plan = self._along(greedy_path(closed_network(network)))
-            if not self.is_short and len(bitstrings) > 1:
+            if not self.is_short:
                 self.plan = self._along(self.path_of_one.ssa_path, self.path_of_one.sliced_inds)
-            if self.fits or len(bitstrings) == 1:
+            if self.fits:
                 return
         while True:
             search = BatchSearch(options.search_s, most, options.seed, weight, longest_search_s)
