@@ -82,6 +82,12 @@ def most_rows(n_strings: int, n_qubits: int) -> tuple[float, ...]:
     return tuple(float(min(2**bits, n_strings)) for bits in range(n_qubits + 1))
 
 
+def closed_network(network: Network) -> Network:
+    """The network of one string, whose values fix the open indices: without these."""
+    inputs = tuple(tuple(index for index in term if index not in network.output) for term in network.inputs)
+    return Network(inputs, (), network.size_dict)
+
+
 def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
     """The steps of a path for distinct bit strings, uint8 [string, qubit].
 
@@ -189,26 +195,16 @@ class BatchSearch:
 
 
 def search_batch_in_proportion(
-    network: Network, bitstrings: Array, products_per_s: float, options: BatchSearch,
-    start: BatchPlan | None = None,
-) -> BatchPlan:  # fmt: skip
-    """The plan for distinct bit strings, of a search as long as it can gain, or as `options` say.
-
-    A search goes on from the plan `start`, of a first one.
-    """
+    network: Network, bitstrings: Array, products_per_s: float, options: BatchSearch
+) -> BatchPlan:
+    """The plan for distinct bit strings, of a search as long as it can gain, or as `options` say."""
     asked, path = options.time_s, None
-    if start is None:
-        closed = dict.fromkeys(network.output, 1)
-        single = Network(network.inputs, network.output, {**network.size_dict, **closed})
-        plan = batch_plan(ContractionPath(network, greedy_path(single)), bitstrings)
-        most = options.max_elements or inf
-        if asked is None and plan.largest <= most and plan.products < SEARCH_FROM_S * products_per_s:
-            return plan
-        # Where kernels have to be compiled that takes longer than a short search.
-        spent_s = asked or (FIRST_SEARCH_S if are_compiled() else SHORTEST_SEARCH_S)
-    else:
-        path = ContractionPath(network, tuple((step.left, step.right) for step in start.steps), start.sliced)
-        spent_s = asked or SHORTEST_SEARCH_S
+    plan = batch_plan(ContractionPath(network, greedy_path(closed_network(network))), bitstrings)
+    most = options.max_elements or inf
+    if asked is None and plan.largest <= most and plan.products < SEARCH_FROM_S * products_per_s:
+        return plan
+    # Where kernels have to be compiled that takes longer than a short search.
+    spent_s = asked or (FIRST_SEARCH_S if are_compiled() else SHORTEST_SEARCH_S)
     # Short searches come first: often the path that they find is worth no long one.
     while True:
         path = search_batch(network, len(bitstrings), replace(options, time_s=spent_s), path)

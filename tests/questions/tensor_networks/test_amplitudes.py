@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.support.circuit_families import GRAPHS, brickwork, graph
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
@@ -15,12 +16,12 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.sparse_state import SHORTEST_SEARCH_S, BatchSearch, distinct_strings, search_batch
+from tnplan.planner.sparse_state import BatchSearch, batch_plan, distinct_strings, search_batch
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.tensor_networks import amplitudes as module
 from tnplan.questions.tensor_networks import sparse_state
 from tnplan.questions.tensor_networks.amplitudes import amplitudes, open_amplitudes
-from tnplan.questions.tensor_networks.networks import RunRows, amplitudes_by_calls, plan_calls
+from tnplan.questions.tensor_networks.networks import RunRows, amplitudes_by_calls
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 PRECISIONS = {"fp64": 1e-10, "fp32": 1e-5}
@@ -46,45 +47,91 @@ def test_amplitudes_of_strings_equal_dense_ones(n_qubits: int, precision: str) -
         np.testing.assert_allclose(found, state[tuple(bits.T)], rtol=0, atol=PRECISIONS[precision])
 
 
+def shared_strings(kind: str, n_qubits: int) -> np.ndarray:
+    """Strings that differ everywhere, on the last qubits, or in one bit each."""
+    bits = strings(n_qubits, n_qubits, 5)
+    if kind == "last qubits":
+        bits[:, : n_qubits - 4] = bits[0, : n_qubits - 4]
+    elif kind == "one bit":
+        bits = bits[0] ^ np.eye(n_qubits, dtype=np.uint8)
+    return distinct_strings(bits)[0]
+
+
+@pytest.mark.parametrize("kind", ["everywhere", "last qubits", "one bit"])
+@pytest.mark.parametrize("shape", GRAPHS)
+def test_all_ways_to_contract_strings_equal_dense_ones(
+    monkeypatch: pytest.MonkeyPatch, shape: str, kind: str
+) -> None:
+    monkeypatch.setattr(sparse_state, "GREEDY_S", 0.0)
+    random = np.random.default_rng(len(shape))
+    n_qubits, edges = graph(shape, 10, random)
+    circuit = GateSequence(n_qubits, tuple(brickwork(n_qubits, edges, 7, random)))
+    bits = shared_strings(kind, n_qubits)
+    wanted = state_vector(circuit)[tuple(bits.T)]
+    state = SparseState(circuit, bits, options("fp64"), along_one=True)
+    np.testing.assert_allclose(state.amplitudes(), wanted, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(state.plan_calls()(), wanted, rtol=0, atol=1e-10)
+    path = state.path_of_one
+    first = batch_plan(ContractionPath(state.network, path.ssa_path, path.sliced_inds), state.bitstrings[:1])
+    assert state.plan.products <= len(bits) * first.products
+    before_s = state.predicted_s
+    monkeypatch.setattr(sparse_state, "FIRST_SHARE", 1e9)
+    state.search_longer()
+    assert state.predicted_s <= before_s
+    np.testing.assert_allclose(state.amplitudes(), wanted, rtol=0, atol=1e-10)
+
+
 def test_strings_come_one_by_one_where_that_is_less_work(monkeypatch: pytest.MonkeyPatch) -> None:
     circuit, bits = lattice_circuit("rectangular", 3, 4, 10, 1), strings(12, 20, 0)
     wanted = state_vector(circuit)[tuple(bits.T)]
-    monkeypatch.setattr(module, "CALLS_FROM_S", 0.0)
+    monkeypatch.setattr(sparse_state, "GREEDY_S", 0.0)
+    monkeypatch.setattr(module, "CLEARLY", 0.0)
     seen: list[int] = []
-    predicted_s = 0.0
+    predicted_s, plan_calls = 0.0, SparseState.plan_calls
 
-    def planned(circuit: GateSequence, bits: np.ndarray, options: ContractionOptions) -> RunRows:
-        calls = plan_calls(circuit, bits, options)
+    def planned(state: SparseState) -> RunRows:
+        calls = plan_calls(state)
 
         def run(rows: slice) -> np.ndarray:
-            seen.append(len(bits))
+            seen.append(len(state.bitstrings))
             return calls(rows)
 
         return RunRows(run, predicted_s)
 
-    monkeypatch.setattr(module, "plan_calls", planned)
+    monkeypatch.setattr(SparseState, "plan_calls", planned)
     for predicted_s, taken in ((0.0, [20]), (1e9, [])):  # noqa: B007
         seen.clear()
-        found = amplitudes(circuit, bits, CPU)
+        found = amplitudes(circuit, bits, options("fp64"))
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
         assert seen == taken
+    seen.clear()
+    np.testing.assert_allclose(amplitudes(circuit, bits[:1], options("fp64")), wanted[:1], rtol=0, atol=1e-10)
+    assert not seen
 
 
-def test_a_longer_search_of_many_strings_goes_on_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_all_strings_is_searched_in_a_share_of_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     circuit, bits = lattice_circuit("rectangular", 3, 4, 10, 1), distinct_strings(strings(12, 20, 0))[0]
-    state = SparseState(circuit, bits, options("fp64"))
-    before, starts = state.plan.products, []
+    monkeypatch.setattr(sparse_state, "GREEDY_S", 0.0)
+    state = SparseState(circuit, bits, options("fp64"), along_one=True)
+    before_s, searched = state.predicted_s, []
 
     def search(network: Network, n_strings: int, given: BatchSearch, start: ContractionPath) -> object:
-        starts.append((given.time_s, start.ssa_path))
+        searched.append((given.time_s, start.ssa_path))
         return search_batch(network, n_strings, replace(given, time_s=0.1), start)
 
-    monkeypatch.setattr("tnplan.planner.sparse_state.search_batch", search)
-    first = tuple((step.left, step.right) for step in state.plan.steps)
+    monkeypatch.setattr(sparse_state, "search_batch", search)
+    monkeypatch.setattr(sparse_state, "are_compiled", lambda: True)
+    state.search_longer()  # milliseconds
+    assert not searched
+    first_s = sparse_state.FIRST_SEARCH_S
+    monkeypatch.setattr(sparse_state, "FIRST_SHARE", first_s / before_s)
     state.search_longer()
-    assert starts == [(SHORTEST_SEARCH_S, first)]
-    assert 0 < state.plan.products <= before < len(bits) * state.alone()
-    np.testing.assert_allclose(state.amplitudes(), state_vector(circuit)[tuple(bits.T)], rtol=0, atol=1e-10)
+    ((time_s, path),) = searched
+    assert time_s == pytest.approx(first_s)
+    assert path == state.path_of_one.ssa_path
+    assert state.predicted_s <= before_s
 
 
 @pytest.mark.parametrize(("devices", "memory"), [(1, None), (1, 2e6), (2, None)])

@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 
 import numpy as np
 
 from tnplan.circuits.circuit import GateSequence, check_qubits
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.device.selection.select import gpu_profile, sees_gpu
+from tnplan.executor.device.selection.select import sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
-from tnplan.planner.sparse_state import FIRST_SEARCH_S, LONGEST_SEARCH_S, SHORTEST_SEARCH_S, distinct_strings
-from tnplan.questions.tensor_networks.networks import (
-    amplitudes_by_calls,
-    contract_network,
-    dtype_of,
-    plan_calls,
-)
-from tnplan.questions.tensor_networks.sparse_state import SparseState, products_per_s
+from tnplan.planner.sparse_state import FIRST_SEARCH_S, distinct_strings
+from tnplan.questions.tensor_networks.networks import amplitudes_by_calls, contract_network, dtype_of
+from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 LARGEST_BATCH = 1 << 17
 """Strings of one contraction."""
-CALLS_FROM_S = 1.0
-"""Predicted seconds of all strings together from which on it is asked what they take one after the other."""
-FEW_STRINGS = 256
-"""Strings up to which separate contractions are planned to see what they take."""
-CLEARLY = 4.0
-"""Of more strings that is done where their operations take less than so many times the time together."""
-WORTH_SEARCHING = 0.1
-"""Of the seconds of separate contractions, the share in which a better path for all strings is searched."""
+CLEARLY = 0.5
+"""Of the seconds of all strings by themselves: strings that take less together are contracted together."""
 
 
 def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:
     """The amplitudes of given bit strings, in one contraction that shares what they have in common.
 
-    Where strings have so little in common that each by itself takes fewer operations, and on GPUs, they come
-    one after the other, and what does not depend on them is contracted once.
+    Where each by itself is predicted to take less time, and on GPUs, they come one after the other along the
+    path of one, and what does not depend on them is contracted once.
 
     Parameters
     ----------
@@ -81,32 +68,25 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
 
 
 def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
-    """Together, or one after the other where that takes fewer operations, or GPUs, which do no other."""
+    """Together, or one after the other where that is predicted to take less time; on stated GPUs always."""
     if options.device == "gpu" or options.gpu is not None or options.devices > 1:
         return amplitudes_by_calls(circuit, bitstrings, options)
     # Sparse-state contraction (Pan, Chen and Zhang, PRL 129, 090502, 2022) shares work between
-    # strings, and runs on a CPU; for few strings of a large circuit separate contractions may take
-    # less, or run on a GPU. A short search comes first, and a longer one in proportion to the other way.
-    state = SparseState(circuit, bitstrings, options, FIRST_SEARCH_S)
-    if state.predicted_s > CALLS_FROM_S:
-        calls_s, longest_s, count = inf, LONGEST_SEARCH_S, len(bitstrings)
-        if count <= FEW_STRINGS or _singly_s(state, options) < CLEARLY * state.predicted_s:
-            calls = plan_calls(circuit, bitstrings, options)
-            calls_s, longest_s = calls.predicted_s, WORTH_SEARCHING * calls.predicted_s
-            if count == 1 or (longest_s < SHORTEST_SEARCH_S and calls_s < state.predicted_s):
-                return calls()
-        state.search_longer(longest_s)
-        if calls_s < state.predicted_s:
+    # strings, and runs on a CPU. Along the path of one string it takes no more operations than all by
+    # themselves; a search goes on as long as it saves more than it takes.
+    state, count = SparseState(circuit, bitstrings, options, FIRST_SEARCH_S, along_one=True), len(bitstrings)
+    if state.is_short:
+        return state.amplitudes()
+    state.search_longer()
+    # A GPU may be faster without sharing; only the plan of the calls says.
+    on_gpu = options.device == "auto" and sees_gpu()
+    if on_gpu or state.predicted_s > CLEARLY * count * state.alone_s:
+        if count == 1:
+            return contract_network(state.network, state.arrays, options).reshape(1)
+        calls = state.plan_calls()
+        if calls.predicted_s < state.predicted_s:
             return calls()
     return state.amplitudes()
-
-
-def _singly_s(state: SparseState, options: ContractionOptions) -> float:
-    """Seconds of the operations of all strings, each by itself."""
-    rate = state.products_per_s
-    if options.device == "auto" and sees_gpu():
-        rate = products_per_s(load_profile(gpu_profile(0)), state.dtype)
-    return len(state.bitstrings) * state.alone() / rate
 
 
 def open_amplitudes(

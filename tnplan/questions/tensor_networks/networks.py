@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -144,22 +144,28 @@ def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> RunRows:
     if closed.count == 1:
         run_one = _plan_simple(closed.network, closed.arrays, options)
         return RunRows(lambda rows: run_one()[None][rows])
-    arrays, leaves = closed.arrays, closed.leaves
-    dtype, n_fixed = dtype_of(options, arrays), len(arrays) - len(leaves)
-    numbers = tuple(range(n_fixed, len(arrays)))
-    options = replace(options, calls=closed.count, changing=numbers)
-    request, batch = _request(closed.network, arrays), min(closed.count, LARGEST_BATCH)
+    leaves = dict(enumerate(closed.leaves, len(closed.arrays) - len(closed.leaves)))
+    return plan_rows(_request(closed.network, closed.arrays), leaves, closed.count, options)
+
+
+def plan_rows(
+    request: EinsumCall, leaves: Mapping[int, Array], count: int, options: ContractionOptions
+) -> RunRows:
+    """A contraction for each of `count` values of some tensors, by their number: axis 0 of `leaves`."""
+    arrays, numbers = request.operands, tuple(leaves)
+    dtype, batch = dtype_of(options, arrays), min(count, LARGEST_BATCH)
+    options = replace(options, calls=count, changing=numbers)
     planned = find_batched(request, dtype, options, batch, numbers)
-    # The first tensors are the same for all values and stay on the device; the last have a first
-    # axis, the batch.
-    constants = {number: array.astype(dtype) for number, array in enumerate(arrays[:n_fixed])}
+    # The other tensors are the same for all values and stay on the device; these have a first axis,
+    # the batch.
+    constants = {number: array.astype(dtype) for number, array in enumerate(arrays) if number not in leaves}
     options = replace(options, device=planned.device)
 
     def run(rows: slice) -> Array:
         with CompiledContraction(planned.now().schedule, options, constants, numbers) as contraction:
-            return np.asarray(contraction(*(leaf[rows].astype(dtype) for leaf in leaves)))
+            return np.asarray(contraction(*(leaf[rows].astype(dtype) for leaf in leaves.values())))
 
-    n_batches = -(-closed.count // planned.schedule.size_dict[BATCH])
+    n_batches = -(-count // planned.schedule.size_dict[BATCH])
     return RunRows(run, n_batches * planned.schedule.projected_s(1))
 
 
@@ -191,13 +197,8 @@ def varied_ends(bitstrings: Array) -> tuple[Array, str]:
 
 def amplitudes_by_calls(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
     """The amplitudes of strings, uint8 [string, qubit]; what does not depend on them is contracted once."""
-    return plan_calls(circuit, bitstrings, options)()
-
-
-def plan_calls(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> RunRows:
-    """The same, planned now and contracted later."""
     varied, ends = varied_ends(bitstrings)
     network, arrays = circuit_network(circuit, ends)
     opened = OpenNetwork(network, arrays, (), tuple((index,) for index in network.output))
     basis = np.eye(2, dtype=np.complex128)
-    return plan_batch(opened, [basis[bitstrings[:, qubit]] for qubit in varied], options)
+    return contract_batch(opened, [basis[bitstrings[:, qubit]] for qubit in varied], options)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from math import log2, prod
+
+import numpy as np
 
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import Array
@@ -12,27 +16,41 @@ from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.sparse_state import BatchReplay, peak_elements
 from tnplan.executor.device.cpu.host_memory import cores, host_memory
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.arrays.planning import memory_bytes
+from tnplan.jobs.arrays.planning import find_path, memory_bytes
 from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile, known_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.schedule.batch_plan import BatchPlan
+from tnplan.planner.search.orders.uncompiled import are_compiled
+from tnplan.planner.search.search_in_proportion import LONGER, MUCH_LONGER, greedy_path
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 from tnplan.planner.sparse_state import (
     FIRST_SEARCH_S,
     LONGEST_SEARCH_S,
+    SHORTEST_SEARCH_S,
     BatchSearch,
+    batch_plan,
+    closed_network,
+    search_batch,
     search_batch_in_proportion,
     with_slices,
 )
-from tnplan.questions.tensor_networks.networks import dtype_of, varied_ends
+from tnplan.questions.tensor_networks.networks import ALL, RunRows, dtype_of, plan_rows, varied_ends
 
 ROW_S = 1e-6
 """Seconds of a row of a step beside its operations and its elements."""
 MOVES = 5
 """How often an element is moved: reordered, gathered, read, multiplied and written."""
+
+GREEDY_S = 0.3
+"""Predicted seconds up to which a plan is short: finding a better one takes as long."""
+
+FIRST_SHARE, SHARE = 0.25, 0.1
+"""Of the predicted seconds of all strings: of a first search, which often halves them, and of later ones."""
 
 
 class SparseState:
@@ -48,11 +66,14 @@ class SparseState:
         The device, memory, precision and search.
     longest_search_s
         Of a search without a time of its own.
+    along_one
+        Plan along the path of one string, which later strings find in the cache, in place of a search for
+        them all; where that fits the memory, and no time of search is stated. A short greedy one suffices.
     """
 
     def __init__(
         self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions,
-        longest_search_s: float = LONGEST_SEARCH_S,
+        longest_search_s: float = LONGEST_SEARCH_S, along_one: bool = False,
     ) -> None:  # fmt: skip
         _check(options)
         self.options, self.dtype = options, dtype_of(options)
@@ -62,18 +83,24 @@ class SparseState:
         self.bitstrings = bitstrings = bitstrings[:, varied]
         network, self.arrays = simplify(*circuit_network(circuit, ends))
         profile = known_profile(options.hardware or "cpu")
-        self.profile = profile
+        self.network, self.profile = network, profile
         self.products_per_s = rate = products_per_s(profile, self.dtype)
         self.element_weight = weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
         limit_bytes = min(memory_bytes(options, "cpu"), host_memory()[1])
         self.elements = elements = limit_bytes / ITEM_BYTES[self.dtype]
-        most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        if along_one and options.search_s is None:
+            self.plan = self._along(greedy_path(closed_network(network)))
+            if not self.is_short:
+                self.plan = self._along(self.path_of_one.ssa_path, self.path_of_one.sliced_inds)
+            if self.fits:
+                return
         while True:
             search = BatchSearch(options.search_s, most, options.seed, weight, longest_search_s)
             self.plan = search_batch_in_proportion(network, bitstrings, rate, search)
             # The search bounds single tensors; how many are there at once is known of the plan
             # alone. Halve the bound until it fits.
-            if peak_elements(self.plan) <= elements:
+            if self.fits:
                 self.most_elements = most
                 return
             most //= 2
@@ -84,31 +111,90 @@ class SparseState:
                     topic="memory",
                 )  # fmt: skip
 
-    def search_longer(self, longest_s: float = LONGEST_SEARCH_S) -> None:
-        """Go on with the search of the path, where no time is stated; a better one that fits is taken."""
-        if self.options.search_s is not None:
-            return
-        search = BatchSearch(None, self.most_elements, self.options.seed, self.element_weight, longest_s)
-        rate = self.products_per_s
-        plan = search_batch_in_proportion(self.plan.network, self.bitstrings, rate, search, self.plan)
-        if plan.products < self.plan.products and peak_elements(plan) <= self.elements:
-            self.plan = plan
+    @property
+    def fits(self) -> bool:
+        """Whether the memory holds all tensors of the plan that are there at once."""
+        return peak_elements(self.plan) <= self.elements
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the plan fits and takes so little time that no other is worth finding."""
+        return self.fits and self.predicted_s <= GREEDY_S
+
+    def _along(self, ssa_path: tuple[tuple[int, ...], ...], sliced: Sequence[str] = ()) -> BatchPlan:
+        """The plan along a path of the network."""
+        return batch_plan(ContractionPath(self.network, ssa_path, tuple(sliced)), self.bitstrings)
+
+    @cached_property
+    def closed(self) -> EinsumCall:
+        """The network of one string, with the tensors of the first."""
+        network, leaves = closed_network(self.network), self._leaves(slice(1))
+        arrays = [leaves[number][0] if number in leaves else a for number, a in enumerate(self.arrays)]
+        return EinsumCall(network.inputs, (), network.size_dict, tuple(arrays))
+
+    @cached_property
+    def path_of_one(self) -> ContractionPath:
+        """The path of one string, as it is searched for one."""
+        return find_path(self.closed, dtype_of(self.options, self.closed.operands), self.options)
+
+    def _leaves(self, rows: slice) -> dict[int, Array]:
+        """The tensors on which strings differ, by number, with an axis of some of the strings first."""
+        column = {index: self.bitstrings[rows, number] for number, index in enumerate(self.network.output)}
+        leaves = {}
+        for number, (term, array) in enumerate(zip(self.network.inputs, self.arrays, strict=True)):
+            final = [index for index in term if index in column]
+            if final:
+                first = np.moveaxis(array, [term.index(index) for index in final], range(len(final)))
+                leaves[number] = first[tuple(column[index].astype(np.int64) for index in final)]
+        return leaves
+
+    def plan_calls(self) -> RunRows:
+        """Each string by itself along the path of one, on a GPU where that pays; planned now."""
+        request = replace(self.closed, path=self.path_of_one)
+        return plan_rows(request, self._leaves(ALL), len(self.bitstrings), self.options)
+
+    @cached_property
+    def alone_s(self) -> float:
+        """Predicted seconds of the first string by itself along the path of one."""
+        path, first = self.path_of_one, self.bitstrings[:1]
+        plan = batch_plan(ContractionPath(self.network, path.ssa_path, path.sliced_inds), first)
+        return self._seconds(plan)
+
+    def search_longer(self) -> None:
+        """Search the path of all strings, where no time is stated, in a share of their predicted seconds.
+
+        A better path that fits is taken.
+        """
+        spent_s, first_s = 0.0, FIRST_SEARCH_S if are_compiled() else SHORTEST_SEARCH_S
+        while self.options.search_s is None:
+            before_s = self.predicted_s
+            if spent_s:
+                time_s = min(SHARE * before_s, MUCH_LONGER * spent_s, LONGEST_SEARCH_S)
+            else:
+                time_s = min(FIRST_SHARE * before_s, first_s)
+            if time_s < (LONGER * spent_s or first_s / 2):
+                return
+            spent_s = time_s
+            search = BatchSearch(spent_s, self.most_elements, self.options.seed, self.element_weight)
+            start = ContractionPath(
+                self.network, tuple((step.left, step.right) for step in self.plan.steps), self.plan.sliced
+            )
+            path = search_batch(self.network, len(self.bitstrings), search, start)
+            old, self.plan = self.plan, batch_plan(path, self.bitstrings)
+            if self.predicted_s >= before_s or not self.fits:
+                self.plan = old
+            # Short searches come first: one that saved less than it took is the last.
+            if before_s - self.predicted_s < spent_s:
+                return
 
     @property
     def predicted_s(self) -> float:
         """Seconds of all slices, with every move of an element."""
-        once_s = batch_s(self.plan, self.products_per_s, self.dtype, self.profile)
-        return once_s + (MOVES - 1) * moved_s(self.plan, self.dtype, self.profile)
+        return self._seconds(self.plan)
 
-    def alone(self) -> int:
-        """Multiply-adds of one of the strings by itself, of a short search: its own comes later."""
-        given = self.options.search_s
-        time_s = None if given is None else min(given, FIRST_SEARCH_S)
-        search = BatchSearch(
-            time_s, self.most_elements, self.options.seed, self.element_weight, FIRST_SEARCH_S
-        )
-        first = self.bitstrings[:1]
-        return search_batch_in_proportion(self.plan.network, first, self.products_per_s, search).products
+    def _seconds(self, plan: BatchPlan) -> float:
+        once_s = batch_s(plan, self.products_per_s, self.dtype, self.profile)
+        return once_s + (MOVES - 1) * moved_s(plan, self.dtype, self.profile)
 
     def slice_more(self, least: int) -> None:
         """Slice further indices until there are so many slices, those first that cost least."""
@@ -135,7 +221,9 @@ def _check(options: ContractionOptions) -> None:
     """Refuse what many amplitudes at once do not do yet."""
     if options.device == "gpu" or options.gpu is not None:
         raise InputError(
-            "device", "is a GPU, and many amplitudes at once run on a CPU", 'use device="cpu", or "auto"',
+            "device",
+            "is a GPU, and many amplitudes at once run on a CPU",
+            'use device="cpu", or "auto"',
             topic="GPUs",
         )
     if options.devices > 1:
