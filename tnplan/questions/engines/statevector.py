@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import inverse, pauli_word_gates, widened
 from tnplan.circuits.derivatives.dual_number import slopes_of
+from tnplan.circuits.derivatives.trigonometric_gate import tangent_gates
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import (
@@ -33,9 +35,10 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
+from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gate_list import GateList
 from tnplan.executor.statevector.measurement import Question as SampleQuestion
-from tnplan.executor.statevector.measurement import answer, trajectories
+from tnplan.executor.statevector.measurement import answer, sample_counts, trajectories
 from tnplan.executor.statevector.memory_estimate import (
     GRADIENT_STATES,
     check_answer_memory,
@@ -43,7 +46,7 @@ from tnplan.executor.statevector.memory_estimate import (
 )
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
-from tnplan.executor.statevector.simulator import Simulator, words_on_bits
+from tnplan.executor.statevector.simulator import Simulator
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.statevector import (
     check_state_ranks,
@@ -61,7 +64,7 @@ from tnplan.questions.engines.task_list import (
     cross_entropy,
     tasks_together,
 )
-from tnplan.questions.methods import possible_methods
+from tnplan.questions.methods import is_small, possible_methods
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
@@ -79,14 +82,17 @@ from tnplan.questions.questions import (
 # as many observables as the memory holds states.
 
 
-
-
-
 def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The values and their derivatives; collective under mpirun."""
     question, gates, n = asked.question, asked.gates, asked.n_qubits
     assert isinstance(question, ExpectationValues)
     assert gates is not None
+    if _has_no_job(options) and is_small(asked, DIRECT_QUBITS):
+        angles = np.zeros(len(question.names))
+        listed = GateList(n, len(angles), tangent_gates(gates.gates, question.names))
+        values, rows = listed.gradients(angles, listed.words(question.sums))
+        value = values[0].real.item() if question.is_single else values.real
+        return Outcome(value, 0.0, EXACT, {"device": "cpu", "ranks": 1}, rows)
 
     def prepare() -> None:
         compile_soon([COVERS])
@@ -141,11 +147,13 @@ def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Seq
 
 DIRECT_QUBITS = 12
 """The most qubits of a state for which nothing is planned."""
-DIRECT = (ExpectationValues, Amplitudes, OpenAmplitudes, Probabilities)
-"""The questions that such a state answers."""
+DIRECT_SHOTS = 1 << 20
+"""The most samples that are drawn without a look at the memory."""
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
-NO_BITS = np.zeros(0, np.uint8)
+NO_BITS, NO_ANGLES = np.zeros(0, np.uint8), np.zeros(0)
+lists: WeakKeyDictionary[GateSequence, GateList] = WeakKeyDictionary()
+"""The tables of circuits that are still in use, whose gates never change."""
 
 Read = Callable[[Simulator], Array]
 
@@ -177,10 +185,12 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     # Drawn before the job begins; rank 0 tells it to the others through `prepare`, so that all
     # collapse alike.
     seed = secrets.randbits(63) if options.seed is None else options.seed
-    if kept is None and _is_direct(asked, options):
-        return _direct(asked, seed)
     planned = None if isinstance(asked.question, Sample) else planned_work(asked)
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
+    if kept is None and _has_no_job(options) and may_be_direct(asked):
+        outcome = _direct(asked, planned, Simulator(HostState(n_qubits, "complex128"), n_qubits, seed=seed))
+        outcome.details.update(device="cpu", ranks=1, seed=seed)
+        return outcome
 
     def prepare() -> tuple[int, Rows]:
         question = asked.question
@@ -227,46 +237,38 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     return run_job(job, options)
 
 
-def _is_direct(asked: AskedCircuit, options: QuestionOptions) -> bool:
-    """Whether a job and its plans would take longer than the gates one by one, in this thread."""
+def _has_no_job(options: QuestionOptions) -> bool:
+    """Whether the options are those of an answer in this thread, on one core in double precision."""
     is_plain = options.precision == "fp64" and options.memory is None and options.progress is None
-    is_alone = options.device == "cpu" and options.ranks in (None, 1) and launched_size() == 1
-    return is_plain and is_alone and may_be_direct(asked)
+    return is_plain and options.device == "cpu" and options.ranks in (None, 1) and launched_size() == 1
 
 
 def may_be_direct(asked: AskedCircuit) -> bool:
-    """Whether a question has no job on one core in double precision."""
-    is_small = asked.gates is not None and not asked.is_random and asked.n_qubits <= DIRECT_QUBITS
-    return is_small and isinstance(asked.question, DIRECT) and not asked.has_gradient
+    """Whether a job and its plans would take longer than the gates one by one, in this thread."""
+    shots = asked.question.shots if isinstance(asked.question, Sample) else 0
+    is_plain = not asked.is_random and not asked.has_gradient and shots <= DIRECT_SHOTS
+    return is_plain and is_small(asked, DIRECT_QUBITS)
 
 
-def _direct(asked: AskedCircuit, seed: int) -> Outcome:
+def _direct(asked: AskedCircuit, planned: StateWork | None, simulator: Simulator) -> Outcome:
     """What is read from a small state, on one core."""
-    question, n, gates = asked.question, asked.n_qubits, asked.gates
-    assert gates is not None
-    details = {"device": "cpu", "ranks": 1, "seed": seed}
-    if isinstance(question, ExpectationValues):
-        words = [words_on_bits(observable, range(n - 1, -1, -1)) for observable in question.sums]
-        values = GateList(n, 0, gates.gates, words).values(np.zeros(0))
-        is_real = not any(np.iscomplexobj(observable.coefficients) for observable in question.sums)
-        values = values.real if is_real else values
-        return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
-    axes = GateList(n, 0, gates.gates, []).state(np.zeros(0)).reshape((2,) * n)
-    if isinstance(question, Amplitudes):
-        values = axes[tuple(question.bits.T)]
-        return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
-    if isinstance(question, OpenAmplitudes):
-        axes = axes[tuple(question.fixed.get(qubit, slice(None)) for qubit in range(n))]
-        return Outcome(axes.transpose(_axes_of(question.open_qubits)), 0.0, EXACT, details)
-    assert isinstance(question, Probabilities)
-    table = np.square(axes.real) + np.square(axes.imag)
-    table = table.sum(axis=tuple(qubit for qubit in range(n) if qubit not in question.qubits))
-    return Outcome(table.transpose(_axes_of(question.qubits)), 0.0, EXACT, details)
+    assert asked.gates is not None
+    if planned is None:
+        assert isinstance(asked.question, Sample)
+        _load(simulator, asked.gates)
+        return _counted(simulator, asked, sample_counts(simulator, asked.program, asked.question.shots))
+    found = []
+    for program in planned.programs:
+        _load(simulator, asked.gates if program is asked.program else gates_of(program))
+        found.append(planned.read(simulator))
+    return Outcome(planned.finish(found), 0.0, EXACT)
 
 
-def _axes_of(qubits: Sequence[int]) -> list[int]:
-    """Of each qubit the number of those that come before it in rising order."""
-    return [sorted(qubits).index(qubit) for qubit in qubits]
+def _load(simulator: Simulator, gates: GateSequence) -> None:
+    """The state after some gates, one by one."""
+    if gates not in lists:
+        lists[gates] = GateList(gates.n_qubits, 0, gates.gates)
+    simulator.load(lists[gates].state(NO_ANGLES), simulator.where)
 
 
 def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
@@ -343,8 +345,14 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
         lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
     )  # fmt: skip
     assert given.counts is not None
-    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, given.counts)}
-    return Outcome(given.counts, None, STATISTICAL, details)
+    return _counted(simulator, asked, given.counts)
+
+
+def _counted(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> Outcome:
+    """Counts with what is known of them. Collective."""
+    shots = sum(counts.values())
+    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, counts)}
+    return Outcome(counts, None, STATISTICAL, details)
 
 
 def _cross_entropy(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> dict[str, Any]:
