@@ -426,7 +426,10 @@ def measures(operations: Sequence[Operation]) -> bool:
 def _check(operations: Sequence[Operation], n_qubits: int, n_bits: int, place: str) -> None:
     for number, operation in enumerate(operations):
         where = f"{place} {number}"
-        if isinstance(operation, Gate | Channel):
+        if isinstance(operation, Gate):  # most operations of most programs
+            check_qubits(operation.qubits, n_qubits, where)
+            continue
+        if isinstance(operation, Channel):
             check_qubits(operation.qubits, n_qubits, where)
         elif isinstance(operation, Measurement | Reset):
             check_qubits([operation.qubit], n_qubits, where)

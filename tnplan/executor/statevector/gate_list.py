@@ -28,8 +28,6 @@ from tnplan.executor.statevector.simulator import words_on_bits
 SWEEP_BYTES = 1 << 26
 """What the states of observables that are swept back together may take."""
 
-WEIGHTS_REMEMBERED = 64
-
 Acting = tuple[Gate | TrigonometricGate, tuple[int, ...], MultiplexedGate]
 """A gate, its bits, and its targets and selectors among them."""
 
@@ -160,7 +158,7 @@ def _form(gate: Gate | TrigonometricGate, bits: tuple[int, ...]) -> MultiplexedG
     return from_matrix(bits, np.tensordot(_weights(len(gate.coefficients)), gate.coefficients, 1))
 
 
-@lru_cache(WEIGHTS_REMEMBERED)
+@lru_cache(64)
 def _weights(count: int) -> Array:
     return np.random.default_rng(0).normal(size=count) + 1j
 
