@@ -194,10 +194,11 @@ def test_small_questions_have_the_answers_of_jobs(family: str) -> None:
             continue
         assert np.asarray(direct.value).dtype == np.asarray(by_job.value).dtype
         np.testing.assert_allclose(direct.value, by_job.value, rtol=0, atol=1e-13)
+    a = pauli_sum([(3, 5, 0.5 + 2j), (1, 0, 1j), (0, 0, 0.7)], 6)
     for state in (None, "+0-1rl"):
         small = tnplan.Circuit(tnplan.GateSequence(6, tuple(FAMILIES[family](6, edges[:5], 3, random))))
         direct, by_job = (
-            small.trace("Z0 + X1", "X2 Z3 - 0.5*Y0", state=state, method="statevector", **limits, **CPU)
+            small.trace(a, "X2 Z3 - 0.5*Y0 + 2", state=state, method="statevector", **limits, **CPU)
             for limits in ({}, {"memory": 1 << 30})
         )
         assert direct.value == pytest.approx(by_job.value, abs=1e-13)

@@ -151,3 +151,14 @@ def test_gate_tables_go_with_their_circuits() -> None:
     del circuit
     gc.collect()
     assert len(statevector.lists) <= before
+
+
+def test_what_is_not_unitary_is_refused_as_by_jobs() -> None:
+    circuit = tnplan.Circuit(tnplan.GateSequence(2, (tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]])),)))
+    other = tnplan.GateSequence(2, (tnplan.Gate("half", (1,), np.eye(2) / 2),))
+    texts = []
+    for options in (CPU, JOB):
+        with pytest.raises(tnplan.InputError, match="gate half") as refused:
+            circuit.overlap(other, method="statevector", **options)
+        texts.append(str(refused.value))
+    assert texts[0] == texts[1]

@@ -98,9 +98,9 @@ class GateList:
         """The values of all observables, complex128."""
         return self._observed(self.state(parameters), words)
 
-    def state(self, parameters: Array) -> Array:
-        """The amplitudes, complex128, qubit 0 the most significant bit."""
-        return self._run(parameters)[0]
+    def state(self, parameters: Array, start: Array | None = None) -> Array:
+        """The amplitudes, complex128, qubit 0 the most significant bit; `start`: before, not |0...0>."""
+        return self._run(parameters, start)[0]
 
     def gradients(self, parameters: Array, words: Sequence[WordTable]) -> tuple[Array, Array]:
         """The values of all observables, and their derivatives, float64 [observable, parameter]."""
@@ -125,7 +125,9 @@ class GateList:
                 row += np.bincount(self._columns, terms[self._rows] * self._frequencies, len(row))
         return self._observed(final, words), gradients
 
-    def _run(self, parameters: Array) -> tuple[Array, Array, Array, Array]:
+    def _run(
+        self, parameters: Array, start: Array | None = None
+    ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
         """The final state, and what made it."""
         from tnplan.executor.statevector.cpu.gate_list_kernel import run_gates, write_elements
 
@@ -136,6 +138,8 @@ class GateList:
             write_elements(self._table, factors, elements)
         state, scratch = np.zeros(self._size, np.complex128), np.empty(2**LARGEST_TARGETS, np.complex128)
         state[0] = 1
+        if start is not None:
+            state[:] = start
         run_gates(state.view(np.float64), self._table, elements, scratch)
         return state, elements, factors, scratch
 

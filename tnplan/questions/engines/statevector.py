@@ -28,6 +28,7 @@ from tnplan.circuits.program import (
     gates_of,
 )
 from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.common.kernels.ahead import compile_soon
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory, ranks_here
@@ -46,7 +47,7 @@ from tnplan.executor.statevector.memory_estimate import (
 )
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
-from tnplan.executor.statevector.simulator import Simulator
+from tnplan.executor.statevector.simulator import Simulator, words_on_bits
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.statevector import (
     check_state_ranks,
@@ -185,12 +186,12 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     # Drawn before the job begins; rank 0 tells it to the others through `prepare`, so that all
     # collapse alike.
     seed = secrets.randbits(63) if options.seed is None else options.seed
-    planned = None if isinstance(asked.question, Sample) else planned_work(asked)
-    n_qubits = asked.n_qubits if planned is None else planned.n_qubits
     if kept is None and _has_no_job(options) and may_be_direct(asked):
-        outcome = _direct(asked, planned, Simulator(HostState(n_qubits, "complex128"), n_qubits, seed=seed))
+        outcome = _direct(asked, seed)
         outcome.details.update(device="cpu", ranks=1, seed=seed)
         return outcome
+    planned = None if isinstance(asked.question, Sample) else planned_work(asked)
+    n_qubits = asked.n_qubits if planned is None else planned.n_qubits
 
     def prepare() -> tuple[int, Rows]:
         question = asked.question
@@ -250,25 +251,53 @@ def may_be_direct(asked: AskedCircuit) -> bool:
     return is_plain and is_small(asked, DIRECT_QUBITS)
 
 
-def _direct(asked: AskedCircuit, planned: StateWork | None, simulator: Simulator) -> Outcome:
+def _direct(asked: AskedCircuit, seed: int) -> Outcome:
     """What is read from a small state, on one core."""
-    assert asked.gates is not None
-    if planned is None:
-        assert isinstance(asked.question, Sample)
-        _load(simulator, asked.gates)
-        return _counted(simulator, asked, sample_counts(simulator, asked.program, asked.question.shots))
-    found = []
-    for program in planned.programs:
-        _load(simulator, asked.gates if program is asked.program else gates_of(program))
-        found.append(planned.read(simulator))
-    return Outcome(planned.finish(found), 0.0, EXACT)
+    question, gates, n = asked.question, asked.gates, asked.n_qubits
+    assert gates is not None
+    if isinstance(question, Overlap):
+        return Outcome(_direct_overlap(gates, question.other), 0.0, EXACT)
+    if isinstance(question, Trace):
+        return Outcome(_direct_trace(asked, gates, question), 0.0, EXACT)
+    simulator = Simulator(HostState(n, "complex128"), n, seed=seed)
+    simulator.load(_listed(gates).state(NO_ANGLES), simulator.where)
+    if isinstance(question, Sample):
+        return _counted(simulator, asked, sample_counts(simulator, asked.program, question.shots))
+    planned = planned_work(asked)
+    return Outcome(planned.finish([planned.read(simulator)]), 0.0, EXACT)
 
 
-def _load(simulator: Simulator, gates: GateSequence) -> None:
-    """The state after some gates, one by one."""
+def _listed(gates: GateSequence) -> GateList:
+    """The tables of gates, which stay as long as they."""
     if gates not in lists:
         lists[gates] = GateList(gates.n_qubits, 0, gates.gates)
-    simulator.load(lists[gates].state(NO_ANGLES), simulator.where)
+    return lists[gates]
+
+
+def _direct_overlap(gates: GateSequence, other: GateSequence) -> complex:
+    """<other|gates>."""
+    try:
+        return complex(np.vdot(_listed(other).state(NO_ANGLES), _listed(gates).state(NO_ANGLES)))
+    except InputError:
+        inverse(other)  # says which gate is not unitary
+        raise
+
+
+def _direct_trace(asked: AskedCircuit, gates: GateSequence, question: Trace) -> complex:
+    """<s|A U^dagger B U|s> as the overlap of U A^dagger |s> and B U|s>; s as in `_trace`."""
+    n = asked.n_qubits
+    if asked.start is None:
+        before = GateSequence(2 * n, tuple(one for pair in _pairs(n) for one in pair))
+        gates = widened(gates, 2 * n)
+    else:
+        before = asked.start.circuit(n)
+    listed, where = _listed(gates), range(gates.n_qubits - 1, -1, -1)
+    state, left, right = HostState(len(where), "complex128"), *np.empty((2, 1 << len(where)), np.complex128)
+    state.load(_listed(before).state(NO_ANGLES))
+    state.write_pauli_sum(words_on_bits(question.a.adjoint(), where), left)
+    state.load(listed.state(NO_ANGLES, state.amplitudes))
+    state.write_pauli_sum(words_on_bits(question.b, where), right)
+    return complex(np.vdot(listed.state(NO_ANGLES, left), right))
 
 
 def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
@@ -438,12 +467,17 @@ def _trace(circuit: GateSequence, question: Trace) -> StateWork:
     Undoing what made |S> takes P|S> to (-i)^|x & z| |z>|x>: all words P of A are amplitudes of one state.
     """
     n = circuit.n_qubits
-    pairs = [(gate("h", (q,)), gate("cnot", (q, n + q))) for q in range(n)]
+    pairs = _pairs(n)
     before = tuple(one for pair in pairs for one in pair)
     after = tuple(one for pair in pairs for one in reversed(pair))
     words = [(x, z, c * 1j ** ((x & z).bit_count() & 3)) for x, z, c in question.a.masks()]
     bits = np.array([[*_bits(z, n), *_bits(x, n)] for x, z, _ in words], np.uint8)
     return _echoes(2 * n, circuit, question, (before, after), (bits, np.array([c for *_, c in words])))
+
+
+def _pairs(n_qubits: int) -> list[tuple[Gate, Gate]]:
+    """What makes |S>."""
+    return [(gate("h", (q,)), gate("cnot", (q, n_qubits + q))) for q in range(n_qubits)]
 
 
 def _trace_of_input(circuit: GateSequence, question: Trace, start: GateSequence) -> StateWork:
