@@ -153,12 +153,16 @@ def test_gate_tables_go_with_their_circuits() -> None:
     assert len(statevector.lists) <= before
 
 
-def test_what_is_not_unitary_is_refused_as_by_jobs() -> None:
-    circuit = tnplan.Circuit(tnplan.GateSequence(2, (tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]])),)))
-    other = tnplan.GateSequence(2, (tnplan.Gate("half", (1,), np.eye(2) / 2),))
+WIDE = np.linalg.qr(np.random.default_rng(0).normal(size=(64, 64)))[0]
+
+
+@pytest.mark.parametrize(("matrix", "place"), [(np.eye(64) / 2, "gate u"), (WIDE, "gate 1 ")])
+def test_other_circuits_are_refused_as_by_jobs(matrix: np.ndarray, place: str) -> None:
+    circuit = tnplan.Circuit(tnplan.GateSequence(6, (tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]])),)))
+    other = tnplan.GateSequence(6, (tnplan.Gate("u", tuple(range(6)), matrix),))
     texts = []
     for options in (CPU, JOB):
-        with pytest.raises(tnplan.InputError, match="gate half") as refused:
+        with pytest.raises(tnplan.InputError, match=place) as refused:
             circuit.overlap(other, method="statevector", **options)
         texts.append(str(refused.value))
     assert texts[0] == texts[1]

@@ -279,7 +279,7 @@ def _direct_overlap(gates: GateSequence, other: GateSequence) -> complex:
     try:
         return complex(np.vdot(_listed(other).state(NO_ANGLES), _listed(gates).state(NO_ANGLES)))
     except InputError:
-        inverse(other)  # says which gate is not unitary
+        prepare_program((*gates.gates, *inverse(other).gates))  # says which gate is refused
         raise
 
 
