@@ -131,7 +131,9 @@ def check_with_bounds() -> None:
             gates.append(
                 gate_list.TrigonometricGate(tuple(qubits), (0,), np.array([[0.5], [-0.5]]), terms)
             )
-    values, rows = gate_list.GateList(7, 1, gates, [[(3, 65, 1.0)], [(0, 64, 1.0)]]).gradients(np.ones(1))
+    listed = gate_list.GateList(7, 1, gates)
+    words = listed.words([pauli_sum([(3, 65, 1.0)], 7), pauli_sum([(0, 64, 1.0)], 7)])
+    values, rows = listed.gradients(np.ones(1), words)
     assert values.shape == (2,)
     assert rows.shape == (2, 1)
 
@@ -168,13 +170,17 @@ def test_small_questions_have_the_answers_of_jobs(family: str) -> None:
     random = np.random.default_rng(sum(map(ord, family)))
     n, edges = graph("line", 7, random)
     circuit = tnplan.Circuit(tnplan.GateSequence(n, tuple(FAMILIES[family](n, edges, 4, random))))
+    other = tnplan.GateSequence(n, tuple(FAMILIES[family](n, edges, 2, random)))
     strings = ["".join(map(str, row)) for row in random.integers(0, 2, (5, n))]
     asked: list[tuple[str, Any, dict[str, Any]]] = [
         ("expectation", ["Z0 Y1", "X6 - 0.5*Z3"], {}), ("expectation", "Z0", {"state": "+" * n}),
         ("expectation", pauli_sum([(3, 5, 0.5 + 2j)], n), {}),
         ("amplitudes", strings, {}), ("amplitudes", strings[0], {"state": "r" * n}),
         ("amplitudes", "01..1.0"[:n], {"open_qubits": [5, 2, 3]}), ("probabilities", [4, 1, 6], {}),
-        ("probabilities", None, {"state": "-" * n}),
+        ("probabilities", None, {"state": "-" * n}), ("reduced_density_matrix", [4, 0], {}),
+        ("reduced_density_matrix", [5, 1, 3], {"state": "l" * n}), ("overlap", other, {}),
+        ("overlap", other, {"state": "+" * n}), ("sample", 500, {"seed": 3}),
+        ("sample", 1, {"seed": 4, "state": "+" * n}),
     ]  # fmt: skip
     for name, argument, options in asked:
         direct, by_job = (
@@ -183,8 +189,19 @@ def test_small_questions_have_the_answers_of_jobs(family: str) -> None:
         )
         assert type(direct.value) is type(by_job.value)
         assert direct.details.keys() == by_job.details.keys()
+        if name == "sample":
+            assert direct.value == by_job.value
+            continue
         assert np.asarray(direct.value).dtype == np.asarray(by_job.value).dtype
         np.testing.assert_allclose(direct.value, by_job.value, rtol=0, atol=1e-13)
+    a = pauli_sum([(3, 5, 0.5 + 2j), (1, 0, 1j), (0, 0, 0.7)], 6)
+    for state in (None, "+0-1rl"):
+        small = tnplan.Circuit(tnplan.GateSequence(6, tuple(FAMILIES[family](6, edges[:5], 3, random))))
+        direct, by_job = (
+            small.trace(a, "X2 Z3 - 0.5*Y0 + 2", state=state, method="statevector", **limits, **CPU)
+            for limits in ({}, {"memory": 1 << 30})
+        )
+        assert direct.value == pytest.approx(by_job.value, abs=1e-13)
 
 
 @needs_qasm

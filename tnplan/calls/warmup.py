@@ -239,11 +239,13 @@ def _contract(dtype: str, device: str) -> None:
 def _gate_list() -> None:
     """The kernels of compiled circuits: a turn about Z by the only parameter."""
     from tnplan.circuits.derivatives.trigonometric_gate import TrigonometricGate
+    from tnplan.circuits.pauli_sum import parse
     from tnplan.executor.statevector.gate_list import GateList
 
     projectors = np.array([np.diag([1, 0]), np.diag([0, 1])], np.complex128)
     turn = TrigonometricGate((0,), (0,), np.array([[-0.5], [0.5]]), projectors)
-    GateList(QUBITS // 2, 1, [turn], [[(0, 1, 1.0)]]).gradients(np.zeros(1))
+    listed = GateList(QUBITS // 2, 1, [turn])
+    listed.gradients(np.zeros(1), listed.words([parse("Z0", QUBITS // 2)]))
 
 
 def _compress() -> None:

@@ -80,7 +80,7 @@ def iswap() -> np.ndarray:
     return np.array([[1, 0, 0, 0], [0, 0, 1j, 0], [0, 1j, 0, 0], [0, 0, 0, 1]], dtype=np.complex128)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """A gate that files may name: how many qubits and angles it takes, and its matrix."""
 

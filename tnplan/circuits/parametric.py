@@ -35,14 +35,14 @@ class ParametricCircuit:
 
     `names` are the parameters: inputs of an OpenQASM 3 file, Qiskit's parameters, Cirq's symbols, trainable
     numbers of a PennyLane tape. `given` are the values that the circuit has for them itself. `place` names
-    the circuit in errors; `file` is what it was read from. OpenQASM's reader, which takes as long as a short
-    simulation to import, is imported for such files alone. Raises InputError for a file that cannot be read,
-    or an object of another kind.
+    the circuit in errors; `file` is what it was read from, and `qasm` its statements if it is OpenQASM, whose
+    reader takes as long as a short simulation to import and is imported for such files alone. Raises
+    InputError for a file that cannot be read, or an object of another kind.
     """
 
     def __init__(self, source: Any) -> None:
         self._source: GateSequence | CircuitProgram | Any = source
-        self._qasm: Source | None = None
+        self.qasm: Source | None = None
         self.names: tuple[str, ...] = ()
         self.given: dict[str, Any] = {}
         self.file: Path | None = None
@@ -64,23 +64,23 @@ class ParametricCircuit:
             from tnplan.circuits.qasm.source import parse_source
 
             self.may_branch = BRANCHES.search(text) is not None
-            self._qasm = parse_source(text, self.place, folder=self.file.parent)
-            self.names = input_names(self._qasm)
+            self.qasm = parse_source(text, self.place, folder=self.file.parent)
+            self.names = input_names(self.qasm)
         else:
             self._source = parse_qsim(text, self.place)
 
     def take(self, other: ParametricCircuit) -> None:
         """Be what another one has read."""
-        self._source, self._qasm = other._source, other._qasm
+        self._source, self.qasm = other._source, other.qasm
         self.names, self.given = other.names, other.given
         self.place, self.file, self.may_branch = other.place, other.file, other.may_branch
 
     def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
         """The gates for values of all parameters; refused where there is more than gates."""
-        if self._qasm is not None:
+        if self.qasm is not None:
             from tnplan.circuits.qasm.read import circuit_of
 
-            return circuit_of(self._qasm, values)
+            return circuit_of(self.qasm, values)
         if isinstance(self._source, GateSequence):
             check_no_parameters(values, self.place)
             return self._source
@@ -88,10 +88,10 @@ class ParametricCircuit:
 
     def program(self, values: Mapping[str, Any] = NO_VALUES) -> CircuitProgram:
         """The program for values of all parameters: with measurements, resets and conditions."""
-        if self._qasm is not None:
+        if self.qasm is not None:
             from tnplan.circuits.qasm.read import program_of
 
-            return program_of(self._qasm, values)
+            return program_of(self.qasm, values)
         if isinstance(self._source, GateSequence):
             return circuit_program(self.gate_sequence(values))
         if isinstance(self._source, CircuitProgram):

@@ -6,7 +6,7 @@ results, character k is bit k.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +16,8 @@ from tnplan.circuits.circuit import Gate, GateSequence, check_qubits, whole_numb
 from tnplan.common.errors import InputError
 
 COMPLETE = 1e-9
+UNITARY = 1e-9
+"""How far an element of U U^dagger of a unitary gate may be from 1 or 0."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +298,28 @@ class CircuitProgram:
         others, source = without_final_measurements(self.operations)
         return source if all(isinstance(operation, Gate) for operation in others) else None
 
+    @cached_property
+    def distinct_gates(self) -> list[tuple[int, Gate]]:
+        """The gates that have matrices of their own, with the number of the operation that each is in."""
+        gates: dict[bytes, tuple[int, Gate]] = {}
+        for number, operation in enumerate(self.operations):
+            for gate in [operation] if isinstance(operation, Gate) else _gates_in(operation):
+                gates.setdefault(gate.matrix.tobytes(), (number, gate))
+        return list(gates.values())
+
+    @cached_property
+    def not_unitary(self) -> tuple[int, Gate] | None:
+        """The first gate that is not unitary, with its number."""
+        by_side: dict[int, list[tuple[int, Gate]]] = {}
+        for number, gate in self.distinct_gates:
+            by_side.setdefault(len(gate.matrix), []).append((number, gate))
+        wrong = []
+        for side, gates in by_side.items():
+            matrices = np.array([gate.matrix for _, gate in gates])
+            error = np.abs(matrices @ matrices.conj().swapaxes(1, 2) - np.eye(side)).max(axis=(1, 2))
+            wrong += [gates[k] for k in np.flatnonzero(error > UNITARY)]
+        return min(wrong, key=lambda pair: pair[0], default=None)
+
     def __repr__(self) -> str:
         return (
             f"CircuitProgram({self.n_qubits} qubits, {self.n_bits} bits, {len(self.operations)} operations)"
@@ -329,6 +353,13 @@ def inner_operations(operation: Operation) -> tuple[Operation, ...]:
     if isinstance(operation, Conditional):
         return (*operation.body, *operation.otherwise)
     return operation.body if isinstance(operation, WhileLoop) else ()
+
+
+def _gates_in(operation: Operation) -> Iterator[Gate]:
+    for inner in inner_operations(operation):
+        if isinstance(inner, Gate):
+            yield inner
+        yield from _gates_in(inner)
 
 
 def with_inner(
@@ -400,7 +431,10 @@ def measures(operations: Sequence[Operation]) -> bool:
 def _check(operations: Sequence[Operation], n_qubits: int, n_bits: int, place: str) -> None:
     for number, operation in enumerate(operations):
         location = f"{place} {number}"
-        if isinstance(operation, Gate | Channel):
+        if isinstance(operation, Gate):  # most operations of most programs
+            check_qubits(operation.qubits, n_qubits, location)
+            continue
+        if isinstance(operation, Channel):
             check_qubits(operation.qubits, n_qubits, location)
         elif isinstance(operation, Measurement | Reset):
             check_qubits([operation.qubit], n_qubits, location)

@@ -22,7 +22,7 @@ from tnplan.questions.engines.stabilizer import answer_by_stabilizers
 from tnplan.questions.engines.statevector import answer_by_state
 from tnplan.questions.engines.task_list import Outcome, TaskCheckpoint, checkpoint_of, series
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit, ExpectationValues
+from tnplan.questions.questions import AskedCircuit, ExpectationValues, Question
 
 # From a question to its answer: read on rank 0, choose the method, let its engine answer, write the file.
 
@@ -74,10 +74,7 @@ def _answer(
         outcome = ENGINES[method](asked, options, kept)
     if isinstance(asked.question, ExpectationValues) and asked.question.after:
         outcome.details["after"] = [*asked.question.after]
-    answer = CircuitAnswer(
-        asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,
-        perf_counter() - begin, outcome.details, _gradient_of(asked, outcome),
-    )  # fmt: skip
+    answer = answer_of(asked.question, outcome, method, perf_counter() - begin)
     # Invariant: the checkpoint goes after the answer is on disk, and rank 0 alone writes either.
     if options.output is not None and launched_rank() == 0:
         write_json(options.output, answer.document)
@@ -86,9 +83,16 @@ def _answer(
     return answer
 
 
-def _gradient_of(asked: AskedCircuit, outcome: Outcome) -> dict[str, Any] | None:
+def answer_of(question: Question, outcome: Outcome, method: str, time_s: float) -> CircuitAnswer:
+    """An outcome as an answer."""
+    return CircuitAnswer(
+        question.name, outcome.value, outcome.error, outcome.error_kind, method, time_s, outcome.details,
+        _gradient_of(question, outcome),
+    )  # fmt: skip
+
+
+def _gradient_of(question: Question, outcome: Outcome) -> dict[str, Any] | None:
     """The derivatives by the names of the parameters; where one observable was given, numbers."""
-    question = asked.question
     if outcome.gradient is None or not isinstance(question, ExpectationValues):
         return None
     columns = outcome.gradient.T

@@ -26,7 +26,7 @@ from tnplan.jobs.this_machine import this_machine
 from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import ask
-from tnplan.questions.compiled import CompiledCircuit
+from tnplan.questions.compiled import CompiledCircuit, gradient_by_list
 from tnplan.questions.options import QuestionKeywords, QuestionOptions, options_of
 from tnplan.questions.questions import AskedCircuit, ExpectationValues, prepared, read_state
 from tnplan.questions.read_question import (
@@ -90,13 +90,14 @@ class Circuit(ParametricCircuit):
         else:
             super().__init__(source)
             self._values.update(self.given)
+        names = set(self.names)
         # Values given here come last, and so replace those that the source brings.
         for name, value in values_by_name(parameters).items():
-            if name not in self.names:
+            if name not in names:
                 remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
                 raise InputError(f"parameter {name}", f"is none of {self.place}", remedy)
             self._values[name] = value
-        if self.given.keys() >= set(self.names):
+        if self.given.keys() >= names:
             self.program()  # what is wrong with a circuit is said when it is read
 
     def __repr__(self) -> str:
@@ -230,6 +231,10 @@ class Circuit(ParametricCircuit):
         after: Sequence[int] | str | None = None,
     ) -> CircuitAnswer:  # fmt: skip
         """The same with options that have been read, and derivatives by parameters of these names."""
+        if names:
+            answer = gradient_by_list(self, self._values, observables, names, options)
+            if answer is not None:
+                return answer
         read = read_expectation(observables, names)
         return ask(lambda: self.asked(read, options, names, after), options, self.file, observables)
 

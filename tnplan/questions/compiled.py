@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -11,20 +13,22 @@ from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.trigonometric_gate import trigonometric_gates
 from tnplan.circuits.parametric import values_by_name
 from tnplan.common.arrays import Array
+from tnplan.common.checks import is_finite
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.statevector.gate_list import GateList
-from tnplan.executor.statevector.simulator import words_on_bits
 from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.ask import answer_of
 from tnplan.questions.chooser import chosen_method
+from tnplan.questions.engines.task_list import EXACT, Outcome
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit, ExpectationValues
 from tnplan.questions.read_question import Reader, read_expectation
 
 DIRECT_QUBITS = 16
 """The most qubits of a state that one core changes gate by gate: larger ones gain from fused passes."""
-TRIED = 0.5
-"""A value of parameters with which the qubits of a circuit are counted."""
+lists: WeakKeyDictionary[Any, GateList | None] = WeakKeyDictionary()
+"""Of each file of OpenQASM in use, which was read once: its gates as functions of all its parameters."""
 
 
 class AskableCircuit(Protocol):
@@ -33,14 +37,11 @@ class AskableCircuit(Protocol):
     names: tuple[str, ...]
     place: str
     may_branch: bool
+    qasm: Any
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters that have no value yet."""
-
-    @property
-    def n_qubits(self) -> int:
-        """How many qubits there are, all parameters having values."""
 
     def bind(self, parameters: Mapping[str, Any], /) -> AskableCircuit:
         """The circuit with values of parameters."""
@@ -114,8 +115,12 @@ class CompiledCircuit:
                 "--gradient", "is by the parameters of calls, and there are none", "name some as `parameters`"
             )
         self._differentiated = self.names if gradient else ()
-        self._is_single = self._is_real = True
-        self._gates = self._gate_list()
+        self._gates = _gate_list(circuit, self.names, self._options)
+        if self._gates is not None:
+            question = read_expectation(observables, self._differentiated)(self._gates.n_qubits)
+            assert isinstance(question, ExpectationValues)
+            self._words, self._is_single = self._gates.words(question.sums), question.is_single
+            self._is_real = not any(np.iscomplexobj(observable.coefficients) for observable in question.sums)
         self.is_direct = self._gates is not None
         self.method = "statevector" if self.is_direct else self._options.method
 
@@ -146,9 +151,9 @@ class CompiledCircuit:
             return self._asked_again(parameters)
         at = self._numbers(parameters)
         if self._differentiated:
-            values, gradients = self._gates.gradients(at)
+            values, gradients = self._gates.gradients(at, self._words)
             return (values[0].real.item(), gradients[0]) if self._is_single else (values.real, gradients)
-        values = self._gates.values(at)
+        values = self._gates.values(at, self._words)
         values = values.real if self._is_real else values
         return values[0].item() if self._is_single else values
 
@@ -199,31 +204,53 @@ class CompiledCircuit:
             )
         return values
 
-    def _gate_list(self) -> GateList | None:
-        """What direct calls need; None where calls are ordinary questions."""
-        circuit, options, names = self._circuit, self._options, self.names
-        if not _allows_direct(options) or (names and circuit.may_branch):
-            return None
-        n_qubits = _n_qubits(circuit, names)
-        if n_qubits is None or n_qubits > DIRECT_QUBITS:
-            return None
-        question = read_expectation(self._observables, self._differentiated)(n_qubits)
-        assert isinstance(question, ExpectationValues)
-        self._is_single = question.is_single
-        self._is_real = not any(np.iscomplexobj(observable.coefficients) for observable in question.sums)
 
-        def read(values: Mapping[str, Any]) -> Sequence[Gate]:
-            asked = circuit.bind(values).asked(lambda _: question, options)
-            if asked.gates is None or chosen_method(asked, options) != "statevector":
-                raise InputError("circuit", "is no circuit of gates", "ask the ordinary question")
-            return asked.gates.gates
+def gradient_by_list(
+    circuit: AskableCircuit, values: Mapping[str, Any], observables: Any, names: Sequence[str],
+    options: QuestionOptions,
+) -> CircuitAnswer | None:  # fmt: skip
+    """The values and derivatives of a file that is not read again; None where a direct call is none.
 
-        gates = trigonometric_gates(read, names)
-        if gates is None:
-            return None
-        where = range(n_qubits - 1, -1, -1)
-        words = [words_on_bits(observable, where) for observable in question.sums]
-        return GateList(n_qubits, len(names), gates, words)
+    Other circuits may be changed by who made them, and are read for each question.
+    """
+    begin, source = perf_counter(), circuit.qasm
+    if source is None or options.state is not None or not _allows_direct(options):
+        return None
+    if source not in lists:
+        lists[source] = _gate_list(circuit, circuit.names, QuestionOptions())
+    gates = lists[source]
+    given = [values.get(name) for name in circuit.names]
+    if gates is None or not all(isinstance(value, int | float) and is_finite(value) for value in given):
+        return None
+    question = read_expectation(observables, names)(gates.n_qubits)
+    assert isinstance(question, ExpectationValues)
+    found, rows = gates.gradients(np.array(given, np.float64), gates.words(question.sums))
+    columns = {name: number for number, name in enumerate(circuit.names)}
+    outcome = Outcome(
+        found[0].real.item() if question.is_single else found.real, 0.0, EXACT, {"device": "cpu", "ranks": 1},
+        rows[:, [columns[name] for name in names]],
+    )  # fmt: skip
+    return answer_of(question, outcome, "statevector", perf_counter() - begin)
+
+
+def _gate_list(
+    circuit: AskableCircuit, names: Sequence[str], options: QuestionOptions
+) -> GateList | None:  # fmt: skip
+    """The gates as functions of parameters; None where calls are ordinary questions."""
+    if not _allows_direct(options) or (names and circuit.may_branch):
+        return None
+    n_qubits = 0
+
+    def read(values: Mapping[str, Any]) -> Sequence[Gate]:
+        nonlocal n_qubits
+        asked = (circuit.bind(values) if values else circuit).asked(read_expectation("Z0"), options)
+        n_qubits, is_few = asked.n_qubits, asked.n_qubits <= DIRECT_QUBITS
+        if asked.gates is None or not is_few or chosen_method(asked, options) != "statevector":
+            raise InputError("circuit", "is none of few qubits and gates alone", "ask the ordinary question")
+        return asked.gates.gates
+
+    gates = trigonometric_gates(read, names)
+    return None if gates is None else GateList(n_qubits, len(names), gates)
 
 
 def _names(circuit: AskableCircuit, parameters: Sequence[str] | None) -> tuple[str, ...]:
@@ -240,14 +267,6 @@ def _names(circuit: AskableCircuit, parameters: Sequence[str] | None) -> tuple[s
         if name not in names:
             raise InputError(f"parameter {name}", "has no value", "bind it, or name it too")
     return names
-
-
-def _n_qubits(circuit: AskableCircuit, names: Sequence[str]) -> int | None:
-    """How many qubits there are; None where no reader takes a number for these parameters."""
-    try:
-        return circuit.bind(dict.fromkeys(names, TRIED)).n_qubits
-    except InputError:  # the call says it, where it is an error there too
-        return None
 
 
 def _allows_direct(options: QuestionOptions) -> bool:

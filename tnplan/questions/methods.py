@@ -91,9 +91,9 @@ def _why_not_option(method: str, asked: AskedCircuit, options: QuestionOptions) 
     return None
 
 
-def is_small(asked: AskedCircuit) -> bool:
-    """Whether the state vector is taken without looking at other methods."""
-    return asked.n_qubits * (2 if _is_doubled(asked) else 1) <= SMALL
+def is_small(asked: AskedCircuit, most_qubits: int = SMALL) -> bool:
+    """Whether the state vector has few qubits: so few that it is taken without looking at other methods."""
+    return asked.n_qubits * (2 if _is_doubled(asked) else 1) <= most_qubits
 
 
 def possible_methods(asked: AskedCircuit, options: QuestionOptions) -> list[str]:
@@ -131,13 +131,14 @@ def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
     """What gate a method does not take: contraction takes every matrix, "stabilizer" says itself."""
     if method in ("contraction", "stabilizer"):
         return None
-    if asked.not_unitary is not None:
-        number, gate = asked.not_unitary
+    if (wrong := asked.divided_program.not_unitary) is not None:
+        number, gate = wrong
         return f"gate {number} ({gate.name})", "is not unitary"
     if method == "mps":
         return None
     most = LARGEST_TARGETS if method == "statevector" else MOST_QUBITS
-    for number, gate in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
+    program = asked.circuit_program if method == "statevector" else asked.divided_program
+    for number, gate in program.distinct_gates:
         if len(gate.qubits) <= most:
             continue
         place = f"gate {number} ({gate.name})"

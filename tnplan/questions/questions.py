@@ -8,8 +8,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from tnplan.circuits.bond_bounds import chain_order, log2_bonds
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import composed
@@ -22,7 +20,6 @@ from tnplan.circuits.program import (
     Reset,
     final_measurements,
     gates_of,
-    inner_operations,
     without_final_measurements,
 )
 from tnplan.common.arrays import Array
@@ -35,9 +32,6 @@ from tnplan.executor.pauli.algebra.preparation import (
 )
 from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, State, given_state
 from tnplan.planner.networks.of_circuits.deferred import deferred
-
-UNITARY = 1e-9
-"""How far an element of U U^dagger of a unitary gate may be from 1 or 0."""
 
 # The state that a circuit begins with: what Pauli words are measured in, and what makes it of |0...0>.
 
@@ -173,21 +167,6 @@ Question = (
 )  # fmt: skip
 
 
-def _distinct(operations: Sequence[Operation]) -> list[tuple[int, Gate]]:
-    found: dict[bytes, tuple[int, Gate]] = {}
-    for number, operation in enumerate(operations):
-        for one in _gates_in(operation):
-            found.setdefault(one.matrix.tobytes(), (number, one))
-    return list(found.values())
-
-
-def _gates_in(operation: Operation) -> Iterator[Gate]:
-    if isinstance(operation, Gate):
-        yield operation
-    for inner in inner_operations(operation):
-        yield from _gates_in(inner)
-
-
 @dataclass(frozen=True, eq=False)
 class AskedCircuit:
     """A circuit with its noise, and a question.
@@ -238,30 +217,22 @@ class AskedCircuit:
     @property
     def circuit_gates(self) -> GateSequence | None:
         """The gates of the circuit itself."""
-        return self.gates and GateSequence(self.n_qubits, self.gates.gates[self._n_prepared :])
+        if self.gates is None or not self._n_prepared:
+            return self.gates
+        return GateSequence(self.n_qubits, self.gates.gates[self._n_prepared :])
 
     @cached_property
-    def distinct_gates(self) -> list[tuple[int, Gate]]:
-        """The gates of the circuit that have matrices of their own, with the operation that each is in."""
-        return _distinct(self.circuit_operations)
+    def circuit_program(self) -> CircuitProgram:
+        """The operations of the circuit itself."""
+        return replace(self.program, operations=self.circuit_operations) if self._n_prepared else self.program
 
     @cached_property
-    def distinct_small_gates(self) -> list[tuple[int, Gate]]:
-        """The same of the gates that large controlled ones are divided into."""
-        return self.distinct_gates if self.circuit_gates is None else _distinct(self.circuit_gates.gates)
-
-    @cached_property
-    def not_unitary(self) -> tuple[int, Gate] | None:
-        """The first gate that is not unitary, with its number."""
-        by_side: dict[int, list[tuple[int, Gate]]] = {}
-        for number, gate in self.distinct_small_gates:
-            by_side.setdefault(len(gate.matrix), []).append((number, gate))
-        wrong = []
-        for side, gates in by_side.items():
-            matrices = np.array([gate.matrix for _, gate in gates])
-            error = np.abs(matrices @ matrices.conj().swapaxes(1, 2) - np.eye(side)).max(axis=(1, 2))
-            wrong += [gates[k] for k in np.flatnonzero(error > UNITARY)]
-        return min(wrong, key=lambda pair: pair[0], default=None)
+    def divided_program(self) -> CircuitProgram:
+        """The same, or of a circuit of gates these alone, large controlled ones divided."""
+        gates = self.circuit_gates
+        if gates is None or gates.gates == self.circuit_operations:
+            return self.circuit_program
+        return replace(self.program, operations=gates.gates)
 
     def pieces(self, gates: Sequence[Gate]) -> list[Sequence[Gate]]:
         """The gates, with the preparation, from each stop to the next; where there are none, all."""

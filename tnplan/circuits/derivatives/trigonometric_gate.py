@@ -7,7 +7,7 @@ gate: for new values no circuit is read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import pi
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.derivatives.dual_number import Varied, slopes_of
+from tnplan.circuits.derivatives.dual_number import Varied, VariedGate, slopes_of
 from tnplan.circuits.derivatives.generators import ORDER, generators, kind_of
 from tnplan.circuits.gates import Kind
 from tnplan.common.errors import InputError
@@ -64,16 +64,31 @@ def trigonometric_gates(
     The form is found at one point, and compared with what `read` gives at two others that are far away: there
     angles that are no linear functions, such as absolute values and remainders, differ.
     """
-    random = np.random.default_rng(0)
+    random, numbers = np.random.default_rng(0), {name: number for number, name in enumerate(names)}
     point = random.uniform(*SMALL_ANGLES, len(names))
     far = random.uniform(*LARGE_ANGLES, len(names)) * random.choice([-1.0, 1.0], len(names))
     try:
         gates = read(_varied(names, point))
-        forms = tuple(_form(gate, names, point) for gate in gates)
-        has_form = all(_agree(forms, read(_varied(names, at)), at) for at in (far, -far))
+        forms = tuple(_form(gate, names, numbers, point) for gate in gates)
+        has_form = not names or all(_agree(forms, read(_varied(names, at)), at) for at in (far, -far))
     except InputError:  # values that no reader takes for these parameters, or a gate that is not known
         return None
     return forms if has_form else None
+
+
+def tangent_gates(gates: Sequence[Gate], names: Sequence[str]) -> Iterator[Gate | TrigonometricGate]:
+    """Gates that have, where all parameters are 0, the matrices and the derivatives of some `VariedGate`s."""
+    numbers = {name: number for number, name in enumerate(names)}
+    for gate in gates:
+        if isinstance(gate, VariedGate) and gate.tangents:
+            # U - i T (exp(i p) - 1) is U at p = 0, and its derivative there is T.
+            turns = [-1j * tangent for tangent in gate.tangents.values()]
+            yield TrigonometricGate(
+                gate.qubits, tuple(numbers[name] for name in gate.tangents),
+                np.eye(len(turns) + 1, len(turns), -1), np.array([gate.matrix - sum(turns), *turns]),
+            )  # fmt: skip
+        else:
+            yield gate
 
 
 def _varied(names: Sequence[str], values: np.ndarray) -> dict[str, Varied]:
@@ -81,13 +96,15 @@ def _varied(names: Sequence[str], values: np.ndarray) -> dict[str, Varied]:
     return {name: Varied(value) for name, value in zip(names, values.tolist(), strict=True)}
 
 
-def _form(gate: Gate, names: Sequence[str], point: np.ndarray) -> Gate | TrigonometricGate:
-    """A gate that was read with slopes at a point."""
+def _form(
+    gate: Gate, names: Sequence[str], numbers: Mapping[str, int], point: np.ndarray
+) -> Gate | TrigonometricGate:  # fmt: skip
+    """A gate that was read with slopes at a point; `numbers` are those of the names."""
     slopes = [slopes_of(angle) for angle in gate.params]
     if not any(slopes):
         return gate
     frequencies, coefficients = _by_angles(gate)
-    used = [number for number, name in enumerate(names) if any(name in by_name for by_name in slopes)]
+    used = sorted({numbers[name] for by_name in slopes for name in by_name})
     table = np.array([[by_name.get(names[number], 0.0) for number in used] for by_name in slopes])
     # angle_j = b_j + sum_p slope_jp p. The constants b go into the coefficients.
     constants = np.array([float(angle) for angle in gate.params]) - table @ point[used]

@@ -242,12 +242,13 @@ class GateCalls:
             prefix = "c" * value if word == "ctrl" else "n" * value
             return prefix + name, params, controlled(matrix, value, int(word == "ctrl"))
         if isinstance(target, Kind):
-            matrix = np.asarray(target.matrix(*map(float, params)), np.complex128)
+            matrix = np.array(target.matrix(*map(float, params)), np.complex128)
         else:
             matrix = self._product(self._body(target, params), len(target.qubits))
             # Products of many matrices drift from unitarity by rounding.
             if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=SAME):
                 raise Mistake("has so many gates inside that rounding spoils it", "use fewer")
+        matrix.flags.writeable = False  # so that gates share it
         return _NAMES.get(name, name), params, matrix
 
     def _product(self, calls: Sequence[Call], n: int) -> np.ndarray:

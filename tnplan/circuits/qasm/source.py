@@ -87,7 +87,7 @@ class PlainMeasurement:
     line: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """The statements of a file in their order, and the version of its language, 2 or 3.
 

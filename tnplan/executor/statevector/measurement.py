@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -175,15 +175,8 @@ def answer(
     gates = _gates(program)
     steps = prepare_program(gates)
     simulator.run(steps, np.zeros(0, np.uint8))
-    counts = None
-    if question.shots is not None:
-        values, numbers = np.unique(simulator.sample(question.shots), return_counts=True)
-        width = program.n_qubits
-        texts = [format(value, f"0{width}b") for value in values.tolist()]
-        texts = outcomes(texts, program)
-        counts = _summed(zip(texts, numbers.tolist(), strict=True))
     return Answer(
-        counts,
+        None if question.shots is None else sample_counts(simulator, program, question.shots),
         None if question.observable is None else simulator.expectation(question.observable),
         0.0,
         simulator.amplitudes(question.amplitudes) if question.amplitudes else None,
@@ -193,6 +186,16 @@ def answer(
         if question.gradient and question.observable is not None
         else None,
     )
+
+
+def sample_counts(simulator: Simulator, program: CircuitProgram, shots: int) -> dict[str, int]:
+    """How often each outcome comes in the final state of a program that measures only there."""
+    values, numbers = np.unique(simulator.sample(shots), return_counts=True)
+    width, total = program.n_qubits, Counter[str]()
+    texts = outcomes([format(value, f"0{width}b") for value in values.tolist()], program)
+    for text, number in zip(texts, numbers.tolist(), strict=True):
+        total[text] += number
+    return dict(sorted(total.items()))
 
 
 def _gradient(simulator: Simulator, gates: Sequence[Gate], observable: PauliSum) -> tuple[Derivative, ...]:
@@ -373,10 +376,3 @@ def outcomes(texts: Sequence[str], program: CircuitProgram) -> list[str]:
         "".join(text[measured[bit]] if bit in measured else start[bit] for bit in range(n_shown))
         for text in texts
     ]
-
-
-def _summed(pairs: Any) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for text, number in pairs:
-        total[text] += number
-    return dict(sorted(total.items()))

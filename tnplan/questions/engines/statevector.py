@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import inverse, pauli_word_gates, widened
 from tnplan.circuits.derivatives.dual_number import slopes_of
+from tnplan.circuits.derivatives.trigonometric_gate import tangent_gates
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import (
@@ -26,6 +28,7 @@ from tnplan.circuits.program import (
     gates_of,
 )
 from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.common.kernels.ahead import compile_soon
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory, ranks_here
@@ -33,9 +36,10 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
+from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gate_list import GateList
 from tnplan.executor.statevector.measurement import Question as SampleQuestion
-from tnplan.executor.statevector.measurement import answer, trajectories
+from tnplan.executor.statevector.measurement import answer, sample_counts, trajectories
 from tnplan.executor.statevector.memory_estimate import (
     GRADIENT_STATES,
     check_answer_memory,
@@ -62,7 +66,7 @@ from tnplan.questions.engines.task_list import (
     series,
     tasks_together,
 )
-from tnplan.questions.methods import possible_methods
+from tnplan.questions.methods import is_small, possible_methods
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
@@ -88,6 +92,12 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
     question, gates, n = asked.question, asked.gates, asked.n_qubits
     assert isinstance(question, ExpectationValues)
     assert gates is not None
+    if _has_no_job(options) and is_small(asked, DIRECT_QUBITS):
+        angles = np.zeros(len(question.names))
+        listed = GateList(n, len(angles), tangent_gates(gates.gates, question.names))
+        values, rows = listed.gradients(angles, listed.words(question.sums))
+        value = values[0].real.item() if question.is_single else values.real
+        return Outcome(value, 0.0, EXACT, {"device": "cpu", "ranks": 1}, rows)
 
     def prepare() -> None:
         compile_soon([COVERS])
@@ -142,11 +152,13 @@ def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Seq
 
 DIRECT_QUBITS = 12
 """The most qubits of a state for which nothing is planned."""
-DIRECT = (ExpectationValues, Amplitudes, OpenAmplitudes, Probabilities)
-"""The questions that such a state answers."""
+DIRECT_SHOTS = 1 << 20
+"""The most samples that are drawn without a look at the memory."""
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
-NO_BITS = np.zeros(0, np.uint8)
+NO_BITS, NO_ANGLES = np.zeros(0, np.uint8), np.zeros(0)
+lists: WeakKeyDictionary[GateSequence, GateList] = WeakKeyDictionary()
+"""The tables of circuits that are still in use, whose gates never change."""
 
 Read = Callable[[Simulator], Array]
 
@@ -178,8 +190,10 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     # Drawn before the job begins; rank 0 tells it to the others through `prepare`, so that all
     # collapse alike.
     seed = secrets.randbits(63) if options.seed is None else options.seed
-    if kept is None and _is_direct(asked, options):
-        return _direct(asked, seed)
+    if kept is None and _has_no_job(options) and may_be_direct(asked):
+        outcome = _direct(asked, seed)
+        outcome.details.update(device="cpu", ranks=1, seed=seed)
+        return outcome
     planned = None if isinstance(asked.question, Sample) else planned_work(asked)
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
 
@@ -231,47 +245,66 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     return run_job(job, options)
 
 
-def _is_direct(asked: AskedCircuit, options: QuestionOptions) -> bool:
-    """Whether a job and its plans would take longer than the gates one by one, in this thread."""
+def _has_no_job(options: QuestionOptions) -> bool:
+    """Whether the options are those of an answer in this thread, on one core in double precision."""
     is_plain = options.precision == "fp64" and options.memory is None and options.progress is None
-    is_alone = options.device == "cpu" and options.ranks in (None, 1) and launched_size() == 1
-    return is_plain and is_alone and may_be_direct(asked)
+    return is_plain and options.device == "cpu" and options.ranks in (None, 1) and launched_size() == 1
 
 
 def may_be_direct(asked: AskedCircuit) -> bool:
-    """Whether a question has no job on one core in double precision."""
-    is_small = asked.gates is not None and not asked.is_random and asked.n_qubits <= DIRECT_QUBITS
-    is_plain = not asked.has_gradient and not asked.stops
-    return is_small and isinstance(asked.question, DIRECT) and is_plain
+    """Whether a job and its plans would take longer than the gates one by one, in this thread."""
+    shots = asked.question.shots if isinstance(asked.question, Sample) else 0
+    is_plain = not (asked.is_random or asked.has_gradient or asked.stops) and shots <= DIRECT_SHOTS
+    return is_plain and is_small(asked, DIRECT_QUBITS)
 
 
 def _direct(asked: AskedCircuit, seed: int) -> Outcome:
     """What is read from a small state, on one core."""
-    question, n, gates = asked.question, asked.n_qubits, asked.gates
+    question, gates, n = asked.question, asked.gates, asked.n_qubits
     assert gates is not None
-    details = {"device": "cpu", "ranks": 1, "seed": seed}
-    if isinstance(question, ExpectationValues):
-        words = [words_on_bits(observable, range(n - 1, -1, -1)) for observable in question.sums]
-        values = GateList(n, 0, gates.gates, words).values(np.zeros(0))
-        is_real = not any(np.iscomplexobj(observable.coefficients) for observable in question.sums)
-        values = values.real if is_real else values
-        return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
-    axes = GateList(n, 0, gates.gates, []).state(np.zeros(0)).reshape((2,) * n)
-    if isinstance(question, Amplitudes):
-        values = axes[tuple(question.bits.T)]
-        return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
-    if isinstance(question, OpenAmplitudes):
-        axes = axes[tuple(question.fixed.get(qubit, slice(None)) for qubit in range(n))]
-        return Outcome(axes.transpose(_axes_of(question.open_qubits)), 0.0, EXACT, details)
-    assert isinstance(question, Probabilities)
-    table = np.square(axes.real) + np.square(axes.imag)
-    table = table.sum(axis=tuple(qubit for qubit in range(n) if qubit not in question.qubits))
-    return Outcome(table.transpose(_axes_of(question.qubits)), 0.0, EXACT, details)
+    if isinstance(question, Overlap):
+        return Outcome(_direct_overlap(gates, question.other), 0.0, EXACT)
+    if isinstance(question, Trace):
+        return Outcome(_direct_trace(asked, gates, question), 0.0, EXACT)
+    simulator = Simulator(HostState(n, "complex128"), n, seed=seed)
+    simulator.load(_listed(gates).state(NO_ANGLES), simulator.where)
+    if isinstance(question, Sample):
+        return _counted(simulator, asked, sample_counts(simulator, asked.program, question.shots))
+    planned = planned_work(asked)
+    return Outcome(planned.finish([planned.read(simulator)]), 0.0, EXACT)
 
 
-def _axes_of(qubits: Sequence[int]) -> list[int]:
-    """Of each qubit the number of those that come before it in rising order."""
-    return [sorted(qubits).index(qubit) for qubit in qubits]
+def _listed(gates: GateSequence) -> GateList:
+    """The tables of gates, which stay as long as they."""
+    if gates not in lists:
+        lists[gates] = GateList(gates.n_qubits, 0, gates.gates)
+    return lists[gates]
+
+
+def _direct_overlap(gates: GateSequence, other: GateSequence) -> complex:
+    """<other|gates>."""
+    try:
+        return complex(np.vdot(_listed(other).state(NO_ANGLES), _listed(gates).state(NO_ANGLES)))
+    except InputError:
+        prepare_program((*gates.gates, *inverse(other).gates))  # says which gate is refused
+        raise
+
+
+def _direct_trace(asked: AskedCircuit, gates: GateSequence, question: Trace) -> complex:
+    """<s|A U^dagger B U|s> as the overlap of U A^dagger |s> and B U|s>; s as in `_trace`."""
+    n = asked.n_qubits
+    if asked.start is None:
+        before = GateSequence(2 * n, tuple(one for pair in _pairs(n) for one in pair))
+        gates = widened(gates, 2 * n)
+    else:
+        before = asked.start.circuit(n)
+    listed, where = _listed(gates), range(gates.n_qubits - 1, -1, -1)
+    state, left, right = HostState(len(where), "complex128"), *np.empty((2, 1 << len(where)), np.complex128)
+    state.load(_listed(before).state(NO_ANGLES))
+    state.write_pauli_sum(words_on_bits(question.a.adjoint(), where), left)
+    state.load(listed.state(NO_ANGLES, state.amplitudes))
+    state.write_pauli_sum(words_on_bits(question.b, where), right)
+    return complex(np.vdot(listed.state(NO_ANGLES, left), right))
 
 
 def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
@@ -348,8 +381,14 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
         lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
     )  # fmt: skip
     assert given.counts is not None
-    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, given.counts)}
-    return Outcome(given.counts, None, STATISTICAL, details)
+    return _counted(simulator, asked, given.counts)
+
+
+def _counted(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> Outcome:
+    """Counts with what is known of them. Collective."""
+    shots = sum(counts.values())
+    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, counts)}
+    return Outcome(counts, None, STATISTICAL, details)
 
 
 def _cross_entropy(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> dict[str, Any]:
@@ -435,12 +474,17 @@ def _trace(circuit: GateSequence, question: Trace) -> StateWork:
     Undoing what made |S> takes P|S> to (-i)^|x & z| |z>|x>: all words P of A are amplitudes of one state.
     """
     n = circuit.n_qubits
-    pairs = [(gate("h", (q,)), gate("cnot", (q, n + q))) for q in range(n)]
+    pairs = _pairs(n)
     before = tuple(one for pair in pairs for one in pair)
     after = tuple(one for pair in pairs for one in reversed(pair))
     words = [(x, z, c * 1j ** ((x & z).bit_count() & 3)) for x, z, c in question.a.masks()]
     bits = np.array([[*_bits(z, n), *_bits(x, n)] for x, z, _ in words], np.uint8)
     return _echoes(2 * n, circuit, question, (before, after), (bits, np.array([c for *_, c in words])))
+
+
+def _pairs(n_qubits: int) -> list[tuple[Gate, Gate]]:
+    """What makes |S>."""
+    return [(gate("h", (q,)), gate("cnot", (q, n_qubits + q))) for q in range(n_qubits)]
 
 
 def _trace_of_input(circuit: GateSequence, question: Trace, start: GateSequence) -> StateWork:

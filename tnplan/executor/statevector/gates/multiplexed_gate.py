@@ -121,16 +121,20 @@ def commute(first: MultiplexedGate, second: MultiplexedGate) -> bool:
     return not (first.target_mask & second.mask or second.target_mask & first.mask)
 
 
-def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
-    """A unitary gate on its qubits, multiplexed; raises InputError where it is none or too large.
+def from_gate(
+    gate: Gate, place: str = "gate", bits: tuple[int, ...] | None = None
+) -> MultiplexedGate:  # fmt: skip
+    """A unitary gate on its qubits, or on bits for them, multiplexed.
 
-    Gates with the same matrix share the arrays of what they become.
+    Raises InputError where it is none or too large. Gates with the same matrix share the arrays of what they
+    become.
     """
-    if len(gate.qubits) > LARGEST_TARGETS:
-        multiplexed = from_matrix(gate.qubits, gate.matrix, place) if _is_unitary(gate.matrix) else None
+    bits = bits or gate.qubits
+    if len(bits) > LARGEST_TARGETS:
+        multiplexed = from_matrix(bits, gate.matrix, place) if _is_unitary(gate.matrix) else None
     else:
         cached = _cached_gate(gate.matrix.tobytes())
-        multiplexed = None if cached is None else cached.on(gate.qubits)
+        multiplexed = None if cached is None else cached.on(bits)
     if multiplexed is None:
         raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
     return multiplexed
