@@ -85,10 +85,16 @@ class Rank:
         """Whether this rank reads and writes the files of all."""
         return self.world.rank == 0
 
-    def say(self, done: int, total: int, text: str, detail: Any = None) -> None:
+    def say(
+        self, done: int, total: int, text: str, detail: Any = None, share: float | None = None
+    ) -> None:  # fmt: skip
         """Call the listener on rank 0 with the progress of the job."""
         if self.listener is not None and self.is_first:
-            self.listener(Progress(done, total, text, detail))
+            self.listener(Progress(done, total, text, detail, share))
+
+    def say_steps(self, done: int, total: int, name: str) -> None:
+        """The same of steps that cost the same, called by `name`."""
+        self.say(done, total, f"{name} {done} of {total}", share=done / total)
 
 
 @dataclass(frozen=True)
@@ -180,8 +186,10 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
     def prepare() -> Request | None:
         if options.ranks not in (None, world.size):
             raise InputError(
-                "--ranks", f"is {options.ranks}, but mpirun started {world.size}",
-                "leave it out under mpirun", topic="ranks",
+                "--ranks",
+                f"is {options.ranks}, but mpirun started {world.size}",
+                "leave it out under mpirun",
+                topic="ranks",
             )
         if world.rank != 0:
             return None

@@ -264,7 +264,9 @@ def _prepare(circuit: Any, observable: Any, request: PauliRequest, options: JobO
         raise InputError(name, "is of the Heisenberg picture", "leave out the picture")
     if options.resume and request.monte_carlo is None:
         raise InputError(
-            "--resume", "is for repetitions, which alone keep a checkpoint", "leave it out",
+            "--resume",
+            "is for repetitions, which alone keep a checkpoint",
+            "leave it out",
             topic="checkpoints",
         )
     problem = read_problem(circuit, observable, request, options.output)
@@ -323,7 +325,7 @@ def _sample(
     with rank.on_stream():
         estimate, work = sample(
             rank, sampled_value(problem, request), use, checkpoint,
-            lambda done, n: rank.say(done, n, f"repetition {done} of {n}"),
+            lambda done, n: rank.say_steps(done, n, "repetition"),
         )  # fmt: skip
     report = estimate_report(problem, request, use, estimate, work)
     return Expectation(estimate.value, None, report, estimate)

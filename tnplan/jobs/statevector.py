@@ -188,7 +188,7 @@ def _work(
             _continue(simulator, request.start, request.dtype, world)
         given = answer(
             simulator, problem.program, question,
-            lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
+            lambda done, shots: rank.say_steps(done, shots, "run"),
         )  # fmt: skip
         time_s = perf_counter() - begin
         if request.save is not None:

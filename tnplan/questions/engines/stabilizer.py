@@ -155,6 +155,7 @@ def answer_by_stabilizers(
     asked: AskedCircuit, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by Stim, on one core."""
+
     def prepare() -> int:
         return secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
 
@@ -194,8 +195,10 @@ def _of_sum(state: Any, observable: PauliSum, n_qubits: int) -> complex:
 
     def word(x: int, z: int) -> Any:
         bits = [
-            np.unpackbits(np.frombuffer(mask.to_bytes(-(-n_qubits // 8), "little"), np.uint8),
-            bitorder="little") for mask in (x, z)
+            np.unpackbits(
+                np.frombuffer(mask.to_bytes(-(-n_qubits // 8), "little"), np.uint8), bitorder="little"
+            )
+            for mask in (x, z)
         ]
         return stim.PauliString.from_numpy(xs=bits[0][:n_qubits] > 0, zs=bits[1][:n_qubits] > 0)
 
@@ -285,7 +288,7 @@ def _together(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Ite
         for k, number in enumerate(numbers.tolist()):
             yield texts[k * width : (k + 1) * width], number
         del distinct
-        rank.say(first + len(drawn), shots, f"shot {first + len(drawn)} of {shots}")
+        rank.say_steps(first + len(drawn), shots, "shot")
 
 
 def _one_by_one(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Iterator[tuple[str, int]]:
@@ -304,7 +307,7 @@ def _one_by_one(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> I
             yield "".join(map(str, bits[:n_shown])), 1
         else:
             yield "".join(str(int(bit)) for bit in state.measure_many(*range(program.n_qubits))), 1
-        rank.say(shot + 1, shots, f"shot {shot + 1} of {shots}")
+        rank.say_steps(shot + 1, shots, "shot")
 
 
 def _run(operations: Sequence[Operation], state: Any, bits: list[int], pieces: dict[int, Any]) -> None:

@@ -66,6 +66,7 @@ from tnplan.questions.questions import (
     Trace,
 )
 from tnplan.questions.tensor_networks.expectation import word_network
+from tnplan.questions.tensor_networks.network_work import PLAN_S, START_S, preparing_s
 from tnplan.questions.tensor_networks.networks import closed_by_leaves
 from tnplan.questions.tensor_networks.overlap import pairs_of_trace
 from tnplan.questions.tensor_networks.samples_by_gates import (
@@ -79,10 +80,6 @@ from tnplan.questions.tensor_networks.samples_by_gates import (
     why_not_by_gates,
 )
 
-START_S, TENSOR_S = 0.0012, 3.2e-5
-"""Seconds to make and simplify a network, and for each of its tensors, where `slowness` is 1."""
-PLAN_S, PLANNED_TENSOR_S = 0.003, 3.8e-4
-"""The same to plan and bind what is left of it, its path being known, and for each tensor there."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
@@ -132,8 +129,7 @@ class _Asked:
     @property
     def start_s(self) -> float:
         """Seconds to make, simplify, plan and bind it, where `slowness` is 1."""
-        made_s, n_left = START_S + TENSOR_S * self.n_tensors, len(self.network.inputs)
-        return made_s if n_left == 1 else made_s + PLAN_S + PLANNED_TENSOR_S * n_left
+        return preparing_s(self.n_tensors, len(self.network.inputs))
 
 
 def contraction_cost(
@@ -201,7 +197,10 @@ def quick_contraction_cost(
     if isinstance(question, Sample) and question.sampling == "auto":
         of_both = [
             quick_contraction_cost(
-                replace(asked, question=replace(question, sampling=way)), profile, precision, best_s,
+                replace(asked, question=replace(question, sampling=way)),
+                profile,
+                precision,
+                best_s,
                 limit_s / len(WAYS),
             )
             for way in (("chain",) if why_not_by_gates(steps_of(asked.circuit, "circuit")) else WAYS)

@@ -126,8 +126,9 @@ class SparseState:
 
         def tell(done: int) -> None:
             if listener is not None:
-                listener(Progress(done, count, f"slice {done} of {count}"))
+                listener(Progress(done, count, f"slice {done} of {count}", share=done / count))
 
+        tell(0)
         return replay.run(slices, tell)
 
 
@@ -135,7 +136,9 @@ def _check(options: ContractionOptions) -> None:
     """Refuse what many amplitudes at once do not do yet."""
     if options.device == "gpu" or options.gpu is not None:
         raise InputError(
-            "device", "is a GPU, and many amplitudes at once run on a CPU", 'use device="cpu", or "auto"',
+            "device",
+            "is a GPU, and many amplitudes at once run on a CPU",
+            'use device="cpu", or "auto"',
             topic="GPUs",
         )
     if options.devices > 1:
