@@ -1,10 +1,10 @@
-"""How good is the time left that progress shows? Circuits of many kinds, each by the engines that take a while.
+"""How good is the time left that progress shows? Circuits of many kinds, by the engines that take a while.
 
     OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 python benchmarks/questions/time_left.py
     OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 python benchmarks/questions/time_left.py --only chain cones
 
 Seconds of the processor on one core. A line a case: what it takes, the reports with a time left after a tenth
-of that, until a twentieth is left, and how many of these times are within a factor of two of what was then left.
+of that, until a twentieth is left, and how many of these times are within a factor of two of what was left.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
         ("trotter", "lattice", 36, 2), ("vqe", "line", 40, 3), ("brickwork", "line", 60, 6),
         ("brickwork", "ring", 60, 8), ("qaoa", "random regular", 40, 1),
     ]:  # fmt: skip
+
         def make(a: Any = (family, shape, n, depth, 4)) -> Case:
             of = circuit(*a)
             return of, "expectation", each_z(of), {"method": "contraction", "seed": 1}
@@ -79,18 +80,26 @@ def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
         circuit("brickwork", "lattice", 20, 16, 1), "sample", 200, rejected
     )  # fmt: skip
     words = [f"{'XYZ'[k % 3]}{k % 20} Z{(7 * k + 3) % 20}" for k in range(300) if k % 20 != (7 * k + 3) % 20]
-    yield "state sums: brickwork 20", lambda: (
-        circuit("brickwork", "line", 20, 6, 4), "expectation", words * 8, {"method": "statevector"}
+    yield (
+        "state sums: brickwork 20",
+        lambda: (circuit("brickwork", "line", 20, 6, 4), "expectation", words * 8, {"method": "statevector"}),
     )
     yield "state runs: brickwork 16", lambda: (
         with_measurements("brickwork", "line", 16, 6, 5), "expectation", "Z0",
         {"method": "statevector", "trajectories": 200, "seed": 1},
     )  # fmt: skip
-    yield "state shots: trotter 14", lambda: (
-        with_measurements("trotter", "line", 14, 6, 5), "sample", 400, {"method": "statevector", "seed": 1}
+    yield (
+        "state shots: trotter 14",
+        lambda: (
+            with_measurements("trotter", "line", 14, 6, 5),
+            "sample",
+            400,
+            {"method": "statevector", "seed": 1},
+        ),
     )
-    yield "pauli: trotter 30", lambda: (
-        circuit("trotter", "line", 30, 8, 4), "expectation", "Z15", {"method": "pauli", **few}
+    yield (
+        "pauli: trotter 30",
+        lambda: (circuit("trotter", "line", 30, 8, 4), "expectation", "Z15", {"method": "pauli", **few}),
     )
     yield "repetitions: brickwork 20", lambda: (
         circuit("brickwork", "line", 20, 8, 4), "expectation", "Z10",
@@ -101,8 +110,14 @@ def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
         circuit("brickwork", "line", 24, 16, 4), "sample", 20_000,
         {"method": "mps", "max_bond": 96, "seed": 1},
     )  # fmt: skip
-    yield "stabilizer: ghz 40", lambda: (
-        with_measurements("ghz", "line", 60, 1, 3), "sample", 5000, {"method": "stabilizer", "seed": 1}
+    yield (
+        "stabilizer: ghz 40",
+        lambda: (
+            with_measurements("ghz", "line", 60, 1, 3),
+            "sample",
+            5000,
+            {"method": "stabilizer", "seed": 1},
+        ),
     )
 
 

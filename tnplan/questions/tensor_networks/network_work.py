@@ -24,7 +24,7 @@ LOOKS = 4
 
 
 def preparing_s(n_tensors: int, n_left: int) -> float:
-    """Seconds of a reference core to make, simplify, plan and bind a network of which `n_left` tensors are left."""
+    """Seconds of a reference core to make, simplify, plan and bind a network; `n_left` tensors are left."""
     made_s = START_S + TENSOR_S * n_tensors
     return made_s if n_left == 1 else made_s + PLAN_S + PLANNED_TENSOR_S * n_left
 
