@@ -92,9 +92,9 @@ class Rank:
         if self.listener is not None and self.is_first:
             self.listener(Progress(done, total, text, detail, share))
 
-    def say_steps(self, done: int, total: int, name: str) -> None:
-        """The same of steps that cost the same, called by `name`."""
-        self.say(done, total, f"{name} {done} of {total}", share=done / total)
+    def say_steps(self, done: int, total: int, name: str, is_even: bool = True) -> None:
+        """The same of steps called by `name`, which cost the same where they are even."""
+        self.say(done, total, f"{name} {done} of {total}", share=done / total if is_even else None)
 
 
 @dataclass(frozen=True)

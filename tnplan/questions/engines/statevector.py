@@ -35,7 +35,7 @@ from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
 from tnplan.executor.statevector.gate_list import GateList
 from tnplan.executor.statevector.measurement import Question as SampleQuestion
-from tnplan.executor.statevector.measurement import answer, trajectories
+from tnplan.executor.statevector.measurement import answer, can_branch, trajectories
 from tnplan.executor.statevector.memory_estimate import (
     GRADIENT_STATES,
     check_answer_memory,
@@ -317,7 +317,9 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
     mean: Any = 0.0
     squares: Any = 0.0
     number = 0
-    rank.say_steps(0, runs, "trajectory")
+    # Runs that share their states take less than each by itself, and no one knows how much.
+    is_even = not can_branch(simulator)
+    rank.say_steps(0, runs, "trajectory", is_even)
     for one in trajectories(simulator, program, runs):
         value, number = planned.finish([planned.read(simulator)]), number + one.shots
         # Welford's update of mean and squared deviations with weights (West, Comm. ACM 22, 532,
@@ -328,7 +330,7 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
         # (x - m_before) (x - m_after)^* is real and >= 0: both factors are multiples of the same
         # number.
         squares = squares + (before * np.conj(value - mean)).real * one.shots
-        rank.say_steps(number, runs, "trajectory")
+        rank.say_steps(number, runs, "trajectory", is_even)
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
 
 
@@ -341,7 +343,7 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
     agree(rank.world, lambda: check_answer_memory(shots, 0, asked.n_qubits, free))
     given = answer(
         simulator, asked.program, SampleQuestion(shots),
-        lambda done, shots: rank.say_steps(done, shots, "run"),
+        lambda done, shots: rank.say_steps(done, shots, "run", not can_branch(simulator)),
     )  # fmt: skip
     assert given.counts is not None
     details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, given.counts)}

@@ -19,7 +19,9 @@ START_S, TENSOR_S = 0.0012, 3.2e-5
 """Seconds to make and simplify a network, and for each of its tensors, where `slowness` is 1."""
 PLAN_S, PLANNED_TENSOR_S = 0.003, 3.8e-4
 """The same to plan and bind what is left of it, its path being known, and for each tensor there."""
-LOOKS = 4
+ROW_S = 1e-6
+"""Seconds of a row of a step beside its operations and its elements."""
+LOOKS = 3
 """Networks of a question that are looked at; to others figures between these are given."""
 
 
@@ -67,8 +69,8 @@ def predicted_work(
         network, n_tensors = look(int(order[at]))
         starts_s.append(preparing_s(n_tensors, len(network.inputs)))
         path = ContractionPath(network, greedy_or_orders(network, dtype), (), dtype)
-        # Launches are those of a batch of rows, whose time is that of preparing it.
-        row_s = predicted_s(path, profile) - len(path.ssa_path) * profile.launch_s
+        # A launch is one of all rows, and not of each.
+        row_s = predicted_s(path, profile) + len(path.ssa_path) * (ROW_S - profile.launch_s)
         logs.append(log10(max(row_s, 1e-12)))
     where = np.empty(len(order))
     where[order] = np.arange(len(order))

@@ -27,10 +27,9 @@ from tnplan.planner.sparse_state import (
     search_batch_in_proportion,
     with_slices,
 )
+from tnplan.questions.tensor_networks.network_work import ROW_S
 from tnplan.questions.tensor_networks.networks import dtype_of, varied_ends
 
-ROW_S = 1e-6
-"""Seconds of a row of a step beside its operations and its elements."""
 MOVES = 5
 """How often an element is moved: reordered, gathered, read, multiplied and written."""
 
