@@ -82,7 +82,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
     words = [f"{'XYZ'[k % 3]}{k % 20} Z{(7 * k + 3) % 20}" for k in range(300) if k % 20 != (7 * k + 3) % 20]
     yield (
         "state sums: brickwork 20",
-        lambda: (circuit("brickwork", "line", 20, 6, 4), "expectation", words * 8, {"method": "statevector"}),
+        lambda: (circuit("brickwork", "line", 20, 6, 4), "expectation", words * 2, {"method": "statevector"}),
     )
     yield "state runs: brickwork 16", lambda: (
         with_measurements("brickwork", "line", 16, 6, 5), "expectation", "Z0",
@@ -103,8 +103,8 @@ def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
     )
     yield "repetitions: brickwork 20", lambda: (
         circuit("brickwork", "line", 20, 8, 4), "expectation", "Z10",
-        {"method": "pauli", "monte_carlo": tnplan.MonteCarlo(40, seed=1),
-         "truncation": tnplan.Truncation(max_terms=4000)},
+        {"method": "pauli", "monte_carlo": tnplan.MonteCarlo(20, seed=1),
+         "truncation": tnplan.Truncation(max_terms=500)},
     )  # fmt: skip
     yield "mps: brickwork 24", lambda: (
         circuit("brickwork", "line", 24, 16, 4), "sample", 20_000,

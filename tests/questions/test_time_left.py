@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,20 @@ def test_light_cones(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert work.shares[0] == 0
     assert work.shares[-1] == pytest.approx(1)
     assert work.worst < FACTOR
+
+
+def test_gradients_of_light_cones(tmp_path: Path) -> None:
+    """The share of the work is that of cones, of which the last ones here are the largest."""
+    n, path, work = 8, tmp_path / "named.qasm", Work()
+    gates = [f"ry({q + 1} * t) q[{q}];" for q in range(n)] + [f"cx q[{q}], q[{q + 1}];" for q in range(n - 1)]
+    path.write_text(f'OPENQASM 3.0; include "stdgates.inc"; input float t; qubit[{n}] q;' + "\n".join(gates))
+    of = tnplan.Circuit(path, {"t": 0.3})
+    of.expectation([f"Z{q}" for q in range(n)], gradient=True, method="contraction", progress=work, **JOB)
+    assert work.shares[0] == 0
+    assert work.shares[-1] == pytest.approx(1)
+    steps = np.diff(work.shares)
+    assert all(steps > 0)
+    assert steps[-1] > 2 * steps[0]
 
 
 def test_sums_of_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
