@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -77,7 +77,7 @@ class MethodEstimate:
     error_kind: str
     reason: str = ""
     needs_devices: int | None = None
-    remark: str = ""
+    remark: str = field(default="", repr=False)
 
     @property
     def cells(self) -> tuple[str, ...]:
