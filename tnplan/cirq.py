@@ -1,6 +1,6 @@
 """Cirq's interfaces of simulators on tnplan: a program changes one import.
 
-from tnplan.cirq import Simulator
+    from tnplan.cirq import Simulator
 """
 
 from __future__ import annotations

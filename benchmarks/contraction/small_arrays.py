@@ -28,7 +28,6 @@ from tests.support.first_call import read_by_a_first_call
 
 ROUNDS, CALLS = 60, 20
 
-
 def arrays(dtype: str, *shapes: tuple[int, ...]) -> list[Any]:
     """Random arrays of a dtype."""
     generator = np.random.default_rng(0)

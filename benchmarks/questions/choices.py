@@ -101,9 +101,7 @@ class Child:
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
                 [sys.executable, __file__, "--child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -114,12 +114,16 @@ def line_of(arguments: str) -> str:
 
 
 @table(CIRCUITS)
-def test_a_refusal_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
+def test_a_refusal_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
+) -> None:
     refusal.ends(line_of(refusal.given), capsys)
 
 
 @table(DECODING)
-def test_a_wrong_code_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
+def test_a_wrong_code_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
+) -> None:
     pytest.importorskip("stim", reason="needs the extra qec")
     refusal.ends(line_of(f"decoding {refusal.given}"), capsys)
 

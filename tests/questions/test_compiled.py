@@ -128,7 +128,9 @@ def check_with_bounds() -> None:
         for qubits in (range(q), range(7 - q, 7)):
             hermitian = random.normal(size=(2, 2**q, 2**q))
             terms = hermitian + 1j * hermitian[::-1]
-            gates.append(gate_list.TrigonometricGate(tuple(qubits), (0,), np.array([[0.5], [-0.5]]), terms))
+            gates.append(
+                gate_list.TrigonometricGate(tuple(qubits), (0,), np.array([[0.5], [-0.5]]), terms)
+            )
     values, rows = gate_list.GateList(7, 1, gates, [[(3, 65, 1.0)], [(0, 64, 1.0)]]).gradients(np.ones(1))
     assert values.shape == (2,)
     assert rows.shape == (2, 1)

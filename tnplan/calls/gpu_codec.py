@@ -32,9 +32,7 @@ def gpu_codec() -> KernelDevice:
         from tnplan.executor.device.cuda.array_codec import CupyCodec
     except ImportError as error:
         raise InputError(
-            "gpu_codec",
-            f"needs CuPy ({error})",
-            "install it with: pip install 'tnplan[gpu]'",
+            "gpu_codec", f"needs CuPy ({error})", "install it with: pip install 'tnplan[gpu]'",
             topic="installation",
         ) from None
     return CupyCodec()

@@ -147,9 +147,7 @@ def search(
             check_writable(checkpoint, target, *inputs)
         elif resume:
             raise InputError(
-                "--resume",
-                "has no checkpoint",
-                "name it, or the output of the interrupted search",
+                "--resume", "has no checkpoint", "name it, or the output of the interrupted search",
                 topic="checkpoints",
             )
         if minimize is None and devices is not None:
@@ -247,10 +245,7 @@ def _check_limit(
     timed = minimize == "time" and profile is not None
     if (devices is None) != (profile is None) and not timed:
         raise InputError(
-            "limit",
-            "--devices and --hardware belong together",
-            "give both",
-            topic="hardware profiles",
+            "limit", "--devices and --hardware belong together", "give both", topic="hardware profiles",
         )
     limits = (max_tensor is not None) + unlimited
     if limits > 1 or (not limits and devices is None):

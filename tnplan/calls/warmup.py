@@ -92,9 +92,7 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     folder = cache_folder("")
     if folder is None:
         raise InputError(
-            "warmup",
-            "has no folder of its own that it can write",
-            "name one in TNPLAN_CACHE_DIR",
+            "warmup", "has no folder of its own that it can write", "name one in TNPLAN_CACHE_DIR",
             topic="compiled kernels",
         )
     has_gpu = sees_gpu()

@@ -326,9 +326,7 @@ def check_writable(path: str | Path, *inputs: object) -> None:
         is_folder, is_there = target.is_dir(), target.exists()
     except OSError as error:
         raise InputError(
-            str(target),
-            f"cannot be written ({error.strerror})",
-            "give another name or place",
+            str(target), f"cannot be written ({error.strerror})", "give another name or place",
             topic="files that cannot be written",
         ) from None
     if is_folder:

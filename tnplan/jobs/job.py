@@ -186,10 +186,8 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
     def prepare() -> Request | None:
         if options.ranks not in (None, world.size):
             raise InputError(
-                "--ranks",
-                f"is {options.ranks}, but mpirun started {world.size}",
-                "leave it out under mpirun",
-                topic="ranks",
+                "--ranks", f"is {options.ranks}, but mpirun started {world.size}",
+                "leave it out under mpirun", topic="ranks",
             )
         if world.rank != 0:
             return None

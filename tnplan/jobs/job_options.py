@@ -100,17 +100,11 @@ class JobOptions:
             check_count("--threads", self.threads)
         if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
             raise InputError(
-                "--memory",
-                f"is {self.memory!r}",
-                "give a positive number of bytes",
-                topic="memory",
+                "--memory", f"is {self.memory!r}", "give a positive number of bytes", topic="memory",
             )
         if not (is_number(self.timeout) and (self.timeout == 0 or 5 <= self.timeout < inf)):
             raise InputError(
-                "--timeout",
-                f"is {self.timeout!r}",
-                "give 5 seconds or more, or 0 for none",
-                topic="ranks",
+                "--timeout", f"is {self.timeout!r}", "give 5 seconds or more, or 0 for none", topic="ranks",
             )
         if self.resume and (self.output is None or not self.checkpoint):
             raise InputError(

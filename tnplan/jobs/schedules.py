@@ -237,10 +237,7 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     if engine == "cutensormp":
         if plan.compression is not None:
             raise InputError(
-                "--engine",
-                "cutensormp compresses nothing",
-                "take --engine native",
-                topic="cuTENSOR",
+                "--engine", "cutensormp compresses nothing", "take --engine native", topic="cuTENSOR",
             )
         plan = unfuse(plan)
     chosen = parse_slices(_slices_text(request.slices), plan.n_slices)
@@ -257,9 +254,7 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     values = "" if checkpoint is None else values_identity(arrays)
     if wanted.checkpoints and checkpoint is None:
         raise InputError(
-            "--compress",
-            "there are no checkpoints to compress",
-            "leave checkpoints out",
+            "--compress", "there are no checkpoints to compress", "leave checkpoints out",
             topic="compressed exchanges",
         )
     run = ContractionRun(plan, chosen, checkpoint, options.resume, values, engine, wanted.checkpoints)
@@ -280,9 +275,7 @@ def _check_engine(engine: str, options: JobOptions) -> None:
         raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu", topic="cuTENSOR")
     if engine == "cutensormp" and options.resume:
         raise InputError(
-            "--resume",
-            "there are no checkpoints with --engine cutensormp",
-            "leave it out",
+            "--resume", "there are no checkpoints with --engine cutensormp", "leave it out",
             topic="checkpoints",
         )
 

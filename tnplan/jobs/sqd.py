@@ -221,9 +221,7 @@ def _addon(name: str) -> Any:
         return import_module(f"qiskit_addon_sqd.{name}")
     except ImportError as error:
         raise InputError(
-            "sqd",
-            f"needs qiskit-addon-sqd ({error})",
-            "install it with: pip install 'tnplan[sqd]'",
+            "sqd", f"needs qiskit-addon-sqd ({error})", "install it with: pip install 'tnplan[sqd]'",
             topic="installation",
         ) from None
 

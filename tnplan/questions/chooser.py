@@ -93,9 +93,7 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
     if not possible:
         check_method("contraction", asked, options)
         raise InputError(
-            "mpirun",
-            "started more than one rank, and only 'contraction' answers",
-            "start one",
+            "mpirun", "started more than one rank, and only 'contraction' answers", "start one",
             topic="ranks",
         )
     profile = this_machine(options)

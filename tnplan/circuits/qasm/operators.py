@@ -106,9 +106,9 @@ def integer_power(a: Any, b: Any) -> Any:
     x, y = number(a), number(b)
     if isinstance(x, int) and isinstance(y, int) and y < 0 and abs(x) > 1:
         raise Mistake(
-            f"has {written(x)}**({written(y)}) of integers, which is no integer",
-            "write a decimal point, as in 2.0**-1",
-        )
+                f"has {written(x)}**({written(y)}) of integers, which is no integer",
+                "write a decimal point, as in 2.0**-1",
+            )
     return BINARY["**"](a, b)
 
 

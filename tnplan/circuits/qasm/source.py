@@ -311,9 +311,7 @@ def _parse(text: str, place: str) -> list[Any]:
         from openqasm3.parser import QASM3ParsingError, parse
     except ImportError:
         raise InputError(
-            place,
-            "OpenQASM needs the package openqasm3",
-            "install it with: pip install 'tnplan[qasm]'",
+            place, "OpenQASM needs the package openqasm3", "install it with: pip install 'tnplan[qasm]'",
             topic="installation",
         ) from None
     try:

@@ -113,10 +113,7 @@ def kind_of(array: Any, number: int) -> ArrayKind:
     device_type, gpu = (int(entry) for entry in array.__dlpack_device__())
     if device_type not in (DLPACK_CPU, DLPACK_CUDA):
         raise InputError(
-            place,
-            "is neither on the host nor on a CUDA GPU",
-            "move it to one of them",
-            topic="GPUs",
+            place, "is neither on the host nor on a CUDA GPU", "move it to one of them", topic="GPUs",
         )
     return ArrayKind(library, gpu if device_type == DLPACK_CUDA else HOST)
 

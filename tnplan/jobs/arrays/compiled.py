@@ -255,9 +255,7 @@ class CompiledContraction:
         """
         if find_spec("jax") is None:
             raise InputError(
-                "as_jax",
-                "needs JAX, which is not installed",
-                "install it with: pip install jax",
+                "as_jax", "needs JAX, which is not installed", "install it with: pip install jax",
                 topic="installation",
             )
         from tnplan.jobs.arrays.jax_function import jax_function

@@ -256,10 +256,7 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
     dtype = _result_dtype(dtypes, options)
     if dtype.kind in "biu":
         raise InputError(
-            "arrays",
-            f"on a GPU have dtype {dtype}",
-            "convert them to a floating-point one",
-            topic="GPUs",
+            "arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one", topic="GPUs",
         )
     shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]

@@ -58,10 +58,7 @@ class ContractionOptions:
             raise InputError("search time", f"is {self.search_s} seconds", "give 0 or more")
         if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
             raise InputError(
-                "memory",
-                f"is {self.memory!r}",
-                "give a positive number of bytes",
-                topic="memory",
+                "memory", f"is {self.memory!r}", "give a positive number of bytes", topic="memory",
             )
         if self.threads is not None:
             check_count("threads", self.threads)

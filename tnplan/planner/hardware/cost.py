@@ -277,9 +277,7 @@ def memory_limit(profile: Profile, memory_bytes: float | None) -> float:
         return profile.memory_bytes - profile.reserved_bytes
     if not is_number(memory_bytes) or not memory_bytes > 0:
         raise InputError(
-            "--memory",
-            f"is {memory_bytes!r}",
-            "give a positive size such as 1GiB, or 'unlimited'",
+            "--memory", f"is {memory_bytes!r}", "give a positive size such as 1GiB, or 'unlimited'",
             topic="memory",
         )
     return memory_bytes

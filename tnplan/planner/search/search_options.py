@@ -93,10 +93,7 @@ class SearchOptions:
         # minutes.
         if None not in (self.max_tensor_elements, self.memory_bytes):
             raise InputError(
-                "--max-tensor",
-                "stands beside a memory limit",
-                "give one of the two",
-                topic="memory",
+                "--max-tensor", "stands beside a memory limit", "give one of the two", topic="memory",
             )
         objectives = JOINT_OBJECTIVES if self.joint else OBJECTIVES
         if self.objective not in objectives:
@@ -121,9 +118,7 @@ class SearchOptions:
                 )
         if self.checkpoint is not None and not self.joint:
             raise InputError(
-                "--checkpoint",
-                "is for the method joint",
-                "leave it out, or use --method joint",
+                "--checkpoint", "is for the method joint", "leave it out, or use --method joint",
                 topic="checkpoints",
             )
         if self.precision is not None and self.objective not in ("time", SCHEDULE):
@@ -138,9 +133,7 @@ class SearchOptions:
         if self.objective == "time":
             if self.profile is None:
                 raise InputError(
-                    "--minimize",
-                    "is time, without a machine",
-                    "name a profile with --hardware",
+                    "--minimize", "is time, without a machine", "name a profile with --hardware",
                     topic="hardware profiles",
                 )
             flop_per_s = self.profile.rate(dtype, self.precision or DEFAULT_PRECISION[dtype])

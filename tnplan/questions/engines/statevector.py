@@ -79,6 +79,9 @@ from tnplan.questions.questions import (
 # as many observables as the memory holds states.
 
 
+
+
+
 def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The values and their derivatives; collective under mpirun."""
     question, gates, n = asked.question, asked.gates, asked.n_qubits

@@ -140,9 +140,7 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
     if not has_tasks or (method == "statevector" and asked.is_random):
         if options.resume:
             raise InputError(
-                "--resume",
-                "is for expectation values without gradients and trajectories",
-                "leave it out",
+                "--resume", "is for expectation values without gradients and trajectories", "leave it out",
                 topic="checkpoints",
             )
         return None

@@ -212,10 +212,7 @@ def quick_contraction_cost(
     if isinstance(question, Sample) and question.sampling == "auto":
         of_both = [
             quick_contraction_cost(
-                replace(asked, question=replace(question, sampling=way)),
-                profile,
-                precision,
-                best_s,
+                replace(asked, question=replace(question, sampling=way)), profile, precision, best_s,
                 limit_s / len(WAYS),
             )
             for way in (("chain",) if why_not_by_gates(steps_of(asked.circuit, "circuit")) else WAYS)

@@ -112,8 +112,7 @@ def check_host_memory(needed_bytes: int, free_bytes: float, n_ranks: int = 1, re
             "--device cpu",
             f"{size_text(n_ranks * needed_bytes)} are needed {needed_by}, {gethostname()} has "
             f"{size_text(free_bytes)} free",
-            remedy,
-            topic="memory",
+            remedy, topic="memory",
         )
 
 

@@ -18,10 +18,7 @@ def check_device(wanted: str) -> None:
     """Raise InputError where `wanted` is no name of a device."""
     if wanted not in DEVICES:
         raise InputError(
-            "--device",
-            f"{wanted!r} is unknown",
-            f"choose from {', '.join(DEVICES)}",
-            topic="GPUs",
+            "--device", f"{wanted!r} is unknown", f"choose from {', '.join(DEVICES)}", topic="GPUs",
         )
 
 

@@ -85,9 +85,7 @@ def memory_for(terms: int) -> Iterator[None]:
         yield
     except cupy.cuda.memory.OutOfMemoryError:
         raise InputError(
-            "GPU",
-            f"has no memory for {terms} terms",
-            "truncate, set --memory, or use more GPUs",
+            "GPU", f"has no memory for {terms} terms", "truncate, set --memory, or use more GPUs",
             topic="memory",
         ) from None
 
@@ -340,9 +338,7 @@ class GpuTable:
         """Enlarge to `capacity` rows, when there are n, and `failures`, listed in `spare`, lacked a row."""
         if capacity > MOST_ROWS:
             raise InputError(
-                "GPU",
-                f"would need {capacity} rows",
-                f"truncate to {MOST_ROWS}, or use more GPUs",
+                "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs",
                 topic="GPUs",
             )
         with memory_for(capacity):

@@ -138,10 +138,7 @@ class GpuTapedTerms(Terms):
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Refused: see `gradient.on_cpu_alone`."""
         raise InputError(
-            "gradient",
-            "of a transfer is computed on the CPU alone",
-            "give --device cpu",
-            topic="GPUs",
+            "gradient", "of a transfer is computed on the CPU alone", "give --device cpu", topic="GPUs",
         )
 
     def clifford(self, gates: Sequence[Clifford]) -> None:

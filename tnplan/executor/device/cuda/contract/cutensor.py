@@ -58,10 +58,7 @@ def bindings() -> Any:
     calls = nvmath_bindings("cutensor")
     if not OLDEST <= version(calls)[:2] < NEWEST:
         raise InputError(
-            "cuTENSOR",
-            f"is of version {'.'.join(map(str, version(calls)))}",
-            REMEDY,
-            topic="cuTENSOR",
+            "cuTENSOR", f"is of version {'.'.join(map(str, version(calls)))}", REMEDY, topic="cuTENSOR",
         )
     return calls
 

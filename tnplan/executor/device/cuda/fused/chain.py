@@ -128,9 +128,7 @@ def tile_elements(capacity_bytes: int, dtype: str) -> int:
     if capacity_bytes not in TILE_BYTES:
         names = " or ".join(map(str, TILE_BYTES))
         raise InputError(
-            "profile: fused_bytes",
-            f"is {capacity_bytes}",
-            f"plan for GPUs with {names}",
+            "profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}",
             topic="hardware profiles",
         )
     return capacity_bytes // np.dtype(dtype).itemsize
@@ -158,8 +156,7 @@ def find_kernel(
         raise InputError(
             "profile: fused_bytes",
             f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
-            remedy,
-            topic="hardware profiles",
+            remedy, topic="hardware profiles",
         )
     kernel = load_kernel(file, entry, dict(defines))
     # Never less than before: launches that were bound with more use the same kernel.

@@ -100,9 +100,7 @@ def _check_memory(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, me
     if size_bytes > memory_bytes:
         problem = f"the integrals take {size_text(size_bytes)}, and {size_text(memory_bytes)} may be taken"
         raise InputError(
-            f"{place}: NORB",
-            f"is {n_orbitals}: {problem}",
-            "give fewer orbitals or more memory",
+            f"{place}: NORB", f"is {n_orbitals}: {problem}", "give fewer orbitals or more memory",
             topic="memory",
         )
 
