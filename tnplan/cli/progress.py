@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tnplan.cli.terminal import say
 from tnplan.executor.device.comm.launcher import launched_rank
+from tnplan.jobs.progress import TimeLeft
 
 if TYPE_CHECKING:
     from tnplan.jobs.progress import Progress
@@ -22,7 +23,7 @@ SHOW_EVERY_S = 1.0
 
 class ProgressLines:
     """Prints the progress of a job on the first rank: on a terminal a line that is rewritten, in a log a line
-    now and then.
+    now and then. With an estimate of the time left where the work that is left is known.
 
     The first line says what the job runs on. It is printed when the work begins, so that a refusal stands
     alone.
@@ -34,7 +35,8 @@ class ProgressLines:
         self._is_terminal = self._is_shown and sys.stderr is not None and sys.stderr.isatty()
         every_s = LOG_EVERY_S if log_every_s is None else log_every_s
         self._every_s = min(every_s, SHOW_EVERY_S) if self._is_terminal else every_s
-        self._start = self._last = time.monotonic()
+        self._last = time.monotonic()
+        self._left = TimeLeft()
         self._done_before: int | None = None
         self._live: Any = None
 
@@ -61,20 +63,16 @@ class ProgressLines:
         if at.total == 0:
             self._first = at.text if self._first is None else f"{self._first}\n{at.text}"
             return
-        now = time.monotonic()
-        # What a checkpoint had done at the first report took none of this run's time: rates count
-        # from there.
+        now, left_s = time.monotonic(), self._left.after(at)
         if self._done_before is None:
-            self._done_before, self._start = at.done, now
+            self._done_before = at.done
             self._say_first()
             if self._is_shown and at.done:
                 self._print(at.text)
         if not self._is_shown or at.done <= self._done_before or now - self._last < self._every_s:
             return
         self._last = now
-        # The mean rate so far, over what is left.
-        left_s = (now - self._start) / (at.done - self._done_before) * (at.total - at.done)
-        line = f"{at.text}, about {_duration(left_s)} left"
+        line = at.text if left_s is None else f"{at.text}, about {_duration(left_s)} left"
         if self._live is not None:
             self._live.update(line)
         else:

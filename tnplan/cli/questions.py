@@ -17,7 +17,6 @@ from tnplan.cli.option_types import (
     FILE,
     NUMBERS,
     QUBITS,
-    SECONDS,
     added,
     as_json,
     set_parameters,
@@ -285,7 +284,7 @@ def _trace(answer: CircuitAnswer, options: Options) -> Iterator[str]:
 @click.option("--reduced-density-matrix", type=QUBITS, help="The density matrix of some qubits.")
 @click.option("--overlap", type=FILE, metavar="OTHER", help="The overlap with another circuit.")
 @click.option("--trace", nargs=2, metavar="A B", help="The trace of two operators.")
-@options_of(Circuit.estimate, devices={"type": DEVICES, "default": "1"}, search_time={"type": SECONDS})
+@options_of(Circuit.estimate, devices={"type": DEVICES, "default": "1"})
 @options_of(QuestionOptions, **{**REPEATED, **dict.fromkeys(("method", "seed", *OF_RUNS))})
 @as_json
 def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options: Any) -> None:

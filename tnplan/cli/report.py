@@ -45,7 +45,7 @@ def command(
     names of indices and the order of tensors do not matter. Where nothing fits on one of several profiles,
     or of one of several networks, the report says so and has the others.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from tnplan.planner.hardware.profile import load_profile
     from tnplan.planner.networks.importers import read_any
@@ -57,7 +57,7 @@ def command(
     read = [read_any(path)[0] for path in paths]
     terminal = tables.console(stderr=True)
     columns = (
-        TextColumn("planning"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("planning"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
     )  # fmt: skip
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:

@@ -85,10 +85,16 @@ class Rank:
         """Whether this rank reads and writes the files of all."""
         return self.world.rank == 0
 
-    def say(self, done: int, total: int, text: str, detail: Any = None) -> None:
+    def say(
+        self, done: int, total: int, text: str, detail: Any = None, share: float | None = None
+    ) -> None:  # fmt: skip
         """Call the listener on rank 0 with the progress of the job."""
         if self.listener is not None and self.is_first:
-            self.listener(Progress(done, total, text, detail))
+            self.listener(Progress(done, total, text, detail, share))
+
+    def say_steps(self, done: int, total: int, name: str, is_even: bool = True) -> None:
+        """The same of steps called by `name`, which cost the same where they are even."""
+        self.say(done, total, f"{name} {done} of {total}", share=done / total if is_even else None)
 
 
 @dataclass(frozen=True)

@@ -323,7 +323,7 @@ def _sample(
     with rank.on_stream():
         estimate, work = sample(
             rank, sampled_value(problem, request), use, checkpoint,
-            lambda done, n: rank.say(done, n, f"repetition {done} of {n}"),
+            lambda done, n: rank.say_steps(done, n, "repetition"),
         )  # fmt: skip
     report = estimate_report(problem, request, use, estimate, work)
     return Expectation(estimate.value, None, report, estimate)

@@ -30,6 +30,9 @@ class Progress:
         The same in one line, for people.
     detail : object
         What the engine itself says: None, or its own description of the step.
+    share : float or None
+        The work done as a share of all work, where the cost of steps is known: predicted where some cost more
+        than others. None: not known, and no time left is shown.
 
     Examples
     --------
@@ -41,9 +44,42 @@ class Progress:
     total: int
     text: str
     detail: Any = field(default=None, repr=False)
+    share: float | None = field(default=None, repr=False)
 
 
 Listener = Callable[[Progress], None]
+
+
+class TimeLeft:
+    """Estimates how long a job still takes: what its share of the work took, over what is left.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds, of which differences count.
+
+    Examples
+    --------
+    >>> left = TimeLeft(iter([0.0, 2.0]).__next__)
+    >>> left.after(tnplan.Progress(0, 5, "", share=0.0))
+    >>> left.after(tnplan.Progress(1, 5, "", share=0.25))
+    6.0
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._start: tuple[float, float] | None = None
+
+    def after(self, at: Progress) -> float | None:
+        """Seconds left after a report; None where they are not known."""
+        if at.share is None:
+            return None
+        now = self._clock()
+        # What a checkpoint had done at the first report took none of this run's time: rates count from there.
+        if self._start is None:
+            self._start = now, at.share
+        began, before = self._start
+        return None if at.share <= before else (now - began) / (at.share - before) * (1 - at.share)
 
 
 class ProgressBar:
@@ -88,7 +124,8 @@ class ProgressBar:
 
         from IPython.display import HTML, display
 
-        shown = HTML(f'<progress value="{at.done}" max="{at.total}"></progress> {escape(at.text)}')
+        value, most = (at.done, at.total) if at.share is None else (at.share, 1)
+        shown = HTML(f'<progress value="{value}" max="{most}"></progress> {escape(at.text)}')
         if self._handle is None:
             self._handle = display(shown, display_id=True)
         else:

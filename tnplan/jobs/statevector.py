@@ -30,7 +30,7 @@ from tnplan.common.kernels.ahead import compile_soon
 from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
-from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
+from tnplan.executor.statevector.measurement import Answer, Question, answer, can_branch, check_question
 from tnplan.executor.statevector.memory_estimate import (
     GRADIENT_STATES,
     LARGEST,
@@ -188,7 +188,7 @@ def _work(
             _continue(simulator, request.start, request.dtype, world)
         result = answer(
             simulator, problem.program, question,
-            lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
+            lambda done, shots: rank.say_steps(done, shots, "run", not can_branch(simulator)),
         )  # fmt: skip
         time_s = perf_counter() - begin
         if request.save is not None:

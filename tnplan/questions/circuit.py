@@ -327,7 +327,7 @@ class Circuit(ParametricCircuit):
         *,
         devices: int | Sequence[int] = 1,
         hardware: Profile | str | Path | None = None,
-        search_time: float = 2.0,
+        search_time: float | None = None,
         **keywords: Any,
     ) -> tnplan.CircuitEstimate:
         """What each method would need for a question, and which one `method="auto"` takes. Nothing runs.
@@ -339,8 +339,11 @@ class Circuit(ParametricCircuit):
         hardware : Profile or path, optional
             A shipped profile by name, a TOML file, or a profile. `calibrate` measures one. Default: this
             machine, a GPU where there is one; the rates of a core are measured once.
-        search_time : float
-            Seconds of the search for each contraction path, and at most of a pilot run.
+        search_time : float, optional
+            Seconds of the search for each contraction path, and at most of a pilot run. Default: paths are
+            searched for in proportion to what they are predicted to take, as the question does, for 10 s in
+            all at most; pilot runs take 2 s at most. Where a longer search is worth its time, the remark says
+            so.
         **keywords
             The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
             `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
@@ -353,7 +356,8 @@ class Circuit(ParametricCircuit):
             raise InputError("--gradient", "is of expectation values", "ask for expectation")
         read = read_named({name: keywords.pop(name) for name in names}, wanted)
         options = QuestionOptions.of(**keywords)
-        if not is_number(search_time) or not 0 <= search_time <= LONGEST_SEARCH_S:
+        is_time = search_time is None or (is_number(search_time) and 0 <= search_time <= LONGEST_SEARCH_S)
+        if not is_time:
             raise InputError("--search-time", f"is {search_time!r}", "give seconds")
         from tnplan.questions.estimates.estimate import estimate_question
 

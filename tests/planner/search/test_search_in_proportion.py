@@ -108,6 +108,39 @@ def test_long_searches_follow_where_short_ones_leave_much(
     assert asked == pytest.approx(efforts)
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "left_s", "efforts", "is_cut"),
+    [
+        (10.0, [1e9] * 3, [0.4, 2.0, 7.6], True), (100.0, [50.0, 20.0, 20.0], [0.4, 2.0, 6.0], False),
+        (8.4, [50.0, 20.0, 20.0], [0.4, 2.0, 6.0], False), (0.3, [1e9], [0.3], True), (0.0, [], [], True),
+    ],
+)  # fmt: skip
+def test_a_limit_is_that_of_all_searches(
+    monkeypatch: pytest.MonkeyPatch, limit_s: float, left_s: list[float], efforts: list[float], is_cut: bool
+) -> None:
+    """Each search takes its time by the clock of the search, and finds a path that is predicted `left_s`."""
+    now, asked, left_of = 0.0, list[float](), dict[int, float]()
+    made = list[ContractionPath]()
+
+    def found(network: Network, dtype: str, options: SearchOptions, _: object = None) -> ContractionPath:
+        nonlocal now
+        made.append(ContractionPath(network, tuple(proportion.greedy_path(network)), (), dtype))
+        if options.effort.time_s:
+            left_of[id(made[-1])] = left_s[len(asked)]
+            asked.append(options.effort.time_s)
+            now += options.effort.time_s
+        return made[-1]
+
+    monkeypatch.setattr(proportion, "search_path", found)
+    monkeypatch.setattr(proportion, "monotonic", lambda: now)
+    monkeypatch.setattr(proportion, "predicted_s", lambda path, _: left_of.get(id(path), 1e5))
+    limit = proportion.SearchLimit(limit_s)
+    proportion.search_in_proportion(independent_sets(6), "float64", load_profile("cpu"), limit=limit)
+    assert asked == pytest.approx(efforts)
+    assert limit.is_cut == is_cut
+    assert limit.left_s == pytest.approx(limit_s - sum(efforts))
+
+
 @pytest.mark.parametrize("predicted_s", [0.1, 1.2])
 def test_what_was_found_before_is_not_searched_again(
     monkeypatch: pytest.MonkeyPatch, predicted_s: float

@@ -18,8 +18,9 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.estimates import rejection_cost
 from tnplan.questions.estimates.cost import SAMPLES_FACTOR
+from tnplan.questions.tensor_networks.network_work import ROW_S
 from tnplan.questions.tensor_networks.sample import expected_rounds
-from tnplan.questions.tensor_networks.sparse_state import ROW_S, SparseState, batch_s
+from tnplan.questions.tensor_networks.sparse_state import SparseState, batch_s
 
 
 @pytest.mark.parametrize("n_open", [0, 3])

@@ -153,7 +153,8 @@ def test_slices_add_up_and_keep_what_they_share(most: int) -> None:
     wanted = state_vector(circuit)[tuple(bits.T)]
     np.testing.assert_allclose(state.amplitudes(), wanted, rtol=0, atol=1e-10)
     n_slices = state.plan.n_slices
-    assert [one.done for one in told] == list(range(1, n_slices + 1))
+    assert [one.done for one in told] == list(range(n_slices + 1))
+    assert [one.share for one in told] == [one.done / n_slices for one in told]
     if most < 2**12:
         assert n_slices > 1
         parts = [state.amplitudes([number]) for number in range(n_slices)]

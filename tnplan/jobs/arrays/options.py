@@ -17,6 +17,7 @@ from tnplan.jobs.progress import Listener
 
 if TYPE_CHECKING:
     from tnplan.planner.hardware.profile import Profile
+    from tnplan.planner.search.search_in_proportion import SearchLimit
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class ContractionOptions:
     """How a contraction is planned and where it runs, as in `contract`; `gpu` is that of the arrays.
 
     Of `calls` calls, each has new values of the tensors `changing`; of all where that is None. A path is
-    searched for `search_s` seconds, or for as long as it can gain, and its random choices follow from `seed`.
+    searched for `search_s` seconds, or for as long as it can gain, up to `search_limit`; its random choices
+    follow from `seed`.
     With `waits_for_kernels` the kernels of chains are compiled first, whatever the first call gains by that.
     """
 
@@ -43,6 +45,7 @@ class ContractionOptions:
     seed: int = 0
     waits_for_kernels: bool = False
     progress: Listener | None = field(default=None, compare=False)
+    search_limit: SearchLimit | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.optimize is True:  # what NumPy and opt_einsum have for it

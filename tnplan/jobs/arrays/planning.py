@@ -279,9 +279,11 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
         if options.search_s is not None:
             return search_jointly(network, dtype, Effort(time_s=options.search_s), limit, options.seed)
         if options.calls == 1:
-            return search_in_proportion(network, dtype, profile, max_elements=limit, seed=options.seed)
+            return search_in_proportion(
+                network, dtype, profile, max_elements=limit, seed=options.seed, limit=options.search_limit
+            )
         changing = range(len(network.inputs)) if options.changing is None else options.changing
-        return search_for_calls(network, dtype, profile, changing, options.calls, limit)
+        return search_for_calls(network, dtype, profile, changing, options.calls, limit, options.search_limit)
     path = _path_of(options.optimize, network, dtype)
     return _sliced(path, limit) if halvings else path
 

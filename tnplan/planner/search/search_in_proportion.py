@@ -6,10 +6,11 @@ Every stage begins only where the best path so far is predicted to take longer t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import combinations
 from math import inf, log2, prod
+from time import monotonic
 
 from tnplan.common.kernels.ahead import compile_soon
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
@@ -45,33 +46,47 @@ CALLS = "calls..."
 """The index of the calls: no equation has this label."""
 
 
+@dataclass
+class SearchLimit:
+    """The seconds that are left for searches, and whether a path was worth more of them."""
+
+    left_s: float
+    is_cut: bool = False
+
+
 def search_in_proportion(
-    network: Network, dtype: str, profile: Profile, *, max_elements: float = inf, seed: int = 0
-) -> ContractionPath:
+    network: Network, dtype: str, profile: Profile, *, max_elements: float = inf, seed: int = 0,
+    limit: SearchLimit | None = None,
+) -> ContractionPath:  # fmt: skip
     """A path whose largest tensor has `max_elements`, found in a time that its own one justifies.
 
     Short searches come first: often they find a path that no long one is worth. What was found in the same
-    time or more before is in a cache on disk (`path_cache`), but for greedy paths.
+    time or more before is in a cache on disk (`path_cache`), but for greedy paths. `limit` is counted down.
     """
-    limit = None if max_elements == inf else int(max_elements)
+    most, limit = None if max_elements == inf else int(max_elements), limit or SearchLimit(inf)
     cache = PathCache(path_cache_folder())
     known = _known(cache, network, dtype, max_elements)
     if known is not None:
         best, starts, spent_s = known.path, [known.path] if known.time_s else [], known.time_s
     else:
-        best, is_of_orders = _at_once(network, dtype, profile, limit, seed)
+        best, is_of_orders = _at_once(network, dtype, profile, most, seed)
         starts, spent_s = [], 0.0
     is_searched = False
     if predicted_s(best, profile) >= ANNEALING_FROM_S or not _fits(best, max_elements):
         first_s = FIRST_SEARCH_S if are_compiled() else SHORTEST_SEARCH_S
-        while (worth_s := _share(predicted_s(best, profile), first_s)) > LONGER * spent_s:
-            spent_s = min(worth_s, MUCH_LONGER * spent_s or first_s)
+        while (worth_s := search_share_s(predicted_s(best, profile), first_s)) > LONGER * spent_s:
+            next_s = min(worth_s, MUCH_LONGER * spent_s or first_s, limit.left_s)
+            if next_s <= spent_s:  # no more than a search that was made
+                limit.is_cut = True
+                break
+            begin, spent_s = monotonic(), next_s
             options = SearchOptions(
-                max_tensor_elements=limit, effort=Effort(time_s=spent_s), seed=seed, methods=(JOINT,),
+                max_tensor_elements=most, effort=Effort(time_s=spent_s), seed=seed, methods=(JOINT,),
                 from_paths=starts,
             )  # fmt: skip
             best = _cheapest((search_path(network, dtype, options), best), max_elements)
             is_searched = True
+            limit.left_s = max(0.0, limit.left_s - (monotonic() - begin))
     if is_searched or (known is None and is_of_orders):
         cache.keep(CachedPath(best, path_cost(best).log10_mnk_all_slices, spent_s), max_elements)
     return best
@@ -133,10 +148,11 @@ def worthwhile_s(
     path = _first(network, dtype, None, 0, report)
     if len(network.inputs) < MANY_TENSORS and predicted_s(path, profile) >= ANNEALING_FROM_S:
         path = _cheapest((path, _of_orders(network, dtype, None, 0)), inf)
-    return _share(predicted_s(path, profile) / devices)
+    return search_share_s(predicted_s(path, profile) / devices)
 
 
-def _share(time_s: float, shortest_s: float = SHORTEST_SEARCH_S) -> float:
+def search_share_s(time_s: float, shortest_s: float = SHORTEST_SEARCH_S) -> float:
+    """The seconds of search that a predicted time is worth."""
     return min(max(shortest_s, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
 
 
@@ -252,6 +268,7 @@ def search_for_calls(
     changing: Collection[int],
     calls: int,
     max_elements: float = inf,
+    limit: SearchLimit | None = None,
 ) -> ContractionPath:
     """The path with the least time of all calls, in which the tensors `changing` have new values each time.
 
@@ -264,9 +281,11 @@ def search_for_calls(
         (CALLS, *term) if number in changing else term for number, term in enumerate(network.inputs)
     )
     weighted = Network(inputs, (CALLS, *network.output), {CALLS: calls, **network.size_dict})
-    weighted_path = search_in_proportion(weighted, dtype, profile, max_elements=max_elements * calls)
+    weighted_path = search_in_proportion(
+        weighted, dtype, profile, max_elements=max_elements * calls, limit=limit
+    )
     sliced = tuple(index for index in weighted_path.sliced_inds if index != CALLS)
     path = ContractionPath(network, weighted_path.ssa_path, sliced, dtype)
     if path_cost(path).log2_largest <= log2(max_elements):
         return path
-    return search_in_proportion(network, dtype, profile, max_elements=max_elements)
+    return search_in_proportion(network, dtype, profile, max_elements=max_elements, limit=limit)

@@ -138,7 +138,8 @@ def _cross_entropy(
         from tnplan.questions.engines.contraction_ranks import shared_amplitudes
 
         strings = replace(asked, question=Amplitudes(drawn.bitstrings, is_single=False))
-        chances = np.abs(shared_amplitudes(strings, options, use)) ** 2
+        silent = replace(options, progress=None), replace(use, progress=None)
+        chances = np.abs(shared_amplitudes(strings, *silent)) ** 2
     if chances is None:
         return {}
     return cross_entropy(chances, asked.n_qubits, drawn.kind == INDEPENDENT)

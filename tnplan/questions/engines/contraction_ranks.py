@@ -44,7 +44,7 @@ def shared_expectations(
             # kind of checkpoint.
             rows = shared_tasks(
                 rank, len(cones), lambda number: planned.values(number).view(np.float64), done, kept,
-                "light cone",
+                "light cone", None if rank.listener is None else cones.work(),
             )  # fmt: skip
         return cones.expectations([row.view(np.complex128) for row in rows])
 

@@ -99,6 +99,7 @@ class Sites:
         """Independent strings, uint8 [shot, qubit]: each qubit given all before it."""
         at_once = max(1, SHOT_BYTES // (3 * self.tensors[0].dtype.itemsize * self.max_bond))
         drawn = np.zeros((shots, len(self.tensors)), np.uint8)
+        say(0)
         for first in range(0, shots, at_once):
             rows = drawn[first : first + at_once]
             self._draw(rows, generator)
@@ -354,8 +355,10 @@ def _value(
     question = asked.question
     lost = 1 - sites.fidelity if options.max_bond is not None or options.cutoff is not None else 0.0
     if isinstance(question, Sample):
-        say = lambda done: rank.say(done, question.shots, f"shot {done} of {question.shots}")  # noqa: E731
-        drawn = sites.sampled(question.shots, np.random.default_rng(seed), say)
+        drawn = sites.sampled(
+            question.shots, np.random.default_rng(seed),
+            lambda done: rank.say_steps(done, question.shots, "shot"),
+        )  # fmt: skip
         return Outcome(
             counts_of(drawn, asked.program), None, STATISTICAL,
             {"seed": seed, "shots": question.shots, "samples": "independent"},

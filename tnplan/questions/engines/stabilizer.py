@@ -292,7 +292,7 @@ def _together(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Ite
         for k, number in enumerate(numbers.tolist()):
             yield texts[k * width : (k + 1) * width], number
         del distinct
-        rank.say(first + len(drawn), shots, f"shot {first + len(drawn)} of {shots}")
+        rank.say_steps(first + len(drawn), shots, "shot")
 
 
 def _one_by_one(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> Iterator[tuple[str, int]]:
@@ -311,7 +311,7 @@ def _one_by_one(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> I
             yield "".join(map(str, bits[:n_shown])), 1
         else:
             yield "".join(str(int(bit)) for bit in state.measure_many(*range(program.n_qubits))), 1
-        rank.say(shot + 1, shots, f"shot {shot + 1} of {shots}")
+        rank.say_steps(shot + 1, shots, "shot")
 
 
 def _run(operations: Sequence[Operation], state: Any, bits: list[int], pieces: dict[int, Any]) -> None:

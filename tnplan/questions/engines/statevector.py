@@ -39,7 +39,7 @@ from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradie
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gate_list import GateList
 from tnplan.executor.statevector.measurement import Question as SampleQuestion
-from tnplan.executor.statevector.measurement import answer, sample_counts, trajectories
+from tnplan.executor.statevector.measurement import answer, can_branch, sample_counts, trajectories
 from tnplan.executor.statevector.memory_estimate import (
     GRADIENT_STATES,
     check_answer_memory,
@@ -117,6 +117,7 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
             state = open_state(rank, n, options.dtype, gates.gates, gradient=True)
             simulator = Simulator(state, n, seed=0)
             simulator.run(prepare_program(gates.gates), NO_BITS)
+            rank.say_steps(0, len(sums), "observable")
             for first in range(0, len(sums), together):
                 some = sums[first : first + together]
                 values += [simulator.expectation(one).real for one in some]
@@ -125,7 +126,7 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
                 found = adjoint_gradients(simulator, gates.gates, some)
                 rows += [by_parameters(one, gates.gates, question.names) for one in found]
                 if len(sums) > 1:
-                    rank.say(len(rows), len(sums), f"{len(rows)} of {len(sums)} observables")
+                    rank.say_steps(len(rows), len(sums), "observable")
         end_state(rank, state)
         details = {"device": rank.device.name, "ranks": rank.world.size}
         value = values[0] if question.is_single else np.array(values)
@@ -342,7 +343,9 @@ def _observed(
         value = complex(simulator.expectation(sums[number]))
         return np.array([value.real, value.imag])
 
-    table = np.array(tasks_together(rank, len(sums), one, done, kept, "sum"))
+    # Each word is a pass over the state.
+    passes = [max(1, observable.n_terms) for observable in sums]
+    table = np.array(tasks_together(rank, len(sums), one, done, kept, "sum", passes))
     if not any(np.iscomplexobj(one.coefficients) for one in sums):
         return table[:, 0]
     return table[:, 0] + 1j * table[:, 1]
@@ -355,6 +358,9 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
     mean: Any = 0.0
     squares: Any = 0.0
     number = 0
+    # Runs that share their states take less than each by itself, and no one knows how much.
+    is_even = not can_branch(simulator)
+    rank.say_steps(0, runs, "trajectory", is_even)
     for one in trajectories(simulator, program, runs):
         value, number = planned.finish([planned.read(simulator)]), number + one.shots
         # Welford's update of mean and squared deviations with weights (West, Comm. ACM 22, 532,
@@ -365,7 +371,7 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
         # (x - m_before) (x - m_after)^* is real and >= 0: both factors are multiples of the same
         # number.
         squares = squares + (before * np.conj(value - mean)).real * one.shots
-        rank.say(number, runs, f"trajectory {number} of {runs}")
+        rank.say_steps(number, runs, "trajectory", is_even)
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
 
 
@@ -378,7 +384,7 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
     agree(rank.world, lambda: check_answer_memory(shots, 0, asked.n_qubits, free))
     given = answer(
         simulator, asked.program, SampleQuestion(shots),
-        lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
+        lambda done, shots: rank.say_steps(done, shots, "run", not can_branch(simulator)),
     )  # fmt: skip
     assert given.counts is not None
     return _counted(simulator, asked, given.counts)

@@ -167,11 +167,14 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
 
 def shared_tasks(
     rank: Rank, n_tasks: int, one: Callable[[int], Array], done: Rows, kept: TaskCheckpoint | None,
-    name: str,
+    name: str, costs: Sequence[float] | None = None,
 ) -> list[Array]:  # fmt: skip
-    """The numbers of all tasks, each of which one rank does. Collective."""
+    """The numbers of all tasks, each of which one rank does. Collective.
+
+    `costs` are the predicted ones of the tasks, in any unit.
+    """
     world, done = rank.world, dict(done)
-    rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}")
+    _tell(rank, done, n_tasks, None, name, costs)
     while left := [task for task in range(n_tasks) if task not in done]:
         # Ranks meet every MEETING_S seconds: each then takes every size-th task of those that are
         # left, so that a rank with long tasks does not keep the others waiting at the end.
@@ -179,7 +182,7 @@ def shared_tasks(
         # Invariant: `left` is the same on every rank, since all have gathered the same rows.
         for found in world.gather_objects(agree(world, partial(_for_a_while, own, one))):
             done |= found
-        _tell(rank, done, n_tasks, kept, name)
+        _tell(rank, done, n_tasks, kept, name, costs)
     return [done[task] for task in range(n_tasks)]
 
 
@@ -195,27 +198,32 @@ def _for_a_while(tasks: Sequence[int], one: Callable[[int], Array]) -> Rows:
 
 def tasks_together(
     rank: Rank, n_tasks: int, one: Callable[[int], Array], done: Rows, kept: TaskCheckpoint | None,
-    name: str | None,
+    name: str | None, costs: Sequence[float] | None = None,
 ) -> list[Array]:  # fmt: skip
     """The numbers of all tasks, each of which all ranks do together; `name` None: tasks say how far they are.
 
-    Collective.
+    `costs` as of `shared_tasks`. Collective.
     """
     done, last = dict(done), perf_counter()
+    _tell(rank, done, n_tasks, None, name, costs)
     for task in range(n_tasks):
         if task in done:
             continue
         done[task] = one(task)
         # A clock may only decide what rank 0 does alone: writing is not collective.
         if rank.is_first and perf_counter() - last > MEETING_S:
-            _tell(rank, done, n_tasks, kept, name)
+            _tell(rank, done, n_tasks, kept, name, costs)
             last = perf_counter()
     return [done[task] for task in range(n_tasks)]
 
 
-def _tell(rank: Rank, done: Rows, n_tasks: int, kept: TaskCheckpoint | None, name: str | None) -> None:
+def _tell(
+    rank: Rank, done: Rows, n_tasks: int, kept: TaskCheckpoint | None, name: str | None,
+    costs: Sequence[float] | None,
+) -> None:  # fmt: skip
     """Keep what is done, and say how far the job is."""
     if rank.is_first and kept is not None:
         kept.write(done)
     if name is not None:
-        rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}")
+        share = None if costs is None else sum(costs[task] for task in done) / sum(costs)
+        rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}", share=share)

@@ -38,9 +38,12 @@ from tnplan.planner.projection.projection import project
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import (
     ANNEALING_FROM_S,
+    LONGER,
     TRIALS_FROM_S,
+    SearchLimit,
     greedy_or_orders,
     predicted_s,
+    search_share_s,
 )
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 from tnplan.questions.estimates.cost import (
@@ -66,6 +69,7 @@ from tnplan.questions.questions import (
     Trace,
 )
 from tnplan.questions.tensor_networks.expectation import word_network
+from tnplan.questions.tensor_networks.network_work import PLAN_S, START_S, preparing_s
 from tnplan.questions.tensor_networks.networks import closed_by_leaves
 from tnplan.questions.tensor_networks.overlap import pairs_of_trace
 from tnplan.questions.tensor_networks.samples_by_gates import (
@@ -79,15 +83,13 @@ from tnplan.questions.tensor_networks.samples_by_gates import (
     why_not_by_gates,
 )
 
-START_S, TENSOR_S = 0.0012, 3.2e-5
-"""Seconds to make and simplify a network, and for each of its tensors, where `slowness` is 1."""
-PLAN_S, PLANNED_TENSOR_S = 0.003, 3.8e-4
-"""The same to plan and bind what is left of it, its path being known, and for each tensor there."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
 CHAIN_PRODUCTS = 8.0
 """Multiply-adds of a gate for each pair of bonds of ket and bra."""
+LONGEST_IN_ALL_S = 10.0
+"""Seconds of all searches of an estimate, where no time is stated."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 QUICK_NETWORKS = 1
@@ -134,18 +136,20 @@ class _Asked:
     @property
     def start_s(self) -> float:
         """Seconds to make, simplify, plan and bind it, where `slowness` is 1."""
-        made_s, n_left = START_S + TENSOR_S * self.n_tensors, len(self.network.inputs)
-        return made_s if n_left == 1 else made_s + PLAN_S + PLANNED_TENSOR_S * n_left
+        return preparing_s(self.n_tensors, len(self.network.inputs))
 
 
 def contraction_cost(
-    asked: AskedCircuit, profile: Profile, precision: str, devices: Sequence[int], search_s: float
-) -> dict[int, Cost]:
-    """What a question takes on each number of devices on which it fits."""
+    asked: AskedCircuit, profile: Profile, precision: str, devices: Sequence[int], search_s: float | None
+) -> tuple[dict[int, Cost], bool]:
+    """What a question takes on each number of devices on which it fits; whether a longer search may cut it.
+
+    `search_s` is for each path; None: in proportion, as a contraction searches, up to `LONGEST_IN_ALL_S`.
+    """
     question = asked.question
     if isinstance(question, Sample) and question.sampling == "rejection":
         assert asked.gates is not None
-        return rejection_cost(asked.gates, question, profile, precision, devices)
+        return rejection_cost(asked.gates, question, profile, precision, devices), False
     if isinstance(question, Sample):
         asked = asked.deferred
     if isinstance(question, Sample) and question.sampling == "auto":
@@ -154,11 +158,17 @@ def contraction_cost(
         asked = replace(asked, question=replace(question, sampling=way))
     dtypes, (chosen, share) = _dtypes(precision), _representatives(asked, MOST_NETWORKS)
     costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
-    for one in chosen:
+    left_s, is_cut = LONGEST_IN_ALL_S, False
+    for number, one in enumerate(chosen):
+        limit = SearchLimit(left_s / (len(chosen) - number))
+        left_s -= limit.left_s
         try:
-            found = _of_batch(one, _path(one, profile, dtypes[one.is_real], search_s), profile, devices)
+            path = _path(one, profile, dtypes[one.is_real], search_s, limit)
+            found = _of_batch(one, path, profile, devices)
         except InputError:  # a network of ours: no path fits under the memory
-            return {}
+            return {}, False
+        left_s += limit.left_s
+        is_cut |= limit.is_cut
         # Memory is the largest of all networks, time their sum; a number of devices drops out with
         # the first network that does not fit.
         for count, (memory, time_s) in [*costs.items()]:
@@ -170,10 +180,11 @@ def contraction_cost(
             costs[count] = max(memory, its_memory), time_s + share * whole_s
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
     factor = SAMPLES_FACTOR if isinstance(question, Sample) else CONTRACTION_FACTOR
-    return {
+    found_costs = {
         count: Cost(count, space * memory, time * (time_s + first_use_s(memory, profile)), factor)
         for count, (memory, time_s) in costs.items()
     }
+    return found_costs, is_cut
 
 
 def _dtypes(precision: str) -> dict[bool, str]:
@@ -304,22 +315,30 @@ def _of_batch(
         batch = -(-batch // 2)
 
 
-def _path(one: _Asked, profile: Profile, dtype: str, search_s: float) -> ContractionPath:
-    """The path that a contraction takes; a search of its own where that would search for long."""
+def _path(
+    one: _Asked, profile: Profile, dtype: str, search_s: float | None, limit: SearchLimit
+) -> ContractionPath:  # fmt: skip
+    """The path that a contraction takes; or that of a search of `search_s` where it would search for long."""
     network = one.network
-    # A greedy path first. Where it is short, a contraction's own search is too, and is made as it
-    # would be; otherwise the search has a limit of time.
     options = ContractionOptions(
         optimize="greedy", hardware=profile, device="cpu", memory=float(room_bytes(profile)),
         calls=one.batch, changing=tuple(one.changing) if one.batch > 1 else None,
     )  # fmt: skip
     operands = tuple(network.shape(number) for number in range(len(network.inputs)))
     request = EinsumCall(network.inputs, network.output, network.size_dict, operands)
+    if search_s is None:
+        return find_path(request, dtype, replace(options, optimize="auto", search_limit=limit))
+    # A greedy path first. Where it is short, a contraction's own search is too, and is made as it
+    # would be; otherwise the search has a limit of time.
     path = find_path(request, dtype, options)
     needed = TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2 ** path_cost(path).log2_largest
     is_short = predicted_s(path, profile) < ANNEALING_FROM_S and needed < room_bytes(profile)
-    options = replace(options, optimize="auto", search_s=None if is_short else search_s)
-    return find_path(request, dtype, options)
+    path = find_path(
+        request, dtype, replace(options, optimize="auto", search_s=None if is_short else search_s)
+    )
+    whole_s = one.batch * predicted_s(path, profile)
+    limit.is_cut = not is_short and search_share_s(whole_s) > LONGER * search_s
+    return path
 
 
 def _project(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
@@ -33,6 +33,9 @@ from tnplan.questions.questions import AskedCircuit, Sample
 FORMAT = "tnplan.estimate"
 VERSION = 1
 NOT_POSSIBLE = "not possible"
+PILOT_S = 2.0
+"""Seconds of a pilot run, where no time of search is stated."""
+SEARCH_IS_CUT = "a longer search may cut this"
 LONGEST_PILOT_S = 10.0
 """Seconds for which a matrix product state is tried."""
 ON_HOST = "on the host, whose memory suffices"
@@ -61,6 +64,8 @@ class MethodEstimate:
     needs_devices : int or None
         The least number of devices that it fits on, where that is known; of contraction the least of those
         that the estimate is for.
+    remark : str
+        That the cost is one of a search that was too short for it.
 
     Examples
     --------
@@ -200,8 +205,8 @@ class CircuitEstimate:
             "choices": [asdict(choice) for choice in self.choices],
             "rows": [
                 {
-                    "method": row.method, "devices": row.devices, "reason": row.reason,
-                    "remark": row.remark, "needs_devices": row.needs_devices, "error_kind": row.error_kind,
+                    "method": row.method, "devices": row.devices, "reason": row.reason, "remark": row.remark,
+                    "needs_devices": row.needs_devices, "error_kind": row.error_kind,
                     "memory_bytes": None if row.cost is None else min(row.cost.memory_bytes, 1e300),
                     "time_s": None if row.cost is None else min(row.cost.time_s, 1e300),
                     "factor": None if row.cost is None else min(row.cost.factor, 1e300),
@@ -216,7 +221,7 @@ def estimate_question(
     options: QuestionOptions,
     profile: Profile,
     devices: int | Sequence[int],
-    search_s: float,
+    search_s: float | None,
 ) -> CircuitEstimate:
     """The estimate of each method that the options allow."""
     if options.method == "auto":
@@ -284,13 +289,15 @@ def range_text(cost: Cost) -> str:
 
 
 def method_rows(
-    method: str, asked: AskedCircuit, options: QuestionOptions, profile: Profile, search_s: float,
+    method: str, asked: AskedCircuit, options: QuestionOptions, profile: Profile, search_s: float | None,
     *counts: int,
 ) -> list[MethodEstimate]:  # fmt: skip
     """What a method that can answer needs on each number of devices.
 
-    No search of a contraction and no pilot of a propagation takes much longer than `search_s`.
+    No search of a contraction and no pilot of a propagation takes much longer than `search_s`, where that is
+    stated.
     """
+    pilot_s = PILOT_S if search_s is None else search_s
     threads = 1 if is_gpu(profile) else options.threads or cores()
     room = room_bytes(profile)
     is_sample = isinstance(asked.question, Sample)
@@ -302,11 +309,11 @@ def method_rows(
         kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
         cost = stabilizer_cost(asked) if method == "stabilizer" else None
         if method == "mps":
-            cost = chain_cost(asked, profile, options, min(search_s, LONGEST_PILOT_S))
+            cost = chain_cost(asked, profile, options, min(pilot_s, LONGEST_PILOT_S))
         needs = None if cost is None or cost.memory_bytes > room else 1
         return [_row(method, count, cost, kind, room, needs) for count in counts]
     if method == "pauli":
-        cost = pauli_cost(asked, profile, options, threads, search_s)
+        cost = pauli_cost(asked, profile, options, threads, pilot_s)
         kind = STATISTICAL if options.monte_carlo else TRUNCATION if options.truncation else EXACT
         # Terms are spread over all devices, whose memory adds up.
         needs = None if cost.memory_bytes == inf else max(1, -(-int(cost.memory_bytes) // room))
@@ -315,9 +322,11 @@ def method_rows(
             for count in counts
         ]
     kind = STATISTICAL if is_sample else EXACT
-    costs = contraction_cost(asked, of_threads(profile, threads), options.precision, counts, search_s)
+    threaded = of_threads(profile, threads)
+    costs, is_cut = contraction_cost(asked, threaded, options.precision, counts, search_s)
     costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= room}
-    return [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
+    rows = [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
+    return [replace(row, remark=SEARCH_IS_CUT if is_cut and row.cost else "") for row in rows]
 
 
 def _state_rows(

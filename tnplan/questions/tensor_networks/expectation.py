@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from math import inf, log10
@@ -18,11 +18,13 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import steady_memory
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.sandwich import WordCone
 from tnplan.planner.networks.of_circuits.steps import Step, keeps_trace, steps_of
-from tnplan.planner.networks.of_circuits.wires import Support, by_support
+from tnplan.planner.networks.of_circuits.wires import Support, by_support, light_cone
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import MANY_TENSORS, quick_path
+from tnplan.questions.tensor_networks.network_work import START_S, NetworkWork, predicted_work
 from tnplan.questions.tensor_networks.networks import ClosedNetwork, Run, plan_closed
 
 # The network that words are contracted in: folded, or with a ket and a bra, whichever costs less.
@@ -55,6 +57,23 @@ def word_network(steps: Sequence[Step], support: Support, masks: Sequence[tuple[
         return first
     other = ClosedNetwork.of(*(cone.unfolded(masks) if cone.is_dense else cone.folded(masks)))
     return min((first, other), key=_log10_operations)
+
+
+def work_of_cones(
+    steps: Sequence[Step], supports: Sequence[Support], make: Callable[[int], ClosedNetwork]
+) -> list[NetworkWork]:
+    """The predicted work of light cones, whose networks `make` makes by their numbers."""
+    sizes = [len(light_cone(steps, support.qubits, support.diagonal)) for support in supports]
+    numbers = [number for number, size in enumerate(sizes) if size]
+    work = [NetworkWork(START_S, 0.0)] * len(sizes)  # of those without a step
+
+    def look(at: int) -> tuple[Network, int]:
+        closed = make(numbers[at])
+        return closed.network, closed.n_tensors
+
+    for number, one in zip(numbers, predicted_work([sizes[k] for k in numbers], look), strict=True):
+        work[number] = one
+    return work
 
 
 def _log10_operations(one: ClosedNetwork) -> float:
@@ -102,6 +121,14 @@ class LightCones:
     def n_words(self) -> list[int]:
         """How many words each cone has."""
         return [len(words) for _, words in self._groups]
+
+    def work(self) -> list[float]:
+        """The predicted work of each cone."""
+        supports = [support for support, _ in self._groups]
+        work = work_of_cones(
+            self._steps, supports, lambda number: word_network(self._steps, *self._groups[number])
+        )
+        return [one.seconds(n_words) for one, n_words in zip(work, self.n_words, strict=True)]
 
     def plan(self, number: int, options: ContractionOptions) -> Run:
         """What contracts a cone: the values of its words, complex128."""

@@ -21,7 +21,11 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.sandwich import sandwich
 from tnplan.planner.networks.of_circuits.steps import Step, keeps_trace, steps_of
 from tnplan.planner.networks.of_circuits.wires import leaves, support_of
-from tnplan.questions.tensor_networks.networks import value_and_gradients
+from tnplan.questions.tensor_networks.expectation import work_of_cones
+from tnplan.questions.tensor_networks.networks import ClosedNetwork, value_and_gradients
+
+BACKWARD = 3.0
+"""The operations of a value with its gradient, in those of the value alone."""
 
 
 def expectation_gradients(
@@ -53,17 +57,31 @@ def expectation_gradients(
         float64 [observable, parameter].
     """
     steps = steps_of(circuit, "circuit")
-    words = dict.fromkeys((x, z) for one in sums for x, z, _ in one.masks())
+    words = [*dict.fromkeys((x, z) for one in sums for x, z, _ in one.masks())]
     # The identity has the value 1 and no derivatives where all steps keep the trace.
     keeps_all = all(keeps_trace(step) for step in steps)
     found: dict[tuple[int, int], Array] = {}
+    costs: list[float] = []
+    if options.progress is not None:
+        supports = [support_of(*word) for word in words]
+
+        def make(number: int) -> ClosedNetwork:
+            support = supports[number]
+            return ClosedNetwork.of(sandwich(steps, support), leaves([words[number]], support))
+
+        work = work_of_cones(steps, supports, make)
+        costs = [one.seconds(BACKWARD) for one in work]
+        options.progress(Progress(0, len(words), f"light cone 0 of {len(words)}", share=0.0))
     for number, (x, z) in enumerate(words, 1):
         if x or z or not keeps_all:
             found[x, z] = _word(steps, x, z, names, options)
         else:
             found[x, z] = np.eye(1, 1 + len(names))[0]
         if options.progress is not None:
-            options.progress(Progress(number, len(words), f"light cone {number} of {len(words)}"))
+            share = sum(costs[:number]) / sum(costs)
+            options.progress(
+                Progress(number, len(words), f"light cone {number} of {len(words)}", share=share)
+            )
     rows = np.array([sum(c.real * found[x, z] for x, z, c in one.masks()) for one in sums])
     return rows[:, 0], rows[:, 1:]
 

@@ -16,10 +16,11 @@ from tnplan.common.arrays import Array
 from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.progress import Progress
+from tnplan.jobs.progress import Listener, Progress
 from tnplan.planner.networks.of_circuits.sandwich import marginal_network
 from tnplan.planner.networks.of_circuits.steps import Step, steps_of
 from tnplan.planner.sparse_state import distinct_strings
+from tnplan.questions.tensor_networks.network_work import WorkOfShots
 from tnplan.questions.tensor_networks.networks import contract_batch
 from tnplan.questions.tensor_networks.samples_by_gates import (
     bits_of,
@@ -27,7 +28,9 @@ from tnplan.questions.tensor_networks.samples_by_gates import (
     cheaper_way,
     draw_by_gates,
     draw_rows,
+    networks_of_chain,
     why_not_by_gates,
+    work_of,
 )
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 
@@ -197,6 +200,8 @@ def _chain(
     drawn, chances = np.zeros((shots, n_qubits), np.uint8), np.ones(shots)
     # p(x) = prod_g p(x_g | x_before) (chain rule). p(x_before, x_g) is a marginal of the state;
     # later qubits are traced out, and gates that act on them alone are outside the light cone.
+    work = WorkOfShots(options, lambda: work_of(networks_of_chain(steps, n_qubits, shots)), shots)
+    work.say(0, 0, n_qubits, "qubit")
     for group in chain_groups(n_qubits):
         first = group[0]
         # Shots that agree so far share a contraction: early groups need few, and only late ones as
@@ -210,8 +215,7 @@ def _chain(
         chosen = draw_rows(joint, inverse, generator.random(shots))
         chances *= joint[inverse, chosen] / joint.sum(axis=1)[inverse]
         drawn[:, group] = bits_of(chosen, len(group)).T
-        if options.progress is not None:
-            options.progress(Progress(group[-1] + 1, n_qubits, f"qubit {group[-1] + 1} of {n_qubits}"))
+        work.say(len(before), group[-1] + 1, n_qubits, "qubit")
     return drawn, chances
 
 
@@ -225,11 +229,15 @@ def _by_rejection(
     chances: list[Array] = []
     found = candidates = 0
     drawn = lost = 0.0
+    expected = sum(expected_rounds(shots))
     # Rejection sampling from uniform candidates, q(x) = 2^-n: x is taken with probability p(x) / (M
     # q(x)), M = BOUND. Of a normalised distribution one candidate in M is taken on average.
     for _ in range(MOST_ROUNDS):
         strings = random_candidates(n_candidates(shots - found, candidates), n_qubits, n_open, generator)
-        scaled = _probabilities(circuit, strings, options, how.fidelity) * 2.0**n_qubits
+        of_round = replace(
+            options, progress=_of_candidates(options.progress, candidates, len(strings), expected)
+        )
+        scaled = _probabilities(circuit, strings, of_round, how.fidelity) * 2.0**n_qubits
         accepted = generator.random(len(strings)) * BOUND < scaled
         taken.append(strings[accepted])
         chances.append(scaled[accepted] / 2.0**n_qubits)
@@ -245,8 +253,6 @@ def _by_rejection(
                 "sampling method", f"rejection would leave out {lost / drawn:.0%} of the probability",
                 'use "chain", or the state-vector method: rejection is for random circuits',
             )  # fmt: skip
-        if options.progress is not None:
-            options.progress(Progress(min(found, shots), shots, f"{min(found, shots)} of {shots} samples"))
         if not found and candidates > MOST_IN_VAIN:
             break
         if found >= shots:
@@ -265,6 +271,18 @@ def _by_rejection(
         "sampling method", f"rejection took {found} of {candidates} candidates for {shots} shots",
         'use "chain", or the state-vector method',
     )  # fmt: skip
+
+
+def _of_candidates(listener: Listener | None, before: int, count: int, expected: int) -> Listener | None:
+    """A listener of the slices of a round, which tells how many of the candidates are done by then."""
+    if listener is None:
+        return None
+
+    def tell(at: Progress) -> None:
+        share = (before + count * at.done / at.total) / max(expected, before + count)
+        listener(Progress(at.done, at.total, at.text, share=share))
+
+    return tell
 
 
 def n_candidates(shots: int, so_far: int) -> int:

@@ -15,8 +15,8 @@ from tnplan.circuits.circuit import Gate
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.blocks import Block, blocks_of
 from tnplan.planner.networks.of_circuits.sandwich import marginal_network
 from tnplan.planner.networks.of_circuits.steps import Step, is_unitary
@@ -25,6 +25,7 @@ from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import greedy_or_orders
 from tnplan.planner.sparse_state import distinct_strings
+from tnplan.questions.tensor_networks.network_work import NetworkWork, WorkOfShots, predicted_work
 from tnplan.questions.tensor_networks.networks import closed_by_leaves, plan_batch
 
 WAYS = ("chain", "gates")
@@ -59,6 +60,8 @@ def draw_by_gates(
     # The probability of the bits of some qubits, of sets that no gate links so far.
     chances: dict[frozenset[int], Array] = {}
     blocks = blocks_of(gates, n_qubits, MOST_CHANGED)
+    work = WorkOfShots(options, lambda: work_of(networks_by_gates(gates, n_qubits, shots)), shots)
+    work.say(0, 0, len(blocks), "block")
     for number, block in enumerate(blocks):
         for gate in block.moves:
             _move(drawn, gate)
@@ -82,8 +85,7 @@ def draw_by_gates(
         seen = frozenset((*block.qubits, *given))
         chances = {qubits: value for qubits, value in chances.items() if qubits.isdisjoint(seen)}
         chances[seen] = chance
-        if options.progress is not None:
-            options.progress(Progress(number + 1, len(blocks), f"block {number + 1} of {len(blocks)}"))
+        work.say(len(before), number + 1, len(blocks), "block")
     return drawn, np.prod([np.ones(shots), *chances.values()], axis=0)
 
 
@@ -142,6 +144,17 @@ def networks_by_gates(gates: Sequence[Gate], n_qubits: int, shots: int) -> list[
         return opened, min(shots, 2 ** len(given))
 
     return [partial(make, block) for block in blocks_of(gates, n_qubits, MOST_CHANGED) if block.qubits]
+
+
+def work_of(makers: Sequence[Maker]) -> list[NetworkWork]:
+    """The work of networks of samples, each of which is larger than those before."""
+
+    def look(number: int) -> tuple[Network, int]:
+        opened, _ = makers[number]()
+        network = simplify(opened.network, opened.arrays)[0]
+        return closed_by_leaves(network, opened), len(opened.arrays)
+
+    return predicted_work(range(len(makers)), look)
 
 
 def cheaper_way(steps: Sequence[Step], n_qubits: int, shots: int, n_drawn: int | None = None) -> str:

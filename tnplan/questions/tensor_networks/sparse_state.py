@@ -39,10 +39,9 @@ from tnplan.planner.sparse_state import (
     search_batch_in_proportion,
     with_slices,
 )
+from tnplan.questions.tensor_networks.network_work import ROW_S
 from tnplan.questions.tensor_networks.networks import ALL, RunRows, dtype_of, plan_rows, varied_ends
 
-ROW_S = 1e-6
-"""Seconds of a row of a step beside its operations and its elements."""
 MOVES = 5
 """How often an element is moved: reordered, gathered, read, multiplied and written."""
 
@@ -212,8 +211,9 @@ class SparseState:
 
         def tell(done: int) -> None:
             if listener is not None:
-                listener(Progress(done, count, f"slice {done} of {count}"))
+                listener(Progress(done, count, f"slice {done} of {count}", share=done / count))
 
+        tell(0)
         return replay.run(slices, tell)
 
 

@@ -36,9 +36,9 @@ from tnplan.planner.schedule.schedule import Schedule
 Bind = Callable[[Schedule, Device, Communicator, Sequence[NDArray[Any]] | None], BoundProgram]
 """Binds a schedule to this rank, as `bind.bind` does."""
 
-Progress = Callable[[int, int, str], None]
-"""Called with the slices that this rank's group has done and has in all, first before any is computed, and a
-line of text; with 0 and 0 for a line of another kind."""
+Progress = Callable[..., None]
+"""Called with the slices that this rank's group has done and has in all, first before any is computed, a line
+of text, and `share=`, the work done as a share of all; with 0 and 0 for a line of another kind."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def run_rank(
     """Run this rank's share of a job; collective over the world. `bind_program` is the engine's."""
     schedule = job.schedule
     start = perf_counter()
-    say = progress or (lambda done, n_slices, text: None)
+    say = progress or (lambda done, n_slices, text, share=None: None)
     # docs/explanation/architecture.md#from-schedule-to-result
     share = share_of(schedule, world.size, world.rank, *job.slices)
     group = CountedCommunicator(world.split(share.group, share.rank_in_group))
@@ -117,8 +117,9 @@ def run_rank(
     outcome.resumed_slices = done
     bound = perf_counter()
     outcome.bind_s = bound - start
+    work = _Work(schedule, share.n_slices, done)
     if share.n_slices:
-        say(done, share.n_slices, f"slice {done} of {share.n_slices}")
+        say(done, share.n_slices, f"slice {done} of {share.n_slices}", share=work.share(done))
     # What is done once is done again after a restart: a checkpoint has the partial sum and no invariants.
     if done < share.n_slices:
         run_once(program, device, outcome.timings)
@@ -128,7 +129,7 @@ def run_rank(
     if partial is not None:
         device.from_host(program.result, partial)
     with keeping() if checkpoint is not None else nullcontext():
-        _run_slices(outcome, device, done, say)
+        _run_slices(outcome, device, work, say)
     summed = perf_counter()
     outcome.run_s = summed - bound
     sum_groups()
@@ -154,12 +155,33 @@ def _division(
     return checkpoint, checkpoint.open(job.resume)
 
 
-def _run_slices(outcome: RunOutcome, device: Device, done: int, progress: Progress) -> None:
+class _Work:
+    """The predicted work of a group's slices, of which `first` were done before this run."""
+
+    def __init__(self, schedule: Schedule, n_slices: int, first: int) -> None:
+        self.n_slices, self.first = n_slices, first
+        self.once_s, self.parts_s = schedule.predicted.once_s, schedule.seconds_by_serves()
+        self.whole_s = self.once_s + self._slices_s(n_slices)
+
+    def share(self, done: int) -> float:
+        """The work that is done as a share of all, when `done` slices are."""
+        if not self.whole_s:
+            return done / self.n_slices
+        left_s = self._slices_s(self.n_slices - self.first) - self._slices_s(done - self.first)
+        # What is done once comes before the first slice of a run, also of one that was resumed.
+        return 1 - (left_s + (self.once_s if done == self.first else 0)) / self.whole_s
+
+    def _slices_s(self, count: int) -> float:
+        """Predicted seconds of slices in a row; the first begins every outer part."""
+        return sum(part_s * -(-count // serves) for serves, part_s in self.parts_s.items())
+
+
+def _run_slices(outcome: RunOutcome, device: Device, work: _Work, progress: Progress) -> None:
     share, checkpoint = outcome.share, outcome.checkpoint
-    n_slices, alone = share.n_slices, share.n_groups == 1
+    n_slices, alone, done = share.n_slices, share.n_groups == 1, work.first
     if not outcome.program.body:
         if n_slices:
-            progress(n_slices, n_slices, f"slice {n_slices} of {n_slices}")
+            progress(n_slices, n_slices, f"slice {n_slices} of {n_slices}", share=1.0)
         return
 
     def after_slice() -> None:
@@ -174,6 +196,6 @@ def _run_slices(outcome: RunOutcome, device: Device, done: int, progress: Progre
                 checkpoint.write(done, device.to_host(outcome.program.result))
         if stop:
             raise StoppedRunError(stop)
-        progress(done, n_slices, f"slice {done} of {n_slices}")
+        progress(done, n_slices, f"slice {done} of {n_slices}", share=work.share(done))
 
     run_slices(outcome.program, device, outcome.timings, share.slices.part(done, n_slices), after_slice)
