@@ -25,6 +25,8 @@ class ProgressLines(StatusLine):
         self._first: list[str] = []
         self._begin: tuple[int, float] | None = None
         self._last_s = time.monotonic()
+        if self.is_terminal:
+            self.show("preparing ...")
 
     def __exit__(self, error: object, *exception: object) -> None:
         super().__exit__(error, *exception)

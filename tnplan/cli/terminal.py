@@ -6,20 +6,20 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tnplan.common.shown_text import IN_PLACE, escaped
 from tnplan.executor.device.comm.launcher import launched_rank
-
-if TYPE_CHECKING:
-    from tnplan.jobs.progress import Progress
+from tnplan.jobs.progress import CLEARED, Progress
 
 
 def say(text: str, err: bool = False) -> None:
     """Print a line to standard output or error; what is not printed is escaped."""
-    click.echo(escaped(text, allowed="\n\t"), err=err)
+    # In place of a line of progress that is shown.
+    clears = err and sys.stderr is not None and sys.stderr.isatty()
+    click.echo((CLEARED if clears else "") + escaped(text, allowed="\n\t"), err=err)
 
 
 def say_once(text: str) -> None:

@@ -68,10 +68,10 @@ class StatusLine:
             self.say(text)
             return
         try:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
         except (OSError, ValueError):  # a stream without a terminal's size
-            width = len(text)
-        self._write(escaped(text)[:width])
+            columns = 0
+        self._write(escaped(text)[: columns - 1 if columns else None])
 
     def say(self, *lines: str) -> None:
         """Print lines that stay."""
