@@ -271,7 +271,7 @@ USAGE: list[tuple[str, str]] = [
      "2^999")],
     ("search net.json --max-tensor 8 -o out.json", "is 8, but the result alone has 16 elements"),
     *[(f"search net.json --unlimited -o out.json --time {time}", problem) for time, problem in
-      (("-1", "-1.0"), ("inf", "is inf"), ("nan", "nan"), ("x", "'x'"))],
+      (("-1", "-1.0"), ("inf", "inf is not in"), ("nan", "nan"), ("x", "'x'"))],
     (f"{SEARCH} --seed -1", "-1 is not"), (f"{SEARCH} --workers 0", "0 is not"),
     (f"{SEARCH} --dtype int8", "int8"),
     (f"{SEARCH} --minimize x", "'x' is not"), (f"{SEARCH} --method x", "'x' is not one of"),

@@ -34,12 +34,9 @@ class TextType(click.ParamType):
         return self._read(value) if isinstance(value, str) else value
 
 
-def _seconds(text: str) -> float | str:
-    """Seconds, or `auto`, which calls know."""
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no number of seconds; write one, or auto") from None
+def _seconds(text: Any) -> Any:
+    """Seconds, or `auto`."""
+    return text if text == "auto" else click.FloatRange(0, 1e9).convert(text, None, None)
 
 
 def _count(text: str) -> int:
