@@ -35,7 +35,7 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
-from tnplan.executor.device.selection.select import profile_of
+from tnplan.executor.device.select import profile_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

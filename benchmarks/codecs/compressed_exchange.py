@@ -39,7 +39,7 @@ from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.protocols.codec import Codec
 from tnplan.executor.device.protocols.communicator import CountedCommunicator
 from tnplan.executor.device.protocols.device import Call, Device
-from tnplan.executor.device.selection.select import open_device
+from tnplan.executor.device.select import open_device
 from tnplan.planner.hardware.compression_options import SETTINGS, Compression, Lossy
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.process_grid import Digit, prime_factors

@@ -24,7 +24,7 @@ from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.device import Call
-from tnplan.executor.device.selection.select import open_device
+from tnplan.executor.device.select import open_device
 from tnplan.planner.hardware.process_grid import Digit
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "layout" / "exchange.json"

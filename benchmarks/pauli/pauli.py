@@ -37,7 +37,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.device.selection.select import open_device
+from tnplan.executor.device.select import open_device
 from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.executor.pauli.propagate import Propagation, open_terms, propagate
 from tnplan.executor.pauli.resources import Resources

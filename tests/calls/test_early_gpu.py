@@ -11,7 +11,7 @@ SCRIPT = """
 import sys
 from contextlib import suppress
 import tnplan
-from tnplan.executor.device.selection import expected_gpu
+from tnplan.executor.device import expected_gpu
 
 def begin(number):
     jobs = ("tnplan.jobs.job", "tnplan.jobs.arrays.contracted", "tnplan.executor.statevector", "numpy")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ import pytest
 import tnplan
 from tests.conftest import SharedData
 from tests.support.robustness.refusals import Refusal, Row, table
-from tnplan.cli import main
+from tnplan.cli import from_signature, main
 from tnplan.cli.main import run
 from tnplan.cli.option_types import DEVICES
 from tnplan.common.errors import InputError
@@ -46,11 +45,11 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
 
     def install(error: BaseException) -> None:
         @click.command()
-        def command() -> None:
+        def broken() -> None:
             raise error
 
         monkeypatch.setitem(main.COMMANDS, "broken", "Raises.")
-        monkeypatch.setitem(sys.modules, "tnplan.cli.broken", SimpleNamespace(command=command))  # type: ignore[misc]
+        monkeypatch.setitem(from_signature.commands, "broken", lambda summary: broken)
 
     return install
 

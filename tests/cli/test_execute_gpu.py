@@ -17,8 +17,8 @@ from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
+from tnplan.executor.device import select
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.device.selection import select
 from tnplan.jobs.job_options import TIMEOUT_S
 from tnplan.jobs.progress import Progress
 

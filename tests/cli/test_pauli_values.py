@@ -232,7 +232,7 @@ REFUSED: list[Row] = [
      "is for the overlap of an echo with its own observable", "give --overlap the"),
     ("--repetitions 4 --max-terms 9 --resample-by letters --overlap Z0", "--resample-by letters",
      "is for states of 0 and 1", "resample by magnitude"),
-    ("--seed 4", "--seed and --resample-by", "are of repetitions", "give --repetitions"),
+    ("--seed 4", "--seed", "is given without --repetitions", "add --repetitions"),
     ("--resume -o r.json", "--resume", "is for repetitions", "leave it out"),
     ("--state 00 --stabilizers X0", "--stabilizers", "are given with --state", "leave one of them out"),
     ("--state 00 --overlap Z0", "--overlap", "is asked together with a state", "leave one of them out"),

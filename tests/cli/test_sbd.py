@@ -217,3 +217,14 @@ def test_the_device_is_said_and_fp32_counted(capsys: pytest.CaptureFixture[str])
 @pytest.mark.usefixtures("files")
 def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, ["h.fcidump", "--alpha", "a.txt", "--device", "gpu"])
+
+
+def test_print_shows_the_report_on_the_rank_that_has_it() -> None:
+    integrals = tnplan.from_arrays(np.diag([-1.0, 1.0]), np.zeros((2, 2, 2, 2)), 1, 1)
+    result = tnplan.diagonalize(integrals, [0b01, 0b10], device="cpu")
+    head, row, work = str(result).splitlines()
+    assert head.split() == ["root", "energy", "(Ha)", "residual", "S^2"]
+    assert row.split()[:2] == ["0", "-2.0000000000"]
+    assert "to prepare" in work
+    elsewhere = replace(result, report={})
+    assert str(elsewhere) == repr(elsewhere)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tnplan.cli.search import command
+from tnplan.cli.main import cli
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import METHODS
@@ -23,7 +23,9 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_methods_stand_beside_each_other(network: str) -> None:
-    done = CliRunner().invoke(command, [network, "--unlimited", "--time", "0.3", "--compare", "-o", "p.json"])
+    done = CliRunner().invoke(
+        cli, ["search", network, "--unlimited", "--time", "0.3", "--compare", "-o", "p.json"]
+    )
     assert done.exit_code == 0, done.output
     rows = [line.split(" | ") for line in done.output.splitlines() if line.startswith("| ")][1:]
     assert [row[0].removeprefix("| ") for row in rows][: len(METHODS)] == list(METHODS)
@@ -35,7 +37,7 @@ def test_methods_stand_beside_each_other(network: str) -> None:
 
 def test_the_same_as_json(network: str) -> None:
     arguments = ["--max-tensor", "2^9", "--time", "0.3", "--compare", "-o", "p.json", "--json"]
-    done = CliRunner().invoke(command, [network, *arguments])
+    done = CliRunner().invoke(cli, ["search", network, *arguments])
     assert done.exit_code == 0, done.output
     figures = json.loads(done.stdout)
     assert {*METHODS, "joint"} <= figures["compared"].keys()
@@ -43,7 +45,7 @@ def test_the_same_as_json(network: str) -> None:
 
 
 def test_a_log_begins_before_the_first_path(network: str) -> None:
-    done = CliRunner().invoke(command, [network, "--unlimited", "--time", "0.3", "-o", "p.json"])
+    done = CliRunner().invoke(cli, ["search", network, "--unlimited", "--time", "0.3", "-o", "p.json"])
     assert done.exit_code == 0, done.output
     lines = done.stderr.splitlines()
     assert lines[0] == "searching: first trees"

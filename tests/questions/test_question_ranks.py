@@ -13,7 +13,7 @@ import tnplan
 from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.selection.select import Chosen
+from tnplan.executor.device.select import Chosen
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.job import Rank
 from tnplan.questions.engines.contraction_ranks import options_of_rank

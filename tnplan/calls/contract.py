@@ -11,7 +11,7 @@ from typing import Any
 
 import tnplan
 from tnplan.common.errors import InputError
-from tnplan.executor.device.selection.expected_gpu import expect_gpu
+from tnplan.executor.device.expected_gpu import expect_gpu
 
 TOPIC = "contractions in Python"
 """What the errors of this module are about, where one says no topic of its own."""

@@ -38,6 +38,7 @@ from tnplan.jobs.diagonalization_result import (
     solver_device,
     step_text,
     work_of,
+    work_text,
 )
 from tnplan.jobs.job import Job, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
@@ -58,7 +59,7 @@ MOST_STRINGS = 2**31 - 1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QubitDiagonalization(Solved):
-    """What `diagonalize_qubits` gives.
+    """What `diagonalize_qubits` gives; `print` shows the states and the work.
 
     Parameters
     ----------
@@ -84,6 +85,14 @@ class QubitDiagonalization(Solved):
 
     def __repr__(self) -> str:
         return f"QubitDiagonalization({solution_text(self.solution)} among {len(self.bitstrings)} strings)"
+
+    def __str__(self) -> str:
+        if not self.report:  # which rank 0 has
+            return repr(self)
+        lines = [f"{'root':>4}{'energy':>20}{'residual':>12}"]
+        for root, (energy, residual) in enumerate(zip(self.energies, self.solution.residuals, strict=True)):
+            lines.append(f"{root:>4}{energy:>20.10f}{residual:>12.1e}")
+        return "\n".join([*lines, work_text(self.report["measured"])])
 
 
 @dataclass(frozen=True)

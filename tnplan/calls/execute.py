@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import tnplan
 from tnplan.common.signatures import LaterModule
-from tnplan.executor.device.selection.expected_gpu import expect_gpu
+from tnplan.executor.device.expected_gpu import expect_gpu
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def execute(
         "cutensormp" leaves contractions and the exchanges after them to cuTENSOR and cuTENSORMp, on GPUs and
         without checkpoints.
     compress : str, optional
-        The option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/explanation/compression.md).
+        exchange=BOUND[:RATIO], store=BOUND, setting=fast|small, checkpoints; several with commas
+        (docs/explanation/compression.md). Default: as planned.
     ranks : int, optional
         Ranks as threads of this process; under mpirun they are those of mpirun. Default: one group.
     output : path, optional

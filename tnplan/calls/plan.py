@@ -67,7 +67,8 @@ def plan(
     policy : {"ours", "paper"}
         How modes are distributed; "paper" is section IV-B of arXiv 2606.01852.
     compress : str, optional
-        The option of `tnplan plan`, such as "exchange=1e-3:4,store=1e-3:3". Default: nothing is compressed.
+        exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; several with commas, such as
+        exchange=1e-3:4,store=1e-3:3 (docs/explanation/compression.md). Default: nothing.
     output : path, optional
         A schedule file to write. The tensors go beside it where the file of the path itself has their values.
 

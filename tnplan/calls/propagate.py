@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import tnplan
-from tnplan.executor.device.selection.expected_gpu import expect_gpu
+from tnplan.executor.device.expected_gpu import expect_gpu
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 

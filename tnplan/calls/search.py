@@ -75,7 +75,8 @@ def search(
     unlimited : bool
         No limit: nothing is sliced.
     start : sequence of ContractionPath or path
-        Paths of the same network to start from; several for the method "joint" alone.
+        Paths of the same network to start from, perhaps for other limits; several for the method "joint"
+        alone, which takes the four cheapest.
     time : float or "auto"
         Seconds of the whole search, those before `resume` counted. "auto": a share of the time that the
         contraction is predicted to take, from a fraction of a second to a minute.
@@ -90,7 +91,7 @@ def search(
         The precision whose time is minimized, such as "fp32" or "fp16x3". Default: by the dtype.
     methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}, or one of these
         Default: "joint", unless `minimize` is "write", "size" or "combo". Others are cotengra's; beside
-        "joint" they give its first tree.
+        "joint" they give its first tree. "kahypar" needs the extra [search].
     workers : int
         Processes that search at once.
     output : path, optional

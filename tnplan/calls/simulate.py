@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import tnplan
 from tnplan.common.signatures import LaterModule
-from tnplan.executor.device.selection.expected_gpu import expect_gpu
+from tnplan.executor.device.expected_gpu import expect_gpu
 from tnplan.jobs.job_options import JobKeywords, JobOptions, takes_job
 
 if TYPE_CHECKING:

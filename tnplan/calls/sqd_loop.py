@@ -59,7 +59,7 @@ VERSION = 1
 
 @dataclass(frozen=True, repr=False)
 class SqdResult:
-    """The state of lowest energy that the loop found.
+    """The state of lowest energy that the loop found; `print` shows how the loop ended.
 
     Parameters
     ----------
@@ -93,6 +93,15 @@ class SqdResult:
     def __repr__(self) -> str:
         iterations = len(self.report["iterations"])
         return f"SqdResult(energy {self.energy:.10f} Ha after {iterations} iterations)"
+
+    def __str__(self) -> str:
+        alpha, beta = self.report["dimensions"]
+        ended = "converged after" if self.converged else "not converged in"
+        return (
+            f"energy {self.energy:.10f} Ha among {alpha} x {beta} determinants\n"
+            f"{ended} {len(self.report['iterations'])} iterations, "
+            f"{self.report['measured']['time_s']:.3g} s"
+        )
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from tnplan.cli.option_types import FILE, PROFILE, added, set_parameters
+from tnplan.cli.option_types import FILE, PROFILE, added, as_json, circuit_argument, set_parameters
+from tnplan.common.errors import InputError
 from tnplan.common.signatures import ParameterText, texts_of
 
 Other = Mapping[str, Any] | Callable[[Any], Any] | None
@@ -22,16 +25,26 @@ Other = Mapping[str, Any] | Callable[[Any], Any] | None
 of the one that would be made, or an argument; or None, where there is none."""
 Change = Other | str
 """The same, or a help text."""
-Made = TypeVar("Made")
+Kind = TypeVar("Kind")
+Call = Callable[..., Any]
+commands: dict[str, Callable[[str], click.Command]] = {}
+"""What makes each command of the files that were imported, from the first line of its help."""
 
 EVERYWHERE: dict[str, Other] = {
-    "circuit": click.argument("circuit", type=FILE, metavar="CIRCUIT"),
+    "amplitude": {"metavar": "BITS"},
+    "circuit": circuit_argument,
+    "compress": {"metavar": "BOUNDS"},
+    "depolarize": {"flags": ("--depolarizing",)},
+    "devices": {"type": click.IntRange(1)},
     "hardware": {"type": PROFILE, "metavar": "PROFILE", "help": "A shipped profile or a TOML file."},
     "memory": {"type": str, "metavar": "SIZE"},
     "output": {"flags": ("-o", "--output")},
     "parameters": set_parameters,
+    "plot": {"metavar": "FILE.svg"},
     "progress": None,
     "ranks": {"type": click.IntRange(1)},
+    "roots": {"type": click.IntRange(1)},
+    "schedule": click.argument("schedule", type=FILE, metavar="SCHEDULE.json"),
     "seed": {"type": click.IntRange(0)},
     "size": {"type": str, "metavar": "SIZE"},
     "threads": {"type": click.IntRange(1)},
@@ -42,7 +55,38 @@ EVERYWHERE: dict[str, Other] = {
 TYPES = {"str": str, "int": int, "float": float}
 
 
+def command_with(
+    options: Iterable[Callable[[Any], Any]], function: Call, summary: str, text: str
+) -> click.Command:
+    """A command with options, in this order, and a help."""
+    return click.command(help=f"{summary}\n\n{inspect.cleandoc(text)}")(added(*options)(function))
+
+
 # docs/explanation/architecture.md#calls-and-commands
+def command(address: str, **changes: Change) -> Callable[[Call], None]:
+    """Add the command of a call at `module.name` of `tnplan.calls`, which is imported when it is needed.
+
+    The function that is decorated has the command's name and help. It gets the call and the options. With a
+    parameter `as_json` the command has --json.
+    """
+
+    def decorate(function: Call) -> None:
+        def described(summary: str) -> click.Command:
+            module, _, name = address.partition(".")
+            call = getattr(import_module(f"tnplan.calls.{module}"), name)
+
+            def called(**options: Any) -> Any:
+                return function(call, **options)
+
+            has_json = "as_json" in inspect.signature(function).parameters
+            options = (options_of(call, **changes), *([as_json] if has_json else []))
+            return command_with(options, called, summary, function.__doc__ or "")
+
+        commands[function.__name__.replace("_", "-")] = described
+
+    return decorate
+
+
 def options_of(call: Callable[..., Any], **changes: Change) -> Callable[[Any], Any]:
     """Add an option to a command for each parameter of a call, or for each field of a class of options.
 
@@ -57,21 +101,44 @@ def options_of(call: Callable[..., Any], **changes: Change) -> Callable[[Any], A
     if unknown := changes.keys() - parameters.keys():
         raise TypeError(f"{call.__name__} has no parameters {', '.join(sorted(unknown))}")
     flags = {name: _flags(name, each, _changed(name, changes)) for name, each in parameters.items()}
-    made = []
+    options = []
     for name, parameter in parameters.items():
         change = _changed(name, changes)
         if callable(change):
-            made.append(change)
+            options.append(change)
         elif change is not None:
             text = texts.get(name, ParameterText("", ()))
             attributes = {"help": _help(text.text, flags), **_attributes(parameter, text, change)}
-            made.append(click.option(*flags[name], name, **attributes))
-    return added(*made)
+            if attributes.get("multiple"):
+                attributes["help"] += " May be given several times."
+            options.append(click.option(*flags[name], name, **attributes))
+    return added(*options)
 
 
-def taken(kind: Callable[..., Made], options: dict[str, Any]) -> Made:
+def taken(kind: Callable[..., Kind], options: dict[str, Any]) -> Kind:
     """An object with the options that are its fields; they are taken out of the options."""
     return kind(**{name: options.pop(name) for name in _parameters(kind) if name in options})
+
+
+def taken_with(needed: str, kind: Callable[..., Kind], options: dict[str, Any]) -> Kind | None:
+    """The same where the option `needed` is given; without it None, and the others are refused."""
+    values = {name: options.pop(name) for name in _parameters(kind) if name in options}
+    if values[needed] is None:
+        refuse_without(needed, *values)
+        return None
+    return kind(**values)
+
+
+def refuse_without(needed: str, *names: str) -> None:
+    """Refuse options of the command that runs which a user gives without the one that they belong to."""
+    context = click.get_current_context()
+    parameters = {str(each.name): each for each in context.command.params}
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            has_no = context.params[name] is False
+            flag = (parameters[name].secondary_opts if has_no else parameters[name].opts)[-1]
+            other = parameters[needed].opts[-1]
+            raise InputError(flag, f"is given without {other}", f"add {other}, or leave it out")
 
 
 def _parameters(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -130,7 +197,7 @@ def _attributes(
     if "type" in more or "flag_value" in more or hint == "bool":
         return more
     # NumPy's docstrings list choices as {"a", "b"}.
-    if text.kind.startswith("{"):
+    if "{" in text.kind:
         choices = re.findall(r'"([^"]+)"', text.kind)
         return {"type": click.Choice(choices), **more}
     if "Path" in hint:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TextIO
 
@@ -36,14 +36,14 @@ COMMANDS = {
     "show": "Show the steps of a schedule.",
     "execute": "Carry out a schedule.",
     "report": "Project time and speedup for each device count.",
-    "amplitudes": "Compute amplitudes of bit strings.",
+    "amplitudes": "Compute amplitudes of bit strings, or of all values of some qubits.",
     "sample": "Draw outcomes of a circuit.",
-    "expectation": "Compute expectation values of observables.",
-    "probabilities": "Compute probabilities of the values of some qubits.",
+    "expectation": "Compute expectation values of sums of Pauli words, and their derivatives.",
+    "probabilities": "Compute the probabilities of all values of some qubits.",
     "reduced-density-matrix": "Compute the density matrix of some qubits.",
-    "overlap": "Compute the overlap of the states of two circuits.",
+    "overlap": "Compute the overlap of the final states of two circuits.",
     "trace": "Compute a trace of two operators, one taken through a circuit.",
-    "estimate": "Predict memory and time of a question for each method.",
+    "estimate": "Predict memory, time and error of a question for each method.",
     "pauli": "Propagate an observable through a circuit: its expectation value.",
     "sbd": "Diagonalize a Hamiltonian among selected determinants.",
     "sbd-qubits": "Diagonalize a qubit Hamiltonian in a list of bit strings.",
@@ -60,17 +60,12 @@ QUESTIONS = (
 )  # fmt: skip
 ON_RANKS = ("execute", "pauli", "sbd", "sbd-qubits", "sqd", "statevector", *QUESTIONS, "calibrate")
 FILES = {
-    **dict.fromkeys((*QUESTIONS, "estimate"), "questions"), "sbd-qubits": "sbd", "decompress": "compress",
+    **dict.fromkeys((*QUESTIONS, "estimate"), "questions"), "sbd": "sbd", "sbd-qubits": "sbd", "sqd": "sbd",
+    "pauli": "pauli", "report": "report", "search": "search", "workload": "workload",
 }  # fmt: skip
-"""The files of commands that have none of their name."""
+"""The files of the commands that are not in commands.py."""
 LONGEST_LINE = 2000
-
-
-@dataclass
-class Settings:
-    """What the options before the sub-command set."""
-
-    debug: bool = False
+LOG = logging.getLogger("tnplan")
 
 
 class LazyGroup(click.Group):
@@ -84,9 +79,10 @@ class LazyGroup(click.Group):
         """Import the file of one command."""
         if cmd_name not in COMMANDS:
             return None
-        file = import_module(f"tnplan.cli.{FILES.get(cmd_name, cmd_name)}")
-        command: click.Command = file.commands[cmd_name] if hasattr(file, "commands") else file.command
-        return command
+        import_module(f"tnplan.cli.{FILES.get(cmd_name, 'commands')}")
+        from tnplan.cli.from_signature import commands
+
+        return commands[cmd_name](COMMANDS[cmd_name])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table, importing none of them."""
@@ -95,10 +91,9 @@ class LazyGroup(click.Group):
 
 
 def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    context.ensure_object(Settings).debug = value
     if value:
         logging.basicConfig(format="%(message)s")
-        logging.getLogger("tnplan").setLevel(logging.DEBUG)
+    LOG.setLevel(logging.DEBUG if value else logging.NOTSET)
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -124,27 +119,21 @@ def cli(context: click.Context) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on `arguments` (default: those of the process); return the exit status."""
-    settings = Settings()
     allow_any_encoding()
     try:
         # Under mpirun all ranks parse the same line: one message is enough.
         with _only_first_prints():
-            status = cli.main(arguments, prog_name="tnplan", obj=settings, standalone_mode=False)
-    except InputError as error:
-        return _complain(error, settings, 2)
+            status = cli.main(arguments, prog_name="tnplan", standalone_mode=False)
+        return status if isinstance(status, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         if launched_rank() == 0:
             error.show()
         return 2
     except click.ClickException as error:
-        hint = (
-            f"; see '{error.ctx.command_path} --help'"
-            if isinstance(error, click.UsageError) and error.ctx
-            else ""
-        )
-        message = error.format_message().rstrip(".").replace("valid integer range", "valid integer")
-        _refuse(message.replace("valid float range", "valid float") + hint)
-        return 2
+        context = getattr(error, "ctx", None)  # of a wrong usage
+        hint = f"; see '{context.command_path} --help'" if context else ""
+        message = re.sub("valid (integer|float) range", r"valid \1", error.format_message().rstrip("."))
+        return _refuse(message + hint, 2)
     except (click.Abort, KeyboardInterrupt):
         _end_children()
         _print_error("interrupted")
@@ -152,12 +141,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
     # A run that was stopped and has a checkpoint ends with a status of its own: scripts can tell
     # that it may go on.
     except StoppedRunError as error:
-        _refuse(str(error))
-        return STATUS
+        return _refuse(str(error), STATUS)
     # One line for users; --debug shows the traceback.
     except Exception as error:
-        return _complain(error, settings, 1)
-    return status if isinstance(status, int) else 0
+        is_debugged = LOG.isEnabledFor(logging.DEBUG)
+        if is_debugged:
+            traceback.print_exception(error)
+        if isinstance(error, InputError):
+            return _refuse(error.line, 2)
+        more = "" if is_debugged else " (tnplan --debug COMMAND ... shows where)"
+        rank = f"rank {launched_rank()}: " if launched_size() > 1 else ""
+        _print_error(f"{rank}{type(error).__name__}: {error}{more}")
+        return 1
 
 
 @contextmanager
@@ -203,22 +198,11 @@ def _show_warning(
     say_once(f"tnplan: warning: {' '.join(str(message).split())}")
 
 
-def _complain(error: Exception, settings: Settings, status: int) -> int:
-    if settings.debug:
-        traceback.print_exception(error)
-    if isinstance(error, InputError):
-        _refuse(error.line)
-    else:
-        more = "" if settings.debug else " (tnplan --debug COMMAND ... shows where)"
-        rank = f"rank {launched_rank()}: " if launched_size() > 1 else ""
-        _print_error(f"{rank}{type(error).__name__}: {error}{more}")
-    return status
-
-
-def _refuse(message: str) -> None:
+def _refuse(message: str, status: int) -> int:
     """Print what is wrong with the input. All ranks of a job refuse alike; the first one prints it."""
     if launched_rank() == 0:
         _print_error(message)
+    return status
 
 
 def _print_error(message: str) -> None:

@@ -22,16 +22,6 @@ class FileType(click.Path):
         return super().convert(value, param, ctx)
 
 
-class SecondsType(click.FloatRange):
-    """Seconds, or `auto`."""
-
-    name = "SECONDS|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or "auto"."""
-        return value if value == "auto" else super().convert(value, param, ctx)
-
-
 class TextType(click.ParamType):
     """What `read` makes of a text; a value of another kind, such as a default, is one already."""
 
@@ -44,6 +34,11 @@ class TextType(click.ParamType):
         return self._read(value) if isinstance(value, str) else value
 
 
+def _seconds(text: Any) -> Any:
+    """Seconds, or `auto`."""
+    return text if text == "auto" else click.FloatRange(0, 1e9).convert(text, None, None)
+
+
 def _count(text: str) -> int:
     """A positive integer: `4194304`, or a power such as `2^32`."""
     match = re.fullmatch(r" *([0-9]{1,30})(?:(?:\^|\*\*)([0-9]{1,2}))? *", text)
@@ -54,34 +49,31 @@ def _count(text: str) -> int:
     raise click.BadParameter(f"{text!r} is no count; write a positive integer or a power such as 2^32")
 
 
-def _qubits(text: str) -> tuple[int, ...]:
-    """The numbers of qubits in the order given: `0,3,5`."""
-    if re.fullmatch(r" *[0-9]{1,9} *(, *[0-9]{1,9} *)*", text) is None:
-        raise click.BadParameter(f"{text!r} names no qubits; write their numbers with commas, such as 0,3,5")
-    return tuple(map(int, text.split(",")))
+def _qubit(text: str) -> int:
+    """The number of a qubit."""
+    if re.fullmatch("[0-9]{1,9}", text) is None:
+        raise ValueError
+    return int(text)
 
 
-def _numbers(text: str) -> tuple[int, ...] | str:
-    """Numbers in the order given, `10,20`; or the word for the barriers of a circuit."""
+def listed(name: str, read: Callable[[str], Any], problem: str = "", example: str = "") -> TextType:
+    """A tuple of values, in the order in which a text has them: `0,3,5`."""
+
+    def values(text: str) -> tuple[Any, ...]:
+        try:
+            return tuple(read(word.strip()) for word in text.split(","))
+        except ValueError:
+            remedy = f"write them with commas, such as {example}"
+            raise click.BadParameter(f"{text!r} {problem}; {remedy}") from None
+
+    return TextType(name, values)
+
+
+def _stops(text: str) -> tuple[int, ...] | str:
+    """Numbers of operations in the order given, `10,20`; or the word for the barriers of a circuit."""
     if text.strip() == "barriers":
         return "barriers"
-    if re.fullmatch(r" *[0-9]{1,9} *(, *[0-9]{1,9} *)*", text) is None:
-        raise click.BadParameter(f"{text!r} holds no numbers; write them with commas, such as 10,20,30")
-    return tuple(map(int, text.split(",")))
-
-
-def _bits(text: str) -> tuple[str, ...]:
-    """Bit strings in the order given: `010,111`."""
-    return tuple(map(str.strip, text.split(",")))
-
-
-def _thresholds(text: str) -> tuple[float, ...]:
-    """Numbers in the order given: `1e-3,5e-4`."""
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError:
-        problem = f"{text!r} holds no numbers; write them with commas, such as 1e-3,5e-4"
-        raise click.BadParameter(problem) from None
+    return listed("N,N,...", _qubit, "holds no numbers", "10,20,30").convert(text, None, None)
 
 
 def _devices(text: str) -> tuple[int, ...]:
@@ -128,12 +120,12 @@ def _parameters(
 FILE = FileType(path_type=Path)
 PROFILE = FileType(path_type=str)
 """The name of a shipped hardware profile, or of a TOML file."""
-SECONDS = SecondsType(0, 1e9)
+SECONDS = TextType("SECONDS|auto", _seconds)
 COUNT = TextType("COUNT", _count)
-QUBITS = TextType("Q,Q,...", _qubits)
-NUMBERS = TextType("N,N,...", _numbers)
-BITS = TextType("BITS,...", _bits)
-THRESHOLDS = TextType("E,E,...", _thresholds)
+QUBITS = listed("Q,Q,...", _qubit, "names no qubits", "0,3,5")
+BITS = listed("BITS,...", str)
+STOPS = TextType("N,N,...", _stops)
+THRESHOLDS = listed("E,E,...", float, "holds no numbers", "1e-3,5e-4")
 DEVICES = TextType("P,P,...", _devices)
 
 
@@ -148,6 +140,7 @@ def added(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+circuit_argument = click.argument("circuit", type=FILE, metavar="CIRCUIT")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 set_parameters = click.option(
     "--set", "parameters", type=TextType("NAME=VALUE", _parameter), multiple=True, callback=_parameters,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tnplan.cli.from_signature import options_of, taken
+from tnplan.cli.from_signature import options_of, refuse_without, taken
 from tnplan.cli.option_types import added
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -37,8 +37,7 @@ state_options = added(
 
 
 def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with the state, and with what is given of a truncation and of repetitions, as calls take
-    them."""
+    """The options with the state, the truncation and the repetitions as calls take them."""
     rest = dict(options)
     stabilizers = rest.pop("stabilizers")
     if stabilizers is not None:
@@ -50,9 +49,9 @@ def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
         rest["truncation"] = truncation
     if "repetitions" in rest:
         repetitions, by = rest.pop("repetitions"), rest.pop("by")
-        if repetitions is None and by != "magnitude":
-            raise InputError("--resample-by", "is of repetitions", "give --repetitions")
-        if repetitions is not None:
+        if repetitions is None:
+            refuse_without("repetitions", "by")
+        else:
             from tnplan.executor.pauli.repetitions import MonteCarlo
 
             rest["monte_carlo"] = MonteCarlo(repetitions, rest.get("seed") or 0, by)

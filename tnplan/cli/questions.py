@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,15 @@ from typing import Any
 import click
 import numpy as np
 
-from tnplan.cli.from_signature import Change, options_of
+from tnplan.cli.from_signature import Change, command_with, commands, options_of, refuse_without
 from tnplan.cli.option_types import (
     BITS,
     DEVICES,
     FILE,
-    NUMBERS,
     QUBITS,
-    added,
+    STOPS,
     as_json,
+    circuit_argument,
     set_parameters,
 )
 from tnplan.cli.pauli_options import (
@@ -27,8 +27,9 @@ from tnplan.cli.pauli_options import (
     state_options,
     truncation_options,
 )
-from tnplan.cli.progress import SAY_EVERY_S, ProgressLines
-from tnplan.cli.terminal import first_rows, largest_rows, number_text, say_result
+from tnplan.cli.progress import ProgressLines
+from tnplan.cli.terminal import say_result
+from tnplan.common.shown_text import first_rows, largest_rows, number_text
 from tnplan.executor.pauli.estimate import Estimate
 from tnplan.jobs.job_options import ResumableKeywords
 from tnplan.questions.answer import CircuitAnswer
@@ -36,8 +37,6 @@ from tnplan.questions.ask import told_by_first, watched_ranks
 from tnplan.questions.circuit import Circuit
 from tnplan.questions.options import QuestionOptions
 
-OF_RUNS = [name for name in ResumableKeywords.__annotations__ if name != "threads"]
-"""Options of questions that say how they run: an estimate runs nothing."""
 EXACT: dict[str, Change] = {
     "state": state_options, "truncation": None, "monte_carlo": None, "checkpoint": None, "resume": None,
     "output": "A JSON file for the answer.",
@@ -45,29 +44,29 @@ EXACT: dict[str, Change] = {
 """What the options of a question differ in that has neither truncation nor checkpoint."""
 TRUNCATED: dict[str, Change] = {**EXACT, "truncation": truncation_options}
 REPEATED: dict[str, Change] = {**TRUNCATED, "monte_carlo": repetition_options}
+METHODS = "CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods."
 
 Options = dict[str, Any]
-circuit_argument = click.argument("circuit", type=FILE, metavar="CIRCUIT")
-commands: dict[str, click.Command] = {}
+Lines = Callable[[CircuitAnswer, Options], Iterable[str]]
 
 
 def question(
-    call: Callable[..., CircuitAnswer], *own: Callable[[Any], Any], changes: Mapping[str, Change] = EXACT,
-    given: Callable[[Options], Options] = lambda options: options,
-) -> Callable[[Callable[[CircuitAnswer, Options], Iterable[str]]], None]:  # fmt: skip
+    call: Callable[..., CircuitAnswer], job: dict[str, Change] = EXACT, *more: Callable[[Any], Any],
+    arguments_of: Callable[[Options], Options] = dict, **changes: Change,
+) -> Callable[[Lines], None]:  # fmt: skip
     """Add the command of a question; the function that is decorated has its help, and shows an answer.
 
-    `own` are the options of the question itself, of which `given` makes the arguments of the call; `changes`
-    is what the options of every question differ in.
+    `job` is what the options of every question differ in, `changes` those of this one, which has `more` of
+    its own. `arguments_of` makes the arguments of the call of them.
     """
 
-    def decorate(lines: Callable[[CircuitAnswer, Options], Iterable[str]]) -> None:
+    def decorate(lines: Lines) -> None:
         def answered(
             circuit: Path, parameters: dict[str, str], as_json: bool, timeout: float, output: Path | None,
             **options: Any,
         ) -> None:  # fmt: skip
-            arguments = given({**propagation_of(options), "timeout": timeout, "output": output})
-            with watched_ranks(timeout), ProgressLines(SAY_EVERY_S) as progress:
+            arguments = arguments_of({**propagation_of(options), "timeout": timeout, "output": output})
+            with watched_ranks(timeout), ProgressLines() as progress:
                 # Invariant: rank 0 reads the circuit for all ranks, inside the watch, as reading may fail.
                 read = told_by_first(lambda: Circuit(circuit, parameters))
                 answer = call(read, progress=progress, **arguments)
@@ -75,10 +74,14 @@ def question(
             shown = chain(lines(answer, options), _summary(answer))
             say_result(answer.document if as_json else None, as_json, shown, files)
 
-        name = call.__name__.replace("_", "-")
-        job = options_of(QuestionOptions, **changes)
-        every = added(circuit_argument, *own, set_parameters, job, as_json)
-        commands[name] = click.command(name, help=lines.__doc__)(every(answered))
+        text = " ".join(filter(None, (lines.__doc__, METHODS)))
+        every = (
+            circuit_argument, options_of(call, **changes), *more, set_parameters,
+            options_of(QuestionOptions, **job), as_json,
+        )  # fmt: skip
+        commands[call.__name__.replace("_", "-")] = lambda summary: command_with(
+            every, answered, summary, text
+        )
 
     return decorate
 
@@ -106,59 +109,41 @@ def _bits(width: int) -> list[str]:
 
 
 def _strings(options: Options) -> Options:
-    """The bit strings of amplitudes: those given, or their file."""
-    file, text = options.pop("file"), options["bitstrings"]
-    if text is None:
-        return {**options, "bitstrings": file}
-    if file is not None:
+    """The bit strings of amplitudes: those of the command line, or their file."""
+    file, strings = options.pop("file"), options["bitstrings"]
+    if file is not None and strings is not None:
         raise click.UsageError("--file stands beside --bitstrings; give one of them")
-    return options if options["open_qubits"] is not None else {**options, "bitstrings": _names(text)}
-
-
-def _names(text: str) -> list[str]:
-    """The bit strings of a text, separated by commas."""
-    return list(map(str.strip, text.split(",")))
+    if strings is not None and options["open_qubits"] is not None:
+        strings = ",".join(strings)
+    return {**options, "bitstrings": strings or file}
 
 
 @question(
-    Circuit.amplitudes,
-    options_of(
-        Circuit.amplitudes,
-        bitstrings={
-            "type": str, "metavar": "BITS,...", "help": "0 or 1 for each qubit; character k is qubit k."
-        },
-        open_qubits={
-            "flags": ["--open"], "type": QUBITS,
-            "help": "All values of these qubits; --bitstrings is one string then, with . for them. Default: "
-            "0 for the others.",
-        },
-    ),
+    Circuit.amplitudes, EXACT,
     click.option("--file", type=FILE, help="Bit strings, one a line, or an array [string, qubit] in .npy."),
-    given=_strings,
+    arguments_of=_strings,
+    bitstrings={"type": BITS, "help": "0 or 1 for each qubit; character k is qubit k."},
+    open_qubits={
+        "flags": ["--open"], "type": QUBITS,
+        "help": "All values of these qubits; --bitstrings is one string then, with . for them. Default: 0 "
+        "for the others.",
+    },
 )  # fmt: skip
 def _amplitudes(answer: CircuitAnswer, options: Options) -> Iterator[str]:
-    """Compute amplitudes of bit strings, or of all values of some qubits.
-
-    CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
-    """
     values = answer.value.reshape(-1).tolist()
+    keys = _bits(answer.value.ndim)
     if options["file"] is not None:
         keys = list(map(str, range(len(values))))
     elif options["open_qubits"] is None and options["bitstrings"] is not None:
-        keys = _names(options["bitstrings"])
-    else:
-        keys = _bits(answer.value.ndim)
+        keys = options["bitstrings"]
     texts = (number_text(value, ".9e") for value in values)
     return first_rows("amplitude", zip(keys, texts, strict=True))
 
 
-@question(Circuit.sample, options_of(Circuit.sample))
+@question(Circuit.sample)
 def _sample(answer: CircuitAnswer, options: Options) -> Iterator[str]:
-    """Draw outcomes of a circuit, and print the counts of the most frequent ones.
-
-    An outcome has the classical bits, or the qubits where none of them is measured. CIRCUIT is a qsim or
-    OpenQASM file, which may measure, reset and branch anywhere.
-    docs/how-to/questions.md explains the methods.
+    """The counts of the most frequent outcomes are printed. An outcome has the classical bits, or the qubits
+    where none of them is measured. The circuit may measure, reset and branch anywhere.
     """
     yield from largest_rows("count", answer.value.items(), "d")
     if "linear_xeb" in answer.details:
@@ -166,7 +151,7 @@ def _sample(answer: CircuitAnswer, options: Options) -> Iterator[str]:
 
 
 def _observables(options: Options) -> Options:
-    """The observables: those given, or their file; and the names of the parameters of derivatives."""
+    """The observables: those of the command line, or their file; and the parameters of derivatives."""
     file, names, gradient = (options.pop(name) for name in ("file", "wrt", "gradient"))
     if bool(options["observables"]) == (file is not None):
         raise click.UsageError("give --observable, or a --file of observables")
@@ -174,31 +159,23 @@ def _observables(options: Options) -> Options:
 
 
 @question(
-    Circuit.expectation,
-    options_of(
-        Circuit.expectation,
-        observables={
-            "flags": ["--observable"], "type": str, "multiple": True, "required": False, "metavar": "SUM",
-            "help": "Such as 'Z62' or '0.5*X0 X1 - Z3'; may be given several times.",
-        },
-        gradient=click.option(
-            "--gradient", is_flag=True, help="Add the derivatives by all parameters that --set gives."
-        ),
-        after={
-            "type": NUMBERS,
-            "help": "The values after so many operations; 'barriers': before each barrier and at the end.",
-        },
-    ),
+    Circuit.expectation, {**REPEATED, "checkpoint": {}, "resume": {}},
     click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times."),
     click.option("--file", type=FILE, help="Observables, one a line, or a JSON list."),
-    given=_observables,
-    changes={**REPEATED, "checkpoint": {}, "resume": {}},
+    arguments_of=_observables,
+    observables={
+        "flags": ["--observable"], "type": str, "multiple": True, "required": False, "metavar": "SUM",
+        "help": "Such as 'Z62' or '0.5*X0 X1 - Z3'.",
+    },
+    gradient=click.option(
+        "--gradient", is_flag=True, help="Add the derivatives by all parameters that --set gives."
+    ),
+    after={
+        "type": STOPS,
+        "help": "The values after so many operations; 'barriers': before each barrier and at the end.",
+    },
 )  # fmt: skip
 def _expectation(answer: CircuitAnswer, options: Options) -> Iterator[str]:
-    """Compute expectation values of sums of Pauli words, and their derivatives by parameters.
-
-    CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
-    """
     errors = np.broadcast_to(answer.error, answer.value.shape)
     values = list(map(_number, answer.value.ravel().tolist(), errors.ravel().tolist()))
     keys = [f"of {text}" for text in options["observables"]] or list(map(str, range(answer.value.shape[-1])))
@@ -209,104 +186,85 @@ def _expectation(answer: CircuitAnswer, options: Options) -> Iterator[str]:
         yield from first_rows(f"derivative by {name}", zip(keys, map(_number, column.tolist()), strict=True))
 
 
-@question(
-    Circuit.probabilities, options_of(Circuit.probabilities, qubits={"type": QUBITS}), changes=TRUNCATED
-)
+@question(Circuit.probabilities, TRUNCATED, qubits={"type": QUBITS})
 def _probabilities(answer: CircuitAnswer, options: Options) -> Iterator[str]:
-    """Compute the probabilities of all values of some qubits, and print the largest.
-
-    CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
-    """
+    """The largest are printed."""
     values = answer.value.reshape(-1).tolist()
     return largest_rows("probability", zip(_bits(answer.value.ndim), values, strict=True))
 
 
-@question(
-    Circuit.reduced_density_matrix, options_of(Circuit.reduced_density_matrix, qubits={"type": QUBITS}),
-    changes=TRUNCATED,
-)  # fmt: skip
+@question(Circuit.reduced_density_matrix, TRUNCATED, qubits={"type": QUBITS})
 def _reduced_density_matrix(answer: CircuitAnswer, options: Options) -> Iterator[str]:
-    """Compute the density matrix of some qubits, and print its largest elements.
-
-    The first qubit is the most significant bit of a row and of a column. CIRCUIT is a qsim or OpenQASM file.
-    docs/how-to/questions.md explains the methods.
-    """
+    """The largest elements are printed. The first qubit is the most significant bit of rows and columns."""
     bits = _bits(len(options["qubits"]))
     keys = (f"{row} {column}" for row in bits for column in bits)
     return largest_rows("element", zip(keys, answer.value.reshape(-1).tolist(), strict=True))
 
 
-@question(Circuit.overlap, click.argument("other", type=FILE, metavar="OTHER"))
+@question(Circuit.overlap, other=click.argument("other", type=FILE, metavar="OTHER"))
 def _overlap(answer: CircuitAnswer, options: Options) -> Iterator[str]:
-    """Compute the overlap <OTHER|CIRCUIT> of the final states of two circuits.
-
-    Both are qsim or OpenQASM files; --set gives values to the first.
-    docs/how-to/questions.md explains the methods.
-    """
+    """The overlap is <OTHER|CIRCUIT>. OTHER is a file too; --set gives values to the first."""
     yield f"overlap: {_number(answer.value)}"
 
 
 @question(
-    Circuit.trace,
-    options_of(
-        Circuit.trace,
-        a={"type": str, "metavar": "SUM", "help": "The operator A, such as 'Z62'."},
-        b={"type": str, "metavar": "SUM", "help": "The operator B."},
-    ),
-    changes=REPEATED,
-)
+    Circuit.trace, REPEATED,
+    a={"type": str, "metavar": "SUM", "help": "The operator A, such as 'Z62'."},
+    b={"type": str, "metavar": "SUM", "help": "The operator B."},
+)  # fmt: skip
 def _trace(answer: CircuitAnswer, options: Options) -> Iterator[str]:
-    """Compute Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits; with --state its value there.
-
-    Operator Loschmidt echoes and out-of-time-order correlators are such traces. CIRCUIT is a qsim or OpenQASM
-    file. docs/how-to/questions.md explains the methods.
+    """The trace is Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits; with --state its value there.
+    Operator Loschmidt echoes and out-of-time-order correlators are such traces.
     """
     yield f"trace: {_number(answer.value, answer.error)}"
 
 
-@click.command()
-@circuit_argument
-@set_parameters
-@click.option("--amplitudes", type=BITS, help="Amplitudes of bit strings.")
-@click.option("--open", "open_qubits", type=QUBITS, help="Amplitudes of all values of these qubits.")
-@click.option("--sample", type=int, metavar="SHOTS", help="Outcomes.")
-@options_of(
-    Circuit.sample,
-    shots=None,
-    open_qubits=click.option(
-        "--open-qubits", "n_open", type=int, default=0,
-        help="By rejection, so many qubits of a candidate take all their values.",
+ESTIMATE = (
+    circuit_argument,
+    set_parameters,
+    click.option("--amplitudes", type=BITS, help="Amplitudes of bit strings."),
+    click.option("--open", "open_qubits", type=QUBITS, help="Amplitudes of all values of these qubits."),
+    click.option("--sample", type=int, metavar="SHOTS", help="Outcomes."),
+    options_of(
+        Circuit.sample,
+        shots=None,
+        open_qubits=click.option(
+            "--open-qubits", "n_open", type=int, default=0,
+            help="By rejection, so many qubits of a candidate take all their values.",
+        ),
     ),
+    click.option("--expectation", multiple=True, metavar="SUM", help="Expectation values; several times."),
+    click.option("--gradient", is_flag=True, help="With their derivatives by all parameters."),
+    click.option("--probabilities", type=QUBITS, help="Probabilities of the values of some qubits."),
+    click.option("--reduced-density-matrix", type=QUBITS, help="The density matrix of some qubits."),
+    click.option("--overlap", type=FILE, metavar="OTHER", help="The overlap with another circuit."),
+    click.option("--trace", nargs=2, metavar="A B", help="The trace of two operators."),
+    options_of(Circuit.estimate, devices={"type": DEVICES, "default": "1"}),
+    # An estimate runs nothing.
+    options_of(
+        QuestionOptions,
+        **REPEATED | dict.fromkeys({"method", "seed", *ResumableKeywords.__annotations__} - {"threads"}),
+    ),
+    as_json,
 )  # fmt: skip
-@click.option("--expectation", multiple=True, metavar="SUM", help="Expectation values; several times.")
-@click.option("--gradient", is_flag=True, help="With their derivatives by all parameters.")
-@click.option("--probabilities", type=QUBITS, help="Probabilities of the values of some qubits.")
-@click.option("--reduced-density-matrix", type=QUBITS, help="The density matrix of some qubits.")
-@click.option("--overlap", type=FILE, metavar="OTHER", help="The overlap with another circuit.")
-@click.option("--trace", nargs=2, metavar="A B", help="The trace of two operators.")
-@options_of(Circuit.estimate, devices={"type": DEVICES, "default": "1"})
-@options_of(QuestionOptions, **{**REPEATED, **dict.fromkeys(("method", "seed", *OF_RUNS))})
-@as_json
-def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options: Any) -> None:
-    """Predict memory, time and error of a question for each method.
 
-    The best one is named, and the one that auto takes.
+
+def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options: Any) -> None:
+    """The best one is named, and the one that auto takes.
 
     One of the questions is given. CIRCUIT is a qsim or OpenQASM file. Contraction and the state vector are
-    predicted from the profile, Pauli propagation from a short pilot run: see
-    docs/how-to/questions.md.
+    predicted from the profile, Pauli propagation from a short pilot run: see docs/how-to/questions.md.
     """
     options["expectation"] = list(options["expectation"]) or None
-    names = ("sampling", "n_open", "fidelity")
-    sampling = dict(zip(("sampling", "open_qubits", "fidelity"), map(options.pop, names), strict=True))
-    if options["sample"] is not None:
-        options |= sampling
-    elif sampling != {"sampling": "auto", "open_qubits": 0, "fidelity": 1.0}:
-        raise click.UsageError("--sampling, --open-qubits and --fidelity are of --sample")
+    sampling = {name: options.pop(name) for name in ("sampling", "n_open", "fidelity")}
+    if options["sample"] is None:
+        refuse_without("sample", *sampling)
+    else:
+        options |= {"open_qubits": sampling.pop("n_open"), **sampling}
     result = Circuit(circuit, parameters).estimate(
         **{name: value for name, value in propagation_of(options).items() if value is not None}
     )
-    say_result(result.document, as_json, [str(result)])
+    say_result(result.document, as_json, [result])
 
 
-commands["estimate"] = estimate
+commands["estimate"] = lambda summary: command_with(ESTIMATE, estimate, summary, estimate.__doc__ or "")

@@ -8,68 +8,50 @@ from typing import Any
 
 import click
 
-from tnplan.calls.report import ReportOptions, Reports, report, report_all
-from tnplan.cli.from_signature import options_of, taken
-from tnplan.cli.option_types import DEVICES, FILE, as_json
+from tnplan.calls.report import ReportOptions, Reports, report_all
+from tnplan.cli.from_signature import Call, command, taken
+from tnplan.cli.option_types import DEVICES, FILE
 from tnplan.cli.terminal import say
+from tnplan.jobs.progress import StatusLine
 
 
-@click.command()
-@options_of(
-    report,
+@command(
+    "report.report",
     paths=click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH..."),
     devices={"type": DEVICES, "help": "Numbers of devices, as 1,2,4,...,1024."},
-    hardware={"multiple": True, "help": "A shipped profile or a TOML file. May be repeated."},
-    baseline_time={
-        "type": click.FloatRange(0, 1e9), "metavar": "SECONDS",
-        "help": "Seconds of search for a path for one device, for each network and profile; 0: none, no "
-        "headline.",
-    },
-    baseline={
-        "metavar": "FILE.json",
-        "help": "Where the searched path is written, or read from if the file is there.",
-    },
+    hardware={"multiple": True},
+    baseline_time={"type": click.FloatRange(0, 1e9), "metavar": "SECONDS"},
+    baseline={"metavar": "FILE.json"},
     html={"metavar": "FILE.html"},
 )  # fmt: skip
-@as_json
-def command(
-    paths: tuple[Path, ...], devices: tuple[int, ...], hardware: tuple[str, ...], as_json: bool,
-    **options: Any,
+def report(
+    call: Call, paths: tuple[Path, ...], devices: tuple[int, ...], hardware: tuple[str, ...],
+    as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Project time and speedup for each device count.
-
-    Of all PATHs (path.json, or other files that hold a network with a path) of one network and all ways to
+    """Of all PATHs (path.json, or other files that hold a network with a path) of one network and all ways to
     group the devices, the one with the least predicted time is taken for each number of devices. A path for
     one device is searched too, and competes with those given. Speedups count from the faster of this path
     and the paths given on one device. Paths of several networks or dtypes are reported one after the other;
     names of indices and the order of tensors do not matter. Where nothing fits on one of several profiles,
     or of one of several networks, the report says so and has the others.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from tnplan.planner.hardware.profile import load_profile
     from tnplan.planner.networks.importers import read_any
-    from tnplan.reporting import json_documents, tables
+    from tnplan.reporting.json_documents import projection_document
 
     report_options = taken(ReportOptions, options)
     report_options.check(*paths, *hardware)
     profiles = [load_profile(name) for name in dict.fromkeys(hardware)]
     read = [read_any(path)[0] for path in paths]
-    terminal = tables.console(stderr=True)
-    columns = (
-        TextColumn("planning"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False),
-    )  # fmt: skip
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
-        task = bar.add_task("")
+    with StatusLine() as line:
 
-        def progress(done: int, total: int, text: str) -> None:
-            bar.update(task, completed=done, total=total, description=text)
+        def show(done: int, total: int, text: str) -> None:
+            if line.is_terminal:
+                line.show(f"planning {done} of {total}: {text}")
 
-        labels = _labels(paths)
-        reports = report_all(read, devices, profiles, report_options, labels=labels, progress=progress)
+        reports = report_all(read, devices, profiles, report_options, labels=_labels(paths), progress=show)
     if as_json:
-        documents = [json_documents.projection_document(projection) for projection in reports.projections]
+        documents = [projection_document(projection) for projection in reports.projections]
         say(json.dumps({"reports": documents, "left_out": reports.left_out}))
         return
     _print(reports)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tnplan.common.shown_text import IN_PLACE, escaped
 from tnplan.executor.device.comm.launcher import launched_rank
-
-if TYPE_CHECKING:
-    from tnplan.jobs.progress import Progress
-
-SHOWN = 16
-"""Rows of a list that are printed; --output and --json have all."""
+from tnplan.jobs.progress import CLEARED, Progress
 
 
 def say(text: str, err: bool = False) -> None:
     """Print a line to standard output or error; what is not printed is escaped."""
-    click.echo(escaped(text, allowed="\n\t"), err=err)
+    # In place of a line of progress that is shown.
+    clears = err and sys.stderr is not None and sys.stderr.isatty()
+    click.echo((CLEARED if clears else "") + escaped(text, allowed="\n\t"), err=err)
 
 
 def say_once(text: str) -> None:
@@ -31,51 +28,22 @@ def say_once(text: str) -> None:
         say(text, err=True)
 
 
-def say_json(document: Any) -> None:
-    """Print a document for programs, indented."""
-    say(json.dumps(document, indent=1))
-
-
 def say_progress(at: Progress) -> None:
     """Print how far a job is to standard error."""
     say(at.text, err=True)
 
 
-def say_result(
-    document: Any, as_json: bool, lines: Iterable[str], written: Iterable[Path | str | None] = ()
-) -> None:
+def say_result(document: Any, as_json: bool, shown: Iterable[object], written: Iterable[object] = ()) -> None:
     """On the first rank, print a result as JSON, or in lines with the files that were written."""
-    if launched_rank() > 0:
-        return
-    if as_json:
-        say_json(document)
-        return
-    for line in lines:
-        say(line)
-    for path in written:
-        if path is not None:
-            say(f"written: {path}")
+    if launched_rank() == 0:
+        files = (f"written: {path}" for path in written if path is not None)
+        for line in [json.dumps(document, indent=1)] if as_json else (*shown, *files):
+            say(str(line))
 
 
-def first_rows(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """The first rows of a list, and how many are left out."""
-    listed = list(rows)
-    yield from (f"{name} {key}: {value}" for key, value in listed[:SHOWN])
-    if len(listed) > SHOWN:
-        yield f"... and {len(listed) - SHOWN} more"
-
-
-def largest_rows(name: str, values: Iterable[tuple[str, Any]], form: str = ".9g") -> Iterator[str]:
-    """The rows of the largest values, in a format of numbers; of complex ones both parts."""
-    ordered = sorted(values, key=lambda row: -abs(row[1]))
-    return first_rows(name, ((key, number_text(value, form)) for key, value in ordered))
-
-
-def number_text(value: complex, form: str) -> str:
-    """A number in a format; a complex one as its two parts with their signs."""
-    if isinstance(value, complex):
-        return f"{value.real:+{form}} {value.imag:+{form}}i"
-    return f"{value:{form}}"
+def beside(output: Path | None) -> list[Path]:
+    """The files of a result with arrays."""
+    return [] if output is None else [output, output.with_suffix(".json")]
 
 
 def allow_any_encoding() -> None:

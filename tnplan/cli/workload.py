@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tnplan.calls import workload
-from tnplan.cli.from_signature import Change, options_of
+from tnplan.cli.from_signature import Change, commands, options_of
 from tnplan.cli.terminal import say
 from tnplan.planner.networks.tensor_network import TensorNetwork
 
@@ -28,7 +28,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     **{name: {"type": limit} for limit, names in LIMITS.items() for name in names},
     "gammas": {"flags": ["--gamma"], **ANGLES},
     "betas": {"flags": ["--beta"], **ANGLES},
-    "amplitude": {"metavar": "BITS"},
     "syndrome": {"metavar": "BITS"},
     "output": {"help": "Network file; its tensors go beside it. Default: NAME.json."},
 }
@@ -36,9 +35,15 @@ for name in ("n_open", "n_hyper", "n_tensors", "n_vertices"):
     CHANGES[name]["flags"] = [f"--{name.removeprefix('n_')}"]
 
 
-@click.group()
-def command() -> None:
-    """Write a benchmark network: its structure as JSON, and its tensors as .npz beside it."""
+group = click.Group("workload")
+
+
+def _described(summary: str) -> click.Group:
+    group.help = f"{summary}\n\nThe structure goes into JSON, the tensors into an .npz beside it."
+    return group
+
+
+commands["workload"] = _described
 
 
 def add(make: Callable[..., TensorNetwork], **changes: Change) -> None:
@@ -55,7 +60,7 @@ def add(make: Callable[..., TensorNetwork], **changes: Change) -> None:
     text = (getdoc(make) or "").partition("\n\nParameters\n")[0]
     listed = re.split("[:;,.]", text)[0].replace("\n", " ")
     usual = {name: change for name, change in CHANGES.items() if name in signature(make).parameters}
-    command.command(make.__name__, help=text, short_help=f"{listed}.")(
+    group.command(make.__name__, help=text, short_help=f"{listed}.")(
         options_of(make, **{**usual, **changes})(called)
     )
 

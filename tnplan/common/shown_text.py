@@ -6,10 +6,13 @@ Names cannot move a terminal's cursor, and long ones are shortened.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from typing import Any
 
 LONGEST = 200
+SHOWN = 16
+"""Rows of a list that are printed; files and JSON have all."""
 ASCII = {
     "\u00d7": "x", "\u00b7": "*", "\u2013": "-", "\u00b5": "u", "\u2026": "...",
     "\u207b": "-", **{power: str(digit) for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
@@ -66,6 +69,27 @@ def text_table(rows: Iterable[Sequence[object]], header: Sequence[str]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
     return "\n".join(padded)
+
+
+def first_rows(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """The first rows of a list, and how many are left out."""
+    listed = list(rows)
+    yield from (f"{name} {key}: {value}" for key, value in listed[:SHOWN])
+    if len(listed) > SHOWN:
+        yield f"... and {len(listed) - SHOWN} more"
+
+
+def largest_rows(name: str, values: Iterable[tuple[str, Any]], form: str = ".9g") -> Iterator[str]:
+    """The rows of the largest values, in a format of numbers; of complex ones both parts."""
+    ordered = sorted(values, key=lambda row: -abs(row[1]))
+    return first_rows(name, ((key, number_text(value, form)) for key, value in ordered))
+
+
+def number_text(value: complex, form: str) -> str:
+    """A number in a format; a complex one as its two parts with their signs."""
+    if isinstance(value, complex):
+        return f"{value.real:+{form}} {value.imag:+{form}}i"
+    return f"{value:{form}}"
 
 
 def _row(cells: Sequence[object], tag: str) -> str:

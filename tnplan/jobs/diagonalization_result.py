@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -22,6 +22,7 @@ from tnplan.common.array_file import open_archive, read_array
 from tnplan.common.errors import InputError
 from tnplan.common.files import file_path, write_file, write_text
 from tnplan.common.release import release
+from tnplan.common.units import plural
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
@@ -120,7 +121,7 @@ class Solved:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagonalization(Solved):
-    """What `diagonalize` gives.
+    """What `diagonalize` gives; `print` shows the states, how the list has grown, and the work.
 
     Parameters
     ----------
@@ -150,6 +151,57 @@ class Diagonalization(Solved):
 
     def __repr__(self) -> str:
         return f"Diagonalization({solution_text(self.solution)} Ha)"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines()) if self.report else repr(self)  # rank 0 has the report
+
+    def _lines(self) -> Iterator[str]:
+        report = self.report
+        columns = (report[name] for name in ("energies_hartree", "residuals", "spin_square", "symmetry"))
+        rows = list(zip(*columns, strict=True))
+        labels = f"{'irrep':>7}" if any(irrep is not None for *_, irrep in rows) else ""
+        yield f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}{labels}"
+        for number, (energy, residual, square, irrep) in enumerate(rows):
+            shown = "unknown" if square is None else f"{square:.5f}"
+            yield f"{number:>4}{energy:>20.10f}{residual:>12.1e}{shown:>10}{irrep or '':>7}".rstrip()
+        if "growth" in report:
+            yield from _growth_lines(report["growth"])
+        yield work_text(report["measured"])
+
+
+def _growth_lines(growth: dict[str, Any]) -> Iterator[str]:
+    """The lists that were corrected, and what they extrapolate to."""
+    ended = {"epsilon": "stable at the last epsilon"}
+    yield f"the list ended: {ended.get(growth['ended'], 'limit of ' + growth['ended'])}"
+    if growth["points"]:
+        yield f"{'epsilon':>10}{'determinants':>14}{'energy (Ha)':>20}{'second order':>15}{'together':>16}"
+    for point in growth["points"]:
+        energy, correction = point["energies_hartree"][0], point["corrections_hartree"][0]
+        yield (
+            f"{point['epsilon']:>10.3g}{point['determinants']:>14}{energy:>20.10f}{correction:>15.8f}"
+            f"{energy + correction:>16.8f}"
+        )
+    for root, fit in enumerate(growth["extrapolation"]):
+        if fit is not None:
+            error = fit["uncertainty_hartree"]
+            sure = "an estimate; an uncertainty needs three thresholds"
+            sure = sure if error is None else f"uncertain by {error:.1e}"
+            yield f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, {sure}"
+        elif len(growth["points"]) > 1:
+            yield f"root {root} not extrapolated: the line through these energies ends above the last of them"
+
+
+def work_text(measured: dict[str, Any]) -> str:
+    """What a solve took, and how its states are known to be the lowest."""
+    tests = f"{measured['test_multiplications']} more to test for lower states"
+    if measured["whole_space"]:
+        tests = "all of the space diagonalized"
+    return (
+        f"{plural(measured['steps'], 'step', 'steps')}, "
+        f"{plural(measured['multiplications'], 'multiplication', 'multiplications')}, "
+        f"{tests}, "
+        f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
+    )
 
 
 def solution_text(solution: Solution) -> str:

@@ -17,6 +17,7 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import cores, ranks_here, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
+from tnplan.executor.device.expected_gpu import expect_gpu
 from tnplan.executor.device.protocols.communicator import (
     AgreedError,
     Communicator,
@@ -25,8 +26,7 @@ from tnplan.executor.device.protocols.communicator import (
     ending_together,
 )
 from tnplan.executor.device.protocols.device import Device
-from tnplan.executor.device.selection.expected_gpu import expect_gpu
-from tnplan.executor.device.selection.select import Chosen, open_device
+from tnplan.executor.device.select import Chosen, open_device
 from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs import Writes, check_outputs, locked
 from tnplan.jobs.progress import Listener, Progress

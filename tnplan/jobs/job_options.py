@@ -16,8 +16,8 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import file_path
 from tnplan.common.signatures import parameter_texts, texts_of, with_entries
 from tnplan.common.units import size_in_bytes
+from tnplan.executor.device.expected_gpu import check_device
 from tnplan.executor.device.protocols.stop_signal import listening
-from tnplan.executor.device.selection.expected_gpu import check_device
 from tnplan.jobs.progress import Listener, as_listener
 
 TIMEOUT_S = 60.0

@@ -6,7 +6,7 @@ The arithmetic is in executor/pauli.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tnplan.circuits.pauli_sum import text as word_text
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.files import write_json, write_text
-from tnplan.common.units import size_text
+from tnplan.common.units import plural, size_text
 from tnplan.executor.pauli.algebra.errors import (
     ErrorOfValue,
     error_in_state,
@@ -199,7 +199,7 @@ def _resources(use: Resources) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Expectation:
-    """What `propagate` gives.
+    """What `propagate` gives; `print` shows the values, their errors and the work.
 
     Parameters
     ----------
@@ -237,6 +237,44 @@ class Expectation:
         if self.report["empty"]:
             error = "everything was cut"
         return f"Expectation({self.value}, {error}, {self.report['terms']} terms)"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        report = self.report
+        if self.estimate is None:
+            yield from _value_lines(report)
+        else:
+            yield f"expectation value {self.estimate}"
+            yield (
+                f"{plural(report['repetitions'], 'repetition', 'repetitions')} of at most "
+                f"{plural(report['largest_terms'], 'term', 'terms')} in {report['time_s']:.3g} s"
+            )
+        for entry in report.get("values", ()):
+            yield f"value of {entry['word']}: {entry['value']!r}"
+        for number, entry in enumerate(report.get("observables", ())):
+            yield f"value of observable {number}: {entry['value']!r}"
+        for entry in report.get("gradient", ()):
+            where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
+            yield f"derivative at {where}: {entry['derivative']!r}"
+
+
+def _value_lines(report: dict[str, Any]) -> Iterator[str]:
+    """The value with its bound and its estimate, and what the terms did."""
+    bound, estimate, dropped = report["error_bound"], report["error_estimate"], report["dropped"]["terms"]
+    error = "no bound of the error" if bound is None else f"error at most {bound:.3g}"
+    vacuous = " (vacuous: no possible value is farther away)" if report["error_bound_is_vacuous"] else ""
+    yield f"expectation value {report['expectation']!r}, {error}{vacuous}"
+    if estimate["value"] and estimate["kind"] != "exact":
+        yield f"estimated error {estimate['value']:.3g} ({estimate['kind']})"
+    yield (
+        f"{plural(report['terms'], 'term', 'terms')} at the end, {report['largest_terms']} at most, "
+        f"{'over 1e308' if dropped is None else dropped} dropped; "
+        f"{plural(report['steps'], 'step', 'steps')} in {report['time_s']:.3g} s"
+    )
+    if report["memory_full"]:
+        yield f"the memory was full {report['memory_full']} times: the largest terms were kept"
 
 
 NOTHING = Dropped(0.0, 0.0, 0)

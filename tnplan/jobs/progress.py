@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import builtins
+import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from tnplan.common.errors import InputError
+from tnplan.common.shown_text import escaped
 
 SHOWN_EVERY_S = 0.1
 """How often a notebook or a terminal is written to."""
 LOGGED_EVERY_S = 10.0
 """How often a line is printed where lines cannot be replaced."""
+CLEARED = "\r\x1b[2K"
+"""What a terminal is told to empty its line."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,42 @@ class TimeLeft:
         return None if at.share <= before else (now - began) / (at.share - before) * (1 - at.share)
 
 
-class ProgressBar:
+class StatusLine:
+    """On a terminal a line that each text replaces, and that is empty at the end; elsewhere a line each."""
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *exception: object) -> None:
+        self._write("")
+
+    def show(self, text: str) -> None:
+        """Put a text, shortened to the width of the terminal, in place of the one before."""
+        if not self.is_terminal:
+            self.say(text)
+            return
+        try:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        except (OSError, ValueError):  # a stream without a terminal's size
+            columns = 0
+        self._write(escaped(text)[: columns - 1 if columns else None])
+
+    def say(self, *lines: str) -> None:
+        """Print lines that stay."""
+        if lines:
+            self._write("".join(f"{escaped(line)}\n" for line in lines))
+
+    def _write(self, text: str) -> None:
+        text = CLEARED + text if self.is_terminal else text
+        if text and sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+class ProgressBar(StatusLine):
     """Shows how far a job is: a bar in a notebook, a line on standard error elsewhere.
 
     What `progress=True` stands for.
@@ -96,6 +135,7 @@ class ProgressBar:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._notebook = _in_notebook()
         self._handle: Any = None
         self._last_s = -LOGGED_EVERY_S
@@ -108,16 +148,16 @@ class ProgressBar:
         if at.total == 0:
             return
         now_s, ended = time.monotonic(), at.done >= at.total
-        replaces = self._notebook or sys.stderr.isatty()
+        replaces = self._notebook or self.is_terminal
         if not ended and now_s - self._last_s < (SHOWN_EVERY_S if replaces else LOGGED_EVERY_S):
             return
         self._last_s = now_s
         if self._notebook:
             self._show_html(at)
-        elif replaces:
-            print(f"\r\x1b[2K{at.text}", end="\n" if ended else "", file=sys.stderr, flush=True)
+        elif ended:
+            self.say(at.text)
         else:
-            print(at.text, file=sys.stderr, flush=True)
+            self.show(at.text)
 
     def _show_html(self, at: Progress) -> None:
         from html import escape

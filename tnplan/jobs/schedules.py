@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -22,7 +22,7 @@ from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError, WriteError
 from tnplan.common.files import check_writable, file_path, load_json
 from tnplan.common.shown_text import shown_text
-from tnplan.common.units import percent_text, time_text
+from tnplan.common.units import count_text, percent_text, size_text, time_text
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed
@@ -57,6 +57,8 @@ from tnplan.planner.schedule.schedule import Schedule
 
 TOPIC = "ranks"
 """What the errors of this module are about, where one says no topic of its own."""
+SHOWN_VALUES = 4
+"""A result of so few values is printed."""
 
 # Whether the ranks lie on hosts and switches as a schedule expects, and what it costs where they do not.
 
@@ -119,7 +121,7 @@ def _loss(schedule: Schedule, number: int) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExecutionResult:
-    """What `execute` gives.
+    """What `execute` gives; `print` shows what was measured beside what was predicted.
 
     Parameters
     ----------
@@ -141,6 +143,55 @@ class ExecutionResult:
     def __repr__(self) -> str:
         array = "no array" if self.array is None else f"{self.array.dtype} array of shape {self.array.shape}"
         return f"ExecutionResult({array}, {time_text(self.report['measured']['run_s'])})"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        report, array = self.report, self.array
+        measured, predicted = report["measured"], report["predicted"]
+        kinds = measured["kinds_s"]
+        rows = [
+            ("seconds in all", measured["run_s"], predicted["total_s"]),
+            # Devices measure permutations together with products, so that the prediction adds them too.
+            ("  contractions", kinds["contract_s"], predicted["contract_s"] + predicted["permute_s"]),
+            ("  exchanges", kinds["exchange_s"], predicted["exchange_s"]),
+        ]
+        if "codec_s" in kinds:
+            rows.append(("  compression", kinds["codec_s"], predicted["codec_s"]))
+        if measured["hidden_s"] or predicted["hidden_s"]:
+            rows.append(("  hidden exchanges", measured["hidden_s"], predicted["hidden_s"]))
+        n_slices = report["slices"]["stop"] - report["slices"]["first"]
+        yield (
+            f"{count_text(report['ranks'], 'rank', 'ranks')} in "
+            f"{count_text(report['groups'], 'group', 'groups')}, {count_text(n_slices, 'slice', 'slices')}, "
+            f"{count_text(report['threads_per_rank'], 'thread', 'threads')} a rank"
+        )
+        yield f"{'':<20}{'measured':>12}{'predicted':>12}"
+        for name, value, expected in rows:
+            yield f"{name:<20}{value:>12.4g}{expected:>12.4g}"
+        peaks = [size_text(figures["peak_bytes"]) for figures in (measured, predicted)]
+        yield f"{'peak a rank':<20}{peaks[0]:>12}{peaks[1]:>12}"
+        if report["compression"] is not None:
+            yield _compression_text(report["compression"])
+        if array is not None and array.size <= SHOWN_VALUES:
+            yield f"result: {array.tolist()}"
+
+
+def _compression_text(compression: dict[str, Any]) -> str:
+    """The accumulated bound, the fidelity, and bytes before and after, in one line."""
+    if not compression.keys() & {"exchange", "store"}:
+        return "compressed: nothing, since no exchange is predicted to be faster and no tensor is to wait so"
+    bound, fidelity = (
+        "not known" if compression[name] is None else format(compression[name], form)
+        for name, form in (("bound", ".3g"), ("fidelity", ".9g"))
+    )
+    kinds = [
+        f"{kind} {size_text(sizes['tensor_bytes'])} to {size_text(sizes['stream_bytes'])}"
+        for kind in ("exchange", "store")
+        if (sizes := compression.get(kind))
+    ]
+    return "; ".join([f"compressed: bound {bound}, fidelity {fidelity}", *kinds])
 
 
 Tensors = str | Path | Sequence[NDArray[Any]]
@@ -237,7 +288,7 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     if engine == "cutensormp":
         if plan.compression is not None:
             raise InputError(
-                "--engine", "cutensormp compresses nothing", "take --engine native", topic="cuTENSOR",
+                "--engine", "cutensormp compresses nothing", "take --engine native", topic="cuTENSOR"
             )
         plan = unfuse(plan)
     chosen = parse_slices(_slices_text(request.slices), plan.n_slices)
@@ -254,7 +305,9 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     values = "" if checkpoint is None else values_identity(arrays)
     if compression.checkpoints and checkpoint is None:
         raise InputError(
-            "--compress", "there are no checkpoints to compress", "leave checkpoints out",
+            "--compress",
+            "there are no checkpoints to compress",
+            "leave checkpoints out",
             topic="compressed exchanges",
         )
     run = ContractionRun(plan, chosen, checkpoint, options.resume, values, engine, compression.checkpoints)
@@ -275,7 +328,9 @@ def _check_engine(engine: str, options: JobOptions) -> None:
         raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu", topic="cuTENSOR")
     if engine == "cutensormp" and options.resume:
         raise InputError(
-            "--resume", "there are no checkpoints with --engine cutensormp", "leave it out",
+            "--resume",
+            "there are no checkpoints with --engine cutensormp",
+            "leave it out",
             topic="checkpoints",
         )
 

@@ -10,7 +10,7 @@ Changelog of `tnplan.statevector`, the JSON of a result:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -27,6 +27,8 @@ from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_writable, write_json
 from tnplan.common.kernels.ahead import compile_soon
+from tnplan.common.shown_text import largest_rows, number_text
+from tnplan.common.units import count_text
 from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
@@ -70,7 +72,7 @@ Start = str | Path | Sequence[complex] | Array
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Simulation:
-    """What `simulate` gives.
+    """What `simulate` gives; `print` shows the answers.
 
     Parameters
     ----------
@@ -96,6 +98,35 @@ class Simulation:
         answered = [name for name in names if getattr(self.answer, name) is not None]
         size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
         return f"Simulation({size}: {', '.join(answered) or 'no question'})"
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self.report))
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    """What a report says, for people; of long lists the largest rows."""
+    yield (
+        f"{count_text(report['n_qubits'], 'qubit', 'qubits')} in {report['dtype']}, "
+        f"{count_text(report['operations'], 'operation', 'operations')} in "
+        f"{count_text(report['passes'], 'pass', 'passes')} and "
+        f"{count_text(report['exchanges'], 'exchange', 'exchanges')}, {report['time_s']:.3g} s; "
+        f"sum of probabilities {report['norm']:.9f}"
+    )
+    if "expectation" in report:
+        deviation = report["deviation"]
+        more = "" if not deviation else f" +- {deviation:.2g}"
+        yield f"expectation value {report['expectation']!r}{more}"
+    for entry in report.get("gradient", ()):
+        where = f"gate {entry['gate']} ({entry['name']}), angle {entry['parameter']}, {entry['angle']:.6g}"
+        yield f"derivative at {where}: {entry['derivative']!r}"
+    for bits, (real, imaginary) in report.get("amplitudes", {}).items():
+        yield f"amplitude {bits}: {number_text(complex(real, imaginary), '.9e')}"
+    if "marginal" in report:
+        width = len(report["marginal"]["qubits"])
+        rows = [(f"{k:0{width}b}", p) for k, p in enumerate(report["marginal"]["probabilities"])]
+        yield from largest_rows("probability", rows)
+    if "counts" in report:
+        yield from largest_rows("count", report["counts"].items())
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ import numpy as np
 from tnplan.common.cache_folder import cache_folder, read_entry, write_entry
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
-from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
+from tnplan.executor.device.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.jobs.job_options import JobOptions
 from tnplan.planner.hardware.profile import Profile, load_profile
 

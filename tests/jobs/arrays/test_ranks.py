@@ -20,7 +20,7 @@ from tnplan.calls.contract import compile as compile_contraction
 from tnplan.calls.contract import contract
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
-from tnplan.executor.device.selection.select import Chosen, open_device
+from tnplan.executor.device.select import Chosen, open_device
 from tnplan.jobs.arrays import ranks as ranks_module
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions

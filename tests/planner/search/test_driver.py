@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.support.networks import random_path
 from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.search import chain_path, cost_of, odd_network, prepared, recount, search_path
-from tnplan.cli import search as search_command
+from tnplan.cli.main import cli
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
@@ -236,8 +236,8 @@ def test_wrong_options_are_named(refusal: Refusal) -> None:
 def test_command_line(tmp_path: Path) -> None:
     save_network(LATTICE, tmp_path / "n.json", dtype="complex64")
     done = CliRunner().invoke(
-        search_command.command,
-        [
+        cli,
+        ["search",
             str(tmp_path / "n.json"), "--method", "joint", "--minimize", "time", "--hardware", "h200-nvlink",
             "--max-tensor", "2^8", "--time", "2", "-o", str(tmp_path / "p.json"),
         ],

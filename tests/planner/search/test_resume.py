@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from tests.support.robustness.checkpoint_files import changed, document_of
 from tests.support.search import cost_of, search_path
 from tests.support.slow import slow_after
-from tnplan.cli import search as search_command
+from tnplan.cli.main import cli
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -325,6 +325,6 @@ def test_wrong_usage(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     save_network(LATTICE, "n.json", dtype="complex64")
-    done = CliRunner().invoke(search_command.command, ["n.json", *arguments])
+    done = CliRunner().invoke(cli, ["search", "n.json", *arguments])
     assert done.exit_code != 0
     assert message in done.output + getattr(done.exception, "line", "")

@@ -20,9 +20,7 @@ from click.testing import CliRunner
 from tests.support.networks import random_path
 from tests.support.robustness.refusals import Refusal, Row, table
 from tests.support.search import search_path
-from tnplan.cli import network as network_command
-from tnplan.cli import search as search_command
-from tnplan.cli import workload as workload_command
+from tnplan.cli.main import cli
 from tnplan.cli.option_types import COUNT, QUBITS
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_in_bytes
@@ -227,13 +225,11 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (tmp_path / "out").mkdir()
     runner = CliRunner()
-    done = runner.invoke(
-        network_command.command, ["c.qsim", "--open", "2,0", "--no-simplify", "-o", "net.json"]
-    )
+    done = runner.invoke(cli, ["network", "c.qsim", "--open", "2,0", "--no-simplify", "-o", "net.json"])
     assert done.exit_code == 0, done.output
     done = runner.invoke(
-        search_command.command,
-        ["net.json", "--max-tensor", "2^4", "--time", "1", "--json", "-o", "out/p.json"],
+        cli,
+        ["search", "net.json", "--max-tensor", "2^4", "--time", "1", "--json", "-o", "out/p.json"],
         catch_exceptions=False,
     )
     assert done.exit_code == 0, done.output
@@ -247,8 +243,9 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, _ = rebuilt(path)
     assert np.asarray(tree.contract(arrays)).shape == (2, 2)
     again = runner.invoke(
-        search_command.command,
+        cli,
         [
+            "search",
             "out/p.json",
             "--devices",
             "2",
@@ -274,8 +271,9 @@ def test_command_line_takes_cotengra_s_networks(tmp_path: Path) -> None:
     inputs, output, _, sizes = cotengra.utils.rand_equation(8, 3, d_min=2, d_max=3, seed=3)
     cotengra.utils.save_to_json(inputs, output, sizes, str(tmp_path / "net.json"))
     done = CliRunner().invoke(
-        search_command.command,
+        cli,
         [
+            "search",
             str(tmp_path / "net.json"),
             "--unlimited",
             "--dtype",
@@ -304,7 +302,7 @@ def test_command_line_takes_cotengra_s_networks(tmp_path: Path) -> None:
 )
 def test_wrong_usage(tmp_path: Path, arguments: list[str], message: str) -> None:
     save_network(LATTICE, tmp_path / "n.json", dtype="float32")
-    done = CliRunner().invoke(search_command.command, [str(tmp_path / "n.json"), *arguments])
+    done = CliRunner().invoke(cli, ["search", str(tmp_path / "n.json"), *arguments])
     assert isinstance(done.exception, InputError | SystemExit)
     assert message in done.output + getattr(done.exception, "line", "")
 
@@ -320,7 +318,7 @@ def test_wrong_usage(tmp_path: Path, arguments: list[str], message: str) -> None
 )
 def test_workloads(tmp_path: Path, arguments: list[str]) -> None:
     done = CliRunner().invoke(
-        workload_command.command, [*arguments, "-o", str(tmp_path / "n.json")], catch_exceptions=False
+        cli, ["workload", *arguments, "-o", str(tmp_path / "n.json")], catch_exceptions=False
     )
     assert done.exit_code == 0, done.output
     network, dtype, place, _ = read_network(tmp_path / "n.json")
@@ -331,8 +329,8 @@ def test_workloads(tmp_path: Path, arguments: list[str]) -> None:
 def test_outputs_are_checked_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its folder does not exist"):
         CliRunner().invoke(
-            workload_command.command,
-            ["sycamore", "--cycles", "2", "-o", str(tmp_path / "no" / "n.json")],
+            cli,
+            ["workload", "sycamore", "--cycles", "2", "-o", str(tmp_path / "no" / "n.json")],
             catch_exceptions=False,
         )
     save_path(
@@ -340,8 +338,8 @@ def test_outputs_are_checked_first(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="is a folder"):
         CliRunner().invoke(
-            search_command.command,
-            [str(tmp_path / "p.json"), "--unlimited", "-o", str(tmp_path)],
+            cli,
+            ["search", str(tmp_path / "p.json"), "--unlimited", "-o", str(tmp_path)],
             catch_exceptions=False,
         )
 

@@ -109,5 +109,5 @@ def test_the_command(
     line = "estimate c.qsim --sample 50 --sampling rejection --open-qubits 1"
     assert run(line.split()) == 0
     assert "auto takes contraction" in capsys.readouterr().out
-    refused(capsys, "estimate c.qsim --expectation Z0 --sampling rejection", "are of --sample")
+    refused(capsys, "estimate c.qsim --expectation Z0 --sampling rejection", "is given without --sample")
     refused(capsys, "estimate c.qsim --sample 5 --fidelity 0.5", "--fidelity: is for samples by rejection")

@@ -11,7 +11,7 @@ import numpy as np
 from tests.support.engines.pauli import amplitude_damping
 from tnplan.circuits.pauli_sum import parse
 from tnplan.executor.device.comm.mpi import world
-from tnplan.executor.device.selection.select import open_device
+from tnplan.executor.device.select import open_device
 from tnplan.executor.pauli import resharding
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.cuda import terms as gpu_terms

@@ -106,6 +106,17 @@ class Estimate:
             return ": ".join(filter(None, (f"{self.kind}, no interval", self.doubt)))
         return "; ".join(filter(None, (self.kind, self.doubt)))
 
+    def __str__(self) -> str:
+        if self.kind == "exact":
+            return f"{self.value!r}, exact: no term was resampled"
+        error, digits = self.standard_error, 6
+        if error and math.isfinite(error):
+            # So many digits that the standard error shows in the value: log10(|value| / error), and
+            # three more.
+            digits = max(6, min(17, 3 + math.ceil(math.log10(max(abs(self.value) / error, 1)))))
+        ends = "" if self.low is None else f", 95 % interval {self.low:.{digits}g} to {self.high:.{digits}g}"
+        return f"{self.value:.{digits}g}, standard error {error:.2g}{ends} ({self.text})"
+
     @property
     def half_width(self) -> float | None:
         """Half the length of the 95 % interval; None where there is none."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_in_bytes
-from tnplan.executor.device.selection.expected_gpu import check_device
+from tnplan.executor.device.expected_gpu import check_device
 from tnplan.jobs.progress import Listener
 
 if TYPE_CHECKING:

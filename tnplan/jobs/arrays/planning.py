@@ -29,8 +29,8 @@ from tnplan.executor.contraction.bind.chains import chains_of_one_rank
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import host_memory
-from tnplan.executor.device.selection.missing_kernels import MissingKernels
-from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
+from tnplan.executor.device.missing_kernels import MissingKernels
+from tnplan.executor.device.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.jobs.arrays.arrays import (
     as_array,
     check_axes,

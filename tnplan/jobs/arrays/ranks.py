@@ -21,7 +21,7 @@ from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import cores, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import Communicator, World, ending_together
-from tnplan.executor.device.selection.select import open_device, open_gpu
+from tnplan.executor.device.select import open_device, open_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.schedule import Schedule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -59,13 +59,11 @@ class MethodEstimate:
         What the error of the value would come from.
     reason : str
         Why it is not possible.
-    remark : str
-        What else there is to say.
     needs_devices : int or None
         The least number of devices that it fits on, where that is known; of contraction the least of those
         that the estimate is for.
     remark : str
-        That the cost is one of a search that was too short for it.
+        What else there is to say: that a longer search may cut the cost, or that the host is meant.
 
     Examples
     --------
@@ -80,7 +78,7 @@ class MethodEstimate:
     error_kind: str
     reason: str = ""
     needs_devices: int | None = None
-    remark: str = ""
+    remark: str = field(default="", repr=False)
 
     @property
     def cells(self) -> tuple[str, ...]:

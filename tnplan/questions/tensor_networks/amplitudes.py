@@ -9,7 +9,7 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence, check_qubits
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.device.selection.select import sees_gpu
+from tnplan.executor.device.select import sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.sparse_state import FIRST_SEARCH_S, distinct_strings

@@ -25,11 +25,11 @@ from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run import slice_partition as slices
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
+from tnplan.executor.device import select
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import BlockingExchange
-from tnplan.executor.device.selection import select
-from tnplan.executor.device.selection.select import Chosen
+from tnplan.executor.device.select import Chosen
 from tnplan.jobs import job
 from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.process_grid import Digit, Layout, grid_size, largest_shard

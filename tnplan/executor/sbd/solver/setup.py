@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from tnplan.common.arrays import Array
 from tnplan.executor.device.protocols.communicator import Communicator, agree
-from tnplan.executor.device.selection.select import open_device
+from tnplan.executor.device.select import open_device
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.space import Space

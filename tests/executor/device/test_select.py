@@ -11,16 +11,16 @@ import pytest
 from tests.support.contraction.executor import make_case
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.run_report import step_error
+from tnplan.executor.device import expected_gpu, select
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu import device as numpy_device
 from tnplan.executor.device.cpu import host_memory
 from tnplan.executor.device.cpu import host_memory as host
 from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus, assign
 from tnplan.executor.device.cuda.runtime import early_context
+from tnplan.executor.device.expected_gpu import check_device
 from tnplan.executor.device.protocols.communicator import AgreedError
-from tnplan.executor.device.selection import expected_gpu, select
-from tnplan.executor.device.selection.expected_gpu import check_device
-from tnplan.executor.device.selection.select import PROFILES, open_device, profile_of
+from tnplan.executor.device.select import PROFILES, open_device, profile_of
 from tnplan.planner.hardware.profile import load_profile
 
 NO_GPU = (select.PLACE, "here is no GPU", "go elsewhere")

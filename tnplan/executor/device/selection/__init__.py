@@ -1,1 +1,0 @@
-"""Which device and which codec a rank takes."""
