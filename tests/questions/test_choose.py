@@ -22,7 +22,7 @@ from tnplan.questions import chooser
 from tnplan.questions.estimates import quick
 from tnplan.questions.estimates.cost import Cost
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit, ExpectationValues
+from tnplan.questions.questions import CircuitQuery, ExpectationValues
 
 GATES = GateSequence(24, tuple(gate("rx", (q,), (0.3,)) for q in range(24)))
 CIRCUIT = tnplan.Circuit(GATES)
@@ -40,9 +40,9 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> tuple
 
     monkeypatch.setattr(quick, "quick_cost", cost)
     chooser.choices.clear()
-    asked = AskedCircuit(circuit_program(GATES), GATES, ExpectationValues((parse("Z0", 24),), True))
+    query = CircuitQuery(circuit_program(GATES), GATES, ExpectationValues((parse("Z0", 24),), True))
     try:
-        return chooser.chosen_method(asked, QuestionOptions.of(device="cpu")), allowed
+        return chooser.chosen_method(query, QuestionOptions.of(device="cpu")), allowed
     finally:
         chooser.choices.clear()
 
@@ -111,14 +111,14 @@ PROJECTED = GateSequence(2, (gate("h", (0,)), Gate("zero", (0,), np.diag([1, 0])
     ],
 )
 def test_gates_that_some_methods_do_not_take(circuit: GateSequence, problem: dict[str, str]) -> None:
-    asked, state = tnplan.Circuit(circuit), state_vector(circuit).ravel()
-    found = asked.expectation("X6" if circuit is WIDE else "X1", device="cpu")
+    query, state = tnplan.Circuit(circuit), state_vector(circuit).ravel()
+    found = query.expectation("X6" if circuit is WIDE else "X1", device="cpu")
     assert found.method in {"contraction", "mps"} - problem.keys()
     assert found.value == pytest.approx(np.vdot(state, state).real, abs=1e-12)
-    assert asked.estimate(expectation="X0").method in {"contraction", "mps"} - problem.keys()
+    assert query.estimate(expectation="X0").method in {"contraction", "mps"} - problem.keys()
     for method, text in problem.items():
         with pytest.raises(tnplan.InputError, match=rf"gate \d \(\w+\): {text}; use contraction"):
-            asked.expectation("X0", method=method, device="cpu")
+            query.expectation("X0", method=method, device="cpu")
 
 
 def test_gates_of_conditions_count_too() -> None:

@@ -22,12 +22,12 @@ from tnplan.questions.engines.stabilizer import answer_by_stabilizers
 from tnplan.questions.engines.statevector import answer_by_state
 from tnplan.questions.engines.task_list import Outcome, TaskCheckpoint, checkpoint_of, series
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit, ExpectationValues, Question
+from tnplan.questions.questions import CircuitQuery, ExpectationValues, Question
 
 # From a question to its answer: read on rank 0, choose the method, let its engine answer, write the file.
 
 
-ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions, TaskCheckpoint | None], Outcome]] = {
+ENGINES: dict[str, Callable[[CircuitQuery, QuestionOptions, TaskCheckpoint | None], Outcome]] = {
     "contraction": answer_by_contraction,
     "statevector": answer_by_state,
     "pauli": answer_by_pauli,
@@ -41,7 +41,7 @@ Told = TypeVar("Told")
 
 
 # docs/explanation/architecture.md#from-question-to-answer
-def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: object) -> CircuitAnswer:
+def ask(read: Callable[[], CircuitQuery], options: QuestionOptions, *inputs: object) -> CircuitAnswer:
     """The answer to the question that `read` gives; rank 0 alone reads. Collective under mpirun.
 
     The output may be none of the `inputs` that are files.
@@ -50,36 +50,36 @@ def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: obj
 
     # Invariant: rank 0 reads and chooses, and tells the others. A choice by measured times may
     # differ between hosts, and engines are collective.
-    def prepare() -> tuple[AskedCircuit, str]:
+    def prepare() -> tuple[CircuitQuery, str]:
         if options.output is not None:
-            check_writable(options.output, *(one for one in inputs if isinstance(one, Path)))
+            check_writable(options.output, *(path for path in inputs if isinstance(path, Path)))
             check_json_name(options.output)
-        asked = read()
-        return asked, chosen_method(asked, options)
+        query = read()
+        return query, chosen_method(query, options)
 
     with watched_ranks(options.timeout):
         return _answer(prepare, options, begin)
 
 
 def _answer(
-    prepare: Callable[[], tuple[AskedCircuit, str]], options: QuestionOptions, begin: float
+    prepare: Callable[[], tuple[CircuitQuery, str]], options: QuestionOptions, begin: float
 ) -> CircuitAnswer:
     """The answer by the method that the first rank chooses, and its file; collective under mpirun."""
-    asked, method = told_by_first(prepare)
-    kept = checkpoint_of(asked, method, options)
-    options = replace(options, checkpoint=kept is not None, device=device_of(asked, method, options))
-    if asked.stops and (asked.is_random or method not in ONCE):
-        outcome = series([ENGINES[method](each, options, None) for each in asked.beginnings])
+    query, method = told_by_first(prepare)
+    checkpoint = checkpoint_of(query, method, options)
+    options = replace(options, checkpoint=checkpoint is not None, device=device_of(query, method, options))
+    if query.stops and (query.is_random or method not in ONCE):
+        outcome = series([ENGINES[method](each, options, None) for each in query.beginnings])
     else:
-        outcome = ENGINES[method](asked, options, kept)
-    if isinstance(asked.question, ExpectationValues) and asked.question.after:
-        outcome.details["after"] = [*asked.question.after]
-    answer = answer_of(asked.question, outcome, method, perf_counter() - begin)
+        outcome = ENGINES[method](query, options, checkpoint)
+    if isinstance(query.question, ExpectationValues) and query.question.after:
+        outcome.details["after"] = [*query.question.after]
+    answer = answer_of(query.question, outcome, method, perf_counter() - begin)
     # Invariant: the checkpoint goes after the answer is on disk, and rank 0 alone writes either.
     if options.output is not None and launched_rank() == 0:
         write_json(options.output, answer.document)
-        if kept is not None:
-            kept.remove()
+        if checkpoint is not None:
+            checkpoint.remove()
     return answer
 
 
@@ -118,5 +118,5 @@ def told_by_first(read: Callable[[], Told]) -> Told:
     if world is None:
         return read()
     with ending_together(world):
-        found: Told = world.broadcast_object(agree(world, lambda: read() if world.rank == 0 else None), 0)
-    return found
+        value: Told = world.broadcast_object(agree(world, lambda: read() if world.rank == 0 else None), 0)
+    return value

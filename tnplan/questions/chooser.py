@@ -33,7 +33,7 @@ from tnplan.questions.methods import (
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
-    AskedCircuit,
+    CircuitQuery,
     ExpectationValues,
     OpenAmplitudes,
     Sample,
@@ -61,31 +61,31 @@ choices: OrderedDict[tuple[object, ...], str] = OrderedDict()
 """What was chosen for a structure, the least recently used first."""
 
 
-def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
+def chosen_method(query: CircuitQuery, options: QuestionOptions) -> str:
     """The method for a question; raises InputError where none can answer, or the one named cannot."""
     is_alone = launched_size() == 1
-    if asked.stops and not is_alone:
+    if query.stops and not is_alone:
         raise InputError(
             "mpirun", "started more than one rank, and --after is for one", "start one", topic="ranks"
         )
     if options.method != "auto":
-        check_method(options.method, asked, options)
-        is_shared = options.method != "contraction" or _is_shared(asked)
+        check_method(options.method, query, options)
+        is_shared = options.method != "contraction" or _is_shared(query)
         if not is_alone and (options.method in ON_ONE_RANK or not is_shared):
-            problem = f"started more than one rank, and {options.method!r} answers {_named(asked)} on one"
+            problem = f"started more than one rank, and {options.method!r} answers {_named(query)} on one"
             raise InputError(
                 "mpirun", problem, "start it without mpirun, or use another --method",
                 topic="ranks",
             )  # fmt: skip
         return options.method
-    if is_alone and options.memory is None and is_small(asked):
-        for method in ("statevector",) if asked.n_qubits <= FEW_QUBITS else ("stabilizer", "statevector"):
-            if method in ANSWERS[asked.question.name] and why_not(method, asked, options) is None:
+    if is_alone and options.memory is None and is_small(query):
+        for method in ("statevector",) if query.n_qubits <= FEW_QUBITS else ("stabilizer", "statevector"):
+            if method in ANSWERS[query.question.name] and why_not(method, query, options) is None:
                 return method
-    check_answerable(asked, options)
-    has_contraction = is_alone or _is_shared(asked)
+    check_answerable(query, options)
+    has_contraction = is_alone or _is_shared(query)
     possible = [
-        method for method in possible_methods(asked, options)
+        method for method in possible_methods(query, options)
         if (has_contraction or method != "contraction") and (is_alone or method not in ON_ONE_RANK)
     ]  # fmt: skip
     n_ranks = options.ranks or launched_size()
@@ -95,20 +95,20 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
         return "contraction"
     # With one rank contraction would answer, or `check_method` says why it does not.
     if not possible:
-        check_method("contraction", asked, options)
+        check_method("contraction", query, options)
         raise InputError(
             "mpirun", "started more than one rank, and only 'contraction' answers", "start one",
             topic="ranks",
         )
     profile = this_machine(options)
-    known = _known(asked, options, possible, profile, n_ranks)
+    known = _known(query, options, possible, profile, n_ranks)
     if known is not None:
         return known
-    key = (structure(asked), *_machine_key(options, profile), tuple(possible))
+    key = (structure(query), *_machine_key(options, profile), tuple(possible))
     if key in choices:
         choices.move_to_end(key)
         return choices[key]
-    fastest = _fastest(asked, options, possible, profile, n_ranks)
+    fastest = _fastest(query, options, possible, profile, n_ranks)
     if fastest is None:
         raise InputError(
             "--method", "none fits the memory", "allow more memory or more ranks, or truncate",
@@ -121,60 +121,60 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
 
 
 def unlisted_choice(
-    asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
+    query: CircuitQuery, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
 ) -> str | None:
     """The method of one question on some hardware; None where none fits. It is not kept."""
-    known = _known(asked, options, possible, profile, devices)
-    return known or _fastest(asked, options, possible, profile, devices)
+    known = _known(query, options, possible, profile, devices)
+    return known or _fastest(query, options, possible, profile, devices)
 
 
 def _known(
-    asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
+    query: CircuitQuery, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
 ) -> str | None:
     """The method that is known without a prediction."""
     from tnplan.questions.estimates.state_cost import can_share, least_devices
 
     if len(possible) == 1:
         return possible[0]
-    if "stabilizer" in possible and asked.n_qubits > FEW_QUBITS:
+    if "stabilizer" in possible and query.n_qubits > FEW_QUBITS:
         return "stabilizer"
-    if possible[0] == "statevector" and is_small(asked):
-        least = least_devices(asked, profile, options.precision, options.threads or 1)
-        if least is not None and least <= devices and can_share(asked.n_qubits, devices):
+    if possible[0] == "statevector" and is_small(query):
+        least = least_devices(query, profile, options.precision, options.threads or 1)
+        if least is not None and least <= devices and can_share(query.n_qubits, devices):
             return "statevector"
     return "stabilizer" if "stabilizer" in possible else None
 
 
-def device_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> str:
+def device_of(query: CircuitQuery, method: str, options: QuestionOptions) -> str:
     """The device of a method: the CPU where a GPU would take longer, unless both are named, and of a state
     that fits the host alone, unless the GPU is."""
     if method in ON_ONE_RANK and "auto" in (options.method, options.device):
         return "cpu"
     if method != "statevector" or options.device != "auto":
         return options.device
-    if asked.n_qubits < GPU_QUBITS:
+    if query.n_qubits < GPU_QUBITS:
         return "cpu"
     from tnplan.questions.estimates.state_cost import profile_of_state
 
     gpu = this_machine(options)
     n_ranks = options.ranks or launched_size()
-    return "auto" if profile_of_state(asked, gpu, options, n_ranks) is gpu else "cpu"
+    return "auto" if profile_of_state(query, gpu, options, n_ranks) is gpu else "cpu"
 
 
-def _is_shared(asked: AskedCircuit) -> bool:
+def _is_shared(query: CircuitQuery) -> bool:
     """Whether ranks of mpirun share a question in a contraction."""
-    return isinstance(asked.question, Amplitudes | Sample | ExpectationValues) and not asked.has_gradient
+    return isinstance(query.question, Amplitudes | Sample | ExpectationValues) and not query.has_gradient
 
 
-def _named(asked: AskedCircuit) -> str:
+def _named(query: CircuitQuery) -> str:
     """The question, in a refusal."""
-    if asked.has_gradient:
+    if query.has_gradient:
         return "gradients"
-    return "open qubits" if isinstance(asked.question, OpenAmplitudes) else asked.question.name
+    return "open qubits" if isinstance(query.question, OpenAmplitudes) else query.question.name
 
 
 def _fastest(
-    asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
+    query: CircuitQuery, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
 ) -> str | None:
     """The method that is predicted to take the least time on so many devices; None where none fits."""
     from tnplan.questions.estimates.chain_cost import LEAST_PILOT_S
@@ -200,7 +200,7 @@ def _fastest(
         if method == "pauli" and PILOT in candidates:  # the rest is for the pilot
             allowed_s /= 2
         longest_s = LONGEST_PILOT_S if method == PILOT else LONGEST_PREDICTION_S
-        cost = quick_cost(method, asked, options, profile, devices, best_s, min(allowed_s, longest_s))
+        cost = quick_cost(method, query, options, profile, devices, best_s, min(allowed_s, longest_s))
         if cost is not None and cost.time_s < best_s:
             best, best_s = "mps" if method == PILOT else method, cost.time_s
     return best
@@ -217,21 +217,21 @@ def _machine_key(options: QuestionOptions, profile: Profile) -> tuple[object, ..
     )  # fmt: skip
 
 
-def structure(asked: AskedCircuit) -> tuple[object, ...]:
+def structure(query: CircuitQuery) -> tuple[object, ...]:
     """What a choice depends on: which gates act where, but not by which angles; and what is asked for."""
-    question = asked.question
-    wanted: tuple[object, ...] = (question.name, getattr(question, "qubits", ()), asked.has_gradient)
+    question = query.question
+    wanted: tuple[object, ...] = (question.name, getattr(question, "qubits", ()), query.has_gradient)
     if isinstance(question, ExpectationValues):
         wanted += tuple(observable.keys.tobytes() for observable in question.sums)
     elif isinstance(question, Amplitudes):
         wanted += (len(question.bits),)
     else:
         wanted += (repr(question),)
-    state = None if asked.start is None else str(asked.start.measured)
+    state = None if query.start is None else str(query.start.measured)
     kinds: list[object] = []
     matrices: list[Array] = []
-    _collect(asked.program.operations, kinds, matrices)
-    return asked.n_qubits, tuple(kinds), _patterns(matrices), wanted, state
+    _collect(query.program.operations, kinds, matrices)
+    return query.n_qubits, tuple(kinds), _patterns(matrices), wanted, state
 
 
 def _collect(operations: Sequence[Operation], kinds: list[object], matrices: list[Array]) -> None:

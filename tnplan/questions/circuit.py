@@ -28,7 +28,7 @@ from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import ask
 from tnplan.questions.compiled import CompiledCircuit, gradient_by_list
 from tnplan.questions.options import QuestionKeywords, QuestionOptions, options_of
-from tnplan.questions.questions import AskedCircuit, ExpectationValues, prepared, read_state
+from tnplan.questions.questions import CircuitQuery, ExpectationValues, prepared, read_state
 from tnplan.questions.read_question import (
     Reader,
     read_after,
@@ -236,7 +236,7 @@ class Circuit(ParametricCircuit):
             if answer is not None:
                 return answer
         read = read_expectation(observables, names)
-        return ask(lambda: self.asked(read, options, names, after), options, self.file, observables)
+        return ask(lambda: self.query(read, options, names, after), options, self.file, observables)
 
     def compile(
         self, *, expectation: Any, gradient: bool = False, parameters: Sequence[str] | None = None,
@@ -362,7 +362,7 @@ class Circuit(ParametricCircuit):
         from tnplan.questions.estimates.estimate import estimate_question
 
         profile = this_machine(options, measure=True) if hardware is None else known_profile(hardware)
-        return estimate_question(self.asked(read, options, wanted), options, profile, devices, search_time)
+        return estimate_question(self.query(read, options, wanted), options, profile, devices, search_time)
 
     @cached_property
     def _bound(self) -> CircuitProgram:
@@ -372,12 +372,12 @@ class Circuit(ParametricCircuit):
         self, question: str, read: Reader, keywords: QuestionKeywords, *inputs: object
     ) -> CircuitAnswer:  # fmt: skip
         options = options_of(question, keywords)
-        return ask(lambda: self.asked(read, options), options, self.file, *inputs)
+        return ask(lambda: self.query(read, options), options, self.file, *inputs)
 
-    def asked(
+    def query(
         self, read: Reader, options: QuestionOptions, names: Sequence[str] = (),
         after: Sequence[int] | str | None = None,
-    ) -> AskedCircuit:  # fmt: skip
+    ) -> CircuitQuery:  # fmt: skip
         """The circuit with its noise and with derivatives by parameters of these names, and the question that
         `read` makes for its number of qubits; `after` so many operations, where these are given."""
         bound = varied_program(super().program, self._values, names) if names else self._bound
@@ -397,8 +397,8 @@ class Circuit(ParametricCircuit):
             assert isinstance(question, ExpectationValues)
             question = replace(question, after=numbers)
             stops = _stops(bound, numbers, options.depolarizing if gates is None else None)
-        asked = AskedCircuit(program, gates, question, start, stops)
-        return asked if start is None else prepared(asked, start)
+        query = CircuitQuery(program, gates, question, start, stops)
+        return query if start is None else prepared(query, start)
 
     def _gradient_names(self, gradient: bool | Sequence[str]) -> tuple[str, ...]:
         """The parameters by which derivatives are asked for: each has a value."""

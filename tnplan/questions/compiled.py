@@ -22,7 +22,7 @@ from tnplan.questions.ask import answer_of
 from tnplan.questions.chooser import chosen_method
 from tnplan.questions.engines.task_list import EXACT, Outcome
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit, ExpectationValues
+from tnplan.questions.questions import CircuitQuery, ExpectationValues
 from tnplan.questions.read_question import Reader, read_expectation
 
 DIRECT_QUBITS = 16
@@ -46,7 +46,7 @@ class AskableCircuit(Protocol):
     def bind(self, parameters: Mapping[str, Any], /) -> AskableCircuit:
         """The circuit with values of parameters."""
 
-    def asked(self, read: Reader, options: QuestionOptions) -> AskedCircuit:
+    def query(self, read: Reader, options: QuestionOptions) -> CircuitQuery:
         """The circuit with its noise, and a question."""
 
     def answer_expectation(
@@ -243,11 +243,11 @@ def _gate_list(
 
     def read(values: Mapping[str, Any]) -> Sequence[Gate]:
         nonlocal n_qubits
-        asked = (circuit.bind(values) if values else circuit).asked(read_expectation("Z0"), options)
-        n_qubits, is_few = asked.n_qubits, asked.n_qubits <= DIRECT_QUBITS
-        if asked.gates is None or not is_few or chosen_method(asked, options) != "statevector":
+        query = (circuit.bind(values) if values else circuit).query(read_expectation("Z0"), options)
+        n_qubits, is_few = query.n_qubits, query.n_qubits <= DIRECT_QUBITS
+        if query.gates is None or not is_few or chosen_method(query, options) != "statevector":
             raise InputError("circuit", "is none of few qubits and gates alone", "ask the ordinary question")
-        return asked.gates.gates
+        return query.gates.gates
 
     gates = trigonometric_gates(read, names)
     return None if gates is None else GateList(n_qubits, len(names), gates)

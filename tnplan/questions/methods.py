@@ -16,7 +16,7 @@ from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
 from tnplan.questions.engines import mps, stabilizer
 from tnplan.questions.options import METHODS, QuestionOptions
-from tnplan.questions.questions import AskedCircuit, ExpectationValues, Sample, Trace
+from tnplan.questions.questions import CircuitQuery, ExpectationValues, Sample, Trace
 
 ANSWERS = {
     "amplitudes": ("statevector", "contraction", "mps"),
@@ -46,37 +46,37 @@ LARGEST_DOUBLED = LARGEST // 2
 """Qubits of a circuit whose state vector has an input and an output for each of them."""
 
 
-def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+def why_not(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple[str, str] | None:
     """Why a method cannot answer, as the place and the problem of a refusal; None where it can."""
-    name, is_random = asked.question.name, asked.is_random
+    name, is_random = query.question.name, query.is_random
     if method not in ANSWERS[name]:
         return "--method", f"{method!r} does not answer {name}"
     if is_random and method not in ANSWERS_RANDOM.get(name, ()):
-        if asked.is_mixed:
+        if query.is_mixed:
             return "--method", f"{method!r} answers {name} in pure states, and the input state is mixed"
         return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
-    if (reason := _why_not_option(method, asked, options)) is not None:
+    if (reason := _why_not_option(method, query, options)) is not None:
         return reason
     # Conditions need outcomes: channels average over them, and only trajectories have them.
     kinds = Conditional | WhileLoop | BitAssignment
-    if (reason := _why_not_gates(method, asked)) is not None:
+    if (reason := _why_not_gates(method, query)) is not None:
         return reason
     if method in ("mps", "stabilizer"):
-        return _why_not_adapter(method, asked)
-    if isinstance(asked.question, Sample):
-        return _why_not_sample(method, asked)
-    if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
+        return _why_not_adapter(method, query)
+    if isinstance(query.question, Sample):
+        return _why_not_sample(method, query)
+    if is_random and method != "statevector" and any(isinstance(x, kinds) for x in query.program.operations):
         return "--method", f"{method!r} follows no conditions, and the circuit has some"
-    if asked.has_gradient and (reason := _why_no_gradient(method, asked)) is not None:
+    if query.has_gradient and (reason := _why_no_gradient(method, query)) is not None:
         return reason
     if method == "pauli":
-        return _why_not_sampled(asked) if options.monte_carlo else _why_not_pauli(asked)
+        return _why_not_sampled(query) if options.monte_carlo else _why_not_pauli(query)
     if method == "statevector":
-        return _why_not_statevector(asked, options)
+        return _why_not_statevector(query, options)
     return None
 
 
-def _why_not_option(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+def _why_not_option(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple[str, str] | None:
     """An option that is given and that a method does not have."""
     if options.monte_carlo is not None and method != "pauli":
         return "--repetitions", f"are given, and {method!r} resamples nothing"
@@ -85,59 +85,59 @@ def _why_not_option(method: str, asked: AskedCircuit, options: QuestionOptions) 
     for name, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
         if value is not None and method != "mps":
             return name, f"is given, and {method!r} truncates no bonds"
-    if options.trajectories is not None and not (asked.is_random and method == "statevector"):
-        problem = f"{method!r} runs none" if asked.is_random else "the circuit ends in one state"
+    if options.trajectories is not None and not (query.is_random and method == "statevector"):
+        problem = f"{method!r} runs none" if query.is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"
     return None
 
 
-def is_small(asked: AskedCircuit, most_qubits: int = SMALL) -> bool:
+def is_small(query: CircuitQuery, most_qubits: int = SMALL) -> bool:
     """Whether the state vector has few qubits: so few that it is taken without looking at other methods."""
-    return asked.n_qubits * (2 if _is_doubled(asked) else 1) <= most_qubits
+    return query.n_qubits * (2 if _is_doubled(query) else 1) <= most_qubits
 
 
-def possible_methods(asked: AskedCircuit, options: QuestionOptions) -> list[str]:
+def possible_methods(query: CircuitQuery, options: QuestionOptions) -> list[str]:
     """The methods that can answer, in the order in which they are looked at."""
-    known = (ANSWERS_RANDOM if asked.is_random else ANSWERS).get(asked.question.name, ())
-    return [method for method in known if why_not(method, asked, options) is None]
+    known = (ANSWERS_RANDOM if query.is_random else ANSWERS).get(query.question.name, ())
+    return [method for method in known if why_not(method, query, options) is None]
 
 
-def check_method(method: str, asked: AskedCircuit, options: QuestionOptions) -> None:
+def check_method(method: str, query: CircuitQuery, options: QuestionOptions) -> None:
     """Refuse a method that cannot answer; the remedy names those that can."""
-    reason = why_not(method, asked, options)
+    reason = why_not(method, query, options)
     if reason is not None:
-        others = possible_methods(asked, options)
-        remedy = f"use {' or '.join(others)}" if others else _way_out(reason[0], asked, options)
+        others = possible_methods(query, options)
+        remedy = f"use {' or '.join(others)}" if others else _way_out(reason[0], query, options)
         if others and reason[0] == "--trajectories" and options.trajectories is None:
             remedy = f"give a number of runs, or {remedy}"
         raise InputError(*reason, remedy)
 
 
-def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
+def check_answerable(query: CircuitQuery, options: QuestionOptions) -> None:
     """Refuse what no method can answer."""
-    if not possible_methods(asked, options):
-        methods = ANSWERS[asked.question.name]
+    if not possible_methods(query, options):
+        methods = ANSWERS[query.question.name]
         # What pauli lacks says more than that others have no repetitions.
         if options.monte_carlo is not None and "pauli" in methods:
             methods = ("pauli", *methods)
         if options.max_bond is not None or options.cutoff is not None:
             methods = ("mps", *methods) if "mps" in methods else methods
-        reasons = [why_not(method, asked, options) for method in methods]
+        reasons = [why_not(method, query, options) for method in methods]
         first = next(reason for reason in reasons if reason is not None)
-        raise InputError(*first, _way_out(first[0], asked, options))
+        raise InputError(*first, _way_out(first[0], query, options))
 
 
-def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+def _why_not_gates(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     """What gate a method does not take: contraction takes every matrix, "stabilizer" says itself."""
     if method in ("contraction", "stabilizer"):
         return None
-    if (wrong := asked.divided_program.not_unitary) is not None:
+    if (wrong := query.divided_program.not_unitary) is not None:
         number, gate = wrong
         return f"gate {number} ({gate.name})", "is not unitary"
     if method == "mps":
         return None
     most = LARGEST_TARGETS if method == "statevector" else MOST_QUBITS
-    program = asked.circuit_program if method == "statevector" else asked.divided_program
+    program = query.circuit_program if method == "statevector" else query.divided_program
     for number, gate in program.distinct_gates:
         if len(gate.qubits) <= most:
             continue
@@ -147,108 +147,108 @@ def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
         except InputError as error:
             return place, error.problem
     if method == "pauli":
-        for number, operation in enumerate(asked.circuit_operations):
+        for number, operation in enumerate(query.circuit_operations):
             if isinstance(operation, Channel) and len(operation.qubits) > MOST_QUBITS:
                 problem = f"acts on {len(operation.qubits)} qubits, and 'pauli' takes {MOST_QUBITS}"
                 return f"operation {number} (channel)", problem
     return None
 
 
-def _why_not_adapter(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     """Why quimb or Stim does not answer."""
     missing = mps.why_not_installed() if method == "mps" else stabilizer.why_not_installed()
     if missing is not None:
         return "--method", f"{method!r} {missing}"
-    if asked.has_gradient:
+    if query.has_gradient:
         return "--gradient", f"is asked of {method!r}, which has none"
-    most = MOST_TABLE_QUBITS.get(asked.question.name)
-    qubits = getattr(asked.question, "qubits", ())
+    most = MOST_TABLE_QUBITS.get(query.question.name)
+    qubits = getattr(query.question, "qubits", ())
     if most is not None and len(qubits) > most:
         return "--qubits", f"has {len(qubits)} qubits, and {method!r} takes {most}"
-    if isinstance(asked.question, Sample) and asked.question.sampling == "rejection":
+    if isinstance(query.question, Sample) and query.question.sampling == "rejection":
         return "--sampling", f"is 'rejection', and {method!r} draws from the whole distribution"
-    return stabilizer.why_not_clifford(asked.program.operations) if method == "stabilizer" else None
+    return stabilizer.why_not_clifford(query.program.operations) if method == "stabilizer" else None
 
 
-def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
-    assert isinstance(asked.question, Sample)
+def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
+    assert isinstance(query.question, Sample)
     if method == "statevector":
-        if asked.question.sampling == "rejection":
+        if query.question.sampling == "rejection":
             return "--sampling", "is 'rejection', and 'statevector' draws from the whole distribution"
-        return _too_many_qubits(asked)
+        return _too_many_qubits(query)
     try:
-        has_gates = asked.deferred.gates is not None
+        has_gates = query.deferred.gates is not None
     except InputError as error:
         return error.place, error.problem
-    sampling = asked.question.sampling
-    if (sampling == "gates" and not has_gates) or (sampling == "rejection" and asked.is_random):
-        what = "pure states" if asked.is_mixed else "gates alone"
+    sampling = query.question.sampling
+    if (sampling == "gates" and not has_gates) or (sampling == "rejection" and query.is_random):
+        what = "pure states" if query.is_mixed else "gates alone"
         return "--sampling", f"is {sampling!r}, which is for {what}"
     return None
 
 
-def _why_no_gradient(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
-    if method == "statevector" and asked.is_random:
+def _why_no_gradient(method: str, query: CircuitQuery) -> tuple[str, str] | None:
+    if method == "statevector" and query.is_random:
         return "--gradient", "is asked of 'statevector', which has none of means over trajectories"
     if method == "pauli":
-        for number, operation in enumerate(asked.circuit_operations):
+        for number, operation in enumerate(query.circuit_operations):
             if isinstance(operation, VariedGate) and not named_rotations(operation):
                 return "--method", f"'pauli' has no derivatives of gate {number} ({operation.name})"
     return None
 
 
-def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
-    most = MOST_PAULI_QUBITS.get(asked.question.name)
-    qubits = getattr(asked.question, "qubits", ())
+def _why_not_pauli(query: CircuitQuery) -> tuple[str, str] | None:
+    most = MOST_PAULI_QUBITS.get(query.question.name)
+    qubits = getattr(query.question, "qubits", ())
     if most is not None and len(qubits) > most:
         return "--qubits", f"has {len(qubits)} qubits, and 'pauli' takes {most}"
     return None
 
 
-def _why_not_sampled(asked: AskedCircuit) -> tuple[str, str] | None:
+def _why_not_sampled(query: CircuitQuery) -> tuple[str, str] | None:
     """What repetitions of Pauli propagation do not answer."""
-    if asked.has_gradient:
+    if query.has_gradient:
         return "--repetitions", "are given, and gradients have none"
-    if asked.stops:
+    if query.stops:
         return "--repetitions", "are given, and --after has none"
-    is_in_state = isinstance(asked.question, Trace) and asked.start is not None
-    if is_in_state or not isinstance(asked.question, ExpectationValues | Trace):
-        name = "traces in an input state" if is_in_state else asked.question.name
+    is_in_state = isinstance(query.question, Trace) and query.start is not None
+    if is_in_state or not isinstance(query.question, ExpectationValues | Trace):
+        name = "traces in an input state" if is_in_state else query.question.name
         return "--repetitions", f"are of expectation values and of traces over all inputs, not of {name}"
     return None
 
 
-def _why_not_statevector(asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
-    if asked.is_random and options.trajectories is None:
+def _why_not_statevector(query: CircuitQuery, options: QuestionOptions) -> tuple[str, str] | None:
+    if query.is_random and options.trajectories is None:
         why = "the circuit measures, resets or is noisy on its way"
-        return "--trajectories", f"is missing, and {'the input state is mixed' if asked.is_mixed else why}"
-    return _too_many_qubits(asked)
+        return "--trajectories", f"is missing, and {'the input state is mixed' if query.is_mixed else why}"
+    return _too_many_qubits(query)
 
 
-def _too_many_qubits(asked: AskedCircuit) -> tuple[str, str] | None:
-    most = LARGEST_DOUBLED if _is_doubled(asked) else LARGEST
-    if asked.n_qubits > most:
-        return "--method", f"'statevector' takes {most} qubits at most, and the circuit has {asked.n_qubits}"
+def _too_many_qubits(query: CircuitQuery) -> tuple[str, str] | None:
+    most = LARGEST_DOUBLED if _is_doubled(query) else LARGEST
+    if query.n_qubits > most:
+        return "--method", f"'statevector' takes {most} qubits at most, and the circuit has {query.n_qubits}"
     return None
 
 
-def _is_doubled(asked: AskedCircuit) -> bool:
+def _is_doubled(query: CircuitQuery) -> bool:
     """Whether the state has an input and an output for each qubit."""
-    return isinstance(asked.question, Trace) and asked.start is None
+    return isinstance(query.question, Trace) and query.start is None
 
 
-def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
+def _way_out(place: str, query: CircuitQuery, options: QuestionOptions) -> str:
     """What to do where no method answers."""
     if place == "--sampling":
         return "leave it out"
     if place.startswith("gate "):
         return "give unitary gates on few qubits"
-    name = asked.question.name
-    if asked.is_random and name not in ANSWERS_RANDOM:
+    name = query.question.name
+    if query.is_random and name not in ANSWERS_RANDOM:
         return f"ask for {', '.join(ANSWERS_RANDOM)} instead"
-    if asked.is_random and asked.n_qubits > LARGEST:
+    if query.is_random and query.n_qubits > LARGEST:
         return f"use {LARGEST} qubits or fewer, or Clifford gates alone"
-    if asked.is_random and options.trajectories is None:
+    if query.is_random and options.trajectories is None:
         return "give --trajectories, and use statevector"
     if place == "--repetitions":
         return "leave them out"

@@ -168,7 +168,7 @@ Question = (
 
 
 @dataclass(frozen=True, eq=False)
-class AskedCircuit:
+class CircuitQuery:
     """A circuit with its noise, and a question.
 
     `gates` has the gates alone, without final measurements; it is None where the program measures, resets,
@@ -240,7 +240,7 @@ class AskedCircuit:
         return [gates[begin:end] for begin, end in pairwise([0, *ends])]
 
     @property
-    def beginnings(self) -> Iterator[AskedCircuit]:
+    def beginnings(self) -> Iterator[CircuitQuery]:
         """The circuit up to each stop, and the question for the values there."""
         question, gates, program = self.question, self.gates, self.program
         assert isinstance(question, ExpectationValues)
@@ -249,10 +249,10 @@ class AskedCircuit:
             some = None if gates is None else GateSequence(self.n_qubits, gates.gates[:end])
             operations = program.operations[:end] if some is None else some.gates
             whole = replace(program, operations=operations)
-            yield AskedCircuit(whole, some, replace(question, after=()), self.start)
+            yield CircuitQuery(whole, some, replace(question, after=()), self.start)
 
     @cached_property
-    def deferred(self) -> AskedCircuit:
+    def deferred(self) -> CircuitQuery:
         """For samples by contraction: measurements at the end alone, on more qubits; raises InputError."""
         operations, _ = without_final_measurements(self.program.operations)
         if all(isinstance(operation, Gate | Channel | Reset) for operation in operations):
@@ -287,23 +287,23 @@ class AskedCircuit:
         return 0 if self.start is None or isinstance(self.question, Trace) else len(self.start.preparation)
 
 
-def prepared(asked: AskedCircuit, start: InputState) -> AskedCircuit:
+def prepared(query: CircuitQuery, start: InputState) -> CircuitQuery:
     """The circuit after the preparation of its input state, as the question needs it."""
-    question, gates, program = asked.question, asked.gates, asked.program
+    question, gates, program = query.question, query.gates, query.program
     # A trace has its input state among the operators, not before the circuit.
     if isinstance(question, Trace):
-        return asked
+        return query
     operations = program.operations
     if gates is not None:  # these are on so few qubits that every engine takes them
         operations = (*gates.gates, *(one for one in operations if not isinstance(one, Gate)))
     whole = replace(program, operations=(*start.preparation, *operations))
     if gates is None or start.is_mixed:
-        return replace(asked, program=whole, gates=None, start=start)
+        return replace(query, program=whole, gates=None, start=start)
     # Both states begin with the same input: <0|C^dagger V^dagger U C|0>.
     if isinstance(question, Overlap):
-        question = Overlap(composed(start.circuit(asked.n_qubits), question.other))
-    together = composed(start.circuit(asked.n_qubits), gates)
-    return replace(asked, program=whole, gates=together, question=question, start=start)
+        question = Overlap(composed(start.circuit(query.n_qubits), question.other))
+    together = composed(start.circuit(query.n_qubits), gates)
+    return replace(query, program=whole, gates=together, question=question, start=start)
 
 
 def checked_shots(shots: int, most: int) -> int:

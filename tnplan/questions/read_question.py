@@ -149,7 +149,7 @@ def _operator(place: str, given: Any, n_qubits: int) -> PauliSum:
         raise InputError(place, error.problem, error.remedy, error.page) from None
 
 
-def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
+def read_named(questions: dict[str, Any], names: Sequence[str] = ()) -> Reader:
     """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives.
 
     Beside "sample" stand its `sampling`, `open_qubits` and `fidelity`.
@@ -157,9 +157,9 @@ def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
     how: dict[str, Any] = {}
     # How to sample stands beside the question in one call, and is taken out before the question is
     # counted.
-    if "sample" in asked:
-        how = {name: what for name, what in asked.items() if name in ("sampling", "open_qubits", "fidelity")}
-        asked = {name: what for name, what in asked.items() if name not in how}
+    if "sample" in questions:
+        how = {name: questions[name] for name in ("sampling", "open_qubits", "fidelity") if name in questions}
+        questions = {name: argument for name, argument in questions.items() if name not in how}
     readers: dict[str, Callable[[Any], Reader]] = {
         "amplitudes": read_amplitudes,
         "open_qubits": lambda qubits: read_amplitudes(None, qubits),
@@ -170,14 +170,14 @@ def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
         "overlap": read_overlap,
         "trace": lambda operators: read_trace(*_pair(operators)),
     }
-    unknown = [name for name in asked if name not in readers]
+    unknown = [name for name in questions if name not in readers]
     if unknown:
         raise InputError("question", f"{unknown[0]!r} is unknown", f"choose from {', '.join(readers)}")
-    if len(asked) != 1:
-        problem = f"is asked {len(asked)} times" if asked else "is missing"
+    if len(questions) != 1:
+        problem = f"is asked {len(questions)} times" if questions else "is missing"
         raise InputError("question", problem, f"give one of {', '.join(readers)}")
-    ((name, what),) = asked.items()
-    return readers[name](what)
+    ((name, argument),) = questions.items()
+    return readers[name](argument)
 
 
 def _pair(operators: Any) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from tnplan.questions.methods import SMALL
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
-    AskedCircuit,
+    CircuitQuery,
     ExpectationValues,
     OpenAmplitudes,
     Overlap,
@@ -35,7 +35,7 @@ from tnplan.questions.tensor_networks.sample import INDEPENDENT, ContractionSamp
 
 
 def answer_by_contraction(
-    asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by contraction; under mpirun ranks share light cones, strings and shots."""
     use = ContractionOptions(
@@ -44,36 +44,36 @@ def answer_by_contraction(
     )  # fmt: skip
     # Sampling has its own sharing of shots over ranks; everything else below is a number or a table
     # without error.
-    if isinstance(asked.question, Sample):
-        return _sampled(asked, options, use)
+    if isinstance(query.question, Sample):
+        return _sampled(query, options, use)
     details: dict[str, Any] = {"device": options.device, "ranks": launched_size()}
-    if asked.has_gradient:
-        value, gradient = _with_gradient(asked, use)
+    if query.has_gradient:
+        value, gradient = _with_gradient(query, use)
         return Outcome(value, 0.0, EXACT, details, gradient)
-    return Outcome(_value(asked, options, use, kept), 0.0, EXACT, details)
+    return Outcome(_value(query, options, use, checkpoint), 0.0, EXACT, details)
 
 
-def _with_gradient(asked: AskedCircuit, use: ContractionOptions) -> tuple[Any, Array]:
+def _with_gradient(query: CircuitQuery, use: ContractionOptions) -> tuple[Any, Array]:
     """The values of observables, and their derivatives [observable, parameter]."""
     from tnplan.questions.tensor_networks.expectation_gradient import expectation_gradients
 
-    question = asked.question
+    question = query.question
     assert isinstance(question, ExpectationValues)
-    values, gradients = expectation_gradients(asked.circuit, question.sums, question.names, use)
+    values, gradients = expectation_gradients(query.circuit, question.sums, question.names, use)
     return values[0].item() if question.is_single else values, gradients
 
 
 def _value(
-    asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions, kept: TaskCheckpoint | None
+    query: CircuitQuery, options: QuestionOptions, use: ContractionOptions, checkpoint: TaskCheckpoint | None
 ) -> Any:
     """The value of every question but samples; the engine's files are imported when they are needed."""
-    question, gates = asked.question, asked.gates
+    question, gates = query.question, query.gates
     if isinstance(question, ExpectationValues):
         from tnplan.questions.engines.contraction_ranks import shared_expectations
 
-        values = shared_expectations(asked, options, use, kept)
+        values = shared_expectations(query, options, use, checkpoint)
         # The mean of a Hermitian operator is real: an imaginary part is rounding.
-        if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
+        if not any(np.iscomplexobj(observable.coefficients) for observable in question.sums):
             values = values.real
         return values[0].item() if question.is_single else values
     if isinstance(question, Probabilities | ReducedDensityMatrix):
@@ -81,7 +81,7 @@ def _value(
 
         is_table = isinstance(question, Probabilities)
         find = density.probabilities if is_table else density.reduced_density_matrix
-        return find(asked.circuit, question.qubits, use)
+        return find(query.circuit, question.qubits, use)
     assert gates is not None
     if isinstance(question, OpenAmplitudes):
         from tnplan.questions.tensor_networks.amplitudes import open_amplitudes
@@ -90,56 +90,56 @@ def _value(
     if isinstance(question, Amplitudes):
         from tnplan.questions.engines.contraction_ranks import shared_amplitudes
 
-        found = shared_amplitudes(asked, options, use)
-        return found[0].item() if question.is_single else found
+        values = shared_amplitudes(query, options, use)
+        return values[0].item() if question.is_single else values
     from tnplan.questions.tensor_networks import overlap
 
     if isinstance(question, Overlap):
         return overlap.overlap(gates, question.other, use)
     assert isinstance(question, Trace)
-    if asked.start is None:
+    if query.start is None:
         return overlap.trace(gates, question.a, question.b, use)
     # With an input state |s> the trace is <s|A U^dagger B U|s>, a sum over pairs of words of
     # overlaps.
-    pairs = overlap.pairs_of_trace(gates, question.a, question.b, asked.start.circuit(asked.n_qubits))
+    pairs = overlap.pairs_of_trace(gates, question.a, question.b, query.start.circuit(query.n_qubits))
     return sum(weight * overlap.overlap(ket, bra, use) for weight, ket, bra in pairs)
 
 
-def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Outcome:
+def _sampled(query: CircuitQuery, options: QuestionOptions, use: ContractionOptions) -> Outcome:
     """Counts of the classical bits, or of all qubits where none is measured."""
     from tnplan.questions.engines.contraction_ranks import shared_samples
     from tnplan.questions.tensor_networks.sample import SampleOptions
 
-    question = asked.question
+    question = query.question
     assert isinstance(question, Sample)
     how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
-    deferred = asked.deferred
+    deferred = query.deferred
     drawn, seed = shared_samples(deferred, question.shots, how, options, use)
     details = {
         "device": options.device, "ranks": launched_size(), "seed": seed,
         "shots": question.shots, "samples": drawn.kind, "sampling": drawn.method,
         "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
         "candidates": drawn.candidates,
-        **_cross_entropy(asked, drawn, options, use),
+        **_cross_entropy(query, drawn, options, use),
     }  # fmt: skip
     return Outcome(counts_of(drawn.bitstrings, deferred.program), None, STATISTICAL, details)
 
 
 def _cross_entropy(
-    asked: AskedCircuit, drawn: ContractionSamples, options: QuestionOptions, use: ContractionOptions
+    query: CircuitQuery, drawn: ContractionSamples, options: QuestionOptions, use: ContractionOptions
 ) -> dict[str, Any]:
     """The linear cross-entropy of samples, where exact probabilities of gates are known or come cheap."""
     # Linear cross-entropy: 2^n <p(x)> - 1 over the samples x, with exact p. It is 1 for samples of
     # a random circuit and 0 for uniform strings (Arute et al., Nature 574, 505, 2019).
     chances = drawn.probabilities
-    if asked.gates is None or asked.n_drawn < asked.n_qubits:
+    if query.gates is None or query.n_drawn < query.n_qubits:
         return {}
-    if chances is None and asked.n_qubits <= SMALL:
+    if chances is None and query.n_qubits <= SMALL:
         from tnplan.questions.engines.contraction_ranks import shared_amplitudes
 
-        strings = replace(asked, question=Amplitudes(drawn.bitstrings, is_single=False))
+        strings = replace(query, question=Amplitudes(drawn.bitstrings, is_single=False))
         silent = replace(options, progress=None), replace(use, progress=None)
         chances = np.abs(shared_amplitudes(strings, *silent)) ** 2
     if chances is None:
         return {}
-    return cross_entropy(chances, asked.n_qubits, drawn.kind == INDEPENDENT)
+    return cross_entropy(chances, query.n_qubits, drawn.kind == INDEPENDENT)

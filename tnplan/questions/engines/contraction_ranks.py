@@ -20,19 +20,19 @@ from tnplan.jobs.job import Job, Rank, Request, Result, run_job
 from tnplan.planner.sparse_state import distinct_strings
 from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, shared_tasks
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import Amplitudes, AskedCircuit, ExpectationValues
+from tnplan.questions.questions import Amplitudes, CircuitQuery, ExpectationValues
 from tnplan.questions.tensor_networks.amplitudes import amplitudes
 from tnplan.questions.tensor_networks.expectation import LightCones, PlannedAhead
 from tnplan.questions.tensor_networks.sample import ContractionSamples, SampleOptions, sample
 
 
 def shared_expectations(
-    asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions, kept: TaskCheckpoint | None
+    query: CircuitQuery, options: QuestionOptions, use: ContractionOptions, checkpoint: TaskCheckpoint | None
 ) -> Array:
     """Expectation values, complex128; ranks share the light cones. Collective under mpirun."""
-    question = asked.question
+    question = query.question
     assert isinstance(question, ExpectationValues)
-    cones = LightCones(asked.circuit, question.sums)
+    cones = LightCones(query.circuit, question.sums)
 
     def work(rank: Rank, done: Rows) -> Array:
         here, n_ranks = options_of_rank(rank, use), rank.world.size
@@ -43,18 +43,18 @@ def shared_expectations(
             # Rows are real: a complex number is two of them in memory, so that all tasks share one
             # kind of checkpoint.
             rows = shared_tasks(
-                rank, len(cones), lambda number: planned.values(number).view(np.float64), done, kept,
+                rank, len(cones), lambda number: planned.values(number).view(np.float64), done, checkpoint,
                 "light cone", None if rank.listener is None else cones.work(),
             )  # fmt: skip
         return cones.expectations([row.view(np.complex128) for row in rows])
 
     widths = [2 * n for n in cones.n_words]
-    return _run(options, work, lambda: {} if kept is None else kept.rows(widths, options.resume))
+    return _run(options, work, lambda: {} if checkpoint is None else checkpoint.rows(widths, options.resume))
 
 
-def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Array:
+def shared_amplitudes(query: CircuitQuery, options: QuestionOptions, use: ContractionOptions) -> Array:
     """The amplitudes of given strings; each rank has a part of the rising list. Collective under mpirun."""
-    question, gates = asked.question, asked.gates
+    question, gates = query.question, query.gates
     assert isinstance(question, Amplitudes)
     assert gates is not None
     distinct, inverse = distinct_strings(question.bits)
@@ -65,43 +65,43 @@ def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: Contra
     def work(rank: Rank, done: Rows) -> Array:
         here = options_of_rank(rank, use)
 
-        def one(number: int) -> Array:
-            found = amplitudes(gates, parts[number], here)
-            return found.astype(np.complex128).view(np.float64)
+        def row_of(number: int) -> Array:
+            values = amplitudes(gates, parts[number], here)
+            return values.astype(np.complex128).view(np.float64)
 
-        rows = shared_tasks(rank, len(parts), one, done, None, "part")
+        rows = shared_tasks(rank, len(parts), row_of, done, None, "part")
         return np.concatenate(rows).view(np.complex128)[inverse].astype(options.dtype)
 
     return _run(options, work, dict)
 
 
 def shared_samples(
-    asked: AskedCircuit, shots: int, how: SampleOptions, options: QuestionOptions, use: ContractionOptions
+    query: CircuitQuery, shots: int, how: SampleOptions, options: QuestionOptions, use: ContractionOptions
 ) -> tuple[ContractionSamples, int]:
     """Samples of the qubits that decide on outcomes, and their seed; each rank draws a part of the shots with
     random numbers of its own.
 
     Collective under mpirun.
     """
-    n_drawn = asked.n_drawn
+    n_drawn = query.n_drawn
     parts = [len(part) for part in np.array_split(np.arange(shots), min(launched_size(), shots))]
 
     def work(rank: Rank, seed: int) -> tuple[ContractionSamples, int]:
         here = options_of_rank(rank, use)
         kinds: list[ContractionSamples] = []
 
-        def one(number: int) -> Array:
+        def row_of(number: int) -> Array:
             # Invariant: each part has random numbers of its own, from the seed and its number: two
             # parts with one stream would draw the same strings.
             own = seed if len(parts) == 1 else int(np.random.default_rng([seed, number]).integers(2**63))
-            drawn = sample(asked.circuit, parts[number], own, here, how, n_drawn)
+            drawn = sample(query.circuit, parts[number], own, here, how, n_drawn)
             kinds.append(drawn)
             known = np.zeros(0) if drawn.probabilities is None else drawn.probabilities
             return np.concatenate([[drawn.clipped, drawn.candidates], drawn.bitstrings.ravel(), known])
 
         # A row of numbers is all that tasks exchange: the share that was clipped, candidates, then
         # bits, then probabilities.
-        rows = shared_tasks(rank, len(parts), one, {}, None, "part")
+        rows = shared_tasks(rank, len(parts), row_of, {}, None, "part")
         ends = [2 + part * n_drawn for part in parts]
         bits = np.concatenate([row[2:end] for row, end in zip(rows, ends, strict=True)])
         known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])

@@ -41,7 +41,7 @@ from tnplan.questions.engines.task_list import (
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
-    AskedCircuit,
+    CircuitQuery,
     ExpectationValues,
     OpenAmplitudes,
     Overlap,
@@ -116,8 +116,8 @@ class Sites:
             weights = self._on_host((abs(branches) ** 2).sum(axis=2))
             ones = generator.random(len(drawn)) * weights.sum(axis=1)[of_shot] >= weights[of_shot, 0]
             drawn[:, site] = ones
-            taken, of_shot = np.unique(2 * of_shot + ones, return_inverse=True)
-            left = branches.reshape(-1, tensor.shape[2])[xp.asarray(taken)]
+            distinct, of_shot = np.unique(2 * of_shot + ones, return_inverse=True)
+            left = branches.reshape(-1, tensor.shape[2])[xp.asarray(distinct)]
             left = left / xp.linalg.norm(left, axis=1, keepdims=True)
 
     def density(self, qubits: Sequence[int]) -> Array:
@@ -178,9 +178,9 @@ class Sites:
                 block = _through(xp, block, acted, tensor)
             return complex(xp.trace(block))
 
-        for word in sorted({(x, z) for one in sums for x, z, _ in one.masks()}):
+        for word in sorted({(x, z) for observable in sums for x, z, _ in observable.masks()}):
             known[word] = value(*word)
-        return np.array([sum(c * known[x, z] for x, z, c in one.masks()) for one in sums])
+        return np.array([sum(c * known[x, z] for x, z, c in observable.masks()) for observable in sums])
 
     def overlap(self, other: Sites) -> complex:
         """<other|self>; both have the same order of qubits."""
@@ -255,7 +255,7 @@ def sites_after(
 
 
 def pilot_s(
-    asked: AskedCircuit, options: QuestionOptions, memory_bytes: float, limit_s: float
+    query: CircuitQuery, options: QuestionOptions, memory_bytes: float, limit_s: float
 ) -> float | None:  # fmt: skip
     """The seconds of all gates on a CPU; None where they take longer than `limit_s` or more than the
     memory."""
@@ -267,9 +267,9 @@ def pilot_s(
         if perf_counter() - begin > limit_s:
             raise TimeoutError
 
-    position = tuple(sorted(range(asked.n_qubits), key=asked.chain[0].__getitem__))
+    position = tuple(sorted(range(query.n_qubits), key=query.chain[0].__getitem__))
     try:
-        next(_evolved([asked.acting.gates], position, options, np, memory_bytes, report))
+        next(_evolved([query.acting.gates], position, options, np, memory_bytes, report))
     except (InputError, TimeoutError):
         return None
     return perf_counter() - begin
@@ -325,18 +325,18 @@ def _check_memory(state: Any, bond: int, dtype: str, place: str, memory_bytes: f
 
 
 def answer_by_mps(
-    asked: AskedCircuit, options: QuestionOptions, checkpoint: TaskCheckpoint | None
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by a matrix product state, on one device."""
     seed = options.seed
 
     def work(rank: Rank, seed: int) -> Outcome:
         with rank.on_stream():
-            order = asked.chain[0]
+            order = query.chain[0]
             outcomes = []
-            for sites in sites_after(asked.pieces(asked.acting.gates), order, options, rank):
-                outcomes.append(_value(asked, sites, order, options, rank, seed))
-            outcome = series(outcomes) if asked.stops else outcomes[0]
+            for sites in sites_after(query.pieces(query.acting.gates), order, options, rank):
+                outcomes.append(_value(query, sites, order, options, rank, seed))
+            outcome = series(outcomes) if query.stops else outcomes[0]
         outcome.details.update(
             device=rank.device.name, ranks=1, max_bond=sites.max_bond, fidelity_estimate=sites.fidelity
         )
@@ -349,10 +349,10 @@ def answer_by_mps(
 
 
 def _value(
-    asked: AskedCircuit, sites: Sites, order: Sequence[int], options: QuestionOptions, rank: Rank, seed: int
+    query: CircuitQuery, sites: Sites, order: Sequence[int], options: QuestionOptions, rank: Rank, seed: int
 ) -> Outcome:
     """The value of a question, with what truncation may have changed."""
-    question = asked.question
+    question = query.question
     lost = 1 - sites.fidelity if options.max_bond is not None or options.cutoff is not None else 0.0
     if isinstance(question, Sample):
         drawn = sites.sampled(
@@ -360,17 +360,17 @@ def _value(
             lambda done: rank.say_steps(done, question.shots, "shot"),
         )  # fmt: skip
         return Outcome(
-            counts_of(drawn, asked.program), None, STATISTICAL,
+            counts_of(drawn, query.program), None, STATISTICAL,
             {"seed": seed, "shots": question.shots, "samples": "independent"},
         )  # fmt: skip
     error: Any = sqrt(max(lost, 0.0))  # the trace distance of two pure states of this fidelity
     value: Any
     if isinstance(question, ExpectationValues):
         value = sites.expectations(question.sums)
-        if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
+        if not any(np.iscomplexobj(observable.coefficients) for observable in question.sums):
             value = value.real
         # |Tr((rho - sigma) O)| <= 2 D(rho, sigma) |O|, and |O| is at most the sum of all |c|.
-        error = 2 * error * np.array([np.abs(one.coefficients).sum() for one in question.sums])
+        error = 2 * error * np.array([np.abs(observable.coefficients).sum() for observable in question.sums])
         if question.is_single:
             value, error = value[0].item(), error[0].item()
     elif isinstance(question, Amplitudes):

@@ -55,7 +55,7 @@ from tnplan.questions.engines.task_list import (
 )
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
-    AskedCircuit,
+    CircuitQuery,
     ExpectationValues,
     Probabilities,
     ReducedDensityMatrix,
@@ -72,20 +72,20 @@ LOWER = np.array([[0, 1], [0, 0]], np.complex128)
 
 def program_steps(operations: Sequence[Operation]) -> tuple[PauliStep, ...]:
     """The steps of gates, channels, measurements and resets; final measurements are left out."""
-    kept, _ = without_final_measurements(operations)
-    return tuple(step for number, one in enumerate(kept) for step in operation_steps(one, number))
+    body, _ = without_final_measurements(operations)
+    return tuple(step for number, operation in enumerate(body) for step in operation_steps(operation, number))
 
 
-def operation_steps(one: Operation, number: int) -> tuple[PauliStep, ...]:
+def operation_steps(operation: Operation, number: int) -> tuple[PauliStep, ...]:
     """The steps of operation `number`."""
-    if isinstance(one, Gate):
-        return gate_steps(one, f"gate {number} ({one.name})")
-    if isinstance(one, Channel):
-        return (kraus_channel(one.qubits, one.kraus),)
-    if isinstance(one, Measurement):
-        return (kraus_channel((one.qubit,), (ZERO, ONE)),)
-    if isinstance(one, Reset):
-        return (kraus_channel((one.qubit,), (ZERO, LOWER)),)
+    if isinstance(operation, Gate):
+        return gate_steps(operation, f"gate {number} ({operation.name})")
+    if isinstance(operation, Channel):
+        return (kraus_channel(operation.qubits, operation.kraus),)
+    if isinstance(operation, Measurement):
+        return (kraus_channel((operation.qubit,), (ZERO, ONE)),)
+    if isinstance(operation, Reset):
+        return (kraus_channel((operation.qubit,), (ZERO, LOWER)),)
     raise InputError(f"operation {number}", "depends on measured bits", "use --method statevector")
 
 
@@ -99,7 +99,7 @@ def resources_of(rank: Rank, precision: str) -> Resources:
 
 def pauli_needs(sums: Sequence[PauliSum]) -> Needs:
     """What the terms take that sums start with."""
-    words = max(one.n_terms for one in sums)
+    words = max(observable.n_terms for observable in sums)
     size_bytes = words * term_bytes(sums[0].n_qubits, 8)
     return Needs(size_bytes, size_bytes, "give an observable of fewer words")
 
@@ -125,11 +125,11 @@ class PauliWork:
     state: str | State | None
 
 
-def planned_sums(asked: AskedCircuit) -> PauliWork:
+def planned_sums(query: CircuitQuery) -> PauliWork:
     """The steps, and the sums whose values the question needs."""
-    gates, question, n = asked.circuit_gates, asked.question, asked.n_qubits
-    steps = program_steps(asked.circuit_operations) if gates is None else circuit_steps(gates)
-    state = None if asked.start is None else asked.start.measured
+    gates, question, n = query.circuit_gates, query.question, query.n_qubits
+    steps = program_steps(query.circuit_operations) if gates is None else circuit_steps(gates)
+    state = None if query.start is None else query.start.measured
     if isinstance(question, ExpectationValues):
         return PauliWork(steps, question.sums, state)
     if isinstance(question, Trace):
@@ -169,27 +169,27 @@ class _Planned:
     slopes: dict[int, Mapping[str, float]]
 
 
-def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+def gradients_by_pauli(query: CircuitQuery, options: QuestionOptions) -> Outcome:
     """The values and their derivatives; collective under mpirun.
 
     With a truncation they are the derivatives of the truncated value: what was dropped stays dropped.
     """
-    question, truncation = asked.question, options.truncation or Truncation()
+    question, truncation = query.question, options.truncation or Truncation()
     assert isinstance(question, ExpectationValues)
-    state = None if asked.start is None else asked.start.measured
+    state = None if query.start is None else query.start.measured
 
     def prepare() -> _Planned:
         steps: list[PauliStep] = []
         slopes: dict[int, Mapping[str, float]] = {}
-        kept, _ = without_final_measurements(asked.circuit_operations)
-        for number, one in enumerate(kept):
-            if not isinstance(one, VariedGate):
-                steps += operation_steps(one, number)
+        body, _ = without_final_measurements(query.circuit_operations)
+        for number, operation in enumerate(body):
+            if not isinstance(operation, VariedGate):
+                steps += operation_steps(operation, number)
                 continue
             # A varied gate becomes rotations exp(-i angle P / 2), whose angles carry their slopes
             # by the parameters. The chain rule d<O>/dp = sum_steps (d<O>/dangle) (dangle/dp) is
             # applied at the end.
-            for turn in named_rotations(one):
+            for turn in named_rotations(operation):
                 # The number of the step that is appended next: `gradient` gives derivatives by
                 # numbers of steps.
                 if slopes_of(turn.angle):
@@ -198,28 +198,28 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         return _Planned(tuple(steps), slopes)
 
     def work(rank: Rank, planned: _Planned) -> Outcome:
-        found = []
+        results = []
         with rank.on_stream():
             # All ranks share the terms of one sum; sums follow each other, so that one tape is in
             # memory at a time.
             use = resources_of(rank, options.precision)
-            for number, one in enumerate(question.sums, 1):
-                found.append(gradient(
-                    planned.steps, one, truncation, use, state=state, wanted=[*planned.slopes]
+            for number, observable in enumerate(question.sums, 1):
+                results.append(gradient(
+                    planned.steps, observable, truncation, use, state=state, wanted=[*planned.slopes]
                 ))  # fmt: skip
                 if len(question.sums) > 1:
                     rank.say(number, len(question.sums), f"sum {number} of {len(question.sums)}")
-        values = np.array([one.value.real for one in found])
+        values = np.array([result.value.real for result in results])
         # A dropped term c P changes a value by |c| at most: the rest of the circuit takes P to an
         # operator of norm 1 or less. So the l1 norm of all that was dropped bounds the error.
-        bounds = np.array([one.dropped.l1 for one in found])
-        rows = [_by_parameters(planned, one.derivatives, question.names) for one in found]
+        bounds = np.array([result.dropped.l1 for result in results])
+        rows = [_by_parameters(planned, result.derivatives, question.names) for result in results]
         value, error = (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
         is_cut = options.truncation is not None
         details = {
             "device": rank.device.name, "ranks": rank.world.size,
-            "terms": max(one.n_terms for one in found),
-            "tape_bytes": max(one.tape_bytes for one in found),
+            "terms": max(result.n_terms for result in results),
+            "tape_bytes": max(result.tape_bytes for result in results),
         }  # fmt: skip
         kind = TRUNCATION if is_cut else EXACT
         return Outcome(value, error if is_cut else 0.0, kind, details, np.array(rows))
@@ -236,81 +236,84 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
 
 def _by_parameters(planned: _Planned, derivatives: Array, names: Sequence[str]) -> Array:
     """The derivatives by parameters, float64 [parameter], from those by the angles of rotations."""
-    row, places = np.zeros(len(names)), {name: place for place, name in enumerate(names)}
+    row, columns = np.zeros(len(names)), {name: column for column, name in enumerate(names)}
     for number, slopes in planned.slopes.items():
         for name, slope in slopes.items():
-            row[places[name]] += slope * derivatives[number].real
+            row[columns[name]] += slope * derivatives[number].real
     return row
 
 
 # Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
 
 
-def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None) -> Outcome:
+def answer_by_pauli(
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
+) -> Outcome:
     """The answer by Pauli propagation; collective under mpirun."""
-    if asked.has_gradient:
-        return gradients_by_pauli(asked, options)
+    if query.has_gradient:
+        return gradients_by_pauli(query, options)
     if options.monte_carlo is not None:
-        return estimates_by_pauli(asked, options, kept)
+        return estimates_by_pauli(query, options, checkpoint)
     truncation = options.truncation or Truncation()
 
-    def work(rank: Rank, given: tuple[PauliWork, Rows]) -> Outcome:
-        planned, done = given
+    def work(rank: Rank, request: tuple[PauliWork, Rows]) -> Outcome:
+        planned, done = request
         use = resources_of(rank, options.precision)
 
-        def one(number: int) -> Array:
+        def row_of(number: int) -> Array:
             return _row(_propagated(rank, planned, number, truncation, use))
 
         with rank.on_stream():
             # Invariant: all ranks propagate one sum together, so that every rank makes the same
             # calls in the same order.
-            rows = tasks_together(rank, len(planned.sums), one, done, kept, None)
+            rows = tasks_together(rank, len(planned.sums), row_of, done, checkpoint, None)
         table = np.array(rows)
-        value, error = _finished(asked, table)
+        value, error = _finished(query, table)
         details = {
             "device": rank.device.name, "ranks": rank.world.size,
             "terms": int(table[:, 3].max()), "largest_terms": int(table[:, 4].max()),
         }  # fmt: skip
         if not options.truncation:
             return Outcome(value, 0.0, EXACT, details)
-        error, is_vacuous = _capped(asked, value, error)
+        error, is_vacuous = _capped(query, value, error)
         return Outcome(value, error, TRUNCATION, {**details, "error_bound_is_vacuous": is_vacuous})
 
     job = Job(
-        prepare=lambda: _with_done(planned_sums(asked), kept, options.resume), work=work,
-        needs=lambda given, n_ranks, threads: pauli_needs(given[0].sums),
+        prepare=lambda: _with_done(planned_sums(query), checkpoint, options.resume), work=work,
+        needs=lambda request, n_ranks, threads: pauli_needs(request[0].sums),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options)
 
 
-def _with_done(planned: PauliWork, kept: TaskCheckpoint | None, resume: bool) -> tuple[PauliWork, Rows]:
+def _with_done(planned: PauliWork, checkpoint: TaskCheckpoint | None, resume: bool) -> tuple[PauliWork, Rows]:
     """The work with the rows that an interrupted job has left of it."""
-    return planned, {} if kept is None else kept.rows([ROW] * len(planned.sums), resume)
+    return planned, {} if checkpoint is None else checkpoint.rows([ROW] * len(planned.sums), resume)
 
 
 ROW = 5
 """The numbers of `_row`."""
 
 
-def _row(found: Propagation) -> Array:
+def _row(propagation: Propagation) -> Array:
     """The numbers of a propagation: its value, the bound of its error, its terms and the most of them."""
-    value = complex(found.value)
-    return np.array([value.real, value.imag, found.dropped.l1, found.n_terms, found.largest])
+    value = complex(propagation.value)
+    lost = propagation.dropped.l1
+    return np.array([value.real, value.imag, lost, propagation.n_terms, propagation.largest])
 
 
-def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
+def _finished(query: CircuitQuery, table: Array) -> tuple[Any, Any]:
     """The value and the bound of its error, from the numbers of all propagations."""
-    question = asked.question
+    question = query.question
     values, bounds = table[:, 0], table[:, 2]
     if isinstance(question, Trace):
         # Tr(A X) / 2^n = sum_P a_P x_P: errors of X weigh the largest |a_P| at most. With an input
         # state every <s|P Q|s> may be 1 in size, and the sum of |a_P| bounds them.
         sizes = np.abs(question.a.coefficients)
-        size = sizes.max(initial=0.0) if asked.start is None else sizes.sum()
+        size = sizes.max(initial=0.0) if query.start is None else sizes.sum()
         return complex(values[0], table[0, 1]), float(bounds[0] * size)
     if isinstance(question, ExpectationValues):
-        if any(np.iscomplexobj(one.coefficients) for one in question.sums):
+        if any(np.iscomplexobj(observable.coefficients) for observable in question.sums):
             values = values + 1j * table[:, 1]
         return (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
     assert isinstance(question, Probabilities | ReducedDensityMatrix)
@@ -325,12 +328,12 @@ def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
     return density, bound
 
 
-def _capped(asked: AskedCircuit, value: Any, bound: Any) -> tuple[Any, bool]:
+def _capped(query: CircuitQuery, value: Any, bound: Any) -> tuple[Any, bool]:
     """The bound as far as a value can be wrong at all, and whether it says nothing of any value."""
-    question = asked.question
+    question = query.question
     if not isinstance(question, ExpectationValues):
         return bound, False
-    most = [farthest(one, at) for one, at in zip(question.sums, np.atleast_1d(value), strict=True)]
+    most = [*map(farthest, question.sums, np.atleast_1d(value))]
     capped = np.minimum(bound, most)
     is_vacuous = bool(np.all((np.atleast_1d(bound) >= most) & (np.array(most) > 0)))
     return (capped[0].item() if question.is_single else capped), is_vacuous
@@ -358,7 +361,7 @@ Given = tuple[tuple[SampledValue, ...], Rows]
 
 
 def estimates_by_pauli(
-    asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:  # fmt: skip
     """The means of repetitions with their standard errors; collective under mpirun.
 
@@ -368,24 +371,25 @@ def estimates_by_pauli(
     assert plan is not None
 
     def prepare() -> Given:
-        sampled = sampled_values(asked, planned_sums(asked), options)
+        sampled = sampled_values(query, planned_sums(query), options)
         # A row of the checkpoint: two figures, then the value of each repetition. The estimate is
         # made of the values again, so that resumed jobs give the same one.
         widths = [2 + plan.repetitions] * len(sampled)
-        done = {} if kept is None else kept.rows(widths, options.resume)
+        done = {} if checkpoint is None else checkpoint.rows(widths, options.resume)
         return sampled, done
 
-    def needs(given: Given, n_ranks: int, threads: int) -> Needs:
-        return sampling_needs(max(given[0], key=lambda one: one.terms.n_terms), threads, options.device)
+    def needs(request: Given, n_ranks: int, threads: int) -> Needs:
+        largest = max(request[0], key=lambda sampled: sampled.terms.n_terms)
+        return sampling_needs(largest, threads, options.device)
 
-    def work(rank: Rank, given: Given) -> Outcome:
-        sampled, done = given
+    def work(rank: Rank, request: Given) -> Outcome:
+        sampled, done = request
         use = Resources(
             device=rank.device.name, threads=rank.threads, precision=options.precision,
             ranks=rank.world if rank.world.size > 1 else None,
         )  # fmt: skip
 
-        def one(number: int) -> Array:
+        def row_of(number: int) -> Array:
             def say(repetition: int, n: int) -> None:
                 text = f"sum {number + 1} of {len(sampled)}: repetition {repetition} of {n}"
                 rank.say(number * n + repetition, len(sampled) * n, text)
@@ -396,37 +400,38 @@ def estimates_by_pauli(
             return np.concatenate([[figures["resampled"], figures["largest_terms"]], values])
 
         with rank.on_stream():
-            rows = tasks_together(rank, len(sampled), one, done, kept, None)
+            rows = tasks_together(rank, len(sampled), row_of, done, checkpoint, None)
         estimates = [
-            estimate_of_values(row[2:].tolist(), row[0] > 0, one)
-            for row, one in zip(rows, sampled, strict=True)
+            estimate_of_values(row[2:].tolist(), row[0] > 0, value)
+            for row, value in zip(rows, sampled, strict=True)
         ]
-        return _outcome(asked, estimates, {
+        return _outcome(query, estimates, {
             "device": rank.device.name, "ranks": rank.world.size, "terms": truncation.max_terms,
             "largest_terms": int(max(row[1] for row in rows)), "monte_carlo": asdict(plan),
-            "estimates": [asdict(one) for one in estimates],
+            "estimates": [asdict(estimate) for estimate in estimates],
         })  # fmt: skip
 
     return run_job(Job(prepare=prepare, work=work, needs=needs), options)
 
 
 def sampled_values(
-    asked: AskedCircuit, planned: PauliWork, options: QuestionOptions
+    query: CircuitQuery, planned: PauliWork, options: QuestionOptions
 ) -> tuple[SampledValue, ...]:  # fmt: skip
     """What is estimated; refuses sums and truncations that cannot be resampled."""
     plan, truncation = options.monte_carlo, options.truncation or Truncation()
     assert plan is not None
-    if isinstance(asked.question, Trace):
-        check_sampling(asked.question.a, truncation)
-    return tuple(SampledValue(planned.steps, one, planned.state, plan, truncation) for one in planned.sums)
+    if isinstance(query.question, Trace):
+        check_sampling(query.question.a, truncation)
+    steps, state = planned.steps, planned.state
+    return tuple(SampledValue(steps, observable, state, plan, truncation) for observable in planned.sums)
 
 
-def _outcome(asked: AskedCircuit, estimates: Sequence[Estimate], details: dict[str, Any]) -> Outcome:
+def _outcome(query: CircuitQuery, estimates: Sequence[Estimate], details: dict[str, Any]) -> Outcome:
     """The means and their standard errors; exact where nothing was resampled, biased where a mean is not."""
-    question = asked.question
-    values = np.array([one.value for one in estimates])
-    errors = np.array([one.standard_error for one in estimates])
-    kinds = {one.kind for one in estimates}
+    question = query.question
+    values = np.array([estimate.value for estimate in estimates])
+    errors = np.array([estimate.standard_error for estimate in estimates])
+    kinds = {estimate.kind for estimate in estimates}
     kind = EXACT if kinds == {"exact"} else BIASED if BIASED in kinds else STATISTICAL
     if isinstance(question, ExpectationValues) and not question.is_single:
         return Outcome(values, 0.0 if kind == EXACT else errors, kind, details)

@@ -40,7 +40,7 @@ from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.questions.engines.task_list import EXACT, STATISTICAL, Outcome, TaskCheckpoint, series
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
-    AskedCircuit,
+    CircuitQuery,
     ExpectationValues,
     Probabilities,
     ReducedDensityMatrix,
@@ -94,7 +94,7 @@ def clifford_lines(matrix: bytes) -> tuple[Line, ...] | None:
     for k in range(len(tableau)):
         for letter, image in (("X", tableau.x_output(k)), ("Z", tableau.z_output(k))):
             word = stim.PauliString("_" * k + letter + "_" * (len(tableau) - k - 1))
-            before, after = (one.to_unitary_matrix(endian="big") for one in (word, image))
+            before, after = (tableau.to_unitary_matrix(endian="big") for tableau in (word, image))
             if abs(unitary @ before - after @ unitary).max() > CLIFFORD:
                 return None
     for name, data in stim.gate_data().items():
@@ -152,41 +152,41 @@ def _circuit(operations: Sequence[Operation], n_qubits: int) -> Any:
 
 
 def answer_by_stabilizers(
-    asked: AskedCircuit, options: QuestionOptions, checkpoint: TaskCheckpoint | None
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by Stim, on one core."""
     def prepare() -> int:
         return secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
 
     def work(rank: Rank, seed: int) -> Outcome:
-        if isinstance(asked.question, Sample):
-            outcome = _sampled(asked.program, asked.question.shots, seed, rank)
+        if isinstance(query.question, Sample):
+            outcome = _sampled(query.program, query.question.shots, seed, rank)
         else:
-            outcome = _values(asked)
+            outcome = _values(query)
         outcome.details.update(device="cpu", ranks=1)
         return outcome
 
     return run_job(Job(prepare=prepare, work=work, needs=lambda *_: Needs(cpu_only="stabilizers")), options)
 
 
-def _values(asked: AskedCircuit) -> Outcome:
+def _values(query: CircuitQuery) -> Outcome:
     """The value of every question but samples, at each stop."""
     import stim
 
-    assert asked.gates is not None
+    assert query.gates is not None
     state, outcomes = stim.TableauSimulator(), []
-    for gates in asked.pieces(asked.gates.gates):
-        state.do(_circuit(gates, asked.n_qubits))
-        outcomes.append(Outcome(_value(asked, state), 0.0, EXACT))
-    return series(outcomes) if asked.stops else outcomes[0]
+    for gates in query.pieces(query.gates.gates):
+        state.do(_circuit(gates, query.n_qubits))
+        outcomes.append(Outcome(_value(query, state), 0.0, EXACT))
+    return series(outcomes) if query.stops else outcomes[0]
 
 
-def _value(asked: AskedCircuit, state: Any) -> Any:
+def _value(query: CircuitQuery, state: Any) -> Any:
     """The value of a question in a state."""
-    question, n = asked.question, asked.n_qubits
+    question, n = query.question, query.n_qubits
     if isinstance(question, ExpectationValues):
-        values = np.array([_of_sum(state, one, n) for one in question.sums])
-        if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
+        values = np.array([_of_sum(state, observable, n) for observable in question.sums])
+        if not any(np.iscomplexobj(observable.coefficients) for observable in question.sums):
             values = values.real
         return values[0].item() if question.is_single else values
     if isinstance(question, Probabilities):

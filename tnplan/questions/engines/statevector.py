@@ -70,7 +70,7 @@ from tnplan.questions.methods import is_small, possible_methods
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
-    AskedCircuit,
+    CircuitQuery,
     ExpectationValues,
     OpenAmplitudes,
     Overlap,
@@ -87,12 +87,12 @@ from tnplan.questions.questions import (
 
 
 
-def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+def gradients_by_state(query: CircuitQuery, options: QuestionOptions) -> Outcome:
     """The values and their derivatives; collective under mpirun."""
-    question, gates, n = asked.question, asked.gates, asked.n_qubits
+    question, gates, n = query.question, query.gates, query.n_qubits
     assert isinstance(question, ExpectationValues)
     assert gates is not None
-    if _has_no_job(options) and is_small(asked, DIRECT_QUBITS):
+    if _has_no_job(options) and is_small(query, DIRECT_QUBITS):
         angles = np.zeros(len(question.names))
         listed = GateList(n, len(angles), tangent_gates(gates.gates, question.names))
         values, rows = listed.gradients(angles, listed.words(question.sums))
@@ -109,8 +109,8 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         values, rows, sums = [], [], question.sums
         # Several observables go back together, each with a state of its own, as many as fit beside
         # the forward state.
-        room = rank.memory_bytes - needs(None, rank.world.size, rank.threads).cpu_bytes
-        fitting = observables_at_once(len(sums), room, n, options.dtype, rank.world.size)
+        free_bytes = rank.memory_bytes - needs(None, rank.world.size, rank.threads).cpu_bytes
+        fitting = observables_at_once(len(sums), free_bytes, n, options.dtype, rank.world.size)
         # Invariant: the least over all ranks, so that all sweep over the same groups.
         together = min(rank.world.gather_objects(fitting))
         with rank.on_stream():
@@ -119,12 +119,12 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
             simulator.run(prepare_program(gates.gates), NO_BITS)
             rank.say_steps(0, len(sums), "observable")
             for first in range(0, len(sums), together):
-                some = sums[first : first + together]
-                values += [simulator.expectation(one).real for one in some]
+                observables = sums[first : first + together]
+                values += [simulator.expectation(observable).real for observable in observables]
                 # Adjoint differentiation (Jones and Gacon, arXiv 2009.02823): one sweep back gives
                 # the derivatives by all angles.
-                found = adjoint_gradients(simulator, gates.gates, some)
-                rows += [by_parameters(one, gates.gates, question.names) for one in found]
+                gradients = adjoint_gradients(simulator, gates.gates, observables)
+                rows += [by_parameters(derivatives, gates.gates, question.names) for derivatives in gradients]
                 if len(sums) > 1:
                     rank.say_steps(len(rows), len(sums), "observable")
         end_state(rank, state)
@@ -139,12 +139,12 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
     return run_job(job, options)
 
 
-def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Sequence[str]) -> Array:
+def by_parameters(derivatives: Sequence[Derivative], gates: Sequence[Gate], names: Sequence[str]) -> Array:
     """The derivatives by parameters, float64 [parameter], from those by the angles of gates."""
-    row, places = np.zeros(len(names)), {name: place for place, name in enumerate(names)}
-    for one in found:
-        for name, slope in slopes_of(gates[one.gate].params[one.parameter]).items():
-            row[places[name]] += slope * one.derivative
+    row, columns = np.zeros(len(names)), {name: column for column, name in enumerate(names)}
+    for derivative in derivatives:
+        for name, slope in slopes_of(gates[derivative.gate].params[derivative.parameter]).items():
+            row[columns[name]] += slope * derivative.derivative
     return row
 
 
@@ -184,25 +184,27 @@ class StateWork:
         return self.copies * (np.dtype(dtype).itemsize << self.n_qubits)
 
 
-def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None) -> Outcome:
+def answer_by_state(
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
+) -> Outcome:
     """The answer by the state vector; collective under mpirun."""
-    if asked.has_gradient:
-        return gradients_by_state(asked, options)
+    if query.has_gradient:
+        return gradients_by_state(query, options)
     # Drawn before the job begins; rank 0 tells it to the others through `prepare`, so that all
     # collapse alike.
     seed = secrets.randbits(63) if options.seed is None else options.seed
-    if kept is None and _has_no_job(options) and may_be_direct(asked):
-        outcome = _direct(asked, seed)
+    if checkpoint is None and _has_no_job(options) and may_be_direct(query):
+        outcome = _direct(query, seed)
         outcome.details.update(device="cpu", ranks=1, seed=seed)
         return outcome
-    planned = None if isinstance(asked.question, Sample) else planned_work(asked)
-    n_qubits = asked.n_qubits if planned is None else planned.n_qubits
+    planned = None if isinstance(query.question, Sample) else planned_work(query)
+    n_qubits = query.n_qubits if planned is None else planned.n_qubits
 
     def prepare() -> tuple[int, Rows]:
-        question = asked.question
+        question = query.question
         done: Rows = {}
-        if kept is not None and isinstance(question, ExpectationValues):
-            done = kept.rows([2] * len(question.sums), options.resume)
+        if checkpoint is not None and isinstance(question, ExpectationValues):
+            done = checkpoint.rows([2] * len(question.sums), options.resume)
         compile_soon([COVERS])
         return seed, done
 
@@ -211,28 +213,28 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         more = 0 if planned is None else planned.copies_bytes(options.dtype)
         # What a state is too large for may be easy for another method: the refusal names those that
         # can.
-        others = [method for method in possible_methods(asked, options) if method != "statevector"]
+        others = [method for method in possible_methods(query, options) if method != "statevector"]
         remedy = state.remedy + "".join(f", or --method {method}" for method in others)
         return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
 
-    def work(rank: Rank, given: tuple[int, Rows]) -> Outcome:
-        seed, done = given
+    def work(rank: Rank, request: tuple[int, Rows]) -> Outcome:
+        seed, done = request
         if planned is not None:
             _check_host(rank, planned, options.dtype)
         with rank.on_stream():
-            state = open_state(rank, n_qubits, options.dtype, asked.program.operations)
+            state = open_state(rank, n_qubits, options.dtype, query.program.operations)
             simulator = Simulator(state, n_qubits, seed=seed)
             if planned is None:
-                outcome = _sampled(rank, simulator, asked, options.dtype)
-            elif asked.is_random:
+                outcome = _sampled(rank, simulator, query, options.dtype)
+            elif query.is_random:
                 outcome = _mean(rank, simulator, planned, options)
-            elif isinstance(asked.question, ExpectationValues):
+            elif isinstance(query.question, ExpectationValues):
                 outcomes = []
-                for gates in asked.pieces(gates_of(planned.programs[0]).gates):
+                for gates in query.pieces(gates_of(planned.programs[0]).gates):
                     simulator.run(prepare_program(gates), NO_BITS)
-                    values = _observed(rank, simulator, asked.question.sums, done, kept)
+                    values = _observed(rank, simulator, query.question.sums, done, checkpoint)
                     outcomes.append(Outcome(planned.finish([values]), 0.0, EXACT))
-                outcome = series(outcomes) if asked.stops else outcomes[0]
+                outcome = series(outcomes) if query.stops else outcomes[0]
             else:
                 outcome = Outcome(planned.finish(_read(simulator, planned)), 0.0, EXACT)
         end_state(rank, state)
@@ -252,26 +254,26 @@ def _has_no_job(options: QuestionOptions) -> bool:
     return is_plain and options.device == "cpu" and options.ranks in (None, 1) and launched_size() == 1
 
 
-def may_be_direct(asked: AskedCircuit) -> bool:
+def may_be_direct(query: CircuitQuery) -> bool:
     """Whether a job and its plans would take longer than the gates one by one, in this thread."""
-    shots = asked.question.shots if isinstance(asked.question, Sample) else 0
-    is_plain = not (asked.is_random or asked.has_gradient or asked.stops) and shots <= DIRECT_SHOTS
-    return is_plain and is_small(asked, DIRECT_QUBITS)
+    shots = query.question.shots if isinstance(query.question, Sample) else 0
+    is_plain = not (query.is_random or query.has_gradient or query.stops) and shots <= DIRECT_SHOTS
+    return is_plain and is_small(query, DIRECT_QUBITS)
 
 
-def _direct(asked: AskedCircuit, seed: int) -> Outcome:
+def _direct(query: CircuitQuery, seed: int) -> Outcome:
     """What is read from a small state, on one core."""
-    question, gates, n = asked.question, asked.gates, asked.n_qubits
+    question, gates, n = query.question, query.gates, query.n_qubits
     assert gates is not None
     if isinstance(question, Overlap):
         return Outcome(_direct_overlap(gates, question.other), 0.0, EXACT)
     if isinstance(question, Trace):
-        return Outcome(_direct_trace(asked, gates, question), 0.0, EXACT)
+        return Outcome(_direct_trace(query, gates, question), 0.0, EXACT)
     simulator = Simulator(HostState(n, "complex128"), n, seed=seed)
     simulator.load(_listed(gates).state(NO_ANGLES), simulator.where)
     if isinstance(question, Sample):
-        return _counted(simulator, asked, sample_counts(simulator, asked.program, question.shots))
-    planned = planned_work(asked)
+        return _counted(simulator, query, sample_counts(simulator, query.program, question.shots))
+    planned = planned_work(query)
     return Outcome(planned.finish([planned.read(simulator)]), 0.0, EXACT)
 
 
@@ -291,14 +293,14 @@ def _direct_overlap(gates: GateSequence, other: GateSequence) -> complex:
         raise
 
 
-def _direct_trace(asked: AskedCircuit, gates: GateSequence, question: Trace) -> complex:
+def _direct_trace(query: CircuitQuery, gates: GateSequence, question: Trace) -> complex:
     """<s|A U^dagger B U|s> as the overlap of U A^dagger |s> and B U|s>; s as in `_trace`."""
-    n = asked.n_qubits
-    if asked.start is None:
-        before = GateSequence(2 * n, tuple(one for pair in _pairs(n) for one in pair))
+    n = query.n_qubits
+    if query.start is None:
+        before = GateSequence(2 * n, tuple(operation for pair in _pairs(n) for operation in pair))
         gates = widened(gates, 2 * n)
     else:
-        before = asked.start.circuit(n)
+        before = query.start.circuit(n)
     listed, where = _listed(gates), range(gates.n_qubits - 1, -1, -1)
     state, left, right = HostState(len(where), "complex128"), *np.empty((2, 1 << len(where)), np.complex128)
     state.load(_listed(before).state(NO_ANGLES))
@@ -320,13 +322,13 @@ def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
 
 def _read(simulator: Simulator, planned: StateWork) -> list[Array]:
     """What is read after each program."""
-    found = []
+    values = []
     for number, program in enumerate(planned.programs):
         if number:
             simulator.restart()
         _run(simulator, program)
-        found.append(planned.read(simulator))
-    return found
+        values.append(planned.read(simulator))
+    return values
 
 
 def _run(simulator: Simulator, program: CircuitProgram) -> None:
@@ -335,18 +337,19 @@ def _run(simulator: Simulator, program: CircuitProgram) -> None:
 
 
 def _observed(
-    rank: Rank, simulator: Simulator, sums: tuple[PauliSum, ...], done: Rows, kept: TaskCheckpoint | None
-) -> Array:
+    rank: Rank, simulator: Simulator, sums: tuple[PauliSum, ...], done: Rows,
+    checkpoint: TaskCheckpoint | None,
+) -> Array:  # fmt: skip
     """The values of all sums in one state; those that are done are not looked at again."""
 
-    def one(number: int) -> Array:
+    def row_of(number: int) -> Array:
         value = complex(simulator.expectation(sums[number]))
         return np.array([value.real, value.imag])
 
     # Each word is a pass over the state.
     passes = [max(1, observable.n_terms) for observable in sums]
-    table = np.array(tasks_together(rank, len(sums), one, done, kept, "sum", passes))
-    if not any(np.iscomplexobj(one.coefficients) for one in sums):
+    table = np.array(tasks_together(rank, len(sums), row_of, done, checkpoint, "sum", passes))
+    if not any(np.iscomplexobj(observable.coefficients) for observable in sums):
         return table[:, 0]
     return table[:, 0] + 1j * table[:, 1]
 
@@ -361,89 +364,89 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
     # Runs that share their states take less than each by itself, and no one knows how much.
     is_even = not can_branch(simulator)
     rank.say_steps(0, runs, "trajectory", is_even)
-    for one in trajectories(simulator, program, runs):
-        value, number = planned.finish([planned.read(simulator)]), number + one.shots
+    for trajectory in trajectories(simulator, program, runs):
+        value, number = planned.finish([planned.read(simulator)]), number + trajectory.shots
         # Welford's update of mean and squared deviations with weights (West, Comm. ACM 22, 532,
         # 1979): a trajectory stands for `shots` runs with the same outcomes. Differences of sums of
         # squares would cancel.
         before = value - mean
-        mean = mean + before * (one.shots / number)
+        mean = mean + before * (trajectory.shots / number)
         # (x - m_before) (x - m_after)^* is real and >= 0: both factors are multiples of the same
         # number.
-        squares = squares + (before * np.conj(value - mean)).real * one.shots
+        squares = squares + (before * np.conj(value - mean)).real * trajectory.shots
         rank.say_steps(number, runs, "trajectory", is_even)
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
 
 
-def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) -> Outcome:
+def _sampled(rank: Rank, simulator: Simulator, query: CircuitQuery, dtype: str) -> Outcome:
     """Counts of outcomes."""
-    assert isinstance(asked.question, Sample)
-    shots = asked.question.shots
-    needed = state_needs(asked.n_qubits, dtype, rank.world.size, rank.threads)
+    assert isinstance(query.question, Sample)
+    shots = query.question.shots
+    needed = state_needs(query.n_qubits, dtype, rank.world.size, rank.threads)
     free = free_beside(rank, needed.cpu_bytes)
-    agree(rank.world, lambda: check_answer_memory(shots, 0, asked.n_qubits, free))
-    given = answer(
-        simulator, asked.program, SampleQuestion(shots),
+    agree(rank.world, lambda: check_answer_memory(shots, 0, query.n_qubits, free))
+    sampled = answer(
+        simulator, query.program, SampleQuestion(shots),
         lambda done, shots: rank.say_steps(done, shots, "run", not can_branch(simulator)),
     )  # fmt: skip
-    assert given.counts is not None
-    return _counted(simulator, asked, given.counts)
+    assert sampled.counts is not None
+    return _counted(simulator, query, sampled.counts)
 
 
-def _counted(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> Outcome:
+def _counted(simulator: Simulator, query: CircuitQuery, counts: dict[str, int]) -> Outcome:
     """Counts with what is known of them. Collective."""
     shots = sum(counts.values())
-    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, counts)}
+    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, query, counts)}
     return Outcome(counts, None, STATISTICAL, details)
 
 
-def _cross_entropy(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> dict[str, Any]:
+def _cross_entropy(simulator: Simulator, query: CircuitQuery, counts: dict[str, int]) -> dict[str, Any]:
     """The linear cross-entropy of outcomes that have all qubits of a circuit of gates. Collective."""
-    measured = final_measurements(asked.program)
+    measured = final_measurements(query.program)
     if measured is None:
         return {}
-    bit_of = {qubit: bit for bit, qubit in measured.items()} or {q: q for q in range(asked.n_qubits)}
-    if len(bit_of) < asked.n_qubits or max(bit_of.values()) >= len(next(iter(counts))):
+    bit_of = {qubit: bit for bit, qubit in measured.items()} or {q: q for q in range(query.n_qubits)}
+    if len(bit_of) < query.n_qubits or max(bit_of.values()) >= len(next(iter(counts))):
         return {}
     rows = np.frombuffer("".join(counts).encode(), np.uint8).reshape(len(counts), -1) - ord("0")
-    bits = rows[:, [bit_of[qubit] for qubit in range(asked.n_qubits)]]
+    bits = rows[:, [bit_of[qubit] for qubit in range(query.n_qubits)]]
     chances = np.abs(simulator.amplitudes_at(bits)) ** 2
-    return cross_entropy(np.repeat(chances, [*counts.values()]), asked.n_qubits, is_independent=True)
+    return cross_entropy(np.repeat(chances, [*counts.values()]), query.n_qubits, is_independent=True)
 
 
-def planned_work(asked: AskedCircuit) -> StateWork:
+def planned_work(query: CircuitQuery) -> StateWork:
     """What is run and read for every question but samples."""
-    question, n = asked.question, asked.n_qubits
-    one = partial(StateWork, n, (asked.program,))
+    question, n = query.question, query.n_qubits
+    work = partial(StateWork, n, (query.program,))
     if isinstance(question, Amplitudes):
-        return one(partial(_amplitudes, bits=question.bits), _first if question.is_single else _all)
+        return work(partial(_amplitudes, bits=question.bits), _first if question.is_single else _all)
     if isinstance(question, OpenAmplitudes):
         m, wanted = len(question.open_qubits), (question.fixed, question.open_qubits)
-        return one(
+        return work(
             lambda simulator: simulator.open_amplitudes(*wanted),
-            lambda found: found[0].reshape((2,) * m), table_bits=m,
+            lambda tables: tables[0].reshape((2,) * m), table_bits=m,
         )  # fmt: skip
     if isinstance(question, ExpectationValues):
-        return one(partial(_expectations, sums=question.sums), _first if question.is_single else _all)
+        return work(partial(_expectations, sums=question.sums), _first if question.is_single else _all)
     if isinstance(question, Probabilities):
         m, qubits = len(question.qubits), question.qubits
-        return one(
+        return work(
             lambda simulator: simulator.probabilities(qubits),
-            lambda found: found[0].reshape((2,) * m), table_bits=m,
+            lambda tables: tables[0].reshape((2,) * m), table_bits=m,
         )  # fmt: skip
     if isinstance(question, ReducedDensityMatrix):
         copies = 0 if len(question.qubits) <= FEW_QUBITS else 3
-        return one(partial(_density, qubits=question.qubits), _all, copies)
-    assert asked.gates is not None
+        return work(partial(_density, qubits=question.qubits), _all, copies)
+    assert query.gates is not None
     if isinstance(question, Overlap):
         # <b|a> = <0|V^dagger U|0>: the amplitude of |0...0> after U and the inverse of V.
-        gates = (*asked.gates.gates, *inverse(question.other).gates)
+        gates = (*query.gates.gates, *inverse(question.other).gates)
         program = circuit_program(GateSequence(n, gates))
         return StateWork(n, (program,), partial(_amplitudes, bits=np.zeros((1, n), np.uint8)), _first)
     assert isinstance(question, Trace)
-    if asked.start is None:
-        return _trace(asked.gates, question)
-    return _trace_of_input(asked.gates, question, asked.start.circuit(n))
+    if query.start is None:
+        return _trace(query.gates, question)
+    return _trace_of_input(query.gates, question, query.start.circuit(n))
 
 
 def _first(read: list[Array]) -> Any:
@@ -461,7 +464,7 @@ def _amplitudes(simulator: Simulator, bits: Array) -> Array:
 
 
 def _expectations(simulator: Simulator, sums: tuple[PauliSum, ...]) -> Array:
-    return np.array([simulator.expectation(one) for one in sums])
+    return np.array([simulator.expectation(observable) for observable in sums])
 
 
 def _density(simulator: Simulator, qubits: tuple[int, ...]) -> Array:
@@ -481,8 +484,8 @@ def _trace(circuit: GateSequence, question: Trace) -> StateWork:
     """
     n = circuit.n_qubits
     pairs = _pairs(n)
-    before = tuple(one for pair in pairs for one in pair)
-    after = tuple(one for pair in pairs for one in reversed(pair))
+    before = tuple(operation for pair in pairs for operation in pair)
+    after = tuple(operation for pair in pairs for operation in reversed(pair))
     words = [(x, z, c * 1j ** ((x & z).bit_count() & 3)) for x, z, c in question.a.masks()]
     bits = np.array([[*_bits(z, n), *_bits(x, n)] for x, z, _ in words], np.uint8)
     return _echoes(2 * n, circuit, question, (before, after), (bits, np.array([c for *_, c in words])))

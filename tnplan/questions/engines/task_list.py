@@ -27,7 +27,7 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.statevector.measurement import outcomes
 from tnplan.jobs.job import Rank
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit, ExpectationValues
+from tnplan.questions.questions import CircuitQuery, ExpectationValues
 
 # What an engine gives back for a question, before it becomes an answer.
 
@@ -131,24 +131,24 @@ class TaskCheckpoint(CheckpointFile):
         """
         check_writable(self.path)
 
-        def made(document: dict[str, Any], _: dict[str, Array]) -> Rows:
+        def rows_of(document: dict[str, Any], _: dict[str, Array]) -> Rows:
             rows = {int(task): np.array(row, np.float64) for task, row in document["tasks"].items()}
             if any(row.shape != (widths[task],) or not np.isfinite(row).all() for task, row in rows.items()):
                 raise ValueError
             return rows
 
-        return self.restored(resume, made) or {}
+        return self.restored(resume, rows_of) or {}
 
     def write(self, done: Mapping[int, Array]) -> None:
         """Replace the file."""
         self.replace({"tasks": {str(task): row.tolist() for task, row in done.items()}})
 
 
-def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> TaskCheckpoint | None:
+def checkpoint_of(query: CircuitQuery, method: str, options: QuestionOptions) -> TaskCheckpoint | None:
     """The checkpoint of a question; None where none is kept. Refuses to resume what has none."""
-    question = asked.question
+    question = query.question
     has_tasks = isinstance(question, ExpectationValues) and not (question.names or question.after)
-    if not has_tasks or (method == "statevector" and asked.is_random):
+    if not has_tasks or (method == "statevector" and query.is_random):
         if options.resume:
             raise InputError(
                 "--resume", "is for expectation values without gradients, trajectories and --after",
@@ -161,12 +161,12 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
     plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
     # Invariant: everything that a row of numbers depends on is in the identity. Devices, ranks and
     # threads are not: a job may go on with others.
-    identity = identity_of_values(asked.program, question, method, options.precision, truncation, plan)
+    identity = identity_of_values(query.program, question, method, options.precision, truncation, plan)
     return TaskCheckpoint(options.checkpoint_file, identity)
 
 
 def shared_tasks(
-    rank: Rank, n_tasks: int, one: Callable[[int], Array], done: Rows, kept: TaskCheckpoint | None,
+    rank: Rank, n_tasks: int, row_of: Callable[[int], Array], done: Rows, checkpoint: TaskCheckpoint | None,
     name: str, costs: Sequence[float] | None = None,
 ) -> list[Array]:  # fmt: skip
     """The numbers of all tasks, each of which one rank does. Collective.
@@ -180,24 +180,24 @@ def shared_tasks(
         # left, so that a rank with long tasks does not keep the others waiting at the end.
         own = left[world.rank :: world.size]
         # Invariant: `left` is the same on every rank, since all have gathered the same rows.
-        for found in world.gather_objects(agree(world, partial(_for_a_while, own, one))):
-            done |= found
-        _tell(rank, done, n_tasks, kept, name, costs)
+        for rows in world.gather_objects(agree(world, partial(_for_a_while, own, row_of))):
+            done |= rows
+        _tell(rank, done, n_tasks, checkpoint, name, costs)
     return [done[task] for task in range(n_tasks)]
 
 
-def _for_a_while(tasks: Sequence[int], one: Callable[[int], Array]) -> Rows:
+def _for_a_while(tasks: Sequence[int], row_of: Callable[[int], Array]) -> Rows:
     """The first tasks, until it is time to meet."""
-    begin, found = perf_counter(), {}
+    begin, rows = perf_counter(), {}
     for task in tasks:
-        found[task] = one(task)
+        rows[task] = row_of(task)
         if perf_counter() - begin > MEETING_S:
             break
-    return found
+    return rows
 
 
 def tasks_together(
-    rank: Rank, n_tasks: int, one: Callable[[int], Array], done: Rows, kept: TaskCheckpoint | None,
+    rank: Rank, n_tasks: int, row_of: Callable[[int], Array], done: Rows, checkpoint: TaskCheckpoint | None,
     name: str | None, costs: Sequence[float] | None = None,
 ) -> list[Array]:  # fmt: skip
     """The numbers of all tasks, each of which all ranks do together; `name` None: tasks say how far they are.
@@ -209,21 +209,21 @@ def tasks_together(
     for task in range(n_tasks):
         if task in done:
             continue
-        done[task] = one(task)
+        done[task] = row_of(task)
         # A clock may only decide what rank 0 does alone: writing is not collective.
         if rank.is_first and perf_counter() - last > MEETING_S:
-            _tell(rank, done, n_tasks, kept, name, costs)
+            _tell(rank, done, n_tasks, checkpoint, name, costs)
             last = perf_counter()
     return [done[task] for task in range(n_tasks)]
 
 
 def _tell(
-    rank: Rank, done: Rows, n_tasks: int, kept: TaskCheckpoint | None, name: str | None,
+    rank: Rank, done: Rows, n_tasks: int, checkpoint: TaskCheckpoint | None, name: str | None,
     costs: Sequence[float] | None,
 ) -> None:  # fmt: skip
     """Keep what is done, and say how far the job is."""
-    if rank.is_first and kept is not None:
-        kept.write(done)
+    if rank.is_first and checkpoint is not None:
+        checkpoint.write(done)
     if name is not None:
         share = None if costs is None else sum(costs[task] for task in done) / sum(costs)
         rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}", share=share)

@@ -12,7 +12,7 @@ from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, room_bytes, slow
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
-    AskedCircuit,
+    CircuitQuery,
     ExpectationValues,
     OpenAmplitudes,
     Overlap,
@@ -40,26 +40,26 @@ BOUND_FACTOR = 3.0
 
 
 def chain_cost(
-    asked: AskedCircuit, profile: Profile, options: QuestionOptions, limit_s: float
+    query: CircuitQuery, profile: Profile, options: QuestionOptions, limit_s: float
 ) -> Cost | None:  # fmt: skip
     """What a question takes by a matrix product state on one device; None where it does not fit.
 
     Bonds have bounds. Where these are too large or take longer than `limit_s`, all gates are tried for so
     long.
     """
-    bounded = _bounded_cost(asked, profile, options)
+    bounded = _bounded_cost(query, profile, options)
     if limit_s < LEAST_PILOT_S or (bounded is not None and bounded.time_s <= limit_s):
         return bounded
-    time_s = pilot_s(asked, options, room_bytes(profile), limit_s)
+    time_s = pilot_s(query, options, room_bytes(profile), limit_s)
     if time_s is None:
         return bounded
     return Cost(1, room_bytes(profile), PILOT_TIMES * time_s, EXACT_FACTOR)
 
 
-def _bounded_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions) -> Cost | None:
+def _bounded_cost(query: CircuitQuery, profile: Profile, options: QuestionOptions) -> Cost | None:
     """The cost with bonds at their bounds; None where these do not fit."""
-    gates, n, slow = asked.acting, asked.n_qubits, slowness()
-    order, log2_bond = asked.chain
+    gates, n, slow = query.acting, query.n_qubits, slowness()
+    order, log2_bond = query.chain
     position = np.argsort(order).tolist()
     if options.max_bond is not None:
         log2_bond = np.minimum(log2_bond, np.log2(options.max_bond))
@@ -89,28 +89,28 @@ def _bounded_cost(asked: AskedCircuit, profile: Profile, options: QuestionOption
     seconds = slow * (start_s + GATE_S * (len(gates.gates) - len(spans)) + PAIR_S * near + FAR_S * far)
     least_s = seconds
     seconds += SVD_FLOP * operations / rate
-    vectors, blocks = _reads(asked)
+    vectors, blocks = _reads(query)
     all_cubes = float((bonds**3).sum())
     seconds += slow * SITE_S * n * (1 + blocks)
     seconds += 16 * (vectors * squares + 2 * blocks * all_cubes) / rate
-    if isinstance(asked.question, Overlap):
+    if isinstance(query.question, Overlap):
         seconds *= 2
     return Cost(1, memory, float(seconds), BOUND_FACTOR, least_s / BOUND_FACTOR)
 
 
-def stabilizer_cost(asked: AskedCircuit) -> Cost:
+def stabilizer_cost(query: CircuitQuery) -> Cost:
     """What Stim takes, on one core: its own work is small beside handing over the gates."""
-    n, question = asked.n_qubits, asked.question
+    n, question = query.n_qubits, query.question
     shots = question.shots if isinstance(question, Sample) else 0
     words = sum(observable.n_terms for observable in getattr(question, "sums", ()))
-    start_s = TABLEAU_S + TABLEAU_GATE_S * len(asked.program.operations) + TABLEAU_WORD_S * words
+    start_s = TABLEAU_S + TABLEAU_GATE_S * len(query.program.operations) + TABLEAU_WORD_S * words
     seconds = slowness() * start_s + 2e-9 * shots * n + 1e-10 * n**3
     return Cost(1, float(n * n + n * shots), seconds, BOUND_FACTOR)
 
 
-def _reads(asked: AskedCircuit) -> tuple[int, int]:
+def _reads(query: CircuitQuery) -> tuple[int, int]:
     """How often the chain is read with vectors, and with matrices."""
-    question = asked.question
+    question = query.question
     if isinstance(question, Sample):
         return question.shots, 0
     if isinstance(question, Amplitudes):

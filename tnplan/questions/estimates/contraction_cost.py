@@ -58,7 +58,7 @@ from tnplan.questions.estimates.cost import (
 from tnplan.questions.estimates.rejection_cost import rejection_cost
 from tnplan.questions.questions import (
     Amplitudes,
-    AskedCircuit,
+    CircuitQuery,
     ExpectationValues,
     InputState,
     OpenAmplitudes,
@@ -140,23 +140,23 @@ class _Asked:
 
 
 def contraction_cost(
-    asked: AskedCircuit, profile: Profile, precision: str, devices: Sequence[int], search_s: float | None
+    query: CircuitQuery, profile: Profile, precision: str, devices: Sequence[int], search_s: float | None
 ) -> tuple[dict[int, Cost], bool]:
     """What a question takes on each number of devices on which it fits; whether a longer search may cut it.
 
     `search_s` is for each path; None: in proportion, as a contraction searches, up to `LONGEST_IN_ALL_S`.
     """
-    question = asked.question
+    question = query.question
     if isinstance(question, Sample) and question.sampling == "rejection":
-        assert asked.gates is not None
-        return rejection_cost(asked.gates, question, profile, precision, devices), False
+        assert query.gates is not None
+        return rejection_cost(query.gates, question, profile, precision, devices), False
     if isinstance(question, Sample):
-        asked = asked.deferred
+        query = query.deferred
     if isinstance(question, Sample) and question.sampling == "auto":
-        steps = steps_of(asked.circuit, "circuit")
-        way = cheaper_way(steps, asked.n_qubits, question.shots, asked.n_drawn)
-        asked = replace(asked, question=replace(question, sampling=way))
-    dtypes, (chosen, share) = _dtypes(precision), _representatives(asked, MOST_NETWORKS)
+        steps = steps_of(query.circuit, "circuit")
+        way = cheaper_way(steps, query.n_qubits, question.shots, query.n_drawn)
+        query = replace(query, question=replace(question, sampling=way))
+    dtypes, (chosen, share) = _dtypes(precision), _representatives(query, MOST_NETWORKS)
     costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
     left_s, is_cut = LONGEST_IN_ALL_S, False
     for number, one in enumerate(chosen):
@@ -178,7 +178,7 @@ def contraction_cost(
             its_memory, its_time_s = found[count]
             whole_s = slow * one.start_s + one.count * its_time_s
             costs[count] = max(memory, its_memory), time_s + share * whole_s
-    time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
+    time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if query.has_gradient else (1, 1)
     factor = SAMPLES_FACTOR if isinstance(question, Sample) else CONTRACTION_FACTOR
     found_costs = {
         count: Cost(count, space * memory, time * (time_s + first_use_s(memory, profile)), factor)
@@ -192,51 +192,51 @@ def _dtypes(precision: str) -> dict[bool, str]:
     return {False: DTYPES[precision], True: REAL_DTYPES[precision]}
 
 
-def _representatives(asked: AskedCircuit, most: int) -> tuple[list[_Asked], float]:
+def _representatives(query: CircuitQuery, most: int) -> tuple[list[_Asked], float]:
     """Some of the networks of a question, and how many each stands for: neighbours are alike."""
-    makers = _networks(asked)
+    makers = _networks(query)
     step = -(-len(makers) // most) if makers else 1
     # Of samples the later networks are larger.
-    first = 3 * step // 4 if isinstance(asked.question, Sample) else step // 2
+    first = 3 * step // 4 if isinstance(query.question, Sample) else step // 2
     chosen = makers[first::step]
     return [make() for make in chosen], len(makers) / max(1, len(chosen))
 
 
 def quick_contraction_cost(
-    asked: AskedCircuit, profile: Profile, precision: str, best_s: float, limit_s: float
+    query: CircuitQuery, profile: Profile, precision: str, best_s: float, limit_s: float
 ) -> Cost | None:
     """What a question takes on one device, from greedy paths of some networks; None where none fits.
 
     `best_s` is what the best other method takes. No network is built where preparing all of them takes longer
     than that, or where building one takes longer than `limit_s`.
     """
-    question = asked.question
+    question = query.question
     if isinstance(question, Sample) and question.sampling == "rejection":
-        assert asked.gates is not None
-        return rejection_cost(asked.gates, question, profile, precision, (1,)).get(1)
+        assert query.gates is not None
+        return rejection_cost(query.gates, question, profile, precision, (1,)).get(1)
     if isinstance(question, Sample):
-        asked = asked.deferred
+        query = query.deferred
     if isinstance(question, Sample) and question.sampling == "auto":
         of_both = [
             quick_contraction_cost(
-                replace(asked, question=replace(question, sampling=way)), profile, precision, best_s,
+                replace(query, question=replace(question, sampling=way)), profile, precision, best_s,
                 limit_s / len(WAYS),
             )
-            for way in (("chain",) if why_not_by_gates(steps_of(asked.circuit, "circuit")) else WAYS)
+            for way in (("chain",) if why_not_by_gates(steps_of(query.circuit, "circuit")) else WAYS)
         ]
         return min((cost for cost in of_both if cost), key=lambda cost: cost.time_s, default=None)
-    slow, n_networks = slowness(), _count(asked)
-    n_steps, products = _bound(asked)
+    slow, n_networks = slowness(), _count(query)
+    n_steps, products = _bound(query)
     each_s = slow * (START_S + PLAN_S + QUICK_TENSOR_S * n_steps)
     bound_s = products * FLOPS_PER_PRODUCT["complex128"] / profile.rate(DTYPES[precision], precision)
     is_built = n_networks * each_s <= best_s and (best_s == inf or QUICK_NETWORKS * each_s <= limit_s)
     if bound_s < NO_TIME * each_s or (bound_s < inf and not is_built):
         strings = len(question.bits) if isinstance(question, Amplitudes) else 0
-        time_s = n_networks * (each_s + bound_s) + slow * ROW_S * asked.n_qubits * strings
+        time_s = n_networks * (each_s + bound_s) + slow * ROW_S * query.n_qubits * strings
         return Cost(1, 0.0, time_s, GREEDY_FACTOR)
     if not is_built:
         return None
-    chosen, share = _representatives(asked, QUICK_NETWORKS)
+    chosen, share = _representatives(query, QUICK_NETWORKS)
     total_s = memory = 0.0
     for one in chosen:
         dtype = _dtypes(precision)[one.is_real]
@@ -249,7 +249,7 @@ def quick_contraction_cost(
         total_s += share * (slow * one.start_s + search_s + one.count * one.batch * time_s)
     if memory > room_bytes(profile) * MOST_SLICING:
         return None
-    time = GRADIENT_TIME if asked.has_gradient else 1.0
+    time = GRADIENT_TIME if query.has_gradient else 1.0
     return Cost(1, min(memory, room_bytes(profile)), time * total_s, GREEDY_FACTOR)
 
 
@@ -259,25 +259,25 @@ def _least_elements(network: Network) -> int:
     return sum(prod(size[mode] for mode in modes) for modes in (*network.inputs, network.output))
 
 
-def _count(asked: AskedCircuit) -> int:
+def _count(query: CircuitQuery) -> int:
     """How many networks a question has, at least."""
-    question = asked.question
+    question = query.question
     if isinstance(question, ExpectationValues):
         return len({x | z for one in question.sums for x, z, _ in one.masks()})
     if not isinstance(question, Sample):
         return 1
     if question.sampling == "gates":
-        return -(-asked.n_qubits // MOST_CHANGED)
-    return -(-asked.n_drawn // GROUP)
+        return -(-query.n_qubits // MOST_CHANGED)
+    return -(-query.n_drawn // GROUP)
 
 
-def _bound(asked: AskedCircuit) -> tuple[int, float]:
+def _bound(query: CircuitQuery) -> tuple[int, float]:
     """The operations of a network, and a bound of its multiply-adds: infinite where no cheap one is known.
 
     An expectation value takes two state vectors of the qubits in a middle light cone at most, or two chains
     with the bonds of a matrix product state; amplitudes take one.
     """
-    question, operations = asked.question, asked.program.operations
+    question, operations = query.question, query.program.operations
     if isinstance(question, ExpectationValues):
         words = [x | z for one in question.sums for x, z, _ in one.masks()]
         cone, count = words[len(words) // 2], 0
@@ -287,12 +287,12 @@ def _bound(asked: AskedCircuit) -> tuple[int, float]:
                 cone |= mask
                 count += 1
         products = 2.0 * count * 2.0 ** min(cone.bit_count(), 300)
-        if asked.gates is not None and not asked.stops:
-            chains = float((4.0 ** np.minimum(asked.chain[1], 300)).sum())
-            products = min(products, CHAIN_PRODUCTS * (1 + count / asked.n_qubits) * chains)
+        if query.gates is not None and not query.stops:
+            chains = float((4.0 ** np.minimum(query.chain[1], 300)).sum())
+            products = min(products, CHAIN_PRODUCTS * (1 + count / query.n_qubits) * chains)
         return count, products
-    if isinstance(question, Amplitudes) and asked.gates is not None:
-        bonds = asked.chain[1]
+    if isinstance(question, Amplitudes) and query.gates is not None:
+        bonds = query.chain[1]
         return len(operations), len(question.bits) * float((4.0 ** np.minimum(bonds, 300)).sum())
     return len(operations), inf
 
@@ -351,10 +351,10 @@ def _project(
     return {row.devices: (row.peak_bytes, row.time_s) for row in rows}
 
 
-def _networks(asked: AskedCircuit) -> list[Callable[[], _Asked]]:
+def _networks(query: CircuitQuery) -> list[Callable[[], _Asked]]:
     """What makes each of the networks that are contracted."""
-    question, n = asked.question, asked.n_qubits
-    circuit: Any = asked.circuit
+    question, n = query.question, query.n_qubits
+    circuit: Any = query.circuit
     steps = () if isinstance(question, Amplitudes | OpenAmplitudes) else steps_of(circuit, "circuit")
     if isinstance(question, Amplitudes | OpenAmplitudes):
         opened, count = getattr(question, "open_qubits", ()), len(getattr(question, "bits", (0,)))
@@ -362,12 +362,12 @@ def _networks(asked: AskedCircuit) -> list[Callable[[], _Asked]]:
         return [lambda: _simple(*circuit_network(circuit, text), count)]
     if isinstance(question, ExpectationValues):
         supports = by_support(word for one in question.sums for word in one.masks()).items()
-        of_words = partial(_of_words, steps, asked.has_gradient)
+        of_words = partial(_of_words, steps, query.has_gradient)
         return [partial(of_words, support, [*words]) for support, words in supports if support.qubits]
     if isinstance(question, Sample):
         by_gates = question.sampling == "gates"
         networks: Any = networks_by_gates if by_gates else networks_of_chain
-        n = n if by_gates else asked.n_drawn
+        n = n if by_gates else query.n_drawn
         return [partial(_of_samples, make) for make in networks(steps, n, question.shots)]
     if isinstance(question, Probabilities):
         return [lambda: _closed(marginal_network(steps, question.qubits))]
@@ -376,7 +376,7 @@ def _networks(asked: AskedCircuit) -> list[Callable[[], _Asked]]:
     if isinstance(question, Overlap):
         return [lambda: _simple(*overlap_network(circuit.gates, question.other.gates, n))]
     assert isinstance(question, Trace)
-    return _of_trace(circuit, question, asked.start)
+    return _of_trace(circuit, question, query.start)
 
 
 def _of_words(

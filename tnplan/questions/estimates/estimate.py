@@ -28,7 +28,7 @@ from tnplan.questions.methods import (
     why_not,
 )
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit, Sample
+from tnplan.questions.questions import CircuitQuery, Sample
 
 FORMAT = "tnplan.estimate"
 VERSION = 1
@@ -215,7 +215,7 @@ class CircuitEstimate:
 
 
 def estimate_question(
-    asked: AskedCircuit,
+    query: CircuitQuery,
     options: QuestionOptions,
     profile: Profile,
     devices: int | Sequence[int],
@@ -223,20 +223,20 @@ def estimate_question(
 ) -> CircuitEstimate:
     """The estimate of each method that the options allow."""
     if options.method == "auto":
-        check_answerable(asked, options)
+        check_answerable(query, options)
     else:
-        check_method(options.method, asked, options)
+        check_method(options.method, query, options)
     counts_given = [devices] if isinstance(devices, int) else devices
     counts = tuple(dict.fromkeys(check_count("--devices", count) for count in counts_given))
     if not counts:
         raise InputError("--devices", "is an empty list", "give one number or more")
     # Refusals are rows too, so that a user sees why a method is not among those compared.
-    methods = ANSWERS[asked.question.name] if options.method == "auto" else (options.method,)
+    methods = ANSWERS[query.question.name] if options.method == "auto" else (options.method,)
     rows: list[MethodEstimate] = []
     for method in methods:
-        refusal = why_not(method, asked, options)
+        refusal = why_not(method, query, options)
         if refusal is None:
-            rows += method_rows(method, asked, options, profile, search_s, *counts)
+            rows += method_rows(method, query, options, profile, search_s, *counts)
         else:
             text = f"{NOT_POSSIBLE}: {refusal[0]} {refusal[1]}"
             rows += [MethodEstimate(method, count, None, EXACT, text) for count in counts]
@@ -245,23 +245,23 @@ def estimate_question(
         of_count = [row for row in rows if row.devices == count]
         best, why = best_method(of_count)
         fits = any(row.method == "statevector" and row.cost is not None for row in of_count)
-        if fits and is_small(asked):
+        if fits and is_small(query):
             best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
         fitting = [row.method for row in of_count if row.cost is not None]
-        auto = None if best is None else _auto(asked, options, fitting, profile, count)
+        auto = None if best is None else _auto(query, options, fitting, profile, count)
         choices.append(MethodChoice(count, best, why, auto))
-    return CircuitEstimate(asked.question.name, profile.name, tuple(rows), tuple(choices))
+    return CircuitEstimate(query.question.name, profile.name, tuple(rows), tuple(choices))
 
 
 def _auto(
-    asked: AskedCircuit, options: QuestionOptions, fitting: list[str], profile: Profile, devices: int
+    query: CircuitQuery, options: QuestionOptions, fitting: list[str], profile: Profile, devices: int
 ) -> str | None:
     """What `method="auto"` takes on so many devices, of the methods that fit."""
     from tnplan.questions.chooser import unlisted_choice
 
     if options.method != "auto":
         return options.method
-    return unlisted_choice(asked, options, fitting, profile, devices)
+    return unlisted_choice(query, options, fitting, profile, devices)
 
 
 def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
@@ -287,7 +287,7 @@ def range_text(cost: Cost) -> str:
 
 
 def method_rows(
-    method: str, asked: AskedCircuit, options: QuestionOptions, profile: Profile, search_s: float | None,
+    method: str, query: CircuitQuery, options: QuestionOptions, profile: Profile, search_s: float | None,
     *counts: int,
 ) -> list[MethodEstimate]:  # fmt: skip
     """What a method that can answer needs on each number of devices.
@@ -298,20 +298,20 @@ def method_rows(
     pilot_s = PILOT_S if search_s is None else search_s
     threads = 1 if is_gpu(profile) else options.threads or cores()
     room = room_bytes(profile)
-    is_sample = isinstance(asked.question, Sample)
+    is_sample = isinstance(query.question, Sample)
     if method == "statevector":
-        kind = STATISTICAL if asked.is_random or is_sample else EXACT
-        return _state_rows(asked, options, profile, kind, counts)
+        kind = STATISTICAL if query.is_random or is_sample else EXACT
+        return _state_rows(query, options, profile, kind, counts)
     if method in ("mps", "stabilizer"):  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
         kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
-        cost = stabilizer_cost(asked) if method == "stabilizer" else None
+        cost = stabilizer_cost(query) if method == "stabilizer" else None
         if method == "mps":
-            cost = chain_cost(asked, profile, options, min(pilot_s, LONGEST_PILOT_S))
+            cost = chain_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
         needs = None if cost is None or cost.memory_bytes > room else 1
         return [_row(method, count, cost, kind, room, needs) for count in counts]
     if method == "pauli":
-        cost = pauli_cost(asked, profile, options, threads, pilot_s)
+        cost = pauli_cost(query, profile, options, threads, pilot_s)
         kind = STATISTICAL if options.monte_carlo else TRUNCATION if options.truncation else EXACT
         # Terms are spread over all devices, whose memory adds up.
         needs = None if cost.memory_bytes == inf else max(1, -(-int(cost.memory_bytes) // room))
@@ -321,33 +321,33 @@ def method_rows(
         ]
     kind = STATISTICAL if is_sample else EXACT
     threaded = of_threads(profile, threads)
-    costs, is_cut = contraction_cost(asked, threaded, options.precision, counts, search_s)
+    costs, is_cut = contraction_cost(query, threaded, options.precision, counts, search_s)
     costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= room}
     rows = [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
     return [replace(row, remark=SEARCH_IS_CUT if is_cut and row.cost else "") for row in rows]
 
 
 def _state_rows(
-    asked: AskedCircuit, options: QuestionOptions, profile: Profile, kind: str, counts: Sequence[int]
+    query: CircuitQuery, options: QuestionOptions, profile: Profile, kind: str, counts: Sequence[int]
 ) -> list[MethodEstimate]:
     """A state vector on each number of devices; on one device that is too small, on its host."""
     method, runs = "statevector", options.trajectories or 1
     threads = options.threads or cores()
     own_threads = 1 if is_gpu(profile) else threads
     # State vectors grow by whole qubits: the least number of devices is known without a plan.
-    least = least_devices(asked, profile, options.precision, own_threads)
+    least = least_devices(query, profile, options.precision, own_threads)
     why = "is too large for any number of devices" if least is None else f"needs {least} devices"
     rows = []
     for count in counts:
-        host = profile_of_state(asked, profile, options, count)
+        host = profile_of_state(query, profile, options, count)
         if host is not profile:
-            cost = state_cost(asked, host, options.precision, 1, threads, runs)
+            cost = state_cost(query, host, options.precision, 1, threads, runs)
             rows.append(MethodEstimate(method, 1, cost, kind, "", 1, ON_HOST))
         elif least is None or least > max(counts):
             rows.append(MethodEstimate(method, count, None, kind, f"the state {why}", least))
         else:
             fits = least <= count
-            cost = state_cost(asked, profile, options.precision, count, own_threads, runs) if fits else None
+            cost = state_cost(query, profile, options.precision, count, own_threads, runs) if fits else None
             rows.append(_row(method, count, cost, kind, room_bytes(profile), least))
     return rows
 

@@ -27,7 +27,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.pauli import planned_sums, sampled_values
 from tnplan.questions.estimates.cost import GRADIENT_TIME, Cost, is_gpu, slowness
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit
+from tnplan.questions.questions import CircuitQuery
 
 PILOT_FACTOR = 6.0
 """By how much a time may be off beside the growth: the pilots of some sums stand for all."""
@@ -72,7 +72,7 @@ class _Growth:
 
 
 def pauli_cost(
-    asked: AskedCircuit, profile: Profile, options: QuestionOptions, threads: int, pilot_s: float = PILOT_S,
+    query: CircuitQuery, profile: Profile, options: QuestionOptions, threads: int, pilot_s: float = PILOT_S,
     most_sums: int = MOST_SUMS,
 ) -> Cost:  # fmt: skip
     """What a question takes on one device; threads share repetitions. No pilot goes on after `pilot_s`.
@@ -83,7 +83,7 @@ def pauli_cost(
     steps_s = inf
     for _ in range(2):  # gates that are prepared once are kept
         begin = process_time()
-        planned = planned_sums(asked)
+        planned = planned_sums(query)
         steps_s = min(steps_s, process_time() - begin)
     steps, sums = planned.steps, planned.sums
     step = -(-len(sums) // most_sums)
@@ -92,21 +92,21 @@ def pauli_cost(
     pilot_s = min(max(pilot_s, LEAST_PILOT_S), PILOT_S)
     slow = slowness()
     grown = [_growth(steps, start, precision, truncation, pilot_s, slow) for start in chosen]
-    size_bytes = 2 * max(growth.terms for growth in grown) * term_bytes(asked.n_qubits, 8)
+    size_bytes = 2 * max(growth.terms for growth in grown) * term_bytes(query.n_qubits, 8)
     factor = max(growth.factor for growth in grown)
     if options.monte_carlo is not None:
-        most = sampled_values(asked, planned, options)[0].most_terms
+        most = sampled_values(query, planned, options)[0].most_terms
         seconds = _repeated_s(grown, options.monte_carlo, most, profile)
         size_bytes *= min(threads, options.monte_carlo.repetitions)
         return Cost(1, size_bytes, steps_s + share * seconds, RESAMPLED_FACTOR * factor)
-    is_alone = asked.has_gradient and on_cpu_alone(steps, sums, 1)
+    is_alone = query.has_gradient and on_cpu_alone(steps, sums, 1)
     if is_gpu(profile) and not is_alone:
         seconds = sum(
             growth.visits * GPU_VISIT_S + growth.steps * GPU_STEP_S + growth.start_s for growth in grown
         )
     else:
         seconds = sum(growth.cpu_s + growth.start_s for growth in grown)
-    if asked.has_gradient:
+    if query.has_gradient:
         seconds *= GRADIENT_TIME
         size_bytes += max(growth.visits for growth in grown) * TAPE_BYTES_A_VISIT
     return Cost(1, size_bytes, steps_s + share * seconds, factor)

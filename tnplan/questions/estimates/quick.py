@@ -13,7 +13,7 @@ from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import PILOT_FACTOR, pauli_cost
 from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit
+from tnplan.questions.questions import CircuitQuery
 
 PILOT = "mps by a pilot"
 """Matrix product states again, by applying the gates for a limited time."""
@@ -28,7 +28,7 @@ PLANNED_GATES = 200
 
 
 def quick_cost(
-    method: str, asked: AskedCircuit, options: QuestionOptions, profile: Profile, devices: int, best_s: float,
+    method: str, query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int, best_s: float,
     limit_s: float,
 ) -> Cost | None:  # fmt: skip
     """The cost on a number of devices; None where the method does not fit or cannot be the best.
@@ -37,24 +37,24 @@ def quick_cost(
     another method answers.
     """
     if method == "statevector":
-        profile = profile_of_state(asked, profile, options, devices)
+        profile = profile_of_state(query, profile, options, devices)
     threads = 1 if is_gpu(profile) else options.threads or cores()
     if method == "statevector":
-        least = least_devices(asked, profile, options.precision, threads)
+        least = least_devices(query, profile, options.precision, threads)
         if least is None or least > devices:
             return None
         runs = options.trajectories or 1
-        return state_cost(asked, profile, options.precision, devices, threads, runs, PLANNED_GATES)
+        return state_cost(query, profile, options.precision, devices, threads, runs, PLANNED_GATES)
     if method == "contraction":
         shared = of_threads(profile, threads)
-        return quick_contraction_cost(asked, shared, options.precision, best_s, limit_s)
+        return quick_contraction_cost(query, shared, options.precision, best_s, limit_s)
     if method == "mps":
-        return chain_cost(asked, profile, options, 0.0)
+        return chain_cost(query, profile, options, 0.0)
     if method == PILOT:
-        return chain_cost(asked, profile, options, limit_s)
-    if best_s < inf and slowness() * PREPARE_GATE_S * len(asked.program.operations) > limit_s:
+        return chain_cost(query, profile, options, limit_s)
+    if best_s < inf and slowness() * PREPARE_GATE_S * len(query.program.operations) > limit_s:
         return None
-    cost = pauli_cost(asked, profile, options, threads, limit_s / PILOTS, 1)
+    cost = pauli_cost(query, profile, options, threads, limit_s / PILOTS, 1)
     if cost.memory_bytes > room_bytes(profile) * devices:
         return None
     # Growth beyond the pilot counts at the upper end of its range: other sums may grow faster.

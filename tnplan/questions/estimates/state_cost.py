@@ -54,7 +54,7 @@ from tnplan.questions.estimates.cost import (
     slowness,
 )
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
+from tnplan.questions.questions import CircuitQuery, ExpectationValues, ReducedDensityMatrix, Sample
 
 START_S, GATE_S = 0.004, 7e-6
 """Seconds of a job beside its passes, and of each of its gates, where `slowness` is 1: opening the device,
@@ -90,22 +90,22 @@ RANDOM_FACTOR = 3.0
 
 
 def state_cost(
-    asked: AskedCircuit, profile: Profile, precision: str, devices: int, threads: int, trajectories: int,
+    query: CircuitQuery, profile: Profile, precision: str, devices: int, threads: int, trajectories: int,
     most_gates: int | None = None,
 ) -> Cost | None:  # fmt: skip
     """What a question takes on so many devices; None where the number of devices cannot share the state.
 
     With `most_gates` the first gates stand for all, and are planned once.
     """
-    n_qubits, all_gates, runs = _work(asked, trajectories)
+    n_qubits, all_gates, runs = _work(query, trajectories)
     gates = all_gates[:most_gates]
     repeats = len(all_gates) / max(1, len(gates))
     if not can_share(n_qubits, devices):
         return None
     bits, profile = devices.bit_length() - 1, of_threads(profile, threads)
     dtype, gpu = DTYPES[precision], is_gpu(profile)
-    if devices == 1 and precision == "fp64" and not gpu and may_be_direct(asked):
-        words = sum(observable.n_terms for observable in getattr(asked.question, "sums", ()))
+    if devices == 1 and precision == "fp64" and not gpu and may_be_direct(query):
+        words = sum(observable.n_terms for observable in getattr(query.question, "sums", ()))
         amplitudes_s = 2.0**n_qubits * (DIRECT_AMPLITUDE_S * len(all_gates) + DIRECT_READ_S * words)
         start_s = DIRECT_S + DIRECT_GATE_S * len(all_gates) + DIRECT_WORD_S * words
         return Cost(1, 32.0 * 2.0**n_qubits, slowness() * start_s + amplitudes_s, EXACT_FACTOR)
@@ -150,11 +150,11 @@ def state_cost(
     shares = _shares_of_tiles(plan.passes, n_qubits) if devices == 1 else ()
     if repeats > 1:  # the first passes meet more tiles of zeros than all
         shares = ()
-    reads_s = _reads(asked) * (slowness() * READ_S + READ_COPIES * copy_s)
+    reads_s = _reads(query) * (slowness() * READ_S + READ_COPIES * copy_s)
     run_s = repeats * (planning_s + passes_s(plan, shares)) + reads_s
     start_s = slowness() * (START_S + GATE_S * len(all_gates)) + first_use_s(local_bytes, profile)
     total_s = start_s + runs * run_s
-    n_sums = _n_differentiated(asked)
+    n_sums = _n_differentiated(query)
     # Observables go back in groups of MOST_OBSERVABLES, and the plan is made once a group.
     sweeps = -(-n_sums // MOST_OBSERVABLES)
     if n_sums and devices == 1 and n_qubits >= (GPU_JOINT_FROM if gpu else JOINT_FROM) and takes_words(gates):
@@ -168,8 +168,8 @@ def state_cost(
         words_s = sum(_word_copies(words_of(segment), n_qubits, dtype, gpu) for segment in segments) * copy_s
         back_s = sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
         total_s += repeats * back_s
-    memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
-    if asked.is_random:  # runs with equal outcomes share their states: all may be one
+    memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(query))
+    if query.is_random:  # runs with equal outcomes share their states: all may be one
         return Cost(devices, memory, float(total_s), RANDOM_FACTOR, (start_s + run_s) / RANDOM_FACTOR)
     return Cost(devices, memory, float(total_s), EXACT_FACTOR)
 
@@ -181,20 +181,20 @@ def can_share(n_qubits: int, devices: int) -> bool:
 
 
 def profile_of_state(
-    asked: AskedCircuit, profile: Profile, options: QuestionOptions, devices: int
+    query: CircuitQuery, profile: Profile, options: QuestionOptions, devices: int
 ) -> Profile:  # fmt: skip
     """That of this machine's host, where its GPU is too small for a state, is not named and the host's memory
     suffices; otherwise the profile itself."""
     is_here = profile.name == THIS_MACHINE and is_gpu(profile) and options.device == "auto"
-    if not is_here or devices > 1 or least_devices(asked, profile, options.precision, 1) == 1:
+    if not is_here or devices > 1 or least_devices(query, profile, options.precision, 1) == 1:
         return profile
     host = this_machine(replace(options, device="cpu"))
-    return host if least_devices(asked, host, options.precision, options.threads or cores()) == 1 else profile
+    return host if least_devices(query, host, options.precision, options.threads or cores()) == 1 else profile
 
 
-def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads: int) -> int | None:
+def least_devices(query: CircuitQuery, profile: Profile, precision: str, threads: int) -> int | None:
     """The least number of devices whose memory holds the state; None where no number does."""
-    (n_qubits, _, _), states = _work(asked, 1), _states(asked)
+    (n_qubits, _, _), states = _work(query, 1), _states(query)
     dtype = DTYPES[precision]
     tile = (PROGRAM_TILES if is_gpu(profile) else TILES)[dtype]
     for bits in range(max(1, n_qubits - LARGEST_TARGETS)):
@@ -203,15 +203,15 @@ def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads
     return None
 
 
-def _work(asked: AskedCircuit, trajectories: int) -> tuple[int, tuple[Gate, ...], int]:
+def _work(query: CircuitQuery, trajectories: int) -> tuple[int, tuple[Gate, ...], int]:
     """The qubits of the state, the gates of one run, and how many runs there are."""
-    if isinstance(asked.question, Sample):
-        program, n_qubits, runs = asked.program, asked.n_qubits, 1
+    if isinstance(query.question, Sample):
+        program, n_qubits, runs = query.program, query.n_qubits, 1
     else:
-        planned = planned_work(asked)
+        planned = planned_work(query)
         program, n_qubits, runs = planned.programs[0], planned.n_qubits, len(planned.programs)
-    if asked.is_random:
-        runs = asked.question.shots if isinstance(asked.question, Sample) else trajectories
+    if query.is_random:
+        runs = query.question.shots if isinstance(query.question, Sample) else trajectories
     return n_qubits, gates_of(program).gates, runs
 
 
@@ -276,21 +276,21 @@ def _exchange_s(plan: PassPlan, profile: Profile, local_bytes: float, devices: i
     return seconds
 
 
-def _states(asked: AskedCircuit) -> int:
+def _states(query: CircuitQuery) -> int:
     """How many states are held at once."""
-    return GRADIENT_STATES if asked.has_gradient else 1
+    return GRADIENT_STATES if query.has_gradient else 1
 
 
-def _n_differentiated(asked: AskedCircuit) -> int:
+def _n_differentiated(query: CircuitQuery) -> int:
     """For how many observables a state goes back through the circuit."""
-    question = asked.question
+    question = query.question
     return len(question.sums) if isinstance(question, ExpectationValues) and question.names else 0
 
 
-def _reads(asked: AskedCircuit) -> int:
+def _reads(query: CircuitQuery) -> int:
     """How often the state is read for the values that are asked for."""
-    if isinstance(asked.question, ExpectationValues):
-        return sum(observable.n_terms for observable in asked.question.sums)
-    if isinstance(asked.question, ReducedDensityMatrix):
-        return int(4 ** min(2, len(asked.question.qubits)))
+    if isinstance(query.question, ExpectationValues):
+        return sum(observable.n_terms for observable in query.question.sums)
+    if isinstance(query.question, ReducedDensityMatrix):
+        return int(4 ** min(2, len(query.question.qubits)))
     return 1
