@@ -425,7 +425,7 @@ class Circuit(ParametricCircuit):
     def _gates(self) -> GateSequence:
         """The gates alone, each on so few qubits that every engine takes it."""
         gates = gates_of(self._bound)
-        is_small = all(len(one.qubits) <= LARGEST_OF_CIRCUIT for one in gates.gates)
+        is_small = all(len(gate.qubits) <= LARGEST_OF_CIRCUIT for gate in gates.gates)
         return gates if is_small else self.gate_sequence()
 
 

@@ -172,21 +172,21 @@ class CompiledCircuit:
 
     def _by_name(self, parameters: Mapping[Any, Any]) -> dict[str, Any]:
         """A value for each name and no other."""
-        given = values_by_name(parameters)
+        by_name = values_by_name(parameters)
         for name in self.names:
-            if name not in given:
+            if name not in by_name:
                 raise InputError(f"parameter {name}", "has no value", "give one for each of `names`")
-        for name in given:
+        for name in by_name:
             if name not in self.names:
                 remedy = f"use {', '.join(self.names)}" if self.names else "leave it out"
                 raise InputError(f"parameter {name}", "is none of the compiled circuit's", remedy)
-        return given
+        return by_name
 
     def _numbers(self, parameters: Any) -> Array:
         """The values in the order of the names, float64."""
         if isinstance(parameters, Mapping):
-            given = self._by_name(parameters)
-            parameters = [given[name] for name in self.names]
+            by_name = self._by_name(parameters)
+            parameters = [by_name[name] for name in self.names]
         try:
             values = np.asarray(parameters)
         except ValueError:  # lists of several lengths
@@ -219,15 +219,15 @@ def gradient_by_list(
     if source not in lists:
         lists[source] = _gate_list(circuit, circuit.names, QuestionOptions())
     gates = lists[source]
-    given = [values.get(name) for name in circuit.names]
-    if gates is None or not all(isinstance(value, int | float) and is_finite(value) for value in given):
+    angles = [values.get(name) for name in circuit.names]
+    if gates is None or not all(isinstance(value, int | float) and is_finite(value) for value in angles):
         return None
     question = read_expectation(observables, names)(gates.n_qubits)
     assert isinstance(question, ExpectationValues)
-    found, rows = gates.gradients(np.array(given, np.float64), gates.words(question.sums))
+    sums, rows = gates.gradients(np.array(angles, np.float64), gates.words(question.sums))
     columns = {name: number for number, name in enumerate(circuit.names)}
     outcome = Outcome(
-        found[0].real.item() if question.is_single else found.real, 0.0, EXACT, {"device": "cpu", "ranks": 1},
+        sums[0].real.item() if question.is_single else sums.real, 0.0, EXACT, {"device": "cpu", "ranks": 1},
         rows[:, [columns[name] for name in names]],
     )  # fmt: skip
     return answer_of(question, outcome, "statevector", perf_counter() - begin)

@@ -182,8 +182,8 @@ def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
         return error.place, error.problem
     sampling = query.question.sampling
     if (sampling == "gates" and not has_gates) or (sampling == "rejection" and query.is_random):
-        what = "pure states" if query.is_mixed else "gates alone"
-        return "--sampling", f"is {sampling!r}, which is for {what}"
+        circuits = "pure states" if query.is_mixed else "gates alone"
+        return "--sampling", f"is {sampling!r}, which is for {circuits}"
     return None
 
 

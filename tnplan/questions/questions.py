@@ -54,16 +54,17 @@ class InputState:
     @property
     def is_mixed(self) -> bool:
         """Whether it is no pure state."""
-        return any(isinstance(one, Channel) for one in self.preparation)
+        return any(isinstance(operation, Channel) for operation in self.preparation)
 
     def circuit(self, n_qubits: int) -> GateSequence:
         """The gates that make a pure state."""
-        return GateSequence(n_qubits, tuple(one for one in self.preparation if isinstance(one, Gate)))
+        gates = tuple(operation for operation in self.preparation if isinstance(operation, Gate))
+        return GateSequence(n_qubits, gates)
 
 
-def read_state(given: Any, n_qubits: int) -> InputState | None:
+def read_state(state: Any, n_qubits: int) -> InputState | None:
     """A state as `propagate` takes it; None, which is |0...0>, stays None."""
-    state = given_state(given, n_qubits)
+    state = given_state(state, n_qubits)
     if state is None:
         return None
     if isinstance(state, str):
@@ -295,7 +296,8 @@ def prepared(query: CircuitQuery, start: InputState) -> CircuitQuery:
         return query
     operations = program.operations
     if gates is not None:  # these are on so few qubits that every engine takes them
-        operations = (*gates.gates, *(one for one in operations if not isinstance(one, Gate)))
+        others = (operation for operation in operations if not isinstance(operation, Gate))
+        operations = (*gates.gates, *others)
     whole = replace(program, operations=(*start.preparation, *operations))
     if gates is None or start.is_mixed:
         return replace(query, program=whole, gates=None, start=start)

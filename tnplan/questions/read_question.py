@@ -75,10 +75,10 @@ def read_expectation(observables: Any, names: Sequence[str] = ()) -> Reader:
 
     def read(n_qubits: int) -> Question:
         sums, is_single = given_observables(observables, n_qubits)
-        for number, one in enumerate(sums):
+        for number, observable in enumerate(sums):
             # The derivative rules take twice a real part, which is right for Hermitian observables
             # alone.
-            if names and np.any(np.imag(one.coefficients)):
+            if names and np.any(np.imag(observable.coefficients)):
                 raise InputError(
                     f"observable {number}", "has complex coefficients, and gradients are of real values",
                     "give real ones",
@@ -142,9 +142,9 @@ def read_trace(a: Any, b: Any) -> Reader:
     return lambda n: Trace(_operator("--a", a, n), _operator("--b", b, n))
 
 
-def _operator(place: str, given: Any, n_qubits: int) -> PauliSum:
+def _operator(place: str, operator: Any, n_qubits: int) -> PauliSum:
     try:
-        return given_sum(given, n_qubits)
+        return given_sum(operator, n_qubits)
     except InputError as error:
         raise InputError(place, error.problem, error.remedy, error.page) from None
 

@@ -111,7 +111,7 @@ slices the rest."""
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Repeated:
     """A network that is contracted `count` times; it had `n_tensors` before it was simplified.
 
     A `batch` is contracted at once, in which only the inputs from number `n_fixed` on differ.
@@ -159,24 +159,24 @@ def contraction_cost(
     dtypes, (chosen, share) = _dtypes(precision), _representatives(query, MOST_NETWORKS)
     costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
     left_s, is_cut = LONGEST_IN_ALL_S, False
-    for number, one in enumerate(chosen):
+    for number, repeated in enumerate(chosen):
         limit = SearchLimit(left_s / (len(chosen) - number))
         left_s -= limit.left_s
         try:
-            path = _path(one, profile, dtypes[one.is_real], search_s, limit)
-            found = _of_batch(one, path, profile, devices)
-        except InputError:  # a network of ours: no path fits under the memory
+            path = _path(repeated, profile, dtypes[repeated.is_real], search_s, limit)
+            of_count = _of_batch(repeated, path, profile, devices)
+        except InputError:  # a repeated of ours: no path fits under the memory
             return {}, False
         left_s += limit.left_s
         is_cut |= limit.is_cut
         # Memory is the largest of all networks, time their sum; a number of devices drops out with
-        # the first network that does not fit.
+        # the first repeated that does not fit.
         for count, (memory, time_s) in [*costs.items()]:
-            if count not in found:
+            if count not in of_count:
                 del costs[count]
                 continue
-            its_memory, its_time_s = found[count]
-            whole_s = slow * one.start_s + one.count * its_time_s
+            its_memory, its_time_s = of_count[count]
+            whole_s = slow * repeated.start_s + repeated.count * its_time_s
             costs[count] = max(memory, its_memory), time_s + share * whole_s
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if query.has_gradient else (1, 1)
     factor = SAMPLES_FACTOR if isinstance(question, Sample) else CONTRACTION_FACTOR
@@ -192,7 +192,7 @@ def _dtypes(precision: str) -> dict[bool, str]:
     return {False: DTYPES[precision], True: REAL_DTYPES[precision]}
 
 
-def _representatives(query: CircuitQuery, most: int) -> tuple[list[_Asked], float]:
+def _representatives(query: CircuitQuery, most: int) -> tuple[list[_Repeated], float]:
     """Some of the networks of a question, and how many each stands for: neighbours are alike."""
     makers = _networks(query)
     step = -(-len(makers) // most) if makers else 1
@@ -238,15 +238,15 @@ def quick_contraction_cost(
         return None
     chosen, share = _representatives(query, QUICK_NETWORKS)
     total_s = memory = 0.0
-    for one in chosen:
-        dtype = _dtypes(precision)[one.is_real]
-        if ITEM_BYTES[dtype] * _least_elements(one.network) > room_bytes(profile):
+    for repeated in chosen:
+        dtype = _dtypes(precision)[repeated.is_real]
+        if ITEM_BYTES[dtype] * _least_elements(repeated.network) > room_bytes(profile):
             return None
-        path = ContractionPath(one.network, greedy_or_orders(one.network, dtype), (), dtype)
+        path = ContractionPath(repeated.network, greedy_or_orders(repeated.network, dtype), (), dtype)
         time_s = predicted_s(path, profile)
         memory = max(memory, TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2.0 ** path_cost(path).log2_largest)
         search_s = 0.0 if time_s < TRIALS_FROM_S else ORDERS_S if time_s < ANNEALING_FROM_S else SEARCH_S
-        total_s += share * (slow * one.start_s + search_s + one.count * one.batch * time_s)
+        total_s += share * (slow * repeated.start_s + search_s + repeated.count * repeated.batch * time_s)
     if memory > room_bytes(profile) * MOST_SLICING:
         return None
     time = GRADIENT_TIME if query.has_gradient else 1.0
@@ -263,7 +263,7 @@ def _count(query: CircuitQuery) -> int:
     """How many networks a question has, at least."""
     question = query.question
     if isinstance(question, ExpectationValues):
-        return len({x | z for one in question.sums for x, z, _ in one.masks()})
+        return len({x | z for observable in question.sums for x, z, _ in observable.masks()})
     if not isinstance(question, Sample):
         return 1
     if question.sampling == "gates":
@@ -279,7 +279,7 @@ def _bound(query: CircuitQuery) -> tuple[int, float]:
     """
     question, operations = query.question, query.program.operations
     if isinstance(question, ExpectationValues):
-        words = [x | z for one in question.sums for x, z, _ in one.masks()]
+        words = [x | z for observable in question.sums for x, z, _ in observable.masks()]
         cone, count = words[len(words) // 2], 0
         for operation in reversed(operations):
             mask = sum(1 << qubit for qubit in getattr(operation, "qubits", ()))
@@ -298,31 +298,31 @@ def _bound(query: CircuitQuery) -> tuple[int, float]:
 
 
 def _of_batch(
-    one: _Asked, path: ContractionPath, profile: Profile, devices: Sequence[int]
+    repeated: _Repeated, path: ContractionPath, profile: Profile, devices: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
     """Bytes a device and seconds of a whole batch, or of halves, quarters, ... in turn where that fits."""
-    batch = one.batch
+    batch = repeated.batch
     while True:
         try:
-            found = _project(replace(path, network=one.batched(batch)), profile, devices)
+            costs = _project(replace(path, network=repeated.batched(batch)), profile, devices)
         except InputError:
             if batch == 1:
                 raise
-            found = {}
-        if found or batch == 1:
-            times = -(-one.batch // batch)
-            return {count: (memory, times * time_s) for count, (memory, time_s) in found.items()}
+            costs = {}
+        if costs or batch == 1:
+            times = -(-repeated.batch // batch)
+            return {count: (memory, times * time_s) for count, (memory, time_s) in costs.items()}
         batch = -(-batch // 2)
 
 
 def _path(
-    one: _Asked, profile: Profile, dtype: str, search_s: float | None, limit: SearchLimit
+    repeated: _Repeated, profile: Profile, dtype: str, search_s: float | None, limit: SearchLimit
 ) -> ContractionPath:  # fmt: skip
     """The path that a contraction takes; or that of a search of `search_s` where it would search for long."""
-    network = one.network
+    network = repeated.network
     options = ContractionOptions(
         optimize="greedy", hardware=profile, device="cpu", memory=float(room_bytes(profile)),
-        calls=one.batch, changing=tuple(one.changing) if one.batch > 1 else None,
+        calls=repeated.batch, changing=tuple(repeated.changing) if repeated.batch > 1 else None,
     )  # fmt: skip
     operands = tuple(network.shape(number) for number in range(len(network.inputs)))
     request = EinsumCall(network.inputs, network.output, network.size_dict, operands)
@@ -336,7 +336,7 @@ def _path(
     path = find_path(
         request, dtype, replace(options, optimize="auto", search_s=None if is_short else search_s)
     )
-    whole_s = one.batch * predicted_s(path, profile)
+    whole_s = repeated.batch * predicted_s(path, profile)
     limit.is_cut = not is_short and search_share_s(whole_s) > LONGER * search_s
     return path
 
@@ -351,7 +351,7 @@ def _project(
     return {row.devices: (row.peak_bytes, row.time_s) for row in rows}
 
 
-def _networks(query: CircuitQuery) -> list[Callable[[], _Asked]]:
+def _networks(query: CircuitQuery) -> list[Callable[[], _Repeated]]:
     """What makes each of the networks that are contracted."""
     question, n = query.question, query.n_qubits
     circuit: Any = query.circuit
@@ -361,7 +361,7 @@ def _networks(query: CircuitQuery) -> list[Callable[[], _Asked]]:
         text = "".join("." if q in opened else "0" for q in range(n))
         return [lambda: _simple(*circuit_network(circuit, text), count)]
     if isinstance(question, ExpectationValues):
-        supports = by_support(word for one in question.sums for word in one.masks()).items()
+        supports = by_support(word for observable in question.sums for word in observable.masks()).items()
         of_words = partial(_of_words, steps, query.has_gradient)
         return [partial(of_words, support, [*words]) for support, words in supports if support.qubits]
     if isinstance(question, Sample):
@@ -381,32 +381,34 @@ def _networks(query: CircuitQuery) -> list[Callable[[], _Asked]]:
 
 def _of_words(
     steps: Sequence[Step], has_gradient: bool, support: Support, words: Sequence[tuple[int, int]]
-) -> _Asked:
+) -> _Repeated:
     """The network of the words on a support, which differ in the tensors at its end: a batch."""
     if has_gradient:  # which goes through a network with ket and bra
         return _closed(sandwich(steps, support), len(words))
-    made = word_network(steps, support, words)
-    is_real = not any(map(np.iscomplexobj, made.arrays))
-    return _Asked(made.network, len(words), made.n_tensors, is_real=is_real)
+    opened = word_network(steps, support, words)
+    is_real = not any(map(np.iscomplexobj, opened.arrays))
+    return _Repeated(opened.network, len(words), opened.n_tensors, is_real=is_real)
 
 
-def _of_samples(make: Maker) -> _Asked:
+def _of_samples(make: Maker) -> _Repeated:
     """A network of samples, with the most strings that close it."""
     opened, count = make()
     return _closed(opened, batch=count)
 
 
-def _of_trace(circuit: GateSequence, question: Trace, start: InputState | None) -> list[Callable[[], _Asked]]:
+def _of_trace(
+    circuit: GateSequence, question: Trace, start: InputState | None
+) -> list[Callable[[], _Repeated]]:
     """A network for each pair of words of A and B."""
     if start is not None:
-        made = start.circuit(circuit.n_qubits)
-        pairs = pairs_of_trace(circuit, question.a, question.b, made)
+        preparation = start.circuit(circuit.n_qubits)
+        pairs = pairs_of_trace(circuit, question.a, question.b, preparation)
         return [
             lambda ket=ket, bra=bra: _simple(*overlap_network(ket.gates, bra.gates, circuit.n_qubits))  # type: ignore[misc]
             for _, ket, bra in pairs
         ]
 
-    def of_pair(x: int, z: int, u: int, v: int) -> _Asked:
+    def of_pair(x: int, z: int, u: int, v: int) -> _Repeated:
         return _closed(trace_network(circuit.gates, support_of(x, z), support_of(u, v))[0])
 
     return [
@@ -415,11 +417,11 @@ def _of_trace(circuit: GateSequence, question: Trace, start: InputState | None) 
     ]
 
 
-def _simple(network: Network, arrays: Sequence[Any], count: int = 1) -> _Asked:
-    return _Asked(simplify(network, arrays)[0], count, len(arrays))
+def _simple(network: Network, arrays: Sequence[Any], count: int = 1) -> _Repeated:
+    return _Repeated(simplify(network, arrays)[0], count, len(arrays))
 
 
-def _closed(opened: OpenNetwork, count: int = 1, batch: int = 1) -> _Asked:
+def _closed(opened: OpenNetwork, count: int = 1, batch: int = 1) -> _Repeated:
     """A network with its further tensors, which differ within a batch."""
     network = simplify(opened.network, opened.arrays)[0]
-    return _Asked(closed_by_leaves(network, opened), count, len(opened.arrays), batch, len(network.inputs))
+    return _Repeated(closed_by_leaves(network, opened), count, len(opened.arrays), batch, len(network.inputs))

@@ -60,11 +60,11 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
     # Equal strings have equal amplitudes: each is contracted once, and sorted neighbours share the
     # most.
     distinct, inverse = distinct_strings(strings.astype(np.uint8))
-    found = np.empty(len(distinct), dtype_of(options))
+    values = np.empty(len(distinct), dtype_of(options))
     for first in range(0, len(distinct), LARGEST_BATCH):
-        part = distinct[first : first + LARGEST_BATCH]
-        found[first : first + len(part)] = _distinct(circuit, part, options)
-    return found[inverse]
+        batch = distinct[first : first + LARGEST_BATCH]
+        values[first : first + len(batch)] = _distinct(circuit, batch, options)
+    return values[inverse]
 
 
 def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
@@ -128,8 +128,8 @@ def open_amplitudes(
             raise InputError("amplitudes", f"fix qubit {qubit} on {bit!r}", "give 0 or 1")
     text = "".join("." if qubit in open_qubits else "01"[fixed[qubit]] for qubit in range(n_qubits))
     network, arrays = circuit_network(circuit, text)
-    found = contract_network(network, arrays, options or ContractionOptions())
+    tensor = contract_network(network, arrays, options or ContractionOptions())
     # The axes of the network's result are the open qubits in rising order; the user's order may be
     # another.
     rising = sorted(open_qubits)
-    return found.transpose([rising.index(qubit) for qubit in open_qubits])
+    return tensor.transpose([rising.index(qubit) for qubit in open_qubits])

@@ -46,8 +46,8 @@ def reduced_density_matrix(
     steps = steps_of(circuit, "circuit")
     _check(qubits, circuit.n_qubits, "density matrix")
     network, arrays = density_network(steps, qubits)
-    found = contract_network(network, arrays, options or ContractionOptions())
-    return found.reshape(2 ** len(qubits), 2 ** len(qubits))
+    matrix = contract_network(network, arrays, options or ContractionOptions())
+    return matrix.reshape(2 ** len(qubits), 2 ** len(qubits))
 
 
 def probabilities(
@@ -80,7 +80,7 @@ def probabilities(
     return np.ascontiguousarray(contract_batch(opened, [], options or ContractionOptions())[0].real)
 
 
-def _check(qubits: Sequence[int], n_qubits: int, what: str) -> None:
-    check_qubits(qubits, n_qubits, what)
-    if not 1 <= len(qubits) <= MOST_QUBITS[what]:
-        raise InputError(what, f"is asked of {len(qubits)} qubits", f"name 1 to {MOST_QUBITS[what]}")
+def _check(qubits: Sequence[int], n_qubits: int, place: str) -> None:
+    check_qubits(qubits, n_qubits, place)
+    if not 1 <= len(qubits) <= MOST_QUBITS[place]:
+        raise InputError(place, f"is asked of {len(qubits)} qubits", f"name 1 to {MOST_QUBITS[place]}")

@@ -71,17 +71,17 @@ def work_of_cones(
         closed = make(numbers[at])
         return closed.network, closed.n_tensors
 
-    for number, one in zip(numbers, predicted_work([sizes[k] for k in numbers], look), strict=True):
-        work[number] = one
+    for number, cone in zip(numbers, predicted_work([sizes[k] for k in numbers], look), strict=True):
+        work[number] = cone
     return work
 
 
-def _log10_operations(one: ClosedNetwork) -> float:
+def _log10_operations(cone: ClosedNetwork) -> float:
     """Of one word, by a path that is found quickly."""
-    if len(one.network.inputs) < 2:
+    if len(cone.network.inputs) < 2:
         return 0.0
-    path = quick_path(one.network, one.dtype, load_profile("cpu"))
-    return path_cost(path).log10_mnk_all_slices + log10(FLOPS_PER_PRODUCT[one.dtype])
+    path = quick_path(cone.network, cone.dtype, load_profile("cpu"))
+    return path_cost(path).log10_mnk_all_slices + log10(FLOPS_PER_PRODUCT[cone.dtype])
 
 
 # Expectation values of sums of Pauli words by contraction, each word in its light cone.
@@ -103,15 +103,15 @@ class LightCones:
     """
 
     def __init__(self, circuit: GateSequence | CircuitProgram, sums: Sequence[PauliSum]) -> None:
-        for number, one in enumerate(sums):
-            if one.n_qubits != circuit.n_qubits:
+        for number, observable in enumerate(sums):
+            if observable.n_qubits != circuit.n_qubits:
                 raise InputError(
-                    f"observable {number}", f"is on {one.n_qubits} qubits",
+                    f"observable {number}", f"is on {observable.n_qubits} qubits",
                     f"give one on the {circuit.n_qubits} qubits of the circuit",
                 )  # fmt: skip
         self._sums, self._steps = sums, steps_of(circuit, "circuit")
         self._keeps_trace = all(keeps_trace(step) for step in self._steps)
-        groups = by_support(word for one in sums for word in one.masks())
+        groups = by_support(word for observable in sums for word in observable.masks())
         self._groups = [(support, list(words)) for support, words in groups.items()]
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class LightCones:
         work = work_of_cones(
             self._steps, supports, lambda number: word_network(self._steps, *self._groups[number])
         )
-        return [one.seconds(n_words) for one, n_words in zip(work, self.n_words, strict=True)]
+        return [cone.seconds(n_words) for cone, n_words in zip(work, self.n_words, strict=True)]
 
     def plan(self, number: int, options: ContractionOptions) -> Run:
         """What contracts a cone: the values of its words, complex128."""
@@ -138,13 +138,14 @@ class LightCones:
         run = plan_closed(word_network(self._steps, support, words), options)
         return lambda: run().astype(np.complex128)
 
-    def expectations(self, found: Sequence[Array]) -> Array:
+    def expectations(self, rows: Sequence[Array]) -> Array:
         """The values of the observables, complex128, from those of all cones."""
         values: dict[tuple[int, int], complex] = {}
-        for (_, words), row in zip(self._groups, found, strict=True):
+        for (_, words), row in zip(self._groups, rows, strict=True):
             values.update(zip(words, row.tolist(), strict=True))
         return np.array(
-            [sum(value * values[x, z] for x, z, value in one.masks()) for one in self._sums], np.complex128
+            [sum(value * values[x, z] for x, z, value in observable.masks()) for observable in self._sums],
+            np.complex128,
         )
 
 

@@ -57,10 +57,10 @@ def expectation_gradients(
         float64 [observable, parameter].
     """
     steps = steps_of(circuit, "circuit")
-    words = [*dict.fromkeys((x, z) for one in sums for x, z, _ in one.masks())]
+    words = [*dict.fromkeys((x, z) for observable in sums for x, z, _ in observable.masks())]
     # The identity has the value 1 and no derivatives where all steps keep the trace.
     keeps_all = all(keeps_trace(step) for step in steps)
-    found: dict[tuple[int, int], Array] = {}
+    rows_of: dict[tuple[int, int], Array] = {}
     costs: list[float] = []
     if options.progress is not None:
         supports = [support_of(*word) for word in words]
@@ -70,19 +70,19 @@ def expectation_gradients(
             return ClosedNetwork.of(sandwich(steps, support), leaves([words[number]], support))
 
         work = work_of_cones(steps, supports, make)
-        costs = [one.seconds(BACKWARD) for one in work]
+        costs = [word.seconds(BACKWARD) for word in work]
         options.progress(Progress(0, len(words), f"light cone 0 of {len(words)}", share=0.0))
     for number, (x, z) in enumerate(words, 1):
         if x or z or not keeps_all:
-            found[x, z] = _word(steps, x, z, names, options)
+            rows_of[x, z] = _word(steps, x, z, names, options)
         else:
-            found[x, z] = np.eye(1, 1 + len(names))[0]
+            rows_of[x, z] = np.eye(1, 1 + len(names))[0]
         if options.progress is not None:
             share = sum(costs[:number]) / sum(costs)
             options.progress(
                 Progress(number, len(words), f"light cone {number} of {len(words)}", share=share)
             )
-    rows = np.array([sum(c.real * found[x, z] for x, z, c in one.masks()) for one in sums])
+    rows = np.array([sum(c.real * rows_of[x, z] for x, z, c in observable.masks()) for observable in sums])
     return rows[:, 0], rows[:, 1:]
 
 

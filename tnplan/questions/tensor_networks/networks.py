@@ -83,16 +83,17 @@ def value_and_gradients(
     simple = Simplified(network, arrays, wanted)
     dtype = dtype_of(options)
     if len(simple.arrays) == 1:
-        value, found = simple.arrays[0], [np.ones((), dtype)]
+        value, slopes = simple.arrays[0], [np.ones((), dtype)]
     else:
         values = [array.astype(dtype) for array in simple.arrays]
-        with compiled(find_schedule(_request(simple.network, values), dtype, options), options) as one:
+        schedule = find_schedule(_request(simple.network, values), dtype, options)
+        with compiled(schedule, options) as contraction:
             if simple.depending:
-                value, gradients = one.value_and_grad(*values, wrt=simple.depending)
-                found = [np.asarray(gradient) for gradient in gradients]
+                value, gradients = contraction.value_and_grad(*values, wrt=simple.depending)
+                slopes = [np.asarray(gradient) for gradient in gradients]
             else:
-                value, found = np.asarray(one(*values)), []
-    return complex(value), simple.back(dict(zip(simple.depending, found, strict=False)))
+                value, slopes = np.asarray(contraction(*values)), []
+    return complex(value), simple.back(dict(zip(simple.depending, slopes, strict=False)))
 
 
 def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Array:

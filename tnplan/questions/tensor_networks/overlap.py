@@ -73,10 +73,10 @@ def trace(
         For operators on another number of qubits, and for gates that are not unitary.
     """
     options = options or ContractionOptions()
-    for name, one in (("a", a), ("b", b)):
-        if one.n_qubits != circuit.n_qubits:
+    for name, operator in (("a", a), ("b", b)):
+        if operator.n_qubits != circuit.n_qubits:
             raise InputError(
-                f"operator {name}", f"is on {one.n_qubits} qubits",
+                f"operator {name}", f"is on {operator.n_qubits} qubits",
                 f"give one on the {circuit.n_qubits} qubits of the circuit",
             )  # fmt: skip
     for number, gate in enumerate(circuit.gates):
@@ -91,7 +91,7 @@ def trace(
         opened, n_qubits = trace_network(circuit.gates, left, right)
         pairs = list(product(words, others))
         tensors = [
-            *leaves([one for one, _ in pairs], left), *leaves([other for _, other in pairs], right),
+            *leaves([word for word, _ in pairs], left), *leaves([other for _, other in pairs], right),
         ]  # fmt: skip
         # Identities on both sides: Tr(U^dagger U) / 2^n = 1.
         if not tensors:
@@ -99,9 +99,9 @@ def trace(
             continue
         # The network has the qubits of both light cones alone; each other qubit would give a trace
         # of 2 over 2.
-        found = contract_batch(opened, tensors, options).astype(np.complex128) / 2**n_qubits
-        weights = np.array([words[one] * others[other] for one, other in pairs])
-        total += complex(found @ weights)
+        values = contract_batch(opened, tensors, options).astype(np.complex128) / 2**n_qubits
+        weights = np.array([words[word] * others[other] for word, other in pairs])
+        total += complex(values @ weights)
     return total
 
 
@@ -113,7 +113,7 @@ def pairs_of_trace(
     For the words P of A and Q of B they are of Q U|s> with U P|s>; the gates of `start` make |s>.
     """
     n = circuit.n_qubits
-    for (x, z, one), (u, v, other) in product(a.masks(), b.masks()):
+    for (x, z, coefficient), (u, v, other) in product(a.masks(), b.masks()):
         ket = GateSequence(n, (*start.gates, *circuit.gates, *pauli_word_gates(u, v)))
         bra = GateSequence(n, (*start.gates, *pauli_word_gates(x, z), *circuit.gates))
-        yield one * other, ket, bra
+        yield coefficient * other, ket, bra

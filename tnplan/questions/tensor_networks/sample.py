@@ -225,23 +225,23 @@ def _by_rejection(
 ) -> ContractionSamples:  # fmt: skip
     """Strings taken from random candidates by their probability."""
     n_qubits, n_open = circuit.n_qubits, min(how.open_qubits, circuit.n_qubits)
-    taken: list[Array] = []
+    accepted_strings: list[Array] = []
     chances: list[Array] = []
-    found = candidates = 0
+    n_accepted = candidates = 0
     drawn = lost = 0.0
     expected = sum(expected_rounds(shots))
     # Rejection sampling from uniform candidates, q(x) = 2^-n: x is taken with probability p(x) / (M
     # q(x)), M = BOUND. Of a normalised distribution one candidate in M is taken on average.
     for _ in range(MOST_ROUNDS):
-        strings = random_candidates(n_candidates(shots - found, candidates), n_qubits, n_open, generator)
+        strings = random_candidates(n_candidates(shots - n_accepted, candidates), n_qubits, n_open, generator)
         of_round = replace(
             options, progress=_of_candidates(options.progress, candidates, len(strings), expected)
         )
         scaled = _probabilities(circuit, strings, of_round, how.fidelity) * 2.0**n_qubits
         accepted = generator.random(len(strings)) * BOUND < scaled
-        taken.append(strings[accepted])
+        accepted_strings.append(strings[accepted])
         chances.append(scaled[accepted] / 2.0**n_qubits)
-        found += int(accepted.sum())
+        n_accepted += int(accepted.sum())
         candidates += len(strings)
         drawn += float(scaled.sum())
         # Where p 2^n > M a candidate is taken for certain and still too seldom: the excess is
@@ -253,10 +253,10 @@ def _by_rejection(
                 "sampling method", f"rejection would leave out {lost / drawn:.0%} of the probability",
                 'use "chain", or the state-vector method: rejection is for random circuits',
             )  # fmt: skip
-        if not found and candidates > MOST_IN_VAIN:
+        if not n_accepted and candidates > MOST_IN_VAIN:
             break
-        if found >= shots:
-            chosen = np.concatenate(taken)
+        if n_accepted >= shots:
+            chosen = np.concatenate(accepted_strings)
             # Open qubits: candidates come in groups that share the other bits. A random choice
             # among all that were taken keeps the shots from being whole groups.
             order = generator.permutation(len(chosen))[:shots] if n_open else np.arange(shots)
@@ -268,7 +268,7 @@ def _by_rejection(
                 chosen[order], kind, False, how.fidelity, lost / drawn, known, candidates
             )
     raise InputError(
-        "sampling method", f"rejection took {found} of {candidates} candidates for {shots} shots",
+        "sampling method", f"rejection took {n_accepted} of {candidates} candidates for {shots} shots",
         'use "chain", or the state-vector method',
     )  # fmt: skip
 
@@ -316,6 +316,6 @@ def _probabilities(
     if fidelity < 1:
         state.slice_more(ceil(1 / fidelity))
     count = max(1, round(fidelity * state.plan.n_slices))
-    found = state.amplitudes(range(count)) if fidelity < 1 else state.amplitudes()
+    values = state.amplitudes(range(count)) if fidelity < 1 else state.amplitudes()
     share = count / state.plan.n_slices
-    return (np.abs(found[inverse]) ** 2).astype(np.float64) / share
+    return (np.abs(values[inverse]) ** 2).astype(np.float64) / share

@@ -70,8 +70,8 @@ def draw_by_gates(
         # Gates that change the bits A alone leave the distribution of all other bits as it was. A string of
         # the state before becomes one of the state after when A is drawn from p(x_A | x_others) there, which
         # is |amplitude|^2 but for a factor.
-        opened, given = block.network(n_qubits)
-        before, inverse = distinct_strings(drawn[:, given])
+        opened, conditions = block.network(n_qubits)
+        before, inverse = distinct_strings(drawn[:, conditions])
         randoms, chance = generator.random(shots), np.empty(shots)
         run = plan_batch(opened, [np.eye(2)[column] for column in before.T], options)
         for first in range(0, len(before), ROWS_AT_ONCE):
@@ -82,7 +82,7 @@ def draw_by_gates(
             chance[here] = weights[inverse[here] - first, chosen]
             for qubit, bits in zip(block.qubits, bits_of(chosen, len(block.qubits)), strict=True):
                 drawn[here, qubit] = bits
-        seen = frozenset((*block.qubits, *given))
+        seen = frozenset((*block.qubits, *conditions))
         chances = {qubits: value for qubits, value in chances.items() if qubits.isdisjoint(seen)}
         chances[seen] = chance
         work.say(len(before), number + 1, len(blocks), "block")
@@ -99,7 +99,7 @@ def draw_rows(weights: Array, rows: Array, randoms: Array) -> Array:
     below = np.cumsum(weights / total, axis=1)
     at_once = max(1, COMPARED // weights.shape[1])
     parts = [slice(first, first + at_once) for first in range(0, len(rows), at_once)]
-    chosen = [(randoms[part, None] >= below[rows[part]]).sum(axis=1) for part in parts]
+    chosen = [(randoms[shots, None] >= below[rows[shots]]).sum(axis=1) for shots in parts]
     return np.minimum(np.concatenate(chosen), weights.shape[1] - 1)
 
 
@@ -140,8 +140,8 @@ def networks_by_gates(gates: Sequence[Gate], n_qubits: int, shots: int) -> list[
     """The networks of all blocks."""
 
     def make(block: Block) -> tuple[OpenNetwork, int]:
-        opened, given = block.network(n_qubits)
-        return opened, min(shots, 2 ** len(given))
+        opened, conditions = block.network(n_qubits)
+        return opened, min(shots, 2 ** len(conditions))
 
     return [partial(make, block) for block in blocks_of(gates, n_qubits, MOST_CHANGED) if block.qubits]
 
