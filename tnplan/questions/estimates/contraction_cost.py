@@ -96,7 +96,7 @@ QUICK_NETWORKS = 1
 """The same where a method is chosen."""
 NO_TIME = 0.5
 """Operations that take less than this share of what preparing a network does need no path."""
-ROW_S = 5e-6
+ROW_S = 1e-6
 """Seconds of a bit string and a qubit, where `slowness` is 1."""
 QUICK_TENSOR_S = 1e-4
 """Seconds to make a network and a greedy path, for each of its gates, where `slowness` is 1."""
