@@ -44,8 +44,8 @@ LOOP_NS, BLAS_NS, COPY_NS, PACK_NS = 0.7, 0.06, 2.0, 0.2
 """Of a multiply-add by loops and by BLAS, of an element that is copied, and of one that BLAS reads."""
 CALL_NS, STACK_NS, LOOPS_CALL_NS = 200.0, 2500.0, 1500.0
 """Of a product of a stack of matrices, of a stack, and of a call of the loops."""
-SHORT_ROW = 64
-"""Elements of a row of a product without sums that the loops take."""
+SHORT_ROW, MANY_ROWS = 64, 256
+"""Elements of a row of a product without sums, and rows, that the loops take."""
 INNER = 10
 """Multiply-adds in the time that an innermost loop takes to begin."""
 ORDERS = 16
@@ -180,8 +180,11 @@ class NumpyContraction:
             terms[number] = tuple(indices & rest)
             copied = sum(_size(each, sizes) for each in operands)
             elements, products = copied + _size(terms[number], sizes), _size(indices, sizes)
-            live = sum(_size(term, sizes) for other, term in terms.items() if other >= len(self._terms))
-            n_products, peak = n_products + products, max(peak, live + 2 * copied)
+            n_products += products
+            # Operands in between live until the step ends, and each operand may be copied.
+            live = {**terms, **dict(zip(numbers, operands, strict=True))}
+            between = sum(_size(term, sizes) for other, term in live.items() if other >= len(self._terms))
+            peak = max(peak, between + copied)
             if products > MOST_OF_SEVERAL and products < INTENSE * elements:
                 streamed += elements
         return n_products, streamed, peak
@@ -497,7 +500,8 @@ def _outer(a: Term, b: Term, output: Term | None, sizes: Sizes) -> tuple[Step, T
 
     # Rows of real numbers that are short are faster by the loops.
     row = [i for i in written if (i in a, i in b) == (written[-1] in a, written[-1] in b)]
-    is_short = _size(row, sizes) <= SHORT_ROW < _size(written, sizes)
+    n_row = _size(row, sizes)
+    is_short = n_row <= SHORT_ROW and _size(written, sizes) > MANY_ROWS * n_row
     loops = _by_loops([a, b], written, sizes) if is_short else None
 
     def multiplied(x: Array, y: Array) -> Any:
