@@ -38,6 +38,8 @@ FEW_TENSORS, MOST_STREAMED = 7, 1 << 19
 MOST_SUMMED_BY_LOOPS = 256
 """Products of a sum by the loops of numpy.einsum: they add one after the other, so that the rounding error of
 a sum grows with its length. BLAS sums in blocks and SIMD lanes."""
+TINY = 1024
+"""Products over all indices of several tensors that one call of the loops takes."""
 MOST_BY_LOOPS = 4096
 """Elements of a small sum, which loops take."""
 LOOP_NS, BLAS_NS, COPY_NS, PACK_NS = 0.7, 0.06, 2.0, 0.2
@@ -123,6 +125,8 @@ class NumpyContraction:
             self._shapes = [tuple(sizes[i] for i in term) for term in self._terms]
             self._shape = network.output_shape
         self._path = list(_by_pairs(ssa_path, len(self._terms)))
+        if len(self._terms) > 2 and _is_tiny(self._terms, self._output, sizes):
+            self._path = [tuple(range(len(self._terms)))]
         self._steps = self._steps_of(self._terms)
         is_lone = not self._has_ones and self._path == [tuple(range(len(self._terms)))]
         self._call = self._steps[0][0] if is_lone else None
@@ -202,6 +206,12 @@ def _by_pairs(ssa_path: Sequence[tuple[int, ...]], n_tensors: int) -> Iterator[t
         renamed[n_tensors + count] = current
 
 
+def _is_tiny(terms: Sequence[Term], output: Term, sizes: Sizes) -> bool:
+    """Whether one call of the loops, over all indices at once, takes less than calls of several steps."""
+    n_products = prod(sizes[i] for i in set().union(*terms))
+    return n_products <= min(TINY, MOST_SUMMED_BY_LOOPS * _size(output, sizes))
+
+
 def _memory_order(array: Array) -> tuple[int, ...]:
     """The axes of an array from the slowest to the fastest."""
     strides = array.strides
@@ -226,6 +236,8 @@ def _step(terms: Sequence[Term], rest: set[str], output: Term | None, sizes: Siz
     if len(terms) == 1:
         term = tuple(dict.fromkeys(i for i in terms[0] if i in rest)) if output is None else output
         return _alone(terms[0], term, sizes), term
+    if len(terms) > 2 and output is not None:
+        return _by_loops(terms, output, sizes), output
     a, b = terms
     # What is on one operand alone is summed there first, and a repeated index is a diagonal.
     plain_a = tuple(dict.fromkeys(i for i in a if i in b or i in rest))
@@ -235,6 +247,8 @@ def _step(terms: Sequence[Term], rest: set[str], output: Term | None, sizes: Siz
     before_b = None if plain_b == b else _alone(b, plain_b, sizes)
     if before_a is None and before_b is None:
         return step, term
+    if _is_tiny(terms, term, sizes):
+        return _by_loops(terms, term, sizes), term
 
     def prepared(x: Array, y: Array) -> Array:
         x = x if before_a is None else before_a(x)
