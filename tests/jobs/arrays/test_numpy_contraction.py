@@ -32,7 +32,9 @@ MOST_PRODUCTS = 2e6
 WAYS: dict[str, dict[str, float]] = {
     "as it is faster": {},
     "by BLAS": {"TINY": 0, "LOOPS_CALL_NS": 1e12},
-    "by BLAS without copies": {"TINY": 0, "LOOPS_CALL_NS": 1e12, "COPY_NS": 1e6, "CALL_NS": 0.0, "PACK_NS": 0.0},
+    "by BLAS without copies": {
+        "TINY": 0, "LOOPS_CALL_NS": 1e12, "COPY_NS": 1e6, "CALL_NS": 0.0, "PACK_NS": 0.0,
+    },
     "by BLAS with copies": {"TINY": 0, "LOOPS_CALL_NS": 1e12, "CALL_NS": 1e6},
     "by loops": {"LOOP_NS": 0.0, "LOOPS_CALL_NS": 0.0},
 }
@@ -84,14 +86,14 @@ def plain_call(rng: random.Random) -> tuple[str, list[np.ndarray], str]:
     return f"{','.join(terms)}->{output}", arrays, dtype
 
 
-def check(found: Any, equation: str, arrays: list[np.ndarray], dtype: str) -> None:
+def check(result: Any, equation: str, arrays: list[np.ndarray], dtype: str) -> None:
     """Compare with numpy.einsum in higher precision, as far as the sum of all magnitudes lets it round."""
     wide = HIGHER[dtype]
     wanted = np.einsum(equation, *[array.astype(wide) for array in arrays])
     magnitudes = np.einsum(equation, *[np.abs(array).astype(np.float64) for array in arrays])
-    assert isinstance(found, np.ndarray)
-    assert (found.dtype, found.shape) == (np.dtype(dtype), wanted.shape), equation
-    assert np.all(np.abs(found - wanted) <= ROUNDING[dtype] * np.maximum(magnitudes, 1e-30)), equation
+    assert isinstance(result, np.ndarray)
+    assert (result.dtype, result.shape) == (np.dtype(dtype), wanted.shape), equation
+    assert np.all(np.abs(result - wanted) <= ROUNDING[dtype] * np.maximum(magnitudes, 1e-30)), equation
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -142,10 +144,10 @@ def test_paths_equal_numpy(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
         for array, term in zip(arrays, network.inputs, strict=True):
             operands += [array.astype(np.complex128), [labels[index] for index in term]]
         expected = np.asarray(np.einsum(*operands, [labels[index] for index in network.output]))
-        found = NumpyContraction(network, path.ssa_path)(arrays)
+        result = NumpyContraction(network, path.ssa_path)(arrays)
         scale = max(1.0, np.abs(expected).max(initial=0.0))
-        assert found.dtype == np.dtype(path.dtype)
-        assert np.abs(found - expected).max(initial=0.0) <= TOLERANCE[path.dtype] * scale, seed
+        assert result.dtype == np.dtype(path.dtype)
+        assert np.abs(result - expected).max(initial=0.0) <= TOLERANCE[path.dtype] * scale, seed
 
 
 @pytest.mark.parametrize("equation", ["i->", "ij->i", "ij->j", "i,i->", "ij,ij->j", "ij,ij->i", "iji->j"])
@@ -159,8 +161,8 @@ def test_long_sums_of_equal_signs_round_little(equation: str, dtype: str) -> Non
     shape = [long if label == summed else 3 for label in term]
     arrays = [rng.random(shape).astype(dtype) for _ in range(equation.count(",") + 1)]
     wanted = np.einsum(equation, *[array.astype(np.complex128) for array in arrays])
-    found = contract(equation, *arrays)
-    np.testing.assert_allclose(found, wanted, rtol=5e-6)
+    result = contract(equation, *arrays)
+    np.testing.assert_allclose(result, wanted, rtol=5e-6)
 
 
 @pytest.mark.parametrize("equation", ["ab->", "ab->a", "ab->b", "abc->ac", "aab->b"])

@@ -143,11 +143,11 @@ def test_nothing_summed_is_a_view_as_in_numpy(equation: str, dtype: str) -> None
         if dtype in DTYPES:
             with compile_contraction(equation, operand) as compiled:
                 results.append(compiled(operand))
-        for found in results:
-            np.testing.assert_array_equal(found, expected)
-            assert found.dtype == operand.dtype
-            assert np.shares_memory(found, operand)
-            assert found.flags.writeable is operand.flags.writeable
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
+            assert result.dtype == operand.dtype
+            assert np.shares_memory(result, operand)
+            assert result.flags.writeable is operand.flags.writeable
 
 
 def test_changing_arrays_are_told_apart() -> None:
