@@ -40,7 +40,9 @@ def random_call(rng: random.Random) -> tuple[tuple[Any, ...], list[np.ndarray], 
     their common dtype."""
     generator = np.random.default_rng(rng.getrandbits(32))
     names = rng.sample([chr(code) for code in (*range(65, 91), *range(97, 123))], 6)
-    extents = {name: rng.choice((1, 2, 3, 4)) for name in names[: rng.randint(1, 6)]}
+    # A tenth have few indices of large extents.
+    sizes, most = ((1, 20, 30), 3) if rng.random() < 0.1 else ((1, 2, 3, 4), 6)
+    extents = {name: rng.choice(sizes) for name in names[: rng.randint(1, most)]}
     dots = [rng.choice((1, 2)) for _ in range(rng.randint(0, 2))]
     terms, operands = [], []
     for _ in range(rng.randint(1, 4)):

@@ -5,7 +5,8 @@ This module has only the calls. What they do is imported while a GPU begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def contract(
     Returns
     -------
     array
-        Of the library of the arrays and on their device, with the dtype to which NumPy promotes theirs.
+        Of the library of the arrays and on their device, with the dtype to which NumPy promotes theirs. As in
+        `numpy.einsum`, it is a view of the array where there is one array of which nothing is summed.
 
     Raises
     ------
@@ -81,11 +83,16 @@ def contract(
     """
     # docs/explanation/architecture.md#calls-and-commands
     _expect_gpu(device, arrays)
-    # Imports stand behind `_expect_gpu`: the GPU begins in the meantime.
+    options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
+    return _contract_arrays()(network, arrays, options)
+
+
+@cache
+def _contract_arrays() -> Callable[..., Any]:
+    """What contracts. It is imported behind `_expect_gpu`: the GPU begins in the meantime."""
     from tnplan.jobs.arrays.contracted import contract_arrays
 
-    options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-    return contract_arrays(network, arrays, options)
+    return contract_arrays
 
 
 def compile(

@@ -109,7 +109,10 @@ def test_constants_are_contracted_once() -> None:
         arrays = random_tensors(network, "complex128", seed)
         constants = {number: arrays[number] for number in numbers(rng, len(arrays))}
         rest = [number for number in range(len(arrays)) if number not in constants]
-        with compile_contraction(path, constants=constants) as some, compile_contraction(path) as whole:
+        with (
+            compile_contraction(path, constants=constants) as some,
+            compile_contraction(path, keep=True) as whole,
+        ):
             for round_ in range(3):
                 new = fresh(network, 100 + round_, rest)
                 arrays = [new.get(number, array) for number, array in enumerate(arrays)]

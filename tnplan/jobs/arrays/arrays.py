@@ -197,6 +197,7 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     return dtype if isinstance(dtype, np.dtype) else np.dtype(name)
 
 
+@cache
 def computed_dtype(dtype: np.dtype[Any]) -> str:
     """The dtype in which values of `dtype` are contracted: it holds all of them."""
     name = "float32" if dtype.name == "float16" else dtype.name

@@ -25,6 +25,7 @@ from tnplan.jobs.arrays.arrays import (
     stated_dtype,
 )
 from tnplan.jobs.arrays.gradient_calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
+from tnplan.jobs.arrays.numpy_contraction import DirectCall
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks
 from tnplan.planner.passes.verify.verify import verify
@@ -34,8 +35,8 @@ from tnplan.planner.schedule.schedule import Schedule
 class CompiledContraction:
     """A contraction of one network, ready to be called with new values. `tnplan.compile` makes it.
 
-    Calls from several threads are carried out one after the other. As a context manager it gives its memory
-    back at the end.
+    Calls from several threads that need its memory are carried out one after the other. As a context manager
+    it gives its memory back at the end.
 
     Parameters
     ----------
@@ -52,6 +53,8 @@ class CompiledContraction:
     shapes : sequence of tuple, optional
         The shapes of the arrays of calls, where these have axes of extent 1 that are broadcast. Default:
         those of the schedule.
+    direct : callable, optional
+        What contracts arrays of the host without the schedule.
 
     Examples
     --------
@@ -64,6 +67,7 @@ class CompiledContraction:
         self, schedule: Schedule, options: ContractionOptions | None = None,
         constants: Mapping[int, Any] | None = None, batched: Sequence[int] = (),
         gradient_plan: GradientPlan | None = None, shapes: Sequence[tuple[int, ...]] = (),
+        direct: DirectCall | None = None,
     ) -> None:  # fmt: skip
         options = options or ContractionOptions()
         if options.strip_exponent and batched:
@@ -82,6 +86,9 @@ class CompiledContraction:
         self._shapes = list(shapes or leaves)
         """Of arrays of calls: inputs take elements as they come, so that axes of extent 1 do not matter."""
         constants = constants or {}
+        self._direct, self._leaves, self._has_all_axes = direct, leaves, self._shapes == leaves
+        self._latest: Sequence[NDArray[Any]] = ()
+        """The arrays of the last call that was contracted without the schedule."""
         self._inputs = [number for number in range(len(schedule.leaves)) if number not in constants]
         fixed = {number: self._values(array, number) for number, array in constants.items()}
         self._strips = options.strip_exponent
@@ -105,14 +112,19 @@ class CompiledContraction:
         Returns
         -------
         array
-            The result, of the library of the arrays and on their device; with `strip_exponent` the pair of
-            a mantissa whose largest part is from 0.5 to 1, and the exponent x of the factor 10^x, a float.
+            The result, of the library of the arrays and on their device; as of `tnplan.contract` a view of
+            the only array where nothing is summed; with `strip_exponent` the pair of a mantissa whose
+            largest part is from 0.5 to 1, and the exponent x of the factor 10^x, a float.
 
         Raises
         ------
         InputError
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
+        # The common case of arrays of NumPy that fit first: this takes as long as a small product.
+        if self._direct is not None and self._ranks is not None and self._fit(arrays):
+            self._latest, self._has_run = arrays, True
+            return self._direct(arrays)
         if are_followed(arrays):
             from tnplan.jobs.arrays.torch_function import differentiable_call
 
@@ -122,6 +134,13 @@ class CompiledContraction:
             return differentiable_call(self, arrays)
         with self._open().together():
             return self._contract(self._by_number(arrays))
+
+    def _fit(self, arrays: Sequence[Any]) -> bool:
+        """Whether all are arrays of NumPy as the contraction takes them."""
+        if set(map(type, arrays)) != {np.ndarray} or not self._has_all_axes:
+            return False
+        dtype = self._dtype
+        return self._leaves == [array.shape for array in arrays if array.dtype is dtype]
 
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""
@@ -271,7 +290,8 @@ class CompiledContraction:
         """Contract again with some new arrays; the others are those of the last call.
 
         What does not depend on them is not done again as far as its results were kept (`keep=True` of
-        `tnplan.compile`). The result has the same bits as a call with all arrays.
+        `tnplan.compile`). The result has the same bits as a call with all arrays. Without `keep=True` arrays
+        of the last call that were changed since count as they are now.
 
         Parameters
         ----------
@@ -362,6 +382,8 @@ class CompiledContraction:
         if kind.gpu is not None and self._lone_rank() is not None:
             return self._contract_on_gpu(arrays, kind, shape)
         values = {number: self._values(array, number) for number, array in arrays.items()}
+        if self._direct is not None:
+            return as_library(self._contract_directly(values), kind, inputs[0] if inputs else None)
         with self._lock:
             ranks = self._open()
             result = np.empty(shape, self._dtype) if ranks.has_result else None
@@ -376,6 +398,18 @@ class CompiledContraction:
             exponent = self._exponent()
         contracted = None if result is None else as_library(result, kind, inputs[0] if inputs else result)
         return (contracted, exponent) if self._strips else contracted
+
+    def _contract_directly(self, values: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
+        """Contract new arrays as they lie, with those of the last call."""
+        assert self._direct is not None
+        self._open()
+        latest = {**dict(enumerate(self._latest)), **values}
+        self._latest = [
+            latest[number].reshape(shape).astype(self._dtype, copy=False)
+            for number, shape in enumerate(self._leaves)
+        ]
+        self._has_run = True
+        return self._direct(self._latest)
 
     def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
         """Contract arrays on this GPU to one there; the host waits for nothing."""

@@ -6,13 +6,12 @@ needed: a first call with small arrays has read few files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
-from itertools import chain
+from functools import cache, lru_cache, partial
 from math import prod
+from operator import attrgetter, is_
 from pathlib import Path
-from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -32,47 +31,44 @@ from tnplan.jobs.arrays.arrays import (
     stated_dtype,
     with_dtype,
 )
+from tnplan.jobs.arrays.numpy_contraction import (
+    MOST_TENSORS,
+    NumpyContraction,
+    direct_contraction,
+    may_be_direct,
+)
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
-from tnplan.planner.networks.network import Network
+from tnplan.planner.search.few_tensors import cheapest_path
 
 Array = NDArray[Any]
-Term = tuple[str, ...]
-Step = Callable[..., Array]
 Evaluate = Callable[[Sequence[Array]], Any]
 """What is done with arrays of the host: it gives the result, or with `strip_exponent` a mantissa and an
 exponent, or None where another process has it. Holds no arrays."""
 
 REMEMBERED = 512
 """Calls that are looked up, by what they are given; the least recently used is given up first."""
-MOST_TENSORS = 100
-"""Of a network that NumPy contracts step by step."""
-PLENTY_BYTES = 256 << 20
-"""A limit of memory that no small contraction reaches."""
+DEFAULTS = ("auto", None, None, None, "auto", 1, None, False)
+"""The options of `contract`, in the order of its parameters."""
+NUMPY, SHAPE, DTYPE = {np.ndarray}, attrgetter("shape"), attrgetter("dtype")
 EXACT_IN_FLOAT64, EXACT_IN_INT64 = 2**53, 2**63
 ROUNDING = 1e-6
 """A bound that was itself computed in floating point is taken this much larger."""
-MOST_BY_LOOPS, MOST_SUMMED_BY_LOOPS = 4096, 256
-"""Multiply-adds of a small step by the loops of numpy.einsum, and how many of them make one sum: these loops
-add one after the other, so that the rounding error of a sum grows with its length."""
-MOST_OF_TWO, MOST_OF_SEVERAL = 1 << 20, 1 << 16
-"""Multiply-adds of a small step of one or two tensors, and of more: plans of these fuse steps, and copy large
-tensors less often."""
-BLAS_FROM = 256
-"""Multiply-adds of a product of matrices from which on BLAS is faster than the loops."""
-
-
 def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
     """Contract arrays to one array, of their library and on their device.
 
     `settings` are the options as `contract` has them, in the order of its parameters.
     """
-    if type(network) is not str or network.endswith(".json") or not _are_names(*settings):
+    # `remembered` caches by value: the text of the network, shapes, dtypes and the options. Its
+    # evaluations hold no arrays, so that a call keeps nothing of another one alive.
+    is_text = type(network) is str and not network.endswith(".json")
+    are_arrays = set(map(type, arrays)) == NUMPY
+    # The common case first: this look-up takes as long as a small product.
+    if is_text and are_arrays and all(map(is_, settings, DEFAULTS)):
+        return remembered(network, tuple(map(SHAPE, arrays)), tuple(map(DTYPE, arrays)))(arrays)
+    if not is_text or not _are_names(*settings):
         return _contract_anew(network, arrays, settings)
-    # The common case first. `remembered` caches by value: the text of the network, shapes, dtypes
-    # and the options. Its evaluations hold no arrays, so that a call keeps nothing of another one
-    # alive.
-    if all(type(array) is np.ndarray for array in arrays):
+    if are_arrays:
         return remembered(network, *_shapes_and_dtypes(arrays), *settings)(arrays)
     operands = [as_array(operand, number) for number, operand in enumerate(arrays)]
     refuse_followed(enumerate(operands))
@@ -86,7 +82,7 @@ def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ..
 
 def _shapes_and_dtypes(arrays: Sequence[Array]) -> tuple[Shapes, Dtypes]:
     """What an evaluation of arrays depends on."""
-    return tuple([array.shape for array in arrays]), tuple([array.dtype for array in arrays])
+    return tuple(map(SHAPE, arrays)), tuple(map(DTYPE, arrays))
 
 
 def _are_names(optimize: Any, hardware: Any, *others: Any) -> bool:
@@ -108,6 +104,11 @@ def _options(settings: tuple[Any, ...]) -> ContractionOptions:
     )
 
 
+@cache
+def _default_options() -> ContractionOptions:
+    return _options(DEFAULTS)
+
+
 Shapes = tuple[tuple[int, ...], ...]
 Dtypes = tuple[np.dtype[Any], ...]
 Terms = tuple[tuple[tuple[str, ...], ...], tuple[str, ...], tuple[tuple[str, int], ...]]
@@ -116,11 +117,12 @@ Terms = tuple[tuple[tuple[str, ...], ...], tuple[str, ...], tuple[tuple[str, int
 
 @lru_cache(REMEMBERED, typed=True)
 def remembered(network: str | Terms, shapes: Shapes, dtypes: Dtypes, *settings: Any) -> Evaluate:
-    """What is done with arrays of these shapes and dtypes. A refusal is not remembered.
+    """What is done with arrays of these shapes and dtypes; without options, by the default ones. A refusal is
+    not remembered.
 
     Options of another type are others: True equals 1 and is no number of devices.
     """
-    options = _options(settings)
+    options = _options(settings) if settings else _default_options()
     if isinstance(network, str):
         return _evaluation(parse_call((network, *shapes)), shapes, dtypes, options)
     inputs, output, sizes = network
@@ -177,6 +179,12 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
         shape = tuple(sizes[index] for index in call.output)
         return lambda values: (np.zeros(shape, dtype), 0.0) if strips else np.zeros(shape, dtype)
     extents = tuple([tuple(sizes[index] for index in term) for term in call.inputs])
+    # As in numpy.einsum, one array of which nothing is summed gives a view of itself, of any dtype.
+    is_view = len(call.inputs) == 1 and set(call.inputs[0]) == set(call.output) and dtypes[0] == dtype
+    if is_view and may_be_direct(options) and call.schedule is None:
+        computed_dtype(dtype if dtype.kind not in "biu" else np.dtype(float))
+        view = NumpyContraction(call.network, ())
+        return view if extents == shapes else partial(_fitted, view, extents, dtypes, dtype)
     # Integers are contracted exactly or refused: floating point alone would round them without a
     # word.
     if dtype.kind in "biu":
@@ -188,21 +196,21 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
         summed = prod(extent for index, extent in sizes.items() if index not in call.output)
         exactly = partial(contract_exactly, NumpyContraction(call.network, path), summed, dtype)
         return exactly if extents == shapes else partial(_fitted, exactly, extents, dtypes, dtype)
-    computed = np.dtype(computed_dtype(dtype))
-    small = _small(call, computed.name, options)
-    if small is None:
-        planned = partial(_planned, replace(call, operands=()), computed.name, options)
+    name = computed_dtype(dtype)
+    computed, direct = np.dtype(name), _direct(call, name, options)
+    if direct is None:
+        planned = partial(_planned, replace(call, operands=()), name, options)
         return partial(_fitted, planned, extents, dtypes, dtype)
     if extents == shapes and all(actual == dtype == computed for actual in dtypes):
-        return small
-    return partial(_fitted, small, extents, (computed,) * len(extents), dtype)
+        return direct
+    return partial(_fitted, direct, extents, (computed,) * len(extents), dtype)
 
 
 def _fitted(evaluate: Evaluate, shapes: Shapes, dtypes: Dtypes, dtype: np.dtype[Any], values: Any) -> Any:
     """What is evaluated of arrays without their axes of extent 1 that are broadcast, in other dtypes; the
     result in its own."""
     fits = zip(values, shapes, dtypes, strict=True)
-    result = evaluate([array.reshape(shape).astype(computed, copy=False) for array, shape, computed in fits])
+    result = evaluate([array.reshape(shape).astype(wanted, copy=False) for array, shape, wanted in fits])
     if isinstance(result, tuple):
         return with_dtype(np.asarray(result[0]), dtype), result[1]
     return None if result is None else with_dtype(np.asarray(result), dtype)
@@ -217,38 +225,27 @@ def _planned(call: EinsumCall, dtype: str, options: ContractionOptions, values: 
 
 
 def _path_at_once(call: EinsumCall, options: ContractionOptions) -> Sequence[tuple[int, ...]] | None:
-    """The path that needs no plan: that given, or the only one that there is; None where options matter."""
-    is_stated = any(option is not None for option in (options.hardware, options.precision, call.schedule))
-    if is_stated or not _is_free(options):
+    """The path that needs no search: that given, or the best of few tensors; None where options matter."""
+    if not may_be_direct(options) or call.schedule is not None:
         return None
     if call.path is not None:
         return None if call.path.sliced_inds else call.path.ssa_path
-    if len(call.inputs) > 2 or not isinstance(options.optimize, str) or options.optimize != "auto":
+    if not isinstance(options.optimize, str) or options.optimize != "auto":
         return None
-    return ((0, 1),)[: len(call.inputs) - 1]
+    return ((0, 1),)[: len(call.inputs) - 1] if len(call.inputs) <= 2 else cheapest_path(call.network)
 
 
-def _small(call: EinsumCall, dtype: str, options: ContractionOptions) -> NumpyContraction | None:
-    """The contraction by NumPy alone on the CPU; None where it is not small, or options limit it."""
+def _direct(call: EinsumCall, dtype: str, options: ContractionOptions) -> Evaluate | None:
+    """The contraction by NumPy alone on the CPU; None where a schedule is better, or options ask for one."""
+    if not may_be_direct(options) or call.schedule is not None or len(call.inputs) > MOST_TENSORS:
+        return None
     path = _path_at_once(call, options)
-    has_plan = call.path is not None or call.schedule is not None
-    if path is None and not has_plan and _is_free(options) and _are_names(options.optimize, options.hardware):
-        from tnplan.jobs.arrays.planning import find_schedule
+    if path is None and call.path is None and _are_names(options.optimize, None):
+        from tnplan.jobs.arrays.planning import find_path
 
-        planned = find_schedule(call, dtype, options)  # in the cache then, for the call
-        if planned.device == "cpu" and planned.path is not None and not planned.path.sliced_inds:
-            path = planned.path.ssa_path
-    if path is None or len(call.inputs) > MOST_TENSORS:
-        return None
-    contraction = NumpyContraction(call.network, path)
-    return contraction if contraction.is_small else None
-
-
-def _is_free(options: ContractionOptions) -> bool:
-    """Whether one device contracts with all its memory and threads, to one array."""
-    is_short = options.memory is not None and options.memory < PLENTY_BYTES
-    is_limited = is_short or options.threads is not None or options.devices > 1
-    return not is_limited and not options.strip_exponent and options.device != "gpu"
+        searched = find_path(call, dtype, options)  # remembered then, for a schedule
+        path = None if searched.sliced_inds else searched.ssa_path
+    return None if path is None else direct_contraction(call.network, path, dtype, options)
 
 
 def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptions) -> Any:
@@ -262,99 +259,6 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
     result = _planned(replace(call, operands=()), computed_dtype(dtype), options, values)
     return result if options.strip_exponent or result is None else with_dtype(result, dtype)
-
-
-class NumpyContraction:
-    """The steps of a contraction as calls of NumPy, made once for its extents.
-
-    Called with arrays of one dtype and of the extents, it gives a new array of that dtype in C order. It
-    holds no values, so that any number of threads may call it at once. It `is_small` where every step takes
-    so little that a plan gains nothing, and rounds no more than a planned one.
-    """
-
-    def __init__(self, network: Network, ssa_path: Sequence[tuple[int, ...]]) -> None:
-        terms, output = dict(enumerate(network.inputs)), network.output
-        self.is_small = True
-        self._most = MOST_OF_TWO if len(network.inputs) <= 2 else MOST_OF_SEVERAL
-        self._steps: list[tuple[Step, tuple[int, ...]]] = []
-        for step in ssa_path or ((0,),):
-            operands = [terms.pop(tensor) for tensor in step]
-            later = set(output).union(*terms.values())
-            term = output if not terms else tuple(dict.fromkeys(i for i in chain(*operands) if i in later))
-            terms[len(network.inputs) + len(self._steps)] = term
-            self._steps.append((self._step(operands, term, network.size_dict), step))
-
-    def __call__(self, arrays: Sequence[Array]) -> Array:
-        """The contraction of these arrays."""
-        if len(self._steps) == 1:
-            call, numbers = self._steps[0]
-            return call(*[arrays[number] for number in numbers])
-        tensors: list[Any] = list(arrays)
-        for call, numbers in self._steps:
-            tensors.append(call(*[tensors[number] for number in numbers]))
-            for number in numbers:
-                tensors[number] = None
-        return np.asarray(tensors[-1])
-
-    def _step(self, terms: Sequence[Term], term: Term, sizes: Mapping[str, int]) -> Step:
-        """The call of a step with operands of these terms; its result is new, and contiguous."""
-        present = dict.fromkeys(index for operand in terms for index in operand)
-        products, shape = prod(sizes[index] for index in present), tuple(sizes[index] for index in term)
-        # BLAS sums in blocks and SIMD lanes, so that its rounding grows slower than that of the
-        # loops of einsum, which add one product after the other: those take short sums alone.
-        product = _matrix_product(terms[0], terms[1], term, sizes) if len(terms) == 2 else None
-        self.is_small &= products <= self._most
-        if product is not None:
-            return product
-        summed = products // max(prod(shape), 1)
-        self.is_small &= products <= MOST_BY_LOOPS or summed == 1
-        self.is_small &= summed <= MOST_SUMMED_BY_LOOPS and len(present) <= len(ascii_letters)
-        letters = dict(zip(present, ascii_letters, strict=False))
-        texts = ["".join(letters.get(index, "?") for index in operand) for operand in (*terms, term)]
-        return partial(_by_loops, f"{','.join(texts[:-1])}->{texts[-1]}", shape)
-
-
-def _by_loops(subscripts: str, shape: tuple[int, ...], *arrays: Array) -> Array:
-    """A new array: without `out`, numpy.einsum may return a view of an operand, or a number."""
-    result = np.empty(shape, arrays[0].dtype)
-    np.einsum(subscripts, *arrays, out=result)
-    return result
-
-
-def _matrix_product(a: Term, b: Term, term: Term, sizes: Mapping[str, int]) -> Step | None:
-    """A step as products of matrices [batch | m | k] and [batch | k | n] by BLAS; None where an index stands
-    twice in an operand or is summed on one alone, and where the loops are faster."""
-    in_a, in_b, in_result = set(a), set(b), set(term)
-    # A repeated index is a diagonal, and an index of one operand that the result has not is a sum
-    # before the product: neither is a matrix product.
-    if len(in_a) < len(a) or len(in_b) < len(b) or not in_a ^ in_b <= in_result:
-        return None
-    k = tuple(index for index in a if index in in_b and index not in in_result)
-    batch = tuple(index for index in term if index in in_a and index in in_b)
-    m, n = (tuple(index for index in term if index not in other) for other in (in_b, in_a))
-    # (A B)^T = B^T A^T: where the result is wanted transposed, the operands change places and
-    # nothing is copied.
-    if (*batch, *n, *m) == term != (*batch, *m, *n):
-        swapped = _matrix_product(b, a, term, sizes)
-        return None if swapped is None else lambda x, y: swapped(y, x)
-    n_batch, n_m, n_n, n_k = (prod(sizes[index] for index in group) for group in (batch, m, n, k))
-    # Outer products are bound by memory, and small products by the call of BLAS.
-    if n_k == 1 or n_m * n_n * n_k < BLAS_FROM:
-        return None
-    computed = (*batch, *m, *n)
-    a_axes = [a.index(index) for index in (*batch, *m, *k)]
-    b_axes = [b.index(index) for index in (*batch, *k, *n)]
-    stack = (n_batch,) if batch else ()
-    a_shape, b_shape, c_shape = (*stack, n_m, n_k), (*stack, n_k, n_n), (*stack, n_m, n_n)
-    shape, order = tuple(sizes[index] for index in computed), [computed.index(index) for index in term]
-
-    def product(x: Array, y: Array) -> Array:
-        x, y = x.transpose(a_axes).reshape(a_shape), y.transpose(b_axes).reshape(b_shape)
-        result = np.empty(shape, x.dtype)
-        np.matmul(x, y, out=result.reshape(c_shape))
-        return result if computed == term else result.transpose(order).copy()
-
-    return product
 
 
 def contract_exactly(

@@ -41,6 +41,12 @@ from tnplan.jobs.arrays.arrays import (
 )
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.gradient_calls import GradientPlan
+from tnplan.jobs.arrays.numpy_contraction import (
+    MOST_TENSORS,
+    DirectCall,
+    direct_contraction,
+    may_be_direct,
+)
 from tnplan.jobs.arrays.options import CallOptions, ContractionOptions
 from tnplan.jobs.arrays.ranks import bytes_with_inputs, inputs_bytes
 from tnplan.planner.hardware.cost import ITEM_BYTES
@@ -176,15 +182,17 @@ def find_schedule(request: EinsumCall, dtype: str, options: ContractionOptions) 
             problem = f"have dtype {dtype}, and the schedule is for {request.schedule.dtype}"
             raise InputError("arrays", problem, "convert them, or plan for a wider dtype")
         return Planned(request.schedule, options.device, options.devices)
-    # Optimizers and profiles in hand have no hash by value, so that plans are cached for names
-    # alone.
-    hashable = isinstance(options.optimize, str) and not isinstance(options.hardware, Profile)
-    if request.path is None and hashable:
+    if request.path is None and _has_names(options):
         sizes = tuple(request.size_dict.items())
         return _remembered_plan(request.inputs, request.output, sizes, dtype, options)
     if request.path is not None:
         return _plan(replace(request.path, dtype=dtype), options)
     return _plan_searched(request.network, dtype, options)
+
+
+def _has_names(options: ContractionOptions) -> bool:
+    """Whether equal options mean the same: optimizers and profiles in hand have no hash by value."""
+    return isinstance(options.optimize, str) and not isinstance(options.hardware, Profile)
 
 
 @lru_cache(CACHED_SCHEDULES)
@@ -203,10 +211,10 @@ def _plan_searched(network: Network, dtype: str, options: ContractionOptions) ->
     """The plan of a path that is found: of one with ever smaller tensors, until it fits the memory."""
     for halvings in range(MOST_HALVINGS):
         try:
-            return _plan(_search(network, dtype, options, halvings), options)
+            return _plan(_path(network, dtype, options, halvings), options)
         except OverLimitError:
             continue
-    return _plan(_search(network, dtype, options, MOST_HALVINGS), options)
+    return _plan(_path(network, dtype, options, MOST_HALVINGS), options)
 
 
 def find_batched(
@@ -252,7 +260,25 @@ def find_path(request: EinsumCall, dtype: str, options: ContractionOptions) -> C
     """The path that was given, or one that is found as the options say."""
     if request.path is not None:
         return replace(request.path, dtype=dtype)
-    return _search(request.network, dtype, options)
+    return _path(request.network, dtype, options)
+
+
+def _path(network: Network, dtype: str, options: ContractionOptions, halvings: int = 0) -> ContractionPath:
+    """A path that is found, by names in a cache: a schedule may be planned of it after it was looked at."""
+    if halvings or not _has_names(options):
+        return _search(network, dtype, options, halvings)
+    return _remembered_path(network.inputs, network.output, tuple(network.size_dict.items()), dtype, options)
+
+
+@lru_cache(CACHED_SCHEDULES)
+def _remembered_path(
+    inputs: tuple[tuple[str, ...], ...],
+    output: tuple[str, ...],
+    sizes: tuple[tuple[str, int], ...],
+    dtype: str,
+    options: ContractionOptions,
+) -> ContractionPath:
+    return _search(Network(inputs, output, dict(sizes)), dtype, options)
 
 
 def _search(network: Network, dtype: str, options: ContractionOptions, halvings: int = 0) -> ContractionPath:
@@ -341,7 +367,7 @@ def _sliced(path: ContractionPath, limit: int) -> ContractionPath:
 
 
 def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
-    device = _device(path, options)
+    device = chosen_device(path, options)
     profile, memory = _profile(options, device), memory_bytes(options, device)
     if device == "cpu" and options.memory is None:  # copies of the arrays, which the caller may change
         memory = max(1.0, memory - inputs_bytes(path.network, path.dtype))
@@ -390,7 +416,7 @@ def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan
     return GradientPlan(planned.path, _profile(options, planned.device), max(free_bytes, 0.0))
 
 
-def _device(path: ContractionPath, options: ContractionOptions) -> str:
+def chosen_device(path: ContractionPath, options: ContractionOptions) -> str:
     """The device of a contraction: where the arrays are; of arrays of the host, a GPU where that pays."""
     if options.device != "auto":
         return options.device
@@ -463,8 +489,9 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
 
 
 def forget_contractions() -> None:
-    """Empty the caches of schedules and compiled contractions; paths stay."""
+    """Empty the caches of schedules and compiled contractions; paths on disk stay."""
     _remembered_plan.cache_clear()
+    _remembered_path.cache_clear()
     with _contractions_lock:
         _contractions.clear()
 
@@ -510,12 +537,24 @@ def compile_network(
     differentiable = batch is None and not options.strip_exponent
     gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
     options = options.changed(device=planned.device, devices=planned.devices)
+    is_whole = batch is None and not (fixed or calls.keep)
+    direct = _direct_of(planned, options) if is_whole else None
     # Shapes of calls, with axes of extent 1 as they were given: the schedule has broadcast them.
     shapes = [
         (schedule.size_dict[BATCH], *shape) if number in batched else shape
         for number, shape in enumerate(tuple(getattr(each, "shape", each)) for each in request.operands)
     ]
-    return CompiledContraction(schedule, options, fixed, batched, gradients, shapes)
+    return CompiledContraction(schedule, options, fixed, batched, gradients, shapes, direct)
+
+
+def _direct_of(planned: Planned, options: ContractionOptions) -> DirectCall | None:
+    """What contracts a planned path without its schedule, where that is as fast."""
+    path = planned.path
+    if path is None or path.sliced_inds or len(path.network.inputs) > MOST_TENSORS:
+        return None
+    if planned.device != "cpu" or not may_be_direct(options):
+        return None
+    return direct_contraction(path.network, path.ssa_path, path.dtype, options)
 
 
 def _batched(calls: CallOptions, changing: Sequence[int], n_tensors: int) -> tuple[int, ...]:

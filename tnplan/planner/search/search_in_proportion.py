@@ -20,6 +20,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import CachedPath, PathCache, path_cache_folder
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import Report, search_path
+from tnplan.planner.search.few_tensors import cheapest_path
 from tnplan.planner.search.orders.uncompiled import KERNELS, are_compiled
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import JOINT, SearchOptions
@@ -63,6 +64,11 @@ def search_in_proportion(
     Short searches come first: often they find a path that no long one is worth. What was found in the same
     time or more before is in a cache on disk (`path_cache`), but for greedy paths. `limit` is counted down.
     """
+    cheapest = cheapest_path(network)
+    if cheapest is not None:
+        path = ContractionPath(network, cheapest, (), dtype)
+        if _fits(path, max_elements):
+            return path
     most, limit = None if max_elements == inf else int(max_elements), limit or SearchLimit(inf)
     cache = PathCache(path_cache_folder())
     known = _known(cache, network, dtype, max_elements)

@@ -1,0 +1,101 @@
+"""The best order of few tensors: no other order of pairs has fewer multiply-adds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import combinations
+from math import prod
+
+import pytest
+
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.search import few_tensors
+from tnplan.planner.search.few_tensors import cheapest_path
+from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_in_proportion import greedy_path
+
+Path = tuple[tuple[int, ...], ...]
+
+
+def random_network(rng: random.Random, n_tensors: int, least: int = 0) -> Network:
+    """Tensors of few indices, which may repeat, stand on several tensors, or on the output too."""
+    labels = [f"i{number}" for number in range(rng.randint(1, n_tensors + 2))]
+    terms = tuple(tuple(rng.choices(labels, k=rng.randint(least, 3))) for _ in range(n_tensors))
+    present = sorted(set().union(*terms))
+    output = tuple(rng.sample(present, rng.randint(0, min(3, len(present)))))
+    return Network(terms, output, {label: rng.randint(1, 6) for label in present})
+
+
+def products(network: Network, path: Path) -> int:
+    """The multiply-adds of all steps; what is on one tensor alone is summed before."""
+    live = dict(enumerate(map(set, network.inputs)))
+
+    def left(tensor: set[str]) -> set[str]:
+        return tensor & set(network.output).union(*live.values())
+
+    for number in list(live):
+        live[number] = left(live.pop(number))
+    count = 0
+    for number, (a, b) in enumerate(path, len(network.inputs)):
+        joined = live.pop(a) | live.pop(b)
+        count += prod(network.size_dict[index] for index in joined)
+        live[number] = left(joined)
+    return count
+
+
+def every_path(live: tuple[int, ...], number: int) -> Iterator[Path]:
+    """All orders of pairs."""
+    if len(live) == 1:
+        yield ()
+    for pair in combinations(live, 2):
+        rest = tuple(tensor for tensor in live if tensor not in pair)
+        for path in every_path((*rest, number), number + 1):
+            yield (pair, *path)
+
+
+@pytest.mark.parametrize("n_tensors", [1, 2, 3, 4, 5])
+def test_no_other_order_is_cheaper(n_tensors: int) -> None:
+    for seed in range(60 if n_tensors < 5 else 15):
+        network = random_network(random.Random(seed), n_tensors)
+        path = cheapest_path(network)
+        assert path is not None
+        least = min(products(network, other) for other in every_path(tuple(range(n_tensors)), n_tensors))
+        assert products(network, path) == least, seed
+
+
+@pytest.mark.parametrize("n_tensors", [7, 8, 10])
+def test_larger_networks_are_no_worse_than_greedy(n_tensors: int) -> None:
+    joined = 0
+    for seed in range(40):
+        network = random_network(random.Random(seed), n_tensors, 2)
+        path = cheapest_path(network)
+        if path is None:
+            continue
+        joined += 1
+        ContractionPath(network, path, (), "float64")  # refuses what is no path
+        assert products(network, path) <= products(network, greedy_path(network))
+    assert joined
+
+
+def test_long_rows_take_few_pairs() -> None:
+    terms = tuple((f"i{k}", f"i{k + 1}") for k in range(10))
+    network = Network(terms, ("i0", "i10"), {f"i{k}": 2 + k for k in range(11)})
+    path = cheapest_path(network)
+    assert path is not None
+    # The costs of products of matrices, from left to right: no order of such extents is better.
+    left_to_right = sum(2 * (2 + k) * (3 + k) for k in range(1, 10))
+    assert products(network, path) == left_to_right
+    assert path_cost(ContractionPath(network, path, (), "float64")).n_slices == 1
+
+
+def test_what_takes_too_long_or_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = tuple((f"a{k}",) for k in range(few_tensors.ALL_PAIRS + 1))
+    apart = Network(pairs, (), {term[0]: 2 for term in pairs})
+    assert cheapest_path(apart) is None
+    many = Network((("a",),) * (few_tensors.FEW_TENSORS + 1), (), {"a": 2})
+    assert cheapest_path(many) is None
+    few = Network((("a",),) * few_tensors.FEW_TENSORS, (), {"a": 2})
+    monkeypatch.setattr(few_tensors, "MOST_PAIRS", 30)
+    assert cheapest_path(few) is None
