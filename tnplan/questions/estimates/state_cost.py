@@ -54,17 +54,26 @@ from tnplan.questions.estimates.cost import (
     slowness,
 )
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import CircuitQuery, ExpectationValues, ReducedDensityMatrix, Sample
+from tnplan.questions.questions import (
+    CircuitQuery,
+    ExpectationValues,
+    ReducedDensityMatrix,
+    Sample,
+    Trace,
+)
 
 START_S, GATE_S = 0.004, 7e-6
 """Seconds of a job beside its passes, and of each of its gates, where `slowness` is 1: opening the device,
 preparing, reading."""
 READ_S, READ_COPIES = 3e-4, 2.0
 """What reading a word takes: seconds, where `slowness` is 1, and copies of the state."""
-DIRECT_S, DIRECT_GATE_S, DIRECT_WORD_S = 8.4e-4, 1.1e-5, 1.5e-4
+DIRECT_S, DIRECT_GATE_S, DIRECT_WORD_S = 2.5e-4, 1.2e-6, 1.5e-4
+DIRECT_OUTCOME_S, DIRECT_SHOT_S = 5e-7, 5e-8
+DIRECT_TRACE_S, DIRECT_TRACE_GATE_S, DIRECT_DENSITY_WORDS = 8e-4, 6e-6, 4
 DIRECT_AMPLITUDE_S, DIRECT_READ_S = 2.8e-9, 5.4e-9
-"""Seconds of a small state without a job: of a question, a gate and a word where `slowness` is 1, and of an
-amplitude in each gate and each word."""
+"""Seconds of a small state without a job: of a question, a gate, a word, a distinct outcome and a shot where
+`slowness` is 1, and of an amplitude in each gate and each word. What a trace and its gates take more. A
+density matrix takes as long as so many words."""
 LONG_PLANNING_S = 0.5
 FIRST_GATES = 100
 """These are planned before the time is taken, since the first plan of a machine compiles kernels."""
@@ -105,10 +114,7 @@ def state_cost(
     bits, profile = devices.bit_length() - 1, of_threads(profile, threads)
     dtype, gpu = DTYPES[precision], is_gpu(profile)
     if devices == 1 and precision == "fp64" and not gpu and may_be_direct(query):
-        words = sum(observable.n_terms for observable in getattr(query.question, "sums", ()))
-        amplitudes_s = 2.0**n_qubits * (DIRECT_AMPLITUDE_S * len(all_gates) + DIRECT_READ_S * words)
-        start_s = DIRECT_S + DIRECT_GATE_S * len(all_gates) + DIRECT_WORD_S * words
-        return Cost(1, 32.0 * 2.0**n_qubits, slowness() * start_s + amplitudes_s, EXACT_FACTOR)
+        return _direct_cost(query, n_qubits, runs * len(all_gates))
     tile = (PROGRAM_TILES if gpu else TILES)[dtype]
     # Qubit 0 is the most significant bit of an index at the start; passes move qubits, and
     # `plan.after` says where to.
@@ -172,6 +178,19 @@ def state_cost(
     if query.is_random:  # runs with equal outcomes share their states: all may be one
         return Cost(devices, memory, float(total_s), RANDOM_FACTOR, (start_s + run_s) / RANDOM_FACTOR)
     return Cost(devices, memory, float(total_s), EXACT_FACTOR)
+
+
+def _direct_cost(query: CircuitQuery, n_qubits: int, n_gates: int) -> Cost:
+    """The cost of a small state without a job."""
+    question = query.question
+    words = _reads(query) if isinstance(question, ExpectationValues) else 0
+    words = DIRECT_DENSITY_WORDS if isinstance(question, ReducedDensityMatrix) else words
+    shots = question.shots if isinstance(question, Sample) else 0
+    amplitudes_s = 2.0**n_qubits * (DIRECT_AMPLITUDE_S * n_gates + DIRECT_READ_S * words)
+    start_s = DIRECT_S + DIRECT_GATE_S * n_gates + DIRECT_WORD_S * words
+    start_s += DIRECT_OUTCOME_S * min(shots, 2**n_qubits) + DIRECT_SHOT_S * shots
+    start_s += DIRECT_TRACE_S + DIRECT_TRACE_GATE_S * n_gates if isinstance(question, Trace) else 0.0
+    return Cost(1, 32.0 * 2.0**n_qubits, slowness() * start_s + amplitudes_s, EXACT_FACTOR)
 
 
 def can_share(n_qubits: int, devices: int) -> bool:
