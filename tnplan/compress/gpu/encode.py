@@ -1,4 +1,4 @@
-"""Streams written where the array is: the kernels of compress/kernels in the order of `codec.encode`.
+"""Streams written where the array is: the kernels of compress/gpu/kernels in the order of `codec.encode`.
 
 A device is given (`gpu.device.KernelDevice`). Streams are those of the CPU, byte for byte, but for frames
 without loss, which are stored raw here. The host waits for what a survey finds, and for the stream's size.
