@@ -146,7 +146,7 @@ def test_a_lost_rank_offers_to_resume_what_can_be_resumed(
 
     def as_under_mpirun(ranks: Communicator) -> None:
         monkeypatch.setattr(job_driver, "world_communicator", lambda *_: ranks)
-        call(tnplan.Circuit(random_circuit(3, 10, 1)), output=tmp_path / "o.json", device="cpu")
+        call(tnplan.Circuit(random_circuit(13, 10, 1)), output=tmp_path / "o.json", device="cpu")
 
     monkeypatch.setattr(heartbeat, "watched", watched)
     run_ranks(1, as_under_mpirun)

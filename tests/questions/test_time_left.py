@@ -166,7 +166,7 @@ def test_sums_of_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_figures_of_networks_lie_between_those_looked_at() -> None:
-    """Three networks are made; of others, by their sizes, the work is between."""
+    """Five networks are made; of others, by their sizes, the work is between."""
     looked: list[int] = []
 
     def look(number: int) -> tuple[tnplan.Network, int]:
@@ -175,9 +175,9 @@ def test_figures_of_networks_lie_between_those_looked_at() -> None:
         inputs = tuple((f"a{k}", f"a{k + 1}") for k in range(n))
         return tnplan.Network(inputs, ("a0", f"a{n}"), {f"a{k}": 2 for k in range(n + 1)}), 10 * n
 
-    sizes = [30, 2, 16, 9, 23]
+    sizes = [30, 2, 16, 9, 23, 5, 12, 19, 26]
     work = predicted_work(sizes, look)
-    assert sorted(looked) == [0, 1, 2]
+    assert [sizes[k] for k in looked] == [2, 9, 16, 23, 30]
     assert [work[k].start_s for k in looked] == [preparing_s(10 * sizes[k], sizes[k]) for k in looked]
     by_size = [work[k] for k in np.argsort(sizes)]
     for one, following in pairwise(by_size):
@@ -212,7 +212,8 @@ def test_no_time_left_where_the_work_is_not_known(
     monkeypatch.setattr(propagate, "PROGRESS_INTERVAL_S", 0.0)
     monkeypatch.setattr(mps, "TELL_S", 0.0)
     work, of = Work(), tnplan.Circuit(circuit("trotter", "line", 12, 2))
-    with ProgressLines(0.0) as lines:
+    monkeypatch.setattr("tnplan.cli.progress.LOG_EVERY_S", 0.0)
+    with ProgressLines() as lines:
 
         def listen(at: tnplan.Progress) -> None:
             lines(at)

@@ -49,7 +49,7 @@ FILES: list[Row] = [
 ]
 COMMANDS: list[Row] = [
     ("Z0 bad.txt", "bad.txt: line 3", "'001' is no string of 4 zeros and ones", "write one bitstring a"),
-    ("Z0 s.txt --residual 2", "--residual", "is 2", "give a norm"),
+    ("Z0 s.txt --residual nan", "criteria: residual", "is nan", "give a positive"),
     ("none.txt s.txt", "HAMILTONIAN", "'none.txt' is no file", "check the name, or write"),
 ]
 # fmt: on

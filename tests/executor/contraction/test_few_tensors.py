@@ -103,8 +103,8 @@ def test_the_line_of_progress_says_the_time_left(
 ) -> None:
     monkeypatch.setattr("tnplan.cli.progress.LOG_EVERY_S", 0.0)
     with ProgressLines() as progress:
-        progress(Progress(0, n_slices, f"slice 0 of {n_slices}"))
-        progress(Progress(1, n_slices, f"slice 1 of {n_slices}"))
+        progress(Progress(0, n_slices, f"slice 0 of {n_slices}", share=0.0))
+        progress(Progress(1, n_slices, f"slice 1 of {n_slices}", share=1 / n_slices))
     line = capsys.readouterr().err
     assert f"slice 1 of {n_slices}, about " in line
     assert len(line.partition("about")[2]) < 30

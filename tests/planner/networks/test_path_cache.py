@@ -113,6 +113,7 @@ def test_a_search_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(proportion, "search_path", search)
     monkeypatch.setattr(proportion, "are_compiled", lambda: True)
+    monkeypatch.setattr(proportion, "cheapest_path", lambda network: None)
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     huge = Network(NETWORK.inputs, NETWORK.output, {**SIZES, "c": 2**39})
     for network in (huge, huge):

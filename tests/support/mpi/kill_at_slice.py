@@ -17,7 +17,7 @@ from tnplan.jobs.job import Rank
 def main() -> None:
     victim, last, schedule, tensors, output, *how = sys.argv[1:]
 
-    def say(rank: Rank, done: int, total: int, text: str, detail: object = None) -> None:
+    def say(rank: Rank, done: int, total: int, *rest: object, **more: object) -> None:
         if launched_rank() == int(victim) and done == int(last) and total:
             if "raise" in how:
                 raise RuntimeError("struck by a test")

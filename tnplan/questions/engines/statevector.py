@@ -258,7 +258,7 @@ def may_be_direct(query: CircuitQuery) -> bool:
     """Whether a job and its plans would take longer than the gates one by one, in this thread."""
     shots = query.question.shots if isinstance(query.question, Sample) else 0
     is_plain = not (query.is_random or query.has_gradient or query.stops) and shots <= DIRECT_SHOTS
-    return is_plain and is_small(query, DIRECT_QUBITS)
+    return is_plain and query.gates is not None and is_small(query, DIRECT_QUBITS)
 
 
 def _direct(query: CircuitQuery, seed: int) -> Outcome:

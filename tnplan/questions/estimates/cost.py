@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter, thread_time
 
@@ -79,7 +79,7 @@ class Cost:
     memory_bytes: float
     time_s: float
     factor: float = EXACT_FACTOR
-    least_s: float | None = None
+    least_s: float | None = field(default=None, repr=False)
 
     @property
     def shortest_s(self) -> float:

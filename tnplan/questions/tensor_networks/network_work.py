@@ -21,7 +21,7 @@ PLAN_S, PLANNED_TENSOR_S = 0.003, 3.8e-4
 """The same to plan and bind what is left of it, its path being known, and for each tensor there."""
 ROW_S = 1e-6
 """Seconds of a row of a step beside its operations and its elements."""
-LOOKS = 3
+LOOKS = 5
 """Networks of a question that are looked at; to others figures between these are given."""
 
 
