@@ -32,7 +32,7 @@ def circuit(family: str, shape: str, n_qubits: int, depth: int, seed: int) -> An
     random = np.random.default_rng(seed)
     n, edges = graph(shape, n_qubits, random)
     gates = FAMILIES[family](n, edges, depth, random)
-    return tnplan.Circuit(tnplan.circuits.circuit.GateSequence(n, tuple(gates)))
+    return tnplan.Circuit(tnplan.GateSequence(n, tuple(gates)))
 
 
 def with_measurements(family: str, shape: str, n_qubits: int, depth: int, seed: int) -> Any:
@@ -43,7 +43,7 @@ def with_measurements(family: str, shape: str, n_qubits: int, depth: int, seed: 
     random = np.random.default_rng(seed)
     n, edges = graph(shape, n_qubits, random)
     gates = FAMILIES[family](n, edges, depth, random)
-    sequence = tnplan.circuits.circuit.GateSequence(n, tuple(gates))
+    sequence = tnplan.GateSequence(n, tuple(gates))
     return tnplan.Circuit(dynamic(sequence, random))
 
 
