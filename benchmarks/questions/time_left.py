@@ -24,27 +24,17 @@ JOB: dict[str, Any] = {"threads": 1, "device": "cpu"}
 Case = tuple[Any, str, Any, dict[str, Any]]
 
 
-def circuit(family: str, shape: str, n_qubits: int, depth: int, seed: int) -> Any:
-    """A circuit of a family."""
-    import tnplan
-    from tests.support.circuit_families import FAMILIES, graph
-
-    random = np.random.default_rng(seed)
-    n, edges = graph(shape, n_qubits, random)
-    gates = FAMILIES[family](n, edges, depth, random)
-    return tnplan.Circuit(tnplan.GateSequence(n, tuple(gates)))
-
-
-def with_measurements(family: str, shape: str, n_qubits: int, depth: int, seed: int) -> Any:
-    """The same with measurements, resets and conditions on its way."""
+def circuit(
+    family: str, shape: str, n_qubits: int, depth: int, seed: int, is_dynamic: bool = False
+) -> Any:  # fmt: skip
+    """A circuit of a family; a dynamic one measures, resets and branches on its way."""
     import tnplan
     from tests.support.circuit_families import FAMILIES, dynamic, graph
 
     random = np.random.default_rng(seed)
     n, edges = graph(shape, n_qubits, random)
-    gates = FAMILIES[family](n, edges, depth, random)
-    sequence = tnplan.GateSequence(n, tuple(gates))
-    return tnplan.Circuit(dynamic(sequence, random))
+    gates = tnplan.GateSequence(n, tuple(FAMILIES[family](n, edges, depth, random)))
+    return tnplan.Circuit(dynamic(gates, random) if is_dynamic else gates)
 
 
 def each_z(of: Any) -> list[str]:
@@ -80,27 +70,20 @@ def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
         circuit("brickwork", "lattice", 20, 16, 1), "sample", 200, rejected
     )  # fmt: skip
     words = [f"{'XYZ'[k % 3]}{k % 20} Z{(7 * k + 3) % 20}" for k in range(300) if k % 20 != (7 * k + 3) % 20]
-    yield (
-        "state sums: brickwork 20",
-        lambda: (circuit("brickwork", "line", 20, 6, 4), "expectation", words * 2, {"method": "statevector"}),
-    )
+    yield "state sums: brickwork 20", lambda: (
+        circuit("brickwork", "line", 20, 6, 4), "expectation", words * 2, {"method": "statevector"},
+    )  # fmt: skip
     yield "state runs: brickwork 16", lambda: (
-        with_measurements("brickwork", "line", 16, 6, 5), "expectation", "Z0",
+        circuit("brickwork", "line", 16, 6, 5, is_dynamic=True), "expectation", "Z0",
         {"method": "statevector", "trajectories": 200, "seed": 1},
     )  # fmt: skip
-    yield (
-        "state shots: trotter 14",
-        lambda: (
-            with_measurements("trotter", "line", 14, 6, 5),
-            "sample",
-            400,
-            {"method": "statevector", "seed": 1},
-        ),
-    )
-    yield (
-        "pauli: trotter 30",
-        lambda: (circuit("trotter", "line", 30, 8, 4), "expectation", "Z15", {"method": "pauli", **few}),
-    )
+    yield "state shots: trotter 14", lambda: (
+        circuit("trotter", "line", 14, 6, 5, is_dynamic=True), "sample", 400,
+        {"method": "statevector", "seed": 1},
+    )  # fmt: skip
+    yield "pauli: trotter 30", lambda: (
+        circuit("trotter", "line", 30, 8, 4), "expectation", "Z15", {"method": "pauli", **few},
+    )  # fmt: skip
     yield "repetitions: brickwork 20", lambda: (
         circuit("brickwork", "line", 20, 8, 4), "expectation", "Z10",
         {"method": "pauli", "monte_carlo": tnplan.MonteCarlo(20, seed=1),
@@ -110,15 +93,10 @@ def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
         circuit("brickwork", "line", 24, 16, 4), "sample", 20_000,
         {"method": "mps", "max_bond": 96, "seed": 1},
     )  # fmt: skip
-    yield (
-        "stabilizer: ghz 40",
-        lambda: (
-            with_measurements("ghz", "line", 60, 1, 3),
-            "sample",
-            5000,
-            {"method": "stabilizer", "seed": 1},
-        ),
-    )
+    yield "stabilizer: ghz 60", lambda: (
+        circuit("ghz", "line", 60, 1, 3, is_dynamic=True), "sample", 5000,
+        {"method": "stabilizer", "seed": 1},
+    )  # fmt: skip
 
 
 def measured(of: Any, question: str, wanted: Any, options: dict[str, Any]) -> dict[str, Any]:

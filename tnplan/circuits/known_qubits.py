@@ -66,7 +66,7 @@ def acting_gates(gates: GateSequence) -> GateSequence:
     return GateSequence(gates.n_qubits, tuple(acting))
 
 
-@lru_cache(4096)
+@lru_cache(256)
 def _restricted(content: bytes, before: tuple[int, ...]) -> tuple[tuple[int, ...], Array | None]:
     """The values of a gate's qubits after it, and its matrix on those that are unknown then.
 

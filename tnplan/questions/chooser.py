@@ -156,9 +156,11 @@ def device_of(query: CircuitQuery, method: str, options: QuestionOptions) -> str
         return "cpu"
     from tnplan.questions.estimates.state_cost import profile_of_state
 
+    # Invariant: ranks of one job do not choose apart, and none opens a GPU here that is not its own.
+    if (options.ranks or launched_size()) > 1:
+        return "auto"
     gpu = this_machine(options)
-    n_ranks = options.ranks or launched_size()
-    return "auto" if profile_of_state(query, gpu, options, n_ranks) is gpu else "cpu"
+    return "auto" if profile_of_state(query, gpu, options, 1) is gpu else "cpu"
 
 
 def _is_shared(query: CircuitQuery) -> bool:

@@ -94,8 +94,8 @@ def test_what_takes_too_long_or_is_not_joined(monkeypatch: pytest.MonkeyPatch) -
     pairs = tuple((f"a{k}",) for k in range(few_tensors.ALL_PAIRS + 1))
     apart = Network(pairs, (), {term[0]: 2 for term in pairs})
     assert cheapest_path(apart) is None
-    many = Network((("a",),) * (few_tensors.FEW_TENSORS + 1), (), {"a": 2})
+    many = Network((("a",),) * (few_tensors.MOST_TENSORS + 1), (), {"a": 2})
     assert cheapest_path(many) is None
-    few = Network((("a",),) * few_tensors.FEW_TENSORS, (), {"a": 2})
+    few = Network((("a",),) * few_tensors.MOST_TENSORS, (), {"a": 2})
     monkeypatch.setattr(few_tensors, "MOST_PAIRS", 30)
     assert cheapest_path(few) is None

@@ -54,6 +54,8 @@ NUMPY, SHAPE, DTYPE = {np.ndarray}, attrgetter("shape"), attrgetter("dtype")
 EXACT_IN_FLOAT64, EXACT_IN_INT64 = 2**53, 2**63
 ROUNDING = 1e-6
 """A bound that was itself computed in floating point is taken this much larger."""
+
+
 def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
     """Contract arrays to one array, of their library and on their device.
 

@@ -33,7 +33,7 @@ MANY_PRODUCTS = 10**8
 """Multiply-adds from which on a GPU may be faster."""
 MOST_OF_SEVERAL, INTENSE = 1 << 16, 8
 """A step has this many multiply-adds, and fewer than so many an element, where it is bound by memory."""
-FEW_TENSORS, MOST_STREAMED = 7, 1 << 19
+UNFUSED_TENSORS, MOST_STREAMED = 7, 1 << 19
 """With more tensors, and more elements of such steps, a schedule is faster, which fuses them."""
 MOST_SUMMED_BY_LOOPS = 256
 """Products of a sum by the loops of numpy.einsum: they add one after the other, so that the rounding error of
@@ -74,7 +74,7 @@ def direct_contraction(
     if options.memory is None and prod(network.size_dict.values()) <= MOST_OF_SEVERAL:
         return _with_threads(contraction, options.threads)
     products, streamed, peak = contraction.work()
-    if len(network.inputs) > FEW_TENSORS and streamed > MOST_STREAMED:
+    if len(network.inputs) > UNFUSED_TENSORS and streamed > MOST_STREAMED:
         return None
     n_bytes = peak * np.dtype(dtype).itemsize
     if options.memory is not None or n_bytes > PLENTY_BYTES:

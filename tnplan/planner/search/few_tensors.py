@@ -9,7 +9,7 @@ from operator import or_
 
 from tnplan.planner.networks.network import Network
 
-FEW_TENSORS = 10
+MOST_TENSORS = 10
 MOST_PAIRS = 10_000
 """Pairs of sets of tensors that are looked at: a fraction of a microsecond each."""
 ALL_PAIRS = 6
@@ -28,7 +28,7 @@ def cheapest_path(network: Network) -> tuple[tuple[int, ...], ...] | None:
     are too many tensors or pairs, and where such steps do not join all tensors.
     """
     n_tensors = len(network.inputs)
-    if n_tensors > FEW_TENSORS:
+    if n_tensors > MOST_TENSORS:
         return None
     indices = _Indices(network)
     # An order with more multiply-adds than `bound` is in no better path.

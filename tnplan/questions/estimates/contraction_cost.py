@@ -69,7 +69,7 @@ from tnplan.questions.questions import (
     Trace,
 )
 from tnplan.questions.tensor_networks.expectation import word_network
-from tnplan.questions.tensor_networks.network_work import PLAN_S, START_S, preparing_s
+from tnplan.questions.tensor_networks.network_work import PLAN_S, ROW_S, START_S, preparing_s
 from tnplan.questions.tensor_networks.networks import closed_by_leaves
 from tnplan.questions.tensor_networks.overlap import pairs_of_trace
 from tnplan.questions.tensor_networks.samples_by_gates import (
@@ -96,8 +96,6 @@ QUICK_NETWORKS = 1
 """The same where a method is chosen."""
 NO_TIME = 0.5
 """Operations that take less than this share of what preparing a network does need no path."""
-ROW_S = 1e-6
-"""Seconds of a bit string and a qubit, where `slowness` is 1."""
 QUICK_TENSOR_S = 1e-4
 """Seconds to make a network and a greedy path, for each of its gates, where `slowness` is 1."""
 ORDERS_S, SEARCH_S = 0.05, 0.5
@@ -226,7 +224,7 @@ def quick_contraction_cost(
         ]
         return min((cost for cost in of_both if cost), key=lambda cost: cost.time_s, default=None)
     slow, n_networks = slowness(), _count(query)
-    n_steps, products = _bound(query)
+    n_steps, products = _cheap_order(query)
     each_s = slow * (START_S + PLAN_S + QUICK_TENSOR_S * n_steps)
     bound_s = products * FLOPS_PER_PRODUCT["complex128"] / profile.rate(DTYPES[precision], precision)
     is_built = n_networks * each_s <= best_s and (best_s == inf or QUICK_NETWORKS * each_s <= limit_s)
@@ -271,11 +269,12 @@ def _count(query: CircuitQuery) -> int:
     return -(-query.n_drawn // GROUP)
 
 
-def _bound(query: CircuitQuery) -> tuple[int, float]:
-    """The operations of a network, and a bound of its multiply-adds: infinite where no cheap one is known.
+def _cheap_order(query: CircuitQuery) -> tuple[int, float]:
+    """The operations of a network, and an estimate of the multiply-adds of an order that needs no search;
+    infinite where none is known.
 
-    An expectation value takes two state vectors of the qubits in a middle light cone at most, or two chains
-    with the bonds of a matrix product state; amplitudes take one.
+    An expectation value takes two state vectors of the qubits in a middle light cone, or two chains with the
+    bonds of a matrix product state; amplitudes take one chain.
     """
     question, operations = query.question, query.program.operations
     if isinstance(question, ExpectationValues):
