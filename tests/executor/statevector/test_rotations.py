@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from tests.oracles.statevector import apply_block, apply_pass
 from tests.support.engines.statevector import TOLERANCE
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.cpu.vector_tables import vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
 from tnplan.executor.statevector.gates.one_bit import real_between_phases
-from tnplan.executor.statevector.gates.rotations import as_rotations
+from tnplan.executor.statevector.gates.rotations import PAULIS, as_rotations
 from tnplan.executor.statevector.scheduling.tiled_passes import TILES, Pass, Tile
 from tnplan.executor.statevector.simulator import Simulator
 
@@ -30,11 +32,11 @@ def random_unitary(n_bits: int, random: np.random.Generator) -> np.ndarray:
 
 @st.composite
 def gate_lists(draw: st.DrawFn, n: int) -> list[MultiplexedGate]:
-    """Gates of every kind: named, unitary, chosen by bits, diagonals that are no phases, no unitaries."""
+    """Gates of every kind: named, unitary, chosen or signed by bits, other diagonals, no unitaries."""
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     made: list[MultiplexedGate] = []
     for kind in draw(
-        st.lists(st.sampled_from(("named", "dense", "chosen", "diagonal", "part")), max_size=25)
+        st.lists(st.sampled_from(("named", "dense", "chosen", "signed", "diagonal", "part")), max_size=25)
     ):
         bits = tuple(int(bit) for bit in random.permutation(n))
         if kind == "named":
@@ -48,6 +50,10 @@ def gate_lists(draw: st.DrawFn, n: int) -> list[MultiplexedGate]:
             m = int(random.integers(1, min(n, 3)))
             matrices = np.array([random_unitary(1, random) for _ in range(2**m)])
             made.append(MultiplexedGate(bits[:1], bits[1 : 1 + m], matrices))
+        elif kind == "signed":
+            unitary, signs = random_unitary(2, random), np.array([1, 1, -1, -1])
+            matrices = np.array([unitary, signs[:, None] * unitary * signs])
+            made.append(MultiplexedGate(bits[:2], bits[2:3], matrices))
         elif kind == "diagonal":
             m = int(random.integers(1, min(n, 3) + 1))
             made.append(MultiplexedGate((), bits[:m], random.normal(size=(2**m, 1, 1)) + 0j))
@@ -112,6 +118,27 @@ def test_single_gates_of_random_circuits_are_one_rotation_each() -> None:
     assert max(one.mask.bit_count() for one in made if one.targets) == 1
     assert sum(bool(one.targets) for one in made) == 12
     assert all(not np.any(one.matrices.imag) for one in made if one.targets)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_strings_of_signs_are_phases_of_two_bits(seed: int) -> None:
+    """Rotations about words with X or Y on one or two bits and Z on others, as in Fermi-Hubbard circuits."""
+    random = np.random.default_rng(seed)
+    gates = []
+    for _ in range(6):
+        bits = tuple(int(bit) for bit in random.permutation(6)[: random.integers(2, 6)])
+        flipped = int(random.integers(1, 3))
+        letters = [*random.choice(["X", "Y"], flipped), *"Z" * (len(bits) - flipped)][: len(bits)]
+        word = reduce(np.kron, [PAULIS[letter != "Z", letter != "X"] for letter in letters])
+        angle = random.normal()
+        matrix = np.cos(angle) * np.eye(len(word)) - 1j * np.sin(angle) * word
+        gates.append(from_matrix(bits, matrix))
+    made = as_rotations(gates, 6)
+    state = random_state(6, seed)
+    np.testing.assert_allclose(applied(made, state), applied(gates, state), rtol=0, atol=1e-13)
+    assert not any(gate.targets and gate.selectors for gate in made)
+    tables = vector_pass(Pass(tuple(range(6)), tuple(made)), 6, np.dtype(np.float64), 0)
+    assert tables.is_of_rounds
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

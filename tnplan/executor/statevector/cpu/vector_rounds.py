@@ -7,6 +7,7 @@ of phases of all other bits, of whatever waits on this bit. Knows bits and gates
 from __future__ import annotations
 
 import cmath
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -148,7 +149,8 @@ class RoundBuilder:
             first = bits[0]
             self.linear[first] += angles[2] - angles[0]
             both = self.pairs[first].get(last, 0.0) + (angles[3] - angles[2] - angles[1] + angles[0])
-            self.pairs[first][last] = self.pairs[last][first] = both
+            # Two controlled Z make a whole turn, which is nothing.
+            self.pairs[first][last] = self.pairs[last][first] = math.remainder(both, math.tau)
 
     def _multiply_one(self, bit: int, matrix: Elements) -> None:
         if is_real(matrix):
@@ -181,7 +183,11 @@ class RoundBuilder:
         self._add_matrix(bits, matrix)
 
     def _add_matrix(self, bits: tuple[int, ...], matrix: Array) -> None:
-        if self.has_matrices:
+        last = self.steps[-1] if self.steps else None
+        before = last.steps[-1] if isinstance(last, VectorRound) else None
+        if isinstance(last, VectorRound) and isinstance(before, Multiplication) and before.bits == bits:
+            last.steps[-1] = Multiplication(bits, matrix @ before.matrix)
+        elif self.has_matrices:
             self._add(Multiplication(bits, matrix))
         else:
             self.steps.append(MultiplexedGate(bits, (), matrix[None]))

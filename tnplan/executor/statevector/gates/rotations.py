@@ -8,7 +8,7 @@ diagonal in another basis of its target. So circuits become few multiplications 
 from __future__ import annotations
 
 import cmath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -29,7 +29,9 @@ from tnplan.executor.statevector.gates.one_bit import (
 from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 
 BASES_KEPT = 4096
-"""Distinct controlled gates whose bases are remembered."""
+"""Distinct controlled gates whose bases, or signs, are remembered."""
+CONTROLLED_PHASE = np.array([1, 1, 1, -1], np.complex128).reshape(4, 1, 1)
+"""The controlled Z as a diagonal of two selectors."""
 PAULIS = {
     (True, False): np.array([[0, 1], [1, 0]], np.complex128),
     (True, True): np.array([[0, -1j], [1j, 0]]),
@@ -45,7 +47,7 @@ def as_rotations(gates: Sequence[MultiplexedGate], n_bits: int) -> list[Multiple
     A sum of a word on one bit goes along as far as it stays one of a word.
     """
     rotations = _Rotations(n_bits)
-    for gate in gates:
+    for gate in _without_signs(gates):
         bits = (*gate.targets, *gate.selectors)
         if isinstance(gate, WordSum):
             rotations.take(gate)
@@ -63,6 +65,49 @@ def as_rotations(gates: Sequence[MultiplexedGate], n_bits: int) -> list[Multiple
         else:
             rotations.act(gate)
     return rotations.end()
+
+
+def _without_signs(gates: Sequence[MultiplexedGate]) -> Iterator[MultiplexedGate]:
+    """The gates, where selectors that only change signs are controlled phases before and after."""
+    # X Z ... Z Y of a Jordan-Wigner string: CZ(s, t) X_t CZ(s, t) = Z_s X_t. Phases of two bits cost
+    # next to nothing, and those between two gates of the same string cancel.
+    for gate in gates:
+        if not (gate.targets and gate.selectors) or isinstance(gate, WordSum):
+            yield gate
+            continue
+        signs, matrices = _sign_selectors(gate.matrices.tobytes(), len(gate.targets))
+        pairs = [(gate.selectors[selector], gate.targets[target]) for selector, target in signs]
+        phases = [MultiplexedGate((), pair, CONTROLLED_PHASE) for pair in pairs]
+        if not phases:
+            yield gate
+            continue
+        changing = {selector for selector, _ in pairs}
+        selectors = tuple(bit for bit in gate.selectors if bit not in changing)
+        yield from phases
+        yield MultiplexedGate(gate.targets, selectors, matrices)
+        yield from phases
+
+
+@lru_cache(BASES_KEPT)
+def _sign_selectors(matrices: bytes, n_targets: int) -> tuple[tuple[tuple[int, int], ...], Array]:
+    """The numbers of selectors that only change signs, each with that of its target, and the other matrices.
+
+    Such a selector s has a target t with U[s = 1] = Z_t U[s = 0] Z_t, whatever the other selectors are.
+    """
+    side = 1 << n_targets
+    left = np.frombuffer(matrices, np.complex128).reshape(-1, side, side)
+    n_selectors = len(left).bit_length() - 1
+    signs = []
+    # From the last selector on, so that a selector's number is its axis as long as it is not looked at.
+    for selector in reversed(range(n_selectors)):
+        halves = left.reshape(1 << selector, 2, -1, side, side)
+        for target in range(n_targets):
+            rows = 1 - 2.0 * (np.arange(side) >> (n_targets - 1 - target) & 1)
+            if np.all(np.abs(halves[:, 1] - rows[:, None] * halves[:, 0] * rows) <= EXACT):
+                signs.append((selector, target))
+                left = np.ascontiguousarray(halves[:, 0]).reshape(-1, side, side)
+                break
+    return tuple(signs), left
 
 
 class _Rotations:
