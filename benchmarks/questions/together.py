@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,11 @@ KINDS = ("random", "few qubits", "few flips", "last qubits", "all but one bit", 
 SINGLES = 4
 """Strings that are asked alone, after the first."""
 FEWEST_PRODUCTS, MOST_PRODUCTS = 1e7, 3e9
-JOB: dict[str, Any] = {"method": "contraction", "device": "cpu", "threads": 1}
+JOBS: dict[str, dict[str, Any]] = {
+    "cpu": {"method": "contraction", "device": "cpu", "threads": 1},
+    "gpu": {"method": "contraction", "device": "gpu"},
+}
+"""Options of the question, by device; on a GPU times are those of the clock."""
 
 
 def strings(kind: str, n: int, count: int, random: np.random.Generator) -> np.ndarray:
@@ -56,7 +60,9 @@ def strings(kind: str, n: int, count: int, random: np.random.Generator) -> np.nd
     return bits
 
 
-def measure(seed: int, limit_s: float, hard: bool, kind: str | None) -> dict[str, Any] | None:
+def measure(
+    seed: int, limit_s: float, hard: bool, kind: str | None, device: str = "cpu"
+) -> dict[str, Any] | None:
     """The case of a seed; None where one string alone takes too many operations, or too few."""
     import tnplan
     from tests.support.circuit_families import brickwork, graph
@@ -74,10 +80,12 @@ def measure(seed: int, limit_s: float, hard: bool, kind: str | None) -> dict[str
         return None
     circuit, bits = tnplan.Circuit(gates), strings(kind, n, count, random)
 
+    clock = process_time if device == "cpu" else perf_counter
+
     def time_of(bits: np.ndarray) -> tuple[float, np.ndarray]:
-        begin = process_time()
-        value = circuit.amplitudes(bits, **JOB).value
-        return process_time() - begin, value
+        begin = clock()
+        value = circuit.amplitudes(bits, **JOBS[device]).value
+        return clock() - begin, value
 
     def with_empty_cache(run: Callable[[], Any]) -> Any:
         _remembered_plan.cache_clear()
@@ -139,16 +147,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", nargs=2, type=int, default=(5000, 5100))
     parser.add_argument("--hard", action="store_true")
+    parser.add_argument("--device", choices=JOBS, default="cpu")
     parser.add_argument("--kind", choices=KINDS, help="of strings, for all seeds")
     parser.add_argument("--limit", type=float, default=20.0)
     parser.add_argument("--output", type=Path, default=Path("together.jsonl"))
     parser.add_argument("--read", type=Path)
     options = parser.parse_args()
     if options.read is None:
-        measure(0, options.limit, False, None)  # imports, and kernels
+        measure(0, options.limit, False, None, options.device)  # imports, and kernels
         with options.output.open("a") as file:
             for seed in range(*options.seeds):
-                row = measure(seed, options.limit, options.hard, options.kind)
+                row = measure(seed, options.limit, options.hard, options.kind, options.device)
                 if row is not None:
                     file.write(json.dumps(row) + "\n")
                     file.flush()

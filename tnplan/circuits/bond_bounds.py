@@ -33,6 +33,12 @@ def log2_bonds(gates: GateSequence, order: Sequence[int]) -> Array:
     return _summed(_blocks(gates), gates.n_qubits, order)
 
 
+def log2_cuts(gates: GateSequence, order: Sequence[int]) -> Array:
+    """The logarithm of what joins both sides of each bond in the network of the gates: the product of the
+    Schmidt ranks of those that cross it. A state needs fewer, a contraction from end to end does not."""
+    return _crossing(_blocks(gates), gates.n_qubits, order)
+
+
 def chain_order(gates: GateSequence) -> list[int]:
     """The qubits in the order of a chain: as they are numbered, or by their neighbours where that is
     better."""
@@ -103,11 +109,18 @@ def _schmidt_ranks(matrices: Sequence[Array]) -> list[int]:
 
 def _summed(blocks: Sequence[tuple[tuple[int, ...], float]], n_qubits: int, order: Sequence[int]) -> Array:
     """The bound of each bond: the blocks that cross it, and the qubits on its smaller side."""
+    size = np.arange(1, n_qubits)
+    return np.minimum(_crossing(blocks, n_qubits, order), np.minimum(size, n_qubits - size))
+
+
+def _crossing(
+    blocks: Sequence[tuple[tuple[int, ...], float]], n_qubits: int, order: Sequence[int]
+) -> Array:
+    """The logarithms of the ranks of the blocks that cross each bond, summed."""
     position = np.argsort(order)
     steps = np.zeros(n_qubits + 1)
     for qubits, bits in blocks:
         sites = [position[qubit] for qubit in qubits]
         steps[min(sites)] += bits
         steps[max(sites)] -= bits
-    size = np.arange(1, n_qubits)
-    return np.minimum(np.cumsum(steps)[: n_qubits - 1], np.minimum(size, n_qubits - size))
+    return np.cumsum(steps)[: n_qubits - 1]

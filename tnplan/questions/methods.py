@@ -40,8 +40,10 @@ MOST_PAULI_QUBITS = {"probabilities": 8, "reduced_density_matrix": 3}
 """Qubits for which all words are propagated: 2^m and 4^m of them."""
 MOST_TABLE_QUBITS = {"probabilities": LARGEST_MARGINAL, "reduced_density_matrix": 6}
 """Qubits of a table by a matrix product state or a tableau."""
-SMALL = 20
+SMALL = 14
 """Qubits of a state that is simulated before others are looked at: it takes less time than looking."""
+LARGEST_OF_SAMPLES = 20
+"""Qubits up to which the fidelity of samples is computed from the exact state."""
 LARGEST_DOUBLED = LARGEST // 2
 """Qubits of a circuit whose state vector has an input and an output for each of them."""
 

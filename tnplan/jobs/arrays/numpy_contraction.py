@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import product
@@ -63,18 +64,20 @@ def may_be_direct(options: ContractionOptions) -> bool:
 
 
 def direct_contraction(
-    network: Network, ssa_path: Sequence[tuple[int, ...]], dtype: str, options: ContractionOptions
-) -> DirectCall | None:
+    network: Network, ssa_path: Sequence[tuple[int, ...]], dtype: str, options: ContractionOptions,
+    most_streamed: int = MOST_STREAMED,
+) -> DirectCall | None:  # fmt: skip
     """The contraction without a schedule; None where one is faster, another device is, or memory is short.
 
-    Schedules fuse steps that are bound by memory, and slice.
+    Schedules fuse steps that are bound by memory, and slice. `most_streamed` are the elements of such steps
+    for which none is made.
     """
     contraction = NumpyContraction(network, ssa_path)
     # Of few elements nothing is too much: a first call of a small product need not count them.
     if options.memory is None and prod(network.size_dict.values()) <= MOST_OF_SEVERAL:
         return _with_threads(contraction, options.threads)
     products, streamed, peak = contraction.work()
-    if len(network.inputs) > UNFUSED_TENSORS and streamed > MOST_STREAMED:
+    if len(network.inputs) > UNFUSED_TENSORS and streamed > most_streamed:
         return None
     n_bytes = peak * np.dtype(dtype).itemsize
     if options.memory is not None or n_bytes > PLENTY_BYTES:
@@ -165,33 +168,49 @@ class NumpyContraction:
 
     def _steps_of(self, inputs: Sequence[Term]) -> list[NumberedStep]:
         """The steps for arrays in C order with these terms."""
-        terms, steps = dict(enumerate(inputs)), []
+        terms, steps, owners = dict(enumerate(inputs)), [], self._owners(inputs)
         for number, numbers in enumerate(self._path, len(inputs)):
             operands = [terms.pop(operand) for operand in numbers]
-            rest = set(self._output).union(*terms.values())
+            rest = _left(operands, owners)
             step, terms[number] = _step(operands, rest, None if terms else self._output, self._sizes)
+            owners.update(set(terms[number]))
             steps.append((step, numbers))
         return steps
+
+    def _owners(self, terms: Sequence[Term]) -> Counter[str]:
+        """How many tensors carry each index, the result among them."""
+        return Counter(i for term in (*terms, self._output) for i in set(term))
 
     def work(self) -> tuple[int, int, int]:
         """The multiply-adds, the elements that larger steps read and write without many of them each, and
         the most elements of results in between and of copies at once."""
-        terms, sizes = dict(enumerate(self._terms)), self._sizes
-        n_products = streamed = peak = 0
+        terms, sizes, owners = dict(enumerate(self._terms)), self._sizes, self._owners(self._terms)
+        n_products = streamed = peak = between = 0
         for number, numbers in enumerate(self._path, len(terms)):
             operands = [terms.pop(operand) for operand in numbers]
-            rest, indices = set(self._output).union(*terms.values()), set().union(*operands)
-            terms[number] = tuple(indices & rest)
-            copied = sum(_size(each, sizes) for each in operands)
-            elements, products = copied + _size(terms[number], sizes), _size(indices, sizes)
+            rest, indices = _left(operands, owners), set().union(*operands)
+            terms[number] = tuple(rest)
+            owners.update(rest)
+            operand_sizes = [_size(each, sizes) for each in operands]
+            copied, result = sum(operand_sizes), _size(rest, sizes)
+            elements, products = copied + result, _size(indices, sizes)
             n_products += products
             # Operands in between live until the step ends, and each operand may be copied.
-            live = {**terms, **dict(zip(numbers, operands, strict=True))}
-            between = sum(_size(term, sizes) for other, term in live.items() if other >= len(self._terms))
+            between += result
             peak = max(peak, between + copied)
+            n_inputs = len(self._terms)
+            between -= sum(size for k, size in zip(numbers, operand_sizes, strict=True) if k >= n_inputs)
             if products > MOST_OF_SEVERAL and products < INTENSE * elements:
                 streamed += elements
         return n_products, streamed, peak
+
+
+def _left(operands: Sequence[Term], owners: Counter[str]) -> set[str]:
+    """The indices of operands that others carry, too; the operands are taken from the owners."""
+    for term in operands:
+        for i in set(term):
+            owners[i] -= 1
+    return {i for term in operands for i in term if owners[i]}
 
 
 def _by_pairs(ssa_path: Sequence[tuple[int, ...]], n_tensors: int) -> Iterator[tuple[int, ...]]:

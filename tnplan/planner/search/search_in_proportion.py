@@ -31,6 +31,8 @@ MANY_TENSORS = 1_000
 """From so many tensors on a greedy path takes seconds, or minutes where it is bad: orders come first."""
 TRIALS_FROM_S = 1e-3
 """Predicted seconds of a contraction from which on other paths than a greedy one are made, for some 50 ms."""
+ORDERS_TENSOR_S = 6e-4
+"""Seconds of the paths of orders, for each tensor: none is made of a network that takes less."""
 ANNEALING_FROM_S = 1.0
 """Predicted seconds from which on annealing begins."""
 SEARCH_SHARE = 0.3
@@ -132,7 +134,7 @@ def _at_once(
     if len(network.inputs) >= MANY_TENSORS:
         return path, True
     first_s, fits = predicted_s(path, profile), _fits(path, max_elements)
-    if first_s <= TRIALS_FROM_S and fits:
+    if first_s <= max(TRIALS_FROM_S, ORDERS_TENSOR_S * len(network.inputs)) and fits:
         return path, False
     if are_compiled():
         return _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements), True

@@ -18,7 +18,7 @@ from tnplan.questions.engines.task_list import (
     counts_of,
     cross_entropy,
 )
-from tnplan.questions.methods import SMALL
+from tnplan.questions.methods import LARGEST_OF_SAMPLES
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
@@ -134,7 +134,7 @@ def _cross_entropy(
     chances = drawn.probabilities
     if query.gates is None or query.n_drawn < query.n_qubits:
         return {}
-    if chances is None and query.n_qubits <= SMALL:
+    if chances is None and query.n_qubits <= LARGEST_OF_SAMPLES:
         from tnplan.questions.engines.contraction_ranks import shared_amplitudes
 
         strings = replace(query, question=Amplitudes(drawn.bitstrings, is_single=False))

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.bond_bounds import log2_cuts
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import batched_network, find_path
 from tnplan.jobs.statevector import DTYPES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
-from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
@@ -39,6 +40,7 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import (
     ANNEALING_FROM_S,
     LONGER,
+    ORDERS_TENSOR_S,
     TRIALS_FROM_S,
     SearchLimit,
     greedy_or_orders,
@@ -69,7 +71,7 @@ from tnplan.questions.questions import (
     Trace,
 )
 from tnplan.questions.tensor_networks.expectation import word_network
-from tnplan.questions.tensor_networks.network_work import PLAN_S, ROW_S, START_S, preparing_s
+from tnplan.questions.tensor_networks.network_work import START_S, preparing_s
 from tnplan.questions.tensor_networks.networks import closed_by_leaves
 from tnplan.questions.tensor_networks.overlap import pairs_of_trace
 from tnplan.questions.tensor_networks.samples_by_gates import (
@@ -96,11 +98,11 @@ QUICK_NETWORKS = 1
 """The same where a method is chosen."""
 NO_TIME = 0.5
 """Operations that take less than this share of what preparing a network does need no path."""
-QUICK_TENSOR_S = 1e-4
-"""Seconds to make a network and a greedy path, for each of its gates, where `slowness` is 1."""
-ORDERS_S, SEARCH_S = 0.05, 0.5
-"""Seconds of the search that a contraction makes, above the greedy path's `TRIALS_FROM_S`,
-`ANNEALING_FROM_S`."""
+QUICK_TENSOR_S, STRING_S = 8e-5, 4e-7
+"""Seconds to make a network and a greedy path, for each of its gates, and of an amplitude for each qubit,
+where `slowness` is 1."""
+SEARCH_S = 0.5
+"""Seconds of the search that a contraction makes above the greedy path's `ANNEALING_FROM_S`."""
 GREEDY_FACTOR = 4.0
 """By how much the time by a greedy path may be off."""
 MOST_SLICING = 2.0**40
@@ -131,10 +133,10 @@ class _Repeated:
         """The network of so many of the batch at once."""
         return self.network if batch == 1 else batched_network(self.network, batch, self.changing)
 
-    @property
-    def start_s(self) -> float:
+    def start_s(self, path: ContractionPath) -> float:
         """Seconds to make, simplify, plan and bind it, where `slowness` is 1."""
-        return preparing_s(self.n_tensors, len(self.network.inputs))
+        run_s = self.batch * predicted_s(path, load_profile("cpu"))
+        return preparing_s(self.n_tensors, len(self.network.inputs), run_s)
 
 
 def contraction_cost(
@@ -174,7 +176,7 @@ def contraction_cost(
                 del costs[count]
                 continue
             its_memory, its_time_s = of_count[count]
-            whole_s = slow * repeated.start_s + repeated.count * its_time_s
+            whole_s = slow * repeated.start_s(path) + repeated.count * its_time_s
             costs[count] = max(memory, its_memory), time_s + share * whole_s
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if query.has_gradient else (1, 1)
     factor = SAMPLES_FACTOR if isinstance(question, Sample) else CONTRACTION_FACTOR
@@ -225,12 +227,12 @@ def quick_contraction_cost(
         return min((cost for cost in of_both if cost), key=lambda cost: cost.time_s, default=None)
     slow, n_networks = slowness(), _count(query)
     n_steps, products = _cheap_order(query)
-    each_s = slow * (START_S + PLAN_S + QUICK_TENSOR_S * n_steps)
+    each_s = slow * (START_S + QUICK_TENSOR_S * n_steps)
     bound_s = products * FLOPS_PER_PRODUCT["complex128"] / profile.rate(DTYPES[precision], precision)
     is_built = n_networks * each_s <= best_s and (best_s == inf or QUICK_NETWORKS * each_s <= limit_s)
     if bound_s < NO_TIME * each_s or (bound_s < inf and not is_built):
         strings = len(question.bits) if isinstance(question, Amplitudes) else 0
-        time_s = n_networks * (each_s + bound_s) + slow * ROW_S * query.n_qubits * strings
+        time_s = n_networks * (each_s + bound_s) + slow * STRING_S * query.n_qubits * strings
         return Cost(1, 0.0, time_s, GREEDY_FACTOR)
     if not is_built:
         return None
@@ -243,8 +245,12 @@ def quick_contraction_cost(
         path = ContractionPath(repeated.network, greedy_or_orders(repeated.network, dtype), (), dtype)
         time_s = predicted_s(path, profile)
         memory = max(memory, TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2.0 ** path_cost(path).log2_largest)
-        search_s = 0.0 if time_s < TRIALS_FROM_S else ORDERS_S if time_s < ANNEALING_FROM_S else SEARCH_S
-        total_s += share * (slow * repeated.start_s + search_s + repeated.count * repeated.batch * time_s)
+        orders_s = ORDERS_TENSOR_S * len(repeated.network.inputs)
+        is_greedy = time_s < max(TRIALS_FROM_S, orders_s)
+        search_s = 0.0 if is_greedy else orders_s if time_s < ANNEALING_FROM_S else SEARCH_S
+        total_s += share * (
+            slow * repeated.start_s(path) + search_s + repeated.count * repeated.batch * time_s
+        )
     if memory > room_bytes(profile) * MOST_SLICING:
         return None
     time = GRADIENT_TIME if query.has_gradient else 1.0
@@ -273,8 +279,8 @@ def _cheap_order(query: CircuitQuery) -> tuple[int, float]:
     """The operations of a network, and an estimate of the multiply-adds of an order that needs no search;
     infinite where none is known.
 
-    An expectation value takes two state vectors of the qubits in a middle light cone, or two chains with the
-    bonds of a matrix product state; amplitudes take one chain.
+    An expectation value takes two state vectors of the qubits in a middle light cone, or goes from end to end
+    of a chain through all that crosses each of its bonds, twice; amplitudes go through once.
     """
     question, operations = query.question, query.program.operations
     if isinstance(question, ExpectationValues):
@@ -287,13 +293,18 @@ def _cheap_order(query: CircuitQuery) -> tuple[int, float]:
                 count += 1
         products = 2.0 * count * 2.0 ** min(cone.bit_count(), 300)
         if query.gates is not None and not query.stops:
-            chains = float((4.0 ** np.minimum(query.chain[1], 300)).sum())
+            chains = _through_chain(query, 4.0)
             products = min(products, CHAIN_PRODUCTS * (1 + count / query.n_qubits) * chains)
         return count, products
     if isinstance(question, Amplitudes) and query.gates is not None:
-        bonds = query.chain[1]
-        return len(operations), len(question.bits) * float((4.0 ** np.minimum(bonds, 300)).sum())
+        n_gates = 1 + len(operations) / query.n_qubits
+        return len(operations), len(question.bits) * n_gates * _through_chain(query, 2.0)
     return len(operations), inf
+
+
+def _through_chain(query: CircuitQuery, base: float) -> float:
+    """The sum over the bonds of a chain of base^(what crosses it in bits)."""
+    return float((base ** np.minimum(log2_cuts(query.acting, query.chain[0]), 300)).sum())
 
 
 def _of_batch(

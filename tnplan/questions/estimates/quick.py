@@ -55,7 +55,8 @@ def quick_cost(
     if best_s < inf and slowness() * PREPARE_GATE_S * len(query.program.operations) > limit_s:
         return None
     cost = pauli_cost(query, profile, options, threads, limit_s / PILOTS, 1)
-    if cost.memory_bytes > room_bytes(profile) * devices:
-        return None
     # Growth beyond the pilot counts at the upper end of its range: other sums may grow faster.
-    return replace(cost, time_s=ONE_SUM_TIMES * cost.time_s * cost.factor / PILOT_FACTOR)
+    growth = ONE_SUM_TIMES * cost.factor / PILOT_FACTOR
+    if growth * cost.memory_bytes > room_bytes(profile) * devices:
+        return None
+    return replace(cost, time_s=growth * cost.time_s)

@@ -20,7 +20,7 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.sparse_state import SHORTEST_SEARCH_S, distinct_strings, worth_searching_s
 from tnplan.questions.estimates.cost import SAMPLES_FACTOR, Cost, is_gpu, room_bytes
-from tnplan.questions.methods import SMALL
+from tnplan.questions.methods import LARGEST_OF_SAMPLES
 from tnplan.questions.questions import Sample
 from tnplan.questions.tensor_networks.sample import expected_rounds, random_candidates
 from tnplan.questions.tensor_networks.sparse_state import SparseState, batch_s
@@ -49,7 +49,8 @@ def rejection_cost(
             continue
         memory = max(size_bytes for _, (size_bytes, _) in costs_of_rounds)
         seconds = sum(times * round_s for times, (_, round_s) in costs_of_rounds)
-        if question.fidelity < 1 and circuit.n_qubits <= SMALL:  # the exact probabilities of the samples
+        # The exact probabilities of the samples.
+        if question.fidelity < 1 and circuit.n_qubits <= LARGEST_OF_SAMPLES:
             exact = _round(circuit, Sample(shots, "rejection"), shots, here, precision)
             seconds += exact[1] if exact else 0.0
         costs[count] = Cost(count, memory, seconds, SAMPLES_FACTOR)

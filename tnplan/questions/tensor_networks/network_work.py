@@ -15,20 +15,28 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.search_in_proportion import greedy_or_orders, predicted_s
 
-START_S, TENSOR_S = 0.0012, 3.2e-5
+START_S, TENSOR_S = 0.0012, 3.0e-5
 """Seconds to make and simplify a network, and for each of its tensors, where `slowness` is 1."""
+DIRECT_TENSOR_S, DIRECT_RUN_S = 1e-4, 2e-4
+"""Seconds of a tensor that is left then for its path and its steps by NumPy alone, which contracts a network
+whose operations take a core at most so long for each tensor."""
 PLAN_S, PLANNED_TENSOR_S = 0.003, 3.8e-4
-"""The same to plan and bind what is left of it, its path being known, and for each tensor there."""
+"""The same to plan and bind others, the path being known, and for each tensor."""
 ROW_S = 1e-6
 """Seconds of a row of a step beside its operations and its elements."""
 LOOKS = 5
 """Networks of a question that are looked at; to others figures between these are given."""
 
 
-def preparing_s(n_tensors: int, n_left: int) -> float:
-    """Seconds of a reference core to make, simplify, plan and bind a network; `n_left` tensors are left."""
+def preparing_s(n_tensors: int, n_left: int, run_s: float) -> float:
+    """Seconds of a reference core to make, simplify, plan and bind a network; `n_left` tensors are left, and
+    `run_s` is what its operations take a core."""
     made_s = START_S + TENSOR_S * n_tensors
-    return made_s if n_left == 1 else made_s + PLAN_S + PLANNED_TENSOR_S * n_left
+    if n_left == 1:
+        return made_s
+    if run_s <= DIRECT_RUN_S * n_left:
+        return made_s + DIRECT_TENSOR_S * n_left
+    return made_s + PLAN_S + PLANNED_TENSOR_S * n_left
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,8 @@ def predicted_work(
     starts_s, logs = [], []
     for at in looked:
         network, n_tensors = look(int(order[at]))
-        starts_s.append(preparing_s(n_tensors, len(network.inputs)))
         path = ContractionPath(network, greedy_or_orders(network, dtype), (), dtype)
+        starts_s.append(preparing_s(n_tensors, len(network.inputs), predicted_s(path, profile)))
         # A launch is one of all rows, and not of each.
         row_s = predicted_s(path, profile) + len(path.ssa_path) * (ROW_S - profile.launch_s)
         logs.append(log10(max(row_s, 1e-12)))

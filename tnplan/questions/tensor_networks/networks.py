@@ -10,8 +10,18 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import Array
 from tnplan.jobs.arrays.compiled import CompiledContraction
+from tnplan.jobs.arrays.numpy_contraction import DirectCall, direct_contraction
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.arrays.planning import BATCH, compiled, find_batched, find_schedule
+from tnplan.jobs.arrays.planning import (
+    BATCH,
+    batched_network,
+    chosen_device,
+    compiled,
+    find_batched,
+    find_path,
+    find_schedule,
+)
+from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
@@ -20,6 +30,8 @@ from tnplan.planner.networks.simplify import Simplified, simplify
 
 LARGEST_BATCH = 1024
 """Values of a batch that are contracted at once."""
+PLANNED_ELEMENTS = 100_000
+"""Elements that steps read and write in the time that a tensor is planned and bound."""
 
 
 def dtype_of(options: ContractionOptions, arrays: Sequence[Array] | None = None) -> str:
@@ -61,13 +73,27 @@ def _plan_simple(network: Network, values: Sequence[Array], options: Contraction
     dtype = dtype_of(options, values)
     if len(values) == 1:
         return lambda: _ordered(values[0], network).astype(dtype)
-    planned = find_schedule(_request(network, values), dtype, options)
+    request = _request(network, values)
+    direct = _direct(network, find_path(request, dtype, options), options)
+    if direct is not None:
+        return lambda: np.asarray(direct([np.ascontiguousarray(array, dtype) for array in values]))
+    planned = find_schedule(request, dtype, options)
 
     def run() -> Array:
         with compiled(planned, options) as contraction:
             return np.asarray(contraction(*(array.astype(dtype) for array in values)))
 
     return run
+
+
+def _direct(network: Network, path: ContractionPath, options: ContractionOptions) -> DirectCall | None:
+    """The contraction of a network that is contracted once by NumPy alone, where it takes less time than to
+    plan and bind a schedule; None elsewhere, and on other devices."""
+    path = replace(path, network=network)
+    if path.sliced_inds or options.devices > 1 or chosen_device(path, options) != "cpu":
+        return None
+    most_streamed = PLANNED_ELEMENTS * len(network.inputs)
+    return direct_contraction(network, path.ssa_path, path.dtype, options, most_streamed)
 
 
 def value_and_gradients(
@@ -156,6 +182,14 @@ def plan_rows(
     arrays, numbers = request.operands, tuple(leaves)
     dtype, batch = dtype_of(options, arrays), min(count, LARGEST_BATCH)
     options = replace(options, calls=count, changing=numbers)
+    if count == batch:  # what is contracted once
+        path = find_path(request, dtype, options)
+        direct = _direct(batched_network(request.network, batch, numbers), path, options)
+        if direct is not None:
+            values = [leaves.get(number, array) for number, array in enumerate(arrays)]
+            return RunRows(
+                lambda rows: np.asarray(direct([np.ascontiguousarray(x, dtype) for x in values]))[rows]
+            )
     planned = find_batched(request, dtype, options, batch, numbers)
     # The other tensors are the same for all values and stay on the device; these have a first axis,
     # the batch.
