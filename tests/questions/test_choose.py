@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -64,6 +65,28 @@ def test_looks_take_a_share_of_the_best_time_so_far(monkeypatch: pytest.MonkeyPa
     assert allowed["statevector"] == chooser.LONGEST_PREDICTION_S
     assert allowed["contraction"] == pytest.approx(chooser.CHOOSER_SHARE * 4.0 + chooser.CHOOSER_S)
     assert allowed["pauli"] == pytest.approx((chooser.CHOOSER_SHARE * 2.0 + chooser.CHOOSER_S) / 2)
+
+
+def test_another_method_answers_where_a_sum_outgrows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many terms a sum of Pauli words will have is only estimated. The next call need not try it."""
+    tried: list[str] = []
+
+    def cost(method: str, *rest: Any) -> Cost:
+        tried.append(method)
+        return Cost(1, 1.0, 1.0 if method == "pauli" else 2.0 + len(method))
+
+    monkeypatch.setattr(quick, "quick_cost", cost)
+    monkeypatch.setattr(chooser, "choices", OrderedDict())
+    gates = random_circuit(16, 500, 3)
+    circuit = tnplan.Circuit(gates)
+    expected = circuit.expectation("Z3", method="statevector", device="cpu").value
+    for _ in range(2):
+        answer = circuit.expectation("Z3", device="cpu", memory="20MB", threads=1)
+        assert answer.method == "mps"
+        assert answer.value == pytest.approx(expected, abs=1e-9)
+    assert tried.count("pauli") == 1
+    with pytest.raises(tnplan.InputError, match="the memory holds"):
+        circuit.expectation("Z3", method="pauli", device="cpu", memory="20MB", threads=1)
 
 
 def test_a_choice_is_kept_for_other_angles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from tnplan.common.files import check_json_name, check_writable, write_json
-from tnplan.executor.device.comm.launcher import launched_rank
+from tnplan.executor.device.comm.launcher import launched_rank, launched_size
 from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.protocols.communicator import agree, ending_together
+from tnplan.executor.pauli.propagate import FullMemoryError
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.chooser import chosen_method, device_of
 from tnplan.questions.engines.contraction import answer_by_contraction
@@ -66,12 +67,14 @@ def _answer(
 ) -> CircuitAnswer:
     """The answer by the method that the first rank chooses, and its file; collective under mpirun."""
     query, method = told_by_first(prepare)
-    checkpoint = checkpoint_of(query, method, options)
-    options = replace(options, checkpoint=checkpoint is not None, device=device_of(query, method, options))
-    if query.stops and (query.is_random or method not in ONCE):
-        outcome = series([ENGINES[method](each, options, None) for each in query.beginnings])
-    else:
-        outcome = ENGINES[method](query, options, checkpoint)
+    try:
+        outcome, checkpoint = _outcome(query, method, options)
+    except FullMemoryError:
+        # How many terms a sum has is only estimated before. Ranks would choose apart.
+        if options.method != "auto" or launched_size() > 1:
+            raise
+        method = chosen_method(query, options, without=(method,))
+        outcome, checkpoint = _outcome(query, method, options)
     if isinstance(query.question, ExpectationValues) and query.question.after:
         outcome.details["after"] = [*query.question.after]
     answer = answer_of(query.question, outcome, method, perf_counter() - begin)
@@ -81,6 +84,17 @@ def _answer(
         if checkpoint is not None:
             checkpoint.remove()
     return answer
+
+
+def _outcome(
+    query: CircuitQuery, method: str, options: QuestionOptions
+) -> tuple[Outcome, TaskCheckpoint | None]:
+    """What the engine of a method gives, and the checkpoint that it wrote."""
+    checkpoint = checkpoint_of(query, method, options)
+    options = replace(options, checkpoint=checkpoint is not None, device=device_of(query, method, options))
+    if query.stops and (query.is_random or method not in ONCE):
+        return series([ENGINES[method](each, options, None) for each in query.beginnings]), checkpoint
+    return ENGINES[method](query, options, checkpoint), checkpoint
 
 
 def answer_of(question: Question, outcome: Outcome, method: str, time_s: float) -> CircuitAnswer:

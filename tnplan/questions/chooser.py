@@ -9,7 +9,7 @@ predicted for a share of the best time so far. What was chosen is kept for quest
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf, log2
 from time import thread_time
 
@@ -61,8 +61,11 @@ choices: OrderedDict[tuple[object, ...], str] = OrderedDict()
 """What was chosen for a structure, the least recently used first."""
 
 
-def chosen_method(query: CircuitQuery, options: QuestionOptions) -> str:
-    """The method for a question; raises InputError where none can answer, or the one named cannot."""
+def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collection[str] = ()) -> str:
+    """The method for a question; raises InputError where none can answer, or the one named cannot.
+
+    "auto" takes none of the methods `without`.
+    """
     is_alone = launched_size() == 1
     if query.stops and not is_alone:
         raise InputError(
@@ -101,11 +104,12 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions) -> str:
             topic="ranks",
         )
     profile = this_machine(options)
-    known = _known(query, options, possible, profile, n_ranks)
+    key = (structure(query), *_machine_key(options, profile), tuple(possible))
+    possible = [method for method in possible if method not in without]
+    known = _known(query, options, possible, profile, n_ranks) if possible else None
     if known is not None:
         return known
-    key = (structure(query), *_machine_key(options, profile), tuple(possible))
-    if key in choices:
+    if key in choices and not without:
         choices.move_to_end(key)
         return choices[key]
     fastest = _fastest(query, options, possible, profile, n_ranks)

@@ -98,6 +98,7 @@ def test_a_gradient_takes_its_way_back(
     monkeypatch.setattr(state_cost, "process_time", lambda: 0.0)
     monkeypatch.setattr(state_cost, "START_S", 0.0)
     monkeypatch.setattr(state_cost, "GATE_S", 0.0)
+    monkeypatch.setattr(costs_of, "GPU_TAKE_S", 0.0)
     circuit = tnplan.Circuit(path, {"t": 0.3})
     there, both = (
         row(
@@ -172,7 +173,7 @@ def test_kernels_that_the_first_plan_compiles_are_not_counted(monkeypatch: pytes
 
     monkeypatch.setattr(state_cost, "compile_gates", slow_at_first)
     monkeypatch.setattr(state_cost, "process_time", lambda: now[0])
-    circuit = tnplan.Circuit(random_circuit(9, 60, 5))
+    circuit = tnplan.Circuit(random_circuit(16, 60, 5))  # a smaller one is not planned
     cost = row(circuit.estimate(expectation="Z0", method="statevector", threads=1), "statevector").cost
     assert cost is not None
     assert 1e-3 < cost.time_s < 1
@@ -201,6 +202,7 @@ def test_passes_of_small_states_on_gpus_are_read_from_tables(monkeypatch: pytest
     """A pass takes several times as many copies of a small state as of a large one, which has kernels."""
     monkeypatch.setattr(state_cost, "slowness", lambda: 0.0)
     monkeypatch.setattr(state_cost, "process_time", lambda: 0.0)
+    monkeypatch.setattr(costs_of, "GPU_TAKE_S", 0.0)
     rate = tnplan.load_profile("h200-nvlink").memory_bytes_per_s
     copies = {}
     for n in (24, 30):

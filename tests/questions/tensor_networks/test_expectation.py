@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from functools import reduce
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+import tnplan
 from tests.support.circuits import random_circuit, state_vector, unitary
 from tests.support.contraction.light_cones import expectations
 from tests.support.robustness.refusals import Refusal, Row, table
@@ -29,6 +31,7 @@ from tnplan.executor.device.cpu.host_memory import UNKNOWN_BYTES
 from tnplan.jobs.arrays import planning
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.passes import pipeline
+from tnplan.questions.tensor_networks import networks
 from tnplan.questions.tensor_networks.density import probabilities, reduced_density_matrix
 from tnplan.questions.tensor_networks.expectation import LightCones, PlannedAhead
 from tnplan.questions.tensor_networks.networks import Run
@@ -201,6 +204,7 @@ def test_a_second_run_plans_nothing_though_free_memory_has_changed(
 ) -> None:
     plans = Mock(side_effect=pipeline.plan)
     monkeypatch.setattr(planning, "pipeline", SimpleNamespace(plan=plans))
+    monkeypatch.setattr(networks, "PLANNED_ELEMENTS", -1)  # no cone goes to NumPy alone
     cones = LightCones(gates_for(6, 6), [random_sum(6, seed) for seed in range(4)])
     planning.forget_contractions()
     counts = []
@@ -251,3 +255,21 @@ REFUSED: list[Row] = [
 @table(REFUSED)
 def test_other_sizes_and_bits_that_decide_are_refused(refusal: Refusal) -> None:
     refusal.raised_by(refusal.given)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_networks_contracted_once_have_the_same_values_with_and_without_schedules(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words, of which some share a light cone, and samples, whose networks have a batch of strings."""
+    random = np.random.default_rng(seed)
+    circuit = tnplan.Circuit(gates_for(7, int(random.integers(2, 30))))
+    words = [f"{random.choice([*'XYZ'])}{q}" for q in range(7) for _ in range(2)]
+    job: dict[str, Any] = {"method": "contraction", "device": "cpu", "threads": 1}
+    values, counts = [], []
+    for elements in (networks.PLANNED_ELEMENTS, -1):
+        monkeypatch.setattr(networks, "PLANNED_ELEMENTS", elements)
+        values.append(circuit.expectation(words, **job).value)
+        counts.append(circuit.sample(50, seed=3, **job).value)
+    np.testing.assert_allclose(*values, rtol=0, atol=1e-12)
+    assert counts[0] == counts[1]

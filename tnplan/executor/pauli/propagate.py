@@ -98,6 +98,10 @@ class Progress:
     size_bytes: int
 
 
+class FullMemoryError(InputError):
+    """A sum may have more terms than the memory holds."""
+
+
 @dataclass(frozen=True)
 class Propagation:
     """U^dagger O U as a sum of words, what was dropped on the way, and how much work it was.
@@ -399,7 +403,7 @@ class Propagator:
         if n + new <= self.memory_terms:
             return
         if self.when_full == "stop":
-            raise InputError(
+            raise FullMemoryError(
                 f"step {self.number}", f"may make {n + new} terms, and the memory holds {self.memory_terms}",
                 "give more memory, drop terms (--min-coefficient, --max-terms), or take --when-full truncate",
                 topic="memory",

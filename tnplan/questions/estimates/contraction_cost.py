@@ -133,9 +133,9 @@ class _Repeated:
         """The network of so many of the batch at once."""
         return self.network if batch == 1 else batched_network(self.network, batch, self.changing)
 
-    def start_s(self, path: ContractionPath) -> float:
+    def start_s(self, path: ContractionPath, has_gradient: bool) -> float:
         """Seconds to make, simplify, plan and bind it, where `slowness` is 1."""
-        run_s = self.batch * predicted_s(path, load_profile("cpu"))
+        run_s = inf if has_gradient else self.batch * predicted_s(path, load_profile("cpu"))
         return preparing_s(self.n_tensors, len(self.network.inputs), run_s)
 
 
@@ -176,7 +176,7 @@ def contraction_cost(
                 del costs[count]
                 continue
             its_memory, its_time_s = of_count[count]
-            whole_s = slow * repeated.start_s(path) + repeated.count * its_time_s
+            whole_s = slow * repeated.start_s(path, query.has_gradient) + repeated.count * its_time_s
             costs[count] = max(memory, its_memory), time_s + share * whole_s
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if query.has_gradient else (1, 1)
     factor = SAMPLES_FACTOR if isinstance(question, Sample) else CONTRACTION_FACTOR
@@ -249,7 +249,7 @@ def quick_contraction_cost(
         is_greedy = time_s < max(TRIALS_FROM_S, orders_s)
         search_s = 0.0 if is_greedy else orders_s if time_s < ANNEALING_FROM_S else SEARCH_S
         total_s += share * (
-            slow * repeated.start_s(path) + search_s + repeated.count * repeated.batch * time_s
+            slow * repeated.start_s(path, query.has_gradient) + search_s + repeated.count * repeated.batch * time_s
         )
     if memory > room_bytes(profile) * MOST_SLICING:
         return None

@@ -60,8 +60,9 @@ def word_network(steps: Sequence[Step], support: Support, masks: Sequence[tuple[
 
 
 def work_of_cones(
-    steps: Sequence[Step], supports: Sequence[Support], make: Callable[[int], ClosedNetwork]
-) -> list[NetworkWork]:
+    steps: Sequence[Step], supports: Sequence[Support], make: Callable[[int], ClosedNetwork],
+    has_gradient: bool = False,
+) -> list[NetworkWork]:  # fmt: skip
     """The predicted work of light cones, whose networks `make` makes by their numbers."""
     sizes = [len(light_cone(steps, support.qubits, support.diagonal)) for support in supports]
     numbers = [number for number, size in enumerate(sizes) if size]
@@ -71,7 +72,8 @@ def work_of_cones(
         closed = make(numbers[at])
         return closed.network, closed.n_tensors
 
-    for number, cone in zip(numbers, predicted_work([sizes[k] for k in numbers], look), strict=True):
+    of_cones = predicted_work([sizes[k] for k in numbers], look, has_schedules=has_gradient)
+    for number, cone in zip(numbers, of_cones, strict=True):
         work[number] = cone
     return work
 

@@ -69,7 +69,7 @@ def expectation_gradients(
             support = supports[number]
             return ClosedNetwork.of(sandwich(steps, support), leaves([words[number]], support))
 
-        work = work_of_cones(steps, supports, make)
+        work = work_of_cones(steps, supports, make, has_gradient=True)
         costs = [word.seconds(BACKWARD) for word in work]
         options.progress(Progress(0, len(words), f"light cone 0 of {len(words)}", share=0.0))
     for number, (x, z) in enumerate(words, 1):

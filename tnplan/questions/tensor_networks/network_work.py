@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log10
+from math import inf, log10
 
 import numpy as np
 
@@ -28,9 +28,9 @@ LOOKS = 5
 """Networks of a question that are looked at; to others figures between these are given."""
 
 
-def preparing_s(n_tensors: int, n_left: int, run_s: float) -> float:
+def preparing_s(n_tensors: int, n_left: int, run_s: float = inf) -> float:
     """Seconds of a reference core to make, simplify, plan and bind a network; `n_left` tensors are left, and
-    `run_s` is what its operations take a core."""
+    `run_s` is what its operations take a core. Infinite: it has a schedule, whatever they take."""
     made_s = START_S + TENSOR_S * n_tensors
     if n_left == 1:
         return made_s
@@ -52,8 +52,9 @@ class NetworkWork:
 
 
 def predicted_work(
-    sizes: Sequence[int], look: Callable[[int], tuple[Network, int]], dtype: str = "complex128"
-) -> list[NetworkWork]:
+    sizes: Sequence[int], look: Callable[[int], tuple[Network, int]], dtype: str = "complex128",
+    has_schedules: bool = False,
+) -> list[NetworkWork]:  # fmt: skip
     """The work of networks by their numbers, of which few are made.
 
     Networks of about the same size are taken to have about the same work.
@@ -66,6 +67,8 @@ def predicted_work(
         Makes network k, simplified and closed; and says how many tensors there were before.
     dtype : str
         In which they are contracted.
+    has_schedules : bool
+        Whether each is planned, whatever its operations take.
     """
     if not len(sizes):
         return []
@@ -76,7 +79,8 @@ def predicted_work(
     for at in looked:
         network, n_tensors = look(int(order[at]))
         path = ContractionPath(network, greedy_or_orders(network, dtype), (), dtype)
-        starts_s.append(preparing_s(n_tensors, len(network.inputs), predicted_s(path, profile)))
+        run_s = inf if has_schedules else predicted_s(path, profile)
+        starts_s.append(preparing_s(n_tensors, len(network.inputs), run_s))
         # A launch is one of all rows, and not of each.
         row_s = predicted_s(path, profile) + len(path.ssa_path) * (ROW_S - profile.launch_s)
         logs.append(log10(max(row_s, 1e-12)))
