@@ -248,9 +248,8 @@ def quick_contraction_cost(
         orders_s = ORDERS_TENSOR_S * len(repeated.network.inputs)
         is_greedy = time_s < max(TRIALS_FROM_S, orders_s)
         search_s = 0.0 if is_greedy else orders_s if time_s < ANNEALING_FROM_S else SEARCH_S
-        total_s += share * (
-            slow * repeated.start_s(path, query.has_gradient) + search_s + repeated.count * repeated.batch * time_s
-        )
+        whole_s = slow * repeated.start_s(path, query.has_gradient) + search_s
+        total_s += share * (whole_s + repeated.count * repeated.batch * time_s)
     if memory > room_bytes(profile) * MOST_SLICING:
         return None
     time = GRADIENT_TIME if query.has_gradient else 1.0
