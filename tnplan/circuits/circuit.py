@@ -80,7 +80,7 @@ class Gate:
     @property
     def is_diagonal(self) -> bool:
         """Whether every element off the diagonal is exactly zero."""
-        return not np.any(self.matrix - np.diag(np.diag(self.matrix)))
+        return bool(np.count_nonzero(self.matrix) == np.count_nonzero(self.matrix.diagonal()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

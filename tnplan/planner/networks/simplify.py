@@ -94,6 +94,8 @@ class _Simplifier:
         self.output = set(network.output)
         self.terms: dict[int, Term] = {}
         self.arrays: dict[int, np.ndarray] = {}
+        self.volumes: dict[int, int] = {}
+        """The elements of each tensor."""
         self.owners: dict[str, set[int]] = {}
         self.queue: list[tuple[int, int]] = []
         self.count = 0
@@ -109,7 +111,7 @@ class _Simplifier:
         while self.queue:
             size, number = heapq.heappop(self.queue)
             # Entries are not taken out of the heap when a tensor changes: stale ones are passed over here.
-            if number not in self.terms or size != self._size(self.terms[number]):
+            if number not in self.terms or size != self.volumes[number]:
                 continue
             partner = self._partner(number)
             if partner is not None:
@@ -121,39 +123,36 @@ class _Simplifier:
             self.needed.add(step.new)
             self.history.append(step)
 
-    def _size(self, term: Term) -> int:
-        return prod(self.sizes[index] for index in term)
-
     def _settle(self, number: int, array: np.ndarray) -> None:
         """Keep a tensor, its traces taken and the indices that only it has summed."""
         term = self.terms[number]
-        result = tuple(
-            index for index in dict.fromkeys(term) if index in self.output or self.owners[index] != {number}
-        )
+        distinct = dict.fromkeys(term)
+        result = tuple([index for index in distinct if len(self.owners[index]) > 1 or index in self.output])
         if result != term:
             self._remember(_Merge((number,), (term,), (array,), number, result))
             array = einsum((array,), (term,), result)
         self.arrays[number] = array
         self.terms[number] = result
-        heapq.heappush(self.queue, (self._size(result), number))
+        self.volumes[number] = prod([self.sizes[index] for index in result])
+        heapq.heappush(self.queue, (self.volumes[number], number))
 
     def _partner(self, number: int) -> int | None:
         """The neighbour (for a scalar: any tensor) with the smallest result that is small enough."""
-        term = self.terms[number]
-        if term:
-            others = set().union(*(self.owners[index] for index in term)) - {number}
-        else:
-            others = set(self.terms) - {number}
-        best = None
-        for other in sorted(others):
-            size = self._size(self._result(number, other))
-            # Only merges whose result is no larger than one of both: no later contraction becomes larger by
-            # them.
-            if size > max(self._size(term), self._size(self.terms[other])):
-                continue
-            if best is None or size < best[0]:
-                best = (size, other)
-        return None if best is None else best[1]
+        volumes = self.volumes
+        own = volumes[number]
+        # The elements of a result are those of both, divided by the extents of shared indices: once where the
+        # index stays, twice where it is summed, as no third tensor and no result has it.
+        divided = {} if self.terms[number] else dict.fromkeys(self.terms.keys() - {number}, 1)
+        for index in self.terms[number]:
+            owners, extent = self.owners[index], self.sizes[index]
+            factor = extent * extent if len(owners) == 2 and index not in self.output else extent
+            for other in owners:
+                if other != number:
+                    divided[other] = divided.get(other, 1) * factor
+        # Only merges whose result is no larger than one of both: no later contraction becomes larger by them.
+        results = ((own * volumes[other] // factor, other) for other, factor in divided.items())
+        small = [(size, other) for size, other in results if size <= max(own, volumes[other])]
+        return min(small)[1] if small else None
 
     def _result(self, first: int, second: int) -> Term:
         both = {first, second}
@@ -170,12 +169,13 @@ class _Simplifier:
         self.count += 1
         self._remember(_Merge((first, second), terms, pair, new, result))
         for index in terms[0] + terms[1]:
-            self.owners[index] = (self.owners[index] - {first, second}) | {new}
+            self.owners[index] -= {first, second}
+            self.owners[index].add(new)
         self.terms[new] = result
         self._settle(new, array)
         # Neighbours that had no partner may have one now.
         for neighbour in sorted(set().union(*(self.owners[index] for index in result)) - {new}):
-            heapq.heappush(self.queue, (self._size(self.terms[neighbour]), neighbour))
+            heapq.heappush(self.queue, (self.volumes[neighbour], neighbour))
 
 
 def einsum(arrays: Sequence[np.ndarray], terms: Sequence[Term], output: Term) -> np.ndarray:

@@ -15,7 +15,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.search_in_proportion import greedy_or_orders, predicted_s
 
-START_S, TENSOR_S = 0.0012, 3.0e-5
+START_S, TENSOR_S = 0.0012, 1.7e-5
 """Seconds to make and simplify a network, and for each of its tensors, where `slowness` is 1."""
 DIRECT_TENSOR_S, DIRECT_RUN_S = 1e-4, 2e-4
 """Seconds of a tensor that is left then for its path and its steps by NumPy alone, which contracts a network
