@@ -223,3 +223,21 @@ def test_barriers_of_pennylane() -> None:
     answer = tnplan.Circuit(tape).expectation("X0", after="barriers", **CPU)
     assert answer.details["after"] == [1, 2]
     np.testing.assert_allclose(answer.value, [1, 0], atol=1e-12)
+
+
+def test_an_estimate_counts_the_circuits_that_each_method_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """A state vector goes once through all gates; a contraction answers each beginning anew."""
+    circuit = tnplan.Circuit(random_circuit(16, 120, 3))
+    times: dict[str, list[float]] = {"statevector": [], "contraction": []}
+    for after in ([120], [30, 60, 90, 120]):
+        found = circuit.estimate(expectation="Z0", after=after, hardware="cpu", search_time=0.0)
+        for row in found.rows:
+            if row.method in times and row.cost is not None:
+                times[row.method].append(row.cost.time_s)
+                assert row.cost.shortest_s <= row.cost.time_s <= row.cost.longest_s
+    once, again = times["statevector"]
+    assert again < 1.5 * once
+    once, again = times["contraction"]
+    assert again > 2 * once
+    with pytest.raises(tnplan.InputError, match="after: is of expectation values; ask for expectation"):
+        circuit.estimate(sample=10, after=[5])

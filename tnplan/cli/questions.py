@@ -235,6 +235,7 @@ ESTIMATE = (
     ),
     click.option("--expectation", multiple=True, metavar="SUM", help="Expectation values; several times."),
     click.option("--gradient", is_flag=True, help="With their derivatives by all parameters."),
+    click.option("--after", type=STOPS, help="Those after so many operations, or 'barriers'."),
     click.option("--probabilities", type=QUBITS, help="Probabilities of the values of some qubits."),
     click.option("--reduced-density-matrix", type=QUBITS, help="The density matrix of some qubits."),
     click.option("--overlap", type=FILE, metavar="OTHER", help="The overlap with another circuit."),

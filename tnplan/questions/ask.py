@@ -36,8 +36,6 @@ ENGINES: dict[str, Callable[[CircuitQuery, QuestionOptions, TaskCheckpoint | Non
     "stabilizer": answer_by_stabilizers,
 }
 
-ONCE = ("statevector", "mps", "stabilizer")
-"""The methods that go once through a circuit of gates for the values after several parts of it."""
 Told = TypeVar("Told")
 
 
@@ -92,7 +90,7 @@ def _outcome(
     """What the engine of a method gives, and the checkpoint that it wrote."""
     checkpoint = checkpoint_of(query, method, options)
     options = replace(options, checkpoint=checkpoint is not None, device=device_of(query, method, options))
-    if query.stops and (query.is_random or method not in ONCE):
+    if query.is_series(method):
         return series([ENGINES[method](each, options, None) for each in query.beginnings]), checkpoint
     return ENGINES[method](query, options, checkpoint), checkpoint
 

@@ -347,13 +347,15 @@ class Circuit(ParametricCircuit):
         **keywords
             The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
             `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
-            the options of every question. With `expectation`, `gradient` as there; with `sample`, `sampling`,
-            `open_qubits` and `fidelity`.
+            the options of every question. With `expectation`, `gradient` and `after` as there; with `sample`,
+            `sampling`, `open_qubits` and `fidelity`.
         """
         wanted = self._gradient_names(keywords.pop("gradient", False))
+        after = keywords.pop("after", None)
         names = [name for name in keywords if name not in QuestionKeywords.__annotations__]
-        if wanted and names != ["expectation"]:
-            raise InputError("--gradient", "is of expectation values", "ask for expectation")
+        for option, is_given in (("--gradient", wanted), ("--after", after is not None)):
+            if is_given and names != ["expectation"]:
+                raise InputError(option, "is of expectation values", "ask for expectation")
         read = read_named({name: keywords.pop(name) for name in names}, wanted)
         options = QuestionOptions.of(**keywords)
         is_time = search_time is None or (is_number(search_time) and 0 <= search_time <= LONGEST_SEARCH_S)
@@ -362,7 +364,8 @@ class Circuit(ParametricCircuit):
         from tnplan.questions.estimates.estimate import estimate_question
 
         profile = this_machine(options, measure=True) if hardware is None else known_profile(hardware)
-        return estimate_question(self.query(read, options, wanted), options, profile, devices, search_time)
+        query = self.query(read, options, wanted, after)
+        return estimate_question(query, options, profile, devices, search_time)
 
     @cached_property
     def _bound(self) -> CircuitProgram:

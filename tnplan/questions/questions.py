@@ -33,6 +33,9 @@ from tnplan.executor.pauli.algebra.preparation import (
 from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, State, given_state
 from tnplan.planner.networks.of_circuits.deferred import deferred
 
+ONCE = ("statevector", "mps", "stabilizer")
+"""The methods that go once through a circuit of gates for the values after several parts of it."""
+
 # The state that a circuit begins with: what Pauli words are measured in, and what makes it of |0...0>.
 
 
@@ -239,6 +242,17 @@ class CircuitQuery:
         """The gates, with the preparation, from each stop to the next; where there are none, all."""
         ends = [self._n_prepared + stop for stop in self.stops] or [len(gates)]
         return [gates[begin:end] for begin, end in pairwise([0, *ends])]
+
+    def is_series(self, method: str) -> bool:
+        """Whether a method answers the circuit up to each stop anew, and does not go through it once."""
+        return bool(self.stops) and (self.is_random or method not in ONCE)
+
+    def circuits_of(self, method: str) -> float:
+        """How many whole circuits a method answers, by their operations."""
+        if not self.is_series(method):
+            return 1.0
+        last = self._n_prepared + self.stops[-1]
+        return sum(self._n_prepared + stop for stop in self.stops) / max(1, last)
 
     @property
     def beginnings(self) -> Iterator[CircuitQuery]:

@@ -98,9 +98,9 @@ QUICK_NETWORKS = 1
 """The same where a method is chosen."""
 NO_TIME = 0.5
 """Operations that take less than this share of what preparing a network does need no path."""
-QUICK_TENSOR_S, STRING_S = 8e-5, 4e-7
-"""Seconds to make a network and a greedy path, for each of its gates, and of an amplitude for each qubit,
-where `slowness` is 1."""
+QUICK_TENSOR_S, STRINGS_S, STRING_S = 5e-5, 1e-4, 4e-7
+"""Seconds to make a network and a greedy path, for each of its gates; and for each qubit those of several
+strings instead of one, and of a string; where `slowness` is 1."""
 SEARCH_S = 0.5
 """Seconds of the search that a contraction makes above the greedy path's `ANNEALING_FROM_S`."""
 GREEDY_FACTOR = 4.0
@@ -232,7 +232,8 @@ def quick_contraction_cost(
     is_built = n_networks * each_s <= best_s and (best_s == inf or QUICK_NETWORKS * each_s <= limit_s)
     if bound_s < NO_TIME * each_s or (bound_s < inf and not is_built):
         strings = len(question.bits) if isinstance(question, Amplitudes) else 0
-        time_s = n_networks * (each_s + bound_s) + slow * STRING_S * query.n_qubits * strings
+        strings_s = query.n_qubits * (STRINGS_S * (strings > 1) + STRING_S * strings)
+        time_s = n_networks * (each_s + bound_s) + slow * strings_s
         return Cost(1, 0.0, time_s, GREEDY_FACTOR)
     if not is_built:
         return None

@@ -93,6 +93,10 @@ class Cost:
         """The upper end of the range."""
         return self.time_s * self.factor
 
+    def of_circuits(self, count: float) -> Cost:
+        """That of so many whole circuits, of which others than the last may take far less."""
+        return self if count == 1 else replace(self, time_s=count * self.time_s, least_s=self.shortest_s)
+
 
 def is_gpu(profile: Profile) -> bool:
     """Whether a profile is one of GPUs: these multiply in more than one precision."""

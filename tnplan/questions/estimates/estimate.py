@@ -236,7 +236,11 @@ def estimate_question(
     for method in methods:
         refusal = why_not(method, query, options)
         if refusal is None:
-            rows += method_rows(method, query, options, profile, search_s, *counts)
+            circuits = query.circuits_of(method)
+            rows += [
+                row if row.cost is None else replace(row, cost=row.cost.of_circuits(circuits))
+                for row in method_rows(method, query, options, profile, search_s, *counts)
+            ]
         else:
             text = f"{NOT_POSSIBLE}: {refusal[0]} {refusal[1]}"
             rows += [MethodEstimate(method, count, None, EXACT, text) for count in counts]

@@ -36,6 +36,15 @@ def quick_cost(
     `best_s` is what the best other method takes, `limit_s` what a pilot may take, with its preparation where
     another method answers.
     """
+    cost = _whole_cost(method, query, options, profile, devices, best_s, limit_s)
+    return cost and cost.of_circuits(query.circuits_of("mps" if method == PILOT else method))
+
+
+def _whole_cost(
+    method: str, query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int, best_s: float,
+    limit_s: float,
+) -> Cost | None:  # fmt: skip
+    """The same for the whole circuit once."""
     if method == "statevector":
         profile = profile_of_state(query, profile, options, devices)
     threads = 1 if is_gpu(profile) else options.threads or cores()
