@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path)
     parser.add_argument("--after", type=Path, default=ROOT)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--jobs", nargs="+", help="some of them; default: all")
     parser.add_argument("--output", type=Path, default=Path("versions.jsonl"))
     given = parser.parse_args()
     if given.child:
@@ -119,7 +120,7 @@ def main() -> None:
         return
     before, after = Version(given.before), Version(given.after)
     ratios = []
-    for name in after.names:
+    for name in given.jobs or after.names:
         before.time_s(name), after.time_s(name)
         pairs = [(before.time_s(name), after.time_s(name)) for _ in range(given.rounds)]
         row = {

@@ -90,6 +90,8 @@ GRADIENT_MEMORY = 3
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
 CHAIN_PRODUCTS = 8.0
 """Multiply-adds of a gate for each pair of bonds of ket and bra."""
+STRINGS_POWER = 0.6
+"""Amplitudes of many strings share work: they take about this power of their number, in the time of one."""
 LONGEST_IN_ALL_S = 10.0
 """Seconds of all searches of an estimate, where no time is stated."""
 MOST_NETWORKS = 8
@@ -369,7 +371,7 @@ def _networks(query: CircuitQuery) -> list[Callable[[], _Repeated]]:
     if isinstance(question, Amplitudes | OpenAmplitudes):
         opened, count = getattr(question, "open_qubits", ()), len(getattr(question, "bits", (0,)))
         text = "".join("." if q in opened else "0" for q in range(n))
-        return [lambda: _simple(*circuit_network(circuit, text), count)]
+        return [lambda: _simple(*circuit_network(circuit, text), round(count**STRINGS_POWER))]
     if isinstance(question, ExpectationValues):
         supports = by_support(word for observable in question.sums for word in observable.masks()).items()
         of_words = partial(_of_words, steps, query.has_gradient)
