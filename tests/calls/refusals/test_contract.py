@@ -30,7 +30,7 @@ CALLS: list[Row] = [
     (lambda: contract("a,a", np.array([2**40]), np.array([2**30])), "arrays",
      "beyond 64 bits", "convert them to float64"),
     (lambda: contract("a,a->", np.ones(3, bool), np.ones(3, bool), strip_exponent=True), "strip_exponent",
-     "is of numbers, and the arrays are boolean", "convert them to float64"),
+     "is of numbers in floating point, and the arrays are of dtype bool", "convert them to float64"),
     (lambda: contract(*(x for k in range(33) for x in (np.ones((1, 1)), [2 * k, 2 * k + 1]))), "result",
      "has 66 axes, and arrays of NumPy have 64 at most", "keep fewer indices"),
     *((lambda way=way: contract("abx,bcy,caz,xyz->", *[CUBE] * 4, memory="20kB", optimize=way, device="cpu"),

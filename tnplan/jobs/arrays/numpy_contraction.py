@@ -194,6 +194,25 @@ class NumpyContraction:
         return n_products, streamed, peak
 
 
+def sliced_contraction(path: ContractionPath) -> DirectCall:
+    """The contraction as the sum over the slices of a path."""
+    network, sliced = path.network, path.sliced_inds
+    inputs = tuple(tuple(i for i in term if i not in sliced) for term in network.inputs)
+    one = NumpyContraction(Network(inputs, network.output, network.size_dict), path.ssa_path)
+
+    def contract(arrays: Sequence[Array]) -> Array:
+        result: Any = 0
+        for values in product(*(range(network.size_dict[i]) for i in sliced)):
+            at = dict(zip(sliced, values, strict=True))
+            result += one([
+                array[(..., *(at.get(i, slice(None)) for i in term))]
+                for array, term in zip(arrays, network.inputs, strict=True)
+            ])  # fmt: skip
+        return np.asarray(result, arrays[0].dtype)
+
+    return contract
+
+
 def _by_pairs(ssa_path: Sequence[tuple[int, ...]], n_tensors: int) -> Iterator[tuple[int, ...]]:
     """The path with a step for each pair of a step of several tensors, and one where there is one tensor."""
     renamed, number = {k: k for k in range(n_tensors)}, n_tensors
@@ -272,7 +291,7 @@ def _alone(term: Term, output: Term, sizes: Sizes) -> Step:
     if plain != term:
         diagonal, sums = _diagonal(term, plain), _alone(plain, output, sizes)
         if len(plain) == 1:
-            return lambda x: np.asarray(np.add.reduce(diagonal(x)))
+            return lambda x: np.asarray(np.add.reduce(diagonal(x)), x.dtype)
         return lambda x: sums(diagonal(x).copy())
     # The axes that are summed, the last run of them first: as [before | summed | after].
     end = max(axis for axis, i in enumerate(term) if i not in output) + 1
@@ -358,7 +377,9 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
     summed = [i for i in dict.fromkeys(i for term in terms for i in term) if i not in output]
     longest = max(summed, key=lambda i: sizes[i], default=None)
     if longest is None or _size(summed, sizes) <= MOST_SUMMED_BY_LOOPS:
-        return partial(np.einsum, text) if output else lambda *arrays: np.asarray(np.einsum(text, *arrays))
+        if output:
+            return partial(np.einsum, text)
+        return lambda *arrays: np.asarray(np.einsum(text, *arrays), arrays[0].dtype)
     width = max(1, MOST_SUMMED_BY_LOOPS * sizes[longest] // _size(summed, sizes))
 
     def chunks(*arrays: Array) -> Array:
@@ -370,7 +391,7 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
                 for array, term in zip(arrays, terms, strict=True)
             ]
             result += np.einsum(text, *pieces)
-        return np.asarray(result)
+        return np.asarray(result, arrays[0].dtype)
 
     return chunks
 
@@ -457,7 +478,7 @@ def _by_blas(
         def matrix(x: Array, y: Array) -> Any:
             result = np.dot(x if read_a is None else read_a(x), y if read_b is None else read_b(y))
             if is_shaped and back is None:
-                return result if shape else np.asarray(result)
+                return result if shape else np.asarray(result, x.dtype)
             result = result.reshape(shape)
             return result if back is None else result.transpose(back)
 
@@ -524,7 +545,7 @@ def _outer(a: Term, b: Term, output: Term | None, sizes: Sizes) -> tuple[Step, T
         else:
             x, y = x if read_a is None else read_a(x), y if read_b is None else read_b(y)
             if not term:
-                return np.asarray(np.multiply(x, y))
+                return np.asarray(np.multiply(x, y), x.dtype)
             result = np.multiply(x, y, order="C")
         return result if back is None else result.transpose(back)
 

@@ -48,7 +48,7 @@ class ContractionOptions:
     search_limit: SearchLimit | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.optimize is True:  # what NumPy and opt_einsum have for it
+        if self.optimize is True or self.optimize is None:  # what NumPy and opt_einsum have for it
             object.__setattr__(self, "optimize", "auto")
         check_device(self.device)
         check_count("devices", self.devices)

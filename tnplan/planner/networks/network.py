@@ -88,6 +88,16 @@ class Network:
         tensors = plural(len(self.inputs), "tensor", "tensors")
         return f"{tensors}, {plural(len(self.size_dict), 'index', 'indices')}"
 
+    @property
+    def characters(self) -> dict[str, str]:
+        """A character for each index on a tensor: its name where all names are single characters."""
+        from cotengra import get_symbol
+
+        names = list(dict.fromkeys(index for term in self.inputs for index in term))
+        if all(len(name) == 1 for name in names):
+            return {name: name for name in names}
+        return {name: get_symbol(number) for number, name in enumerate(names)}
+
     def shape(self, tensor: int) -> tuple[int, ...]:
         """The shape that input `tensor` must have."""
         return tuple(self.size_dict[index] for index in self.inputs[tensor])

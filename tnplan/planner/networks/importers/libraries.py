@@ -251,6 +251,11 @@ def _steps(path: Any) -> Sequence[Sequence[int]]:
     return list(path)
 
 
+def is_tree(value: Any) -> bool:
+    """Whether something is a ContractionTree of cotengra."""
+    return hasattr(value, "get_ssa_path") and hasattr(value, "is_complete")
+
+
 def is_quimb_network(value: Any) -> bool:
     """Whether something is a TensorNetwork of quimb."""
     return hasattr(value, "tensor_map") and hasattr(value, "outer_inds")

@@ -134,7 +134,7 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
 def _shape(operand: Any, number: int) -> tuple[int, ...]:
     try:
         return tuple(map(index, getattr(operand, "shape", operand)))
-    except TypeError:
+    except (TypeError, RuntimeError):  # the second for a nested tensor of torch
         problem = f"is {type(operand).__name__}, and no shape"
         raise InputError(f"operand {number}", problem, "give an array, or its extents") from None
 
@@ -197,6 +197,9 @@ def _call(
         if label not in sizes:
             problem = f"index {str(label)!r} of the output is on no operand"
             raise InputError(place, problem, "open indices must be on an operand")
+        if axes.count(label) > 1:
+            problem = f"has the index {str(label)!r} {axes.count(label)} times in its output"
+            raise InputError(place, problem, "list each open index once")
     inputs = tuple(
         tuple(names[label] for label, extent in zip(term, shape, strict=True) if extent == sizes[label])
         for term, shape in zip(terms, shapes, strict=True)
