@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -227,7 +227,8 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
         raise _unknown(dtype) from None
 
 
-def common_dtype(dtypes: Iterable[Any]) -> np.dtype[Any]:
+@lru_cache
+def common_dtype(dtypes: tuple[Any, ...]) -> np.dtype[Any]:
     """The dtype to which NumPy promotes some of any library; objects are numbers of Python."""
     names = [numpy_dtype(dtype) for dtype in dtypes]
     for dtype in names:

@@ -185,7 +185,7 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
     if 0 in sizes.values():
         shape = tuple(sizes[index] for index in call.output)
         return lambda values: (np.zeros(shape, dtype), 0.0) if strips else np.zeros(shape, dtype)
-    extents = tuple([tuple(sizes[index] for index in term) for term in call.inputs])
+    extents = tuple([tuple(map(sizes.__getitem__, term)) for term in call.inputs])
     # As in numpy.einsum, one array of which nothing is summed gives a view of itself, of any dtype.
     is_view = len(call.inputs) == 1 and set(call.inputs[0]) == set(call.output) and dtypes[0] == dtype
     if is_view and may_be_direct(options) and call.schedule is None and dtype.kind != "O":

@@ -599,7 +599,7 @@ def _stated(request: EinsumCall, network: Any) -> str:
         return request.schedule.dtype
     arrays = [array for array in request.operands if hasattr(array, "dtype")]
     if arrays and len(arrays) == len(request.operands):
-        return computed_dtype(common_dtype(map(stated_dtype, arrays)))
+        return computed_dtype(common_dtype(tuple(map(stated_dtype, arrays))))
     if request.path is None or is_tree(network):
         raise InputError("dtype", "is missing", "state it, or give arrays instead of shapes")
     return request.path.dtype

@@ -56,12 +56,11 @@ class Network:
     def __post_init__(self) -> None:
         if not self.inputs:
             raise InputError("network inputs", "there is no tensor", "give at least one tensor")
-        present = {index for term in self.inputs for index in term}
-        for index in sorted(present):
-            if index not in self.size_dict:
-                raise InputError(
-                    "network size_dict", f"index {index!r} has no size", "give every index of inputs a size"
-                )
+        present = set().union(*self.inputs)
+        for index in sorted(present - self.size_dict.keys()):
+            raise InputError(
+                "network size_dict", f"index {index!r} has no size", "give every index of inputs a size"
+            )
         for index, size in self.size_dict.items():
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST_SIZE:
                 raise InputError(
@@ -69,6 +68,8 @@ class Network:
                     f"index {index!r} has size {size!r}",
                     f"sizes are integers from 1 to {LARGEST_SIZE}",
                 )
+        if len(set(self.output)) == len(self.output) and present.issuperset(self.output):
+            return
         for index, count in Counter(self.output).items():
             if count > 1:
                 raise InputError(

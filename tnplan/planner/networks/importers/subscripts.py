@@ -6,7 +6,7 @@ Imports no library of arrays: of an operand it reads the shape.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from types import EllipsisType
@@ -144,6 +144,9 @@ def _expanded(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> list[
     expanded: list[list[Label]] = []
     for number, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
         labels = list(term)
+        if len(labels) == len(shape) and Ellipsis not in labels:
+            expanded.append(labels)
+            continue
         n_named = sum(label is not Ellipsis for label in labels)
         n_broadcast = len(shape) - n_named
         if n_broadcast < 0 or (n_broadcast and n_named == len(labels)):
@@ -158,6 +161,8 @@ def _expanded(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> list[
 
 def _output(terms: Sequence[Sequence[Label]], output: Term | None, place: str) -> list[Label]:
     """The labels of the result's axes: as stated, or the broadcast axes and then what occurs once, sorted."""
+    if output is not None and Ellipsis not in output:
+        return list(output)
     counts = Counter(label for term in terms for label in term)
     broadcast = sorted(
         (label for label in counts if isinstance(label, BroadcastAxis)), key=lambda axis: -axis.from_last
@@ -180,18 +185,15 @@ def _call(
     place: str,
 ) -> EinsumCall:
     sizes: dict[Label, int] = {}
+    is_plain = True
     for term, shape in zip(terms, shapes, strict=True):
         for label, extent in zip(term, shape, strict=True):
-            sizes[label] = extent if sizes.get(label, 1) == 1 else sizes[label]
-    for number, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
-        extents: dict[Label, int] = {}
-        for label, extent in zip(term, shape, strict=True):
-            if extents.setdefault(label, extent) != extent or extent not in (1, sizes[label]):
-                other = extents[label] if extents[label] != extent else sizes[label]
-                problem = f"index {str(label)!r} has the extents {other} and {extent}"
-                remedy = "equal indices have equal extents, or 1 on another operand"
-                raise InputError(f"operand {number}", problem, remedy)
-    names = index_names(sizes, place)
+            known = sizes.setdefault(label, extent)
+            if known != extent:
+                is_plain = False
+                sizes[label] = extent if known == 1 else known
+    if not is_plain:
+        _check_extents(terms, shapes, sizes)
     axes = _output(terms, output, place)
     for label in axes:
         if label not in sizes:
@@ -200,12 +202,32 @@ def _call(
         if axes.count(label) > 1:
             problem = f"has the index {str(label)!r} {axes.count(label)} times in its output"
             raise InputError(place, problem, "list each open index once")
+    # Most are characters, and names as they are.
+    names: Any = {label: label for label in sizes if type(label) is str}
+    if is_plain and len(names) == len(sizes):
+        plain: Any = tuple(map(tuple, terms))
+        return EinsumCall(plain, tuple(axes), sizes, operands)  # type: ignore[arg-type]
+    names = index_names(sizes, place)
     inputs = tuple(
         tuple(names[label] for label, extent in zip(term, shape, strict=True) if extent == sizes[label])
         for term, shape in zip(terms, shapes, strict=True)
     )
     size_dict = {names[label]: extent for label, extent in sizes.items()}
     return EinsumCall(inputs, tuple(names[label] for label in axes), size_dict, operands)
+
+
+def _check_extents(
+    terms: Sequence[Sequence[Label]], shapes: Sequence[tuple[int, ...]], sizes: Mapping[Label, int]
+) -> None:
+    """Raise InputError where an index has two extents, other than 1 on another operand."""
+    for number, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
+        extents: dict[Label, int] = {}
+        for label, extent in zip(term, shape, strict=True):
+            if extents.setdefault(label, extent) != extent or extent not in (1, sizes[label]):
+                other = extents[label] if extents[label] != extent else sizes[label]
+                problem = f"index {str(label)!r} has the extents {other} and {extent}"
+                remedy = "equal indices have equal extents, or 1 on another operand"
+                raise InputError(f"operand {number}", problem, remedy)
 
 
 def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
