@@ -7,7 +7,6 @@ needed: a first call with small arrays has read few files.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import prod
 from numbers import Number
@@ -157,7 +156,7 @@ def _contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...
         terms = call.inputs, call.output, tuple(call.size_dict.items())
         evaluate = remembered(terms, shapes, dtypes, *settings)
     else:
-        evaluate = _evaluation(replace(call, operands=()), shapes, dtypes, options)
+        evaluate = _evaluation(call._replace(operands=()), shapes, dtypes, options)
     return _in_library(evaluate(values), kind, call.operands[0])
 
 
@@ -203,7 +202,7 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
     name = computed_dtype(dtype)
     computed, direct = np.dtype(name), _direct(call, name, options)
     if direct is None:
-        planned = partial(_planned, replace(call, operands=()), name, options)
+        planned = partial(_planned, call._replace(operands=()), name, options)
         return partial(_fitted, planned, extents, dtypes, dtype)
     if extents == shapes and all(actual == dtype == computed for actual in dtypes):
         return direct
@@ -273,7 +272,7 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
         )
     shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
-    result = _planned(replace(call, operands=()), computed_dtype(dtype), options, values)
+    result = _planned(call._replace(operands=()), computed_dtype(dtype), options, values)
     return result if options.strip_exponent or result is None else with_dtype(result, dtype)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import plural
@@ -40,8 +40,7 @@ class BroadcastAxis:
         return f"...{self.from_last}"
 
 
-@dataclass(frozen=True)
-class EinsumCall:
+class EinsumCall(NamedTuple):
     """What an einsum call contracts.
 
     `inputs[i]` has the indices of operand i without its axes of extent 1 that are broadcast: the operand is
