@@ -193,6 +193,8 @@ def _call(
                 sizes[label] = extent if known == 1 else known
     if not is_plain:
         _check_extents(terms, shapes, sizes)
+    are_names = all(type(label) is str for label in sizes)
+    names = {} if are_names else index_names(sizes, place)
     axes = _output(terms, output, place)
     for label in axes:
         if label not in sizes:
@@ -201,12 +203,10 @@ def _call(
         if axes.count(label) > 1:
             problem = f"has the index {str(label)!r} {axes.count(label)} times in its output"
             raise InputError(place, problem, "list each open index once")
-    # Most are characters, and names as they are.
-    names: Any = {label: label for label in sizes if type(label) is str}
-    if is_plain and len(names) == len(sizes):
+    if is_plain and are_names:
         plain: Any = tuple(map(tuple, terms))
         return EinsumCall(plain, tuple(axes), sizes, operands)  # type: ignore[arg-type]
-    names = index_names(sizes, place)
+    names = names or index_names(sizes, place)
     inputs = tuple(
         tuple(names[label] for label, extent in zip(term, shape, strict=True) if extent == sizes[label])
         for term, shape in zip(terms, shapes, strict=True)
