@@ -8,7 +8,6 @@ from tnplan.calls.compress_file import compress_file as compress_file
 from tnplan.calls.compress_file import decompress_file as decompress_file
 from tnplan.calls.contract import compile as compile
 from tnplan.calls.contract import contract as contract
-from tnplan.calls.contract import einsum as einsum
 from tnplan.calls.diagonalize import diagonalize as diagonalize
 from tnplan.calls.diagonalize_qubits import QubitDiagonalization as QubitDiagonalization
 from tnplan.calls.diagonalize_qubits import diagonalize_qubits as diagonalize_qubits
@@ -25,6 +24,7 @@ from tnplan.calls.search import search as search
 from tnplan.calls.show import UseChain as UseChain
 from tnplan.calls.show import show as show
 from tnplan.calls.simulate import simulate as simulate
+from tnplan.calls.tensordot import einsum as einsum
 from tnplan.calls.tensordot import tensordot as tensordot
 from tnplan.calls.tensordot import transpose as transpose
 from tnplan.calls.warmup import Warmup as Warmup

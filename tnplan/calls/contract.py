@@ -106,10 +106,6 @@ def _contract_arrays() -> Callable[..., Any]:
     return contract_arrays
 
 
-einsum = contract
-"""Its name in NumPy, by which opt_einsum and cotengra call it."""
-
-
 def compile(
     network: Any,
     *shapes: Any,

@@ -1,4 +1,4 @@
-"""`tensordot` and `transpose`: what opt_einsum and cotengra call beside `einsum`, which is `contract`."""
+"""`einsum`, `tensordot` and `transpose`: `contract` by the names that opt_einsum and cotengra call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,38 @@ LABELS = "".join(map(chr, range(0x100, 0x100 + 2 * MOST_AXES)))
 """Letters that name the axes of two arrays."""
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    """Sum the products of two arrays over pairs of axes, as `numpy.tensordot` does.
+def einsum(equation: Any, *arrays: Any, **options: Any) -> Any:
+    """Contract arrays: `tnplan.contract` by its name in NumPy.
 
-    With this, `backend="tnplan"` of opt_einsum and `implementation=(tnplan.einsum, tnplan.tensordot)` of
-    cotengra contract by tnplan, in the order that they find.
+    With `tensordot` it is what `backend="tnplan"` of opt_einsum, and of cotengra
+    `implementation=(tnplan.einsum, tnplan.tensordot)`, contract with, in the order that they find.
+
+    Parameters
+    ----------
+    equation, *arrays, **options
+        As of `contract`.
+
+    Returns
+    -------
+    array
+        As of `contract`.
+
+    Raises
+    ------
+    InputError
+        As of `contract`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tnplan.einsum("ab,bc->ac", np.eye(2), np.ones((2, 3))).shape
+    (2, 3)
+    """
+    return contract(equation, *arrays, **options)
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """Sum the products of two arrays over pairs of axes, as `numpy.tensordot` does; see `einsum`.
 
     Parameters
     ----------
@@ -50,9 +77,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """
     a, b = as_array(a, 0), as_array(b, 1)
     try:
-        pairs: Any = (
-            index(axes) if hasattr(axes, "__index__") else tuple(map(_numbers, axes))
-        )
+        pairs: Any = index(axes) if hasattr(axes, "__index__") else tuple(map(_numbers, axes))
         text = _product(tuple(a.shape), tuple(b.shape), pairs)
     except (TypeError, ValueError, IndexError):
         text = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from tnplan.common.errors import InputError
 from tnplan.common.shown_text import html_table
 from tnplan.common.units import count_text
 from tnplan.planner.networks.network import Network
-
-if TYPE_CHECKING:
-    from cotengra import ContractionTree
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
@@ -178,7 +175,7 @@ class ContractionPath:
         # A lone tensor is a step there: what it sums, and the order of its axes.
         return linear_from_ssa(self.ssa_path or ((0,),), len(self.network.inputs))
 
-    def to_cotengra(self) -> ContractionTree:
+    def to_cotengra(self) -> Any:
         """The path as a tree of cotengra, with its sliced indices.
 
         Returns
