@@ -194,5 +194,6 @@ def _expect_gpu(device: str, arrays: Iterable[Any]) -> None:
     With "auto" a small contraction stays on the CPU. Arrays of other libraries than NumPy may be on another
     GPU than the first, which is used then.
     """
-    if device == "gpu" and all(type(array).__module__ in ("builtins", "numpy") for array in arrays):
+    is_gpu = isinstance(device, str) and device == "gpu"
+    if is_gpu and all(type(array).__module__ in ("builtins", "numpy") for array in arrays):
         expect_gpu(device)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.checks import check_count
+from tnplan.common.checks import check_count, check_kind
 from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.files import load_json
 from tnplan.common.units import count_text, plural
@@ -57,7 +57,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name
 from tnplan.planner.networks.importers import from_cotengra, read_any
 from tnplan.planner.networks.importers.checks import integer_steps
 from tnplan.planner.networks.importers.libraries import from_quimb, is_quimb_network, is_tree
-from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
+from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call, shape_of
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensor_network import TensorNetwork
 from tnplan.planner.passes import pipeline
@@ -143,7 +143,7 @@ def _call(
         problem = f"has {plural(len(operands), 'array', 'arrays')} for {len(network.inputs)} tensors"
         raise InputError("contraction", problem, "give one array a tensor, in the order of the network")
     for number, operand in enumerate(operands):
-        shape = tuple(getattr(operand, "shape", operand))
+        shape = shape_of(operand, number)
         if shape != network.shape(number):
             problem = f"has shape {shape}, the network says {network.shape(number)}"
             raise InputError(f"array {number}", problem, "give the arrays in the order of the network")
@@ -522,6 +522,7 @@ def compile_network(
         if extent == 0:
             remedy = "use tnplan.contract, which gives the result: empty, or zeros"
             raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
+    check_kind("keep", calls.keep, bool)
     arguments = (*request.operands, *calls.constants.values())
     arrays = [array for array in arguments if hasattr(array, "shape")]
     # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device
@@ -557,9 +558,10 @@ def compile_network(
     direct = _direct_of(planned, options) if is_whole else None
     # Shapes of calls, with axes of extent 1 as they were given: the schedule has broadcast them.
     shapes = [
-        (schedule.size_dict[BATCH], *shape) if number in batched else shape
-        for number, shape in enumerate(tuple(getattr(each, "shape", each)) for each in request.operands)
-    ]
+        (schedule.size_dict[BATCH], *shape_of(operand, number)) if number in batched
+        else shape_of(operand, number)
+        for number, operand in enumerate(request.operands)
+    ]  # fmt: skip
     return CompiledContraction(schedule, options, fixed, batched, gradients, shapes, direct)
 
 
@@ -587,7 +589,8 @@ def _batched(calls: CallOptions, changing: Sequence[int], n_tensors: int) -> tup
 
 def _tensor(place: str, number: Any, n_tensors: int) -> int:
     """The number of a tensor."""
-    if not hasattr(number, "__index__") or not 0 <= operator.index(number) < n_tensors:
+    is_number = hasattr(number, "__index__") and not isinstance(number, type)
+    if not is_number or not 0 <= operator.index(number) < n_tensors:
         problem = f"names tensor {number!r}"
         raise InputError(place, problem, f"tensors are numbered from 0 to {n_tensors - 1}")
     return operator.index(number)

@@ -79,7 +79,7 @@ def parse_call(arguments: Sequence[Any]) -> EinsumCall:
         counts = plural(len(terms), "term", "terms"), plural(len(operands), "operand", "operands")
         problem = f"has {counts[0]} for {counts[1]}"
         raise InputError(place, problem, "give one operand a term")
-    shapes = [_shape(operand, number) for number, operand in enumerate(operands)]
+    shapes = [shape_of(operand, number) for number, operand in enumerate(operands)]
     return _call(_expanded(terms, shapes), output, shapes, operands, place)
 
 
@@ -117,7 +117,7 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
     operands, terms = tuple(arguments[:-1:2]), lists[:-1]
     output = lists[-1] if len(arguments) % 2 else None
     for term in (*terms, *([] if output is None else [output])):
-        if not isinstance(term, Sequence) or isinstance(term, str):
+        if not isinstance(term, Sequence) or isinstance(term, str | bytes):
             problem = f"{type(term).__name__} is no list of labels"
             raise InputError(
                 place, problem, "give an equation first, or a list of labels behind every operand"
@@ -130,7 +130,8 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
     return operands, terms, output
 
 
-def _shape(operand: Any, number: int) -> tuple[int, ...]:
+def shape_of(operand: Any, number: int) -> tuple[int, ...]:
+    """The extents of an array, or those given in its place."""
     try:
         return tuple(map(index, getattr(operand, "shape", operand)))
     except (TypeError, RuntimeError):  # the second for a nested tensor of torch
@@ -237,7 +238,7 @@ def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
     """
     call = parse_call((equation, *operands))
     for number, (term, operand) in enumerate(zip(call.inputs, operands, strict=True)):
-        shape = tuple(getattr(operand, "shape", operand))
+        shape = shape_of(operand, number)
         if len(term) < len(shape):
             problem = f"has shape {shape}, of which axes of extent 1 are broadcast"
             raise InputError(f"operand {number}", problem, "leave these axes out of the array and its term")
@@ -283,11 +284,14 @@ def from_einsum(
     ContractionPath(2 tensors, 3 indices, 1 step, 1 slice, complex64)
     """
     # An array is a sequence too, of its rows, which would be taken for operands.
-    if hasattr(operands, "shape"):
-        raise InputError("operands", "is one array", "give a list of arrays or shapes, one a term")
+    if hasattr(operands, "shape") or not isinstance(operands, Sequence):
+        problem = f"is {'one array' if hasattr(operands, 'shape') else type(operands).__name__}"
+        raise InputError("operands", problem, "give a list of arrays or shapes, one a term")
     network = parse_equation(equation, operands)
     if path is None:
         path = _greedy(network)
+    if not isinstance(path, Sequence):
+        raise InputError("path", f"is {type(path).__name__}", "give a list of pairs of positions")
     steps = integer_steps(path, "path")
     return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype, name)
 
