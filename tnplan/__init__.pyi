@@ -24,6 +24,9 @@ from tnplan.calls.search import search as search
 from tnplan.calls.show import UseChain as UseChain
 from tnplan.calls.show import show as show
 from tnplan.calls.simulate import simulate as simulate
+from tnplan.calls.tensordot import einsum as einsum
+from tnplan.calls.tensordot import tensordot as tensordot
+from tnplan.calls.tensordot import transpose as transpose
 from tnplan.calls.warmup import Warmup as Warmup
 from tnplan.calls.warmup import warmup as warmup
 from tnplan.circuits.circuit import Gate as Gate

@@ -21,6 +21,7 @@ TOPIC = "contractions in Python"
 def contract(
     network: Any,
     *arrays: Any,
+    out: Any = None,
     optimize: Any = "auto",
     hardware: tnplan.Profile | str | Path | None = None,
     memory: float | str | None = None,
@@ -40,10 +41,14 @@ def contract(
         a path or a schedule, or the file of one.
     *arrays : array_like
         The tensors in the order of the network: arrays of NumPy, CuPy, torch or JAX, or others with DLPack.
-    optimize : str, list or object
-        How the contraction path is found where `network` has none. "auto": with as much search as it can
-        gain. A method of cotengra by name, a list of pairs of positions as opt_einsum has it, or an
-        optimizer object of cotengra or opt_einsum.
+    out : array, optional
+        Where the result is written: an array of the library of the arrays and on their device, with the
+        shape of the result and a dtype that holds all its values. It may be one of the arrays.
+    optimize : str, bool, list or object
+        How the contraction path is found where `network` has none. "auto", True or None: with as much search
+        as it can gain. False: the arrays in their order. A method of cotengra by name, a list of pairs of
+        positions as opt_einsum has it, an optimizer object of cotengra or opt_einsum, or the path of this
+        network.
     hardware : Profile, name or path
         The machine whose costs decide the layout. Default: the shipped profile of the device.
     memory : float or str, optional
@@ -67,8 +72,9 @@ def contract(
     Returns
     -------
     array
-        Of the library of the arrays and on their device, with the dtype to which NumPy promotes theirs. As in
-        `numpy.einsum`, it is a view of the array where there is one array of which nothing is summed.
+        Of the library of the arrays and on their device, with the dtype to which NumPy promotes theirs; `out`
+        where that is given. As in `numpy.einsum`, it is a view of the array where there is one array of which
+        nothing is summed.
 
     Raises
     ------
@@ -84,7 +90,12 @@ def contract(
     # docs/explanation/architecture.md#calls-and-commands
     _expect_gpu(device, arrays)
     options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-    return _contract_arrays()(network, arrays, options)
+    result = _contract_arrays()(network, arrays, options)
+    if out is None:
+        return result
+    from tnplan.jobs.arrays.arrays import store
+
+    return store(result, out)
 
 
 @cache
@@ -183,5 +194,6 @@ def _expect_gpu(device: str, arrays: Iterable[Any]) -> None:
     With "auto" a small contraction stays on the CPU. Arrays of other libraries than NumPy may be on another
     GPU than the first, which is used then.
     """
-    if device == "gpu" and all(type(array).__module__ in ("builtins", "numpy") for array in arrays):
+    is_gpu = isinstance(device, str) and device == "gpu"
+    if is_gpu and all(type(array).__module__ in ("builtins", "numpy") for array in arrays):
         expect_gpu(device)

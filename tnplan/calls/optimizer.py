@@ -96,8 +96,7 @@ class Optimizer(PathOptimizer):
         if path.sliced_inds:
             problem = f"of {self.max_tensor} elements needs {len(path.sliced_inds)} sliced indices"
             raise InputError("max_tensor", problem, "leave it out here, or contract with cotengra or tnplan")
-        tree = ContractionTree.from_path(inputs, output, size_dict, ssa_path=path.ssa_path)
-        return [tuple(step) for step in tree.get_path()]
+        return path.to_opt_einsum()
 
     def _found(
         self, inputs: Sequence[Collection[Any]], output: Collection[Any], size_dict: Mapping[Any, int]

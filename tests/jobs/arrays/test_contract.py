@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +18,7 @@ import cotengra
 import numpy as np
 import pytest
 
+from tests.support.contraction.random_calls import Call, check, libraries, random_call
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import random_path
 from tnplan.calls.contract import compile as compile_contraction
@@ -21,68 +26,43 @@ from tnplan.calls.contract import contract
 from tnplan.calls.optimizer import Optimizer
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.arrays import with_dtype
-from tnplan.planner.networks.contraction_path import DTYPES as DTYPES_OF_PATHS
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers import from_cotengra
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.networks.tensors import random_tensors
 
-N_CALLS = 300
-DTYPES = ["bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64", "complex128"]
+N_CALLS = 1000
 
 
-def random_call(
-    rng: random.Random, sizes: tuple[int, ...] = (1, 2, 3)
-) -> tuple[str, list[np.ndarray]]:  # fmt: skip
-    """A legal equation with up to four operands of any dtypes, and their values."""
-    generator = np.random.default_rng(rng.getrandbits(32))
-    extents = {chr(97 + i): rng.choice(sizes) for i in range(rng.randint(1, 6))}
-    broadcast = [rng.choice([1, 2]) for _ in range(rng.randint(0, 2))]
-    terms, operands = [], []
-    for _ in range(rng.randint(1, 4)):
-        term = [rng.choice(list(extents)) for _ in range(rng.randint(0, 3))]
-        wide = {index: extents[index] if rng.random() < 0.9 else 1 for index in term}
-        shape = [wide[index] for index in term]
-        if rng.random() < 0.3:
-            axes = broadcast[len(broadcast) - rng.randint(0, len(broadcast)) :]
-            term, shape = ["...", *term], [*axes, *shape]
-        terms.append("".join(term))
-        values = generator.integers(0, 4, shape).astype(float)
-        dtype = np.dtype(rng.choice(DTYPES))
-        operands.append(
-            (values + 1j * generator.integers(0, 4, shape)).astype(dtype)
-            if dtype.kind == "c"
-            else values.astype(dtype)
-        )
-    letters = sorted({letter for term in terms for letter in term if letter.isalpha()})
-    output = rng.sample(letters, rng.randint(0, len(letters)))
-    dots = "..." if any("..." in term for term in terms) else ""
-    return f"{','.join(terms)}->{dots}{''.join(output)}", operands
+@pytest.mark.filterwarnings("ignore")
+def test_random_calls_are_right_or_refused() -> None:
+    ways, counts = libraries(), Counter[str]()
+    for number in range(N_CALLS):
+        call = random_call(random.Random(f"tests/{number}"), *ways)
+        try:
+            counts[check(call)] += 1
+        except Exception as error:
+            raise AssertionError(f"call {number} of {call}") from error
+    assert counts["right"] > 0.6 * N_CALLS
+    assert counts["refused, as it has to be"] > 0.1 * N_CALLS
 
 
-@pytest.mark.filterwarnings("ignore:Casting complex")
-def test_random_calls_equal_numpy() -> None:
-    rng = random.Random(1)
-    for _ in range(N_CALLS):
-        equation, operands = random_call(rng)
-        given = [one.tolist() if rng.random() < 0.2 else one for one in operands]  # numbers, or lists of them
-        dtype = np.result_type(*map(np.asarray, given))
-        exact = np.einsum(
-            equation, *[one.astype(np.complex128 if dtype.kind == "c" else np.float64) for one in operands]
-        )
-        if dtype.kind in "iu" and exact.size and exact.max() > np.iinfo(dtype).max:
-            with pytest.raises(InputError, match="the result goes from"):
-                contract(equation, *given)
-            continue
-        found = contract(equation, *given)
-        if dtype.name in DTYPES_OF_PATHS:  # compiled for the same shapes, with axes that are broadcast
-            with compile_contraction(equation, *operands, dtype=dtype) as compiled:
-                np.testing.assert_array_equal(compiled(*given), found)
-        assert (found.dtype, found.shape) == (dtype, exact.shape), equation
-        wanted = exact > 0 if dtype.kind == "b" else exact.astype(dtype)
-        np.testing.assert_allclose(
-            found, wanted, rtol=2e-3 if dtype == np.float16 else 1e-6, err_msg=equation
-        )
+def test_a_wrong_result_is_seen() -> None:
+    """The comparison of the random calls: each fault of a result is one."""
+    call = Call([], [np.ones(2, np.float32)], "a->a", [np.ones(2, np.float32)])
+    call.arguments = [call.equation, *call.operands]
+    assert check(call) == "right"
+    for values in (np.ones(2), np.ones(3, np.float32), np.full(2, 1 + 1e-4, np.float32)):
+        call.arguments = ["a->a", values]
+        with pytest.raises(AssertionError):
+            check(call)
+    call.arguments, call.is_wrong = ["a->a", *call.operands], True
+    with pytest.raises(AssertionError, match="was to be refused"):
+        check(call)
+    call.arguments, call.is_wrong = ["ab->a", *call.operands], False
+    with pytest.raises(AssertionError, match="was refused"):
+        check(call)
 
 
 def test_interleaved_lists() -> None:
@@ -96,24 +76,9 @@ def test_interleaved_lists() -> None:
     assert contract(2.0, [], [3.0, 4.0], ["i"], ["i"]).tolist() == [6.0, 8.0]
 
 
-def test_random_calls_without_elements_equal_numpy() -> None:
-    rng, refused = random.Random(2), 0
-    for _ in range(200):
-        equation, operands = random_call(rng, (0, 1, 2))
-        dtype = np.result_type(*operands)
-        wanted = np.einsum(equation, *(one.astype(np.complex128) for one in operands))
-        found = contract(equation, *operands)
-        assert (found.dtype, found.shape) == (dtype, wanted.shape), equation
-        if all(one.size for one in operands):
-            continue
-        refused += 1
-        assert not found.any()
-        with pytest.raises(InputError, match=r"shapes: index '.*' has extent 0.*; use tnplan.contract"):
-            compile_contraction(equation, *operands, dtype="complex128")
-    assert 50 < refused < 180
-
-
 def test_extents_of_zero() -> None:
+    with pytest.raises(InputError, match=r"shapes: index 'a' has extent 0.*; use tnplan.contract"):
+        compile_contraction("ab,bc->ac", (0, 2), (2, 3), dtype="float64")
     assert contract("ab,bc->ac", np.zeros((2, 0)), np.zeros((0, 3))).tolist() == [[0.0] * 3] * 2
     assert contract("ab,bc->ac", np.zeros((0, 2)), np.zeros((2, 3))).shape == (0, 3)
 
@@ -163,7 +128,9 @@ def test_a_schedule_takes_arrays_of_its_own_dtype() -> None:
     assert contract(schedule, np.ones(2, np.float32), np.ones(2, np.float32)) == 2
 
 
-@pytest.mark.parametrize("optimize", ["auto", "greedy", "optimal", [(0, 1), (0, 1)], ((1, 2), (0, 1))])
+@pytest.mark.parametrize(
+    "optimize", ["auto", True, False, None, "greedy", "optimal", [(0, 1), (0, 1)], ((1, 2), (0, 1))]
+)
 def test_ways_to_a_path(optimize: Any) -> None:
     arrays = [np.random.default_rng(seed).random((3, 3)) for seed in range(3)]
     found = contract("ab,bc,cd->ad", *arrays, optimize=optimize)
@@ -294,6 +261,120 @@ def test_paths_are_sliced_for_the_memory(optimize: Any, memory: str) -> None:
     arrays = [np.random.default_rng(seed).random((10, 10, 10)) for seed in range(4)]
     found = contract(equation, *arrays, memory=memory, optimize=optimize, device="cpu")
     np.testing.assert_allclose(found, np.einsum(equation, *arrays, optimize=True))
+
+
+def lattice_and_tree() -> tuple[Network, list[np.ndarray], Any, Any]:
+    """A network whose tensors grow on the way, its arrays and result, and a tree of cotengra."""
+    network = Network(
+        (("a", "b", "x"), ("b", "c", "y"), ("c", "a", "z"), ("x", "y", "z")), (), dict.fromkeys("abcxyz", 10)
+    )
+    arrays = random_tensors(network, "float64", 3)
+    tree = cotengra.array_contract_tree(network.inputs, (), network.size_dict, optimize="greedy")
+    return network, arrays, np.einsum("abx,bcy,caz,xyz->", *arrays, optimize=True), tree
+
+
+def test_a_tree_is_sliced_for_the_memory_and_takes_the_dtype_of_the_arrays() -> None:
+    network, arrays, wanted, tree = lattice_and_tree()
+    path = from_cotengra(tree)
+    for given in (tree, path):
+        for dtype, rtol in (("float64", 1e-12), ("complex64", 1e-4)):
+            typed = [array.astype(dtype) for array in arrays]
+            for options in ({"memory": "40kB"}, {}):
+                found = contract(given, *typed, device="cpu", **options)
+                assert found.dtype == dtype
+                np.testing.assert_allclose(found, wanted, rtol=rtol)
+            with compile_contraction(given, *typed, device="cpu", memory="40kB") as compiled:
+                assert compiled(*typed).dtype == dtype
+                assert compiled.schedule.n_slices > 1
+    with pytest.raises(InputError, match=r"memory|more than the limit"):
+        contract(tree, *arrays, memory="10kB", device="cpu")
+    with pytest.raises(InputError, match="dtype: is missing"):
+        compile_contraction(tree)
+    np.testing.assert_allclose(contract(network, *arrays, optimize=path), wanted)
+    with pytest.raises(InputError, match="optimize: is the path of another network"):
+        contract("ab,bc->ac", np.ones((2, 2)), np.ones((2, 2)), optimize=path)
+
+
+@pytest.mark.parametrize("optimize", ["auto", "greedy", False, [(0, 1), (0, 1), (0, 1)]])
+def test_integers_and_objects_are_exact_in_slices(optimize: Any) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-9, 10, (8, 8, 8)) for _ in range(4)]
+    wanted = np.einsum("abx,bcy,caz,xyz->", *arrays, optimize=True)
+    for dtype in (int, object):
+        typed = [array.astype(dtype) for array in arrays]
+        for options in ({"memory": "20kB"}, {}):
+            found = contract("abx,bcy,caz,xyz->", *typed, optimize=optimize, **options)
+            assert found == wanted
+            assert found.dtype == dtype
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """A number modulo 7, which is no number of Python's, as symbols are not."""
+
+    value: int
+    is_commutative = True
+
+    def __add__(self, other: Remainder | int) -> Remainder:
+        return Remainder((self.value + getattr(other, "value", other)) % 7)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Remainder | int) -> Remainder:
+        return Remainder(self.value * getattr(other, "value", other) % 7)
+
+    __rmul__ = __mul__
+
+
+def test_objects_are_contracted_by_their_own_arithmetic() -> None:
+    third = np.array([[Fraction(1, 3), Fraction(2, 3)], [0, 1]], object)
+    assert contract("ij,jk->ik", third, third)[0, 1] == Fraction(8, 9)
+    assert contract("i,j->", [10**30, 1], np.array([3, 4])) == 7 * (10**30 + 1)
+    assert contract("i,j->", [10**12], np.array([10**12], object)) == 10**24
+    assert contract("ij->ji", third).base is not None
+    numbers = np.array([[3, 1], [2, 5]])
+    remainders = np.vectorize(Remainder, otypes=[object])(numbers)
+    found = contract("ij,jk,k->i", remainders, remainders, numbers[0])
+    assert [one.value for one in found] == list(numbers @ numbers @ numbers[0] % 7)
+    for wrong in ([None, 1], ["a", "b"], [[1], [2, 3]]):
+        values = np.empty(2, object)
+        values[:] = wrong
+        with pytest.raises(InputError, match="array 0: has an object of type"):
+            contract("i,i->", values, np.ones(2))
+    with pytest.raises(InputError, match="of objects cannot be contracted"):
+        contract("i,i->", np.array([Decimal(1)]), np.array([Fraction(1)]))
+
+
+def test_unsigned_integers_of_64_bits_are_exact() -> None:
+    large = np.array([2**63 + 1], np.uint64)
+    assert contract("i,i->", large, np.array([1], np.uint64)) == 2**63 + 1
+    with pytest.raises(InputError, match="beyond 64 bits"):
+        contract("i,i->", large, np.array([2], np.uint64))
+
+
+def test_out() -> None:
+    a, b = np.arange(6.0).reshape(2, 3), np.ones((3, 2))
+    out = np.empty((2, 2), order="F")
+    assert contract("ij,jk->ik", a, b, out=out) is out
+    np.testing.assert_array_equal(out, a @ b)
+    square = np.arange(9.0).reshape(3, 3)
+    contract("ij->ji", square, out=square)
+    np.testing.assert_array_equal(square, np.arange(9.0).reshape(3, 3).T)
+    mantissa, exponent = contract("ij,jk->ik", a, b, out=out, strip_exponent=True)
+    assert mantissa is out
+    np.testing.assert_allclose(out * 10**exponent, a @ b)
+    with pytest.raises(InputError, match="out: has dtype float32, and would round float64"):
+        contract("ij,jk->ik", a, b, out=np.empty((2, 2), np.float32))
+
+
+def test_out_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    a, out = torch.arange(6.0).reshape(2, 3), torch.empty(2, dtype=torch.float64)
+    assert contract("ij->i", a, out=out) is out
+    assert out.tolist() == [3.0, 12.0]
+    for wrong in (torch.ones(1).expand(2), torch.ones(2, requires_grad=True), np.ones(2), torch.ones(2, 1)):
+        with pytest.raises(InputError, match="out: "):
+            contract("ij->i", a, out=wrong)
 
 
 def test_a_single_array_needs_no_optimizer() -> None:

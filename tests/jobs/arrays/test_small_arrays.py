@@ -96,15 +96,22 @@ class Named(np.ndarray):
     """A subclass of another library than NumPy."""
 
 
+class WithUnits(Named):
+    """One with an arithmetic of its own."""
+
+    def __array_ufunc__(self, *arguments: Any, **options: Any) -> Any:
+        raise AssertionError("its arithmetic is not used")
+
+
 def test_subclasses_and_lists_give_plain_arrays() -> None:
     a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
     masked, record = np.ma.masked_array(a), a.view(np.recarray)
-    for given in ((masked, b), (record, b), (a.tolist(), b), (a.tolist(), b.tolist())):
+    for given in ((masked, b), (record, b), (a.view(Named), b), (a.tolist(), b), (a.tolist(), b.tolist())):
         found = contract("ij,jk->ik", *given)
         assert type(found) is np.ndarray
         np.testing.assert_array_equal(found, a @ b)
     with pytest.raises(InputError, match="of tests cannot be given back; give NumPy arrays"):
-        contract("ij,jk->ik", a.view(Named), b)
+        contract("ij,jk->ik", a.view(WithUnits), b)
     assert contract(",i->i", 2.0, [1.0, 2.0]).tolist() == [2.0, 4.0]
     assert contract("i,i->", [1, 2], [3, 4]).dtype == np.int64
 
@@ -238,7 +245,7 @@ def test_what_is_remembered_refuses_other_arrays() -> None:
             contract("ij,jk->ik", a, np.ones((4, 6)))
         with pytest.raises(InputError, match="has 2 terms for 3 operands"):
             contract("ij,jk->ik", a, b, b)
-        with pytest.raises(InputError, match="network output: index 'i' stands 2 times"):
+        with pytest.raises(InputError, match="has the index 'i' 2 times in its output"):
             contract("ij,jk->ii", a, b)
         with pytest.raises(InputError, match="arrays: have dtype <U1"):
             contract("ij,jk->ik", a.astype("<U1"), b.astype("<U1"))

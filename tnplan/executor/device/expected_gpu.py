@@ -16,7 +16,7 @@ DEVICES = ("auto", "cpu", "gpu")
 
 def check_device(wanted: str) -> None:
     """Raise InputError where `wanted` is no name of a device."""
-    if wanted not in DEVICES:
+    if not isinstance(wanted, str) or wanted not in DEVICES:
         raise InputError(
             "--device", f"{wanted!r} is unknown", f"choose from {', '.join(DEVICES)}", topic="GPUs",
         )

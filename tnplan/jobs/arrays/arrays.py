@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,14 @@ def _library_of_type(array_type: Any) -> str:
     name = array_type.__module__.partition(".")[0]
     if name in ("jaxlib", "jax"):
         return "jax"
-    if name in LIBRARIES or not hasattr(array_type, "__dlpack__"):
-        return name if name in LIBRARIES else "numpy"
+    if name == "numpy" or not hasattr(array_type, "__dlpack__"):
+        return "numpy"
+    # A subclass with an arithmetic of its own, such as that of units, is an array of another library.
+    own = ("__array_ufunc__", "__array_function__")
+    if issubclass(array_type, np.ndarray) and all(
+        getattr(array_type, each) is getattr(np.ndarray, each) for each in own
+    ):
+        return "numpy"
     return name
 
 
@@ -102,9 +108,11 @@ def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> 
             raise InputError(f"{place} {number}", problem, remedy)
 
 
-def kind_of(array: Any, number: int) -> ArrayKind:
-    """The library and the memory of array `number`; raises InputError for a memory that is neither."""
-    library, place = library_of(array), f"array {number}"
+def kind_of(array: Any, place: str) -> ArrayKind:
+    """The library and the memory of an array; raises InputError for another memory, or where values are
+    missing."""
+    library = library_of(array)
+    _check_values(array, library, place)
     if library == "torch" and array.device.type in ("cpu", "cuda"):
         return _torch_kind(array.device)
     # NumPy's own arrays have `__dlpack_device__` too; the answer is known without a call.
@@ -116,6 +124,20 @@ def kind_of(array: Any, number: int) -> ArrayKind:
             place, "is neither on the host nor on a CUDA GPU", "move it to one of them", topic="GPUs",
         )
     return ArrayKind(library, gpu if device_type == DLPACK_CUDA else HOST)
+
+
+def _check_values(array: Any, library: str, place: str) -> None:
+    """Raise InputError where not every entry of an array has a value of its own: sparse, masked, or none."""
+    if library == "torch" and array.device.type == "meta":
+        raise InputError(place, "is a meta tensor of torch, which has no values", "give one that has")
+    if library == "torch" and array.layout is not sys.modules["torch"].strided:
+        problem = f"is a sparse tensor of torch ({array.layout})"
+        raise InputError(place, problem, "make it dense, as array.to_dense() does")
+    if "sparse" in type(array).__module__.split("."):
+        problem = f"is sparse ({type(array).__module__}.{type(array).__name__})"
+        raise InputError(place, problem, "make it dense, as array.todense() does")
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise InputError(place, "has masked entries", "give them a value, as array.filled(0) does")
 
 
 @cache
@@ -135,7 +157,7 @@ def common_kind(arrays: Sequence[Any]) -> ArrayKind:
         return common
     first = 0
     for number, array in enumerate(arrays):
-        kind = kind_of(array, number)
+        kind = kind_of(array, f"array {number}")
         # Beside arrays of another library on the host NumPy's count as that library's; `first`
         # is the array that named it, for the messages.
         if kind is common or number == 0 or kind == common:
@@ -172,7 +194,12 @@ def host_array(array: Any, place: str) -> NDArray[Any]:
 
 def as_array(operand: Any, number: int) -> Any:
     """Numbers and lists of numbers as arrays, as NumPy takes them."""
-    return operand if hasattr(operand, "shape") else host_array(operand, f"array {number}")
+    place = f"array {number}"
+    try:
+        return operand if hasattr(operand, "shape") else host_array(operand, place)
+    except RuntimeError as error:  # torch's word for a nested tensor
+        problem = f"has no shape ({' '.join(str(error).split())})"
+        raise InputError(place, problem, "give an array") from None
 
 
 def _torch_values(array: Any) -> NDArray[Any]:
@@ -194,7 +221,27 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     name = dtype.name if isinstance(dtype, np.dtype) else str(dtype).rpartition(".")[2]
     if name == "bfloat16":
         return np.dtype(np.float32)
-    return dtype if isinstance(dtype, np.dtype) else np.dtype(name)
+    try:
+        return dtype if isinstance(dtype, np.dtype) else np.dtype(name)
+    except TypeError:
+        raise _unknown(dtype) from None
+
+
+@lru_cache
+def common_dtype(dtypes: tuple[Any, ...]) -> np.dtype[Any]:
+    """The dtype to which NumPy promotes some of any library; objects are numbers of Python."""
+    names = [numpy_dtype(dtype) for dtype in dtypes]
+    for dtype in names:
+        if dtype.kind not in "biufcO":
+            raise _unknown(dtype)
+    dtype = np.result_type(*names)
+    if dtype.kind in "fc":
+        computed_dtype(dtype)
+    return dtype
+
+
+def _unknown(dtype: Any) -> InputError:
+    return InputError("arrays", f"have dtype {dtype}", f"convert them to one of {', '.join(DTYPES)}")
 
 
 @cache
@@ -202,7 +249,7 @@ def computed_dtype(dtype: np.dtype[Any]) -> str:
     """The dtype in which values of `dtype` are contracted: it holds all of them."""
     name = "float32" if dtype.name == "float16" else dtype.name
     if name not in DTYPES:
-        raise InputError("arrays", f"have dtype {dtype}", f"convert them to one of {', '.join(DTYPES)}")
+        raise _unknown(dtype)
     return name
 
 
@@ -210,11 +257,15 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
     """Values on the host as an array of that library; of a device's memory where `like` is one there."""
     if kind.library == "numpy":
         return values
+    if values.dtype.kind == "O":
+        raise InputError("arrays", f"of {kind.library} stand beside objects", "give arrays of NumPy alone")
     module = sys.modules[kind.library]
     if kind.library == "torch":
-        return module.from_numpy(values).to(like.device)
+        host = module.from_numpy(values)
+        return host if kind.gpu is None else host.to(f"cuda:{kind.gpu}")
     if kind.library == "jax":
-        copied, devices = module.numpy.asarray(values), like.devices()  # in half the time of device_put
+        copied = module.numpy.asarray(values)  # in half the time of device_put
+        devices = getattr(like, "devices", copied.devices)()  # an array of NumPy has none
         return copied if copied.devices() == devices else module.device_put(values, devices.copy().pop())
     if kind.library == "cupy":
         with module.cuda.Device(kind.gpu):
@@ -222,6 +273,38 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
     if hasattr(module, "from_dlpack") and kind.gpu is None:
         return module.from_dlpack(values)
     raise InputError("arrays", f"of {kind.library} cannot be given back", "give NumPy arrays")
+
+
+def store(result: Any, out: Any) -> Any:
+    """`out`, into which a result is written; on ranks without a result None.
+
+    Raises InputError where `out` is no array of that library, shape and memory, or would round the values.
+    """
+    if isinstance(result, tuple):
+        return store(result[0], out), result[1]
+    if result is None:
+        return None
+    library = library_of(result)
+    if library not in ("numpy", "torch", "cupy"):
+        raise InputError("out", f"cannot be written in arrays of {library}", "leave it out")
+    if not isinstance(out, type(result)):
+        raise InputError("out", f"is {type(out).__name__}", f"give an array of {library}, as the others are")
+    if kind_of(out, "out") != kind_of(result, "result"):
+        raise InputError("out", "is on another device than the arrays", "give an array there")
+    if tuple(out.shape) != tuple(result.shape):
+        problem = f"has shape {tuple(out.shape)}, and the result {tuple(result.shape)}"
+        raise InputError("out", problem, "give an array of that shape")
+    dtype, own = stated_dtype(result), stated_dtype(out)
+    if own.kind not in "biufcO" or not np.can_cast(dtype, own):
+        raise InputError("out", f"has dtype {own}, and would round {dtype}", "give an array of that dtype")
+    if are_followed([out]):
+        raise InputError("out", "is differentiated by torch", "give out.detach()")
+    try:
+        out[...] = result
+    except (ValueError, RuntimeError) as error:
+        problem = f"cannot be written ({' '.join(str(error).split())})"
+        raise InputError("out", problem, "give an array that may be written") from None
+    return out
 
 
 def with_dtype(array: Any, dtype: np.dtype[Any]) -> Any:

@@ -144,6 +144,8 @@ class CompiledContraction:
 
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""
+        if not isinstance(arrays, Sequence):
+            raise InputError("arrays", f"are {type(arrays).__name__}", "give a list of arrays")
         if len(arrays) != len(self._inputs):
             problem = f"has {count_text(len(arrays), 'array', 'arrays')}, and takes {len(self._inputs)}"
             raise InputError("call", problem, "give one array a tensor that is not constant, in their order")

@@ -7,9 +7,9 @@ needed: a first call with small arrays has read few files.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import prod
+from numbers import Number
 from operator import attrgetter, is_
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,21 @@ from tnplan.jobs.arrays.arrays import (
     as_array,
     as_library,
     check_axes,
+    common_dtype,
     common_kind,
     computed_dtype,
     host_array,
-    numpy_dtype,
     refuse_followed,
     stated_dtype,
     with_dtype,
 )
 from tnplan.jobs.arrays.numpy_contraction import (
     MOST_TENSORS,
+    DirectCall,
     NumpyContraction,
     direct_contraction,
     may_be_direct,
+    sliced_contraction,
 )
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
@@ -51,7 +53,7 @@ REMEMBERED = 512
 DEFAULTS = ("auto", None, None, None, "auto", 1, None, False)
 """The options of `contract`, in the order of its parameters."""
 NUMPY, SHAPE, DTYPE = {np.ndarray}, attrgetter("shape"), attrgetter("dtype")
-EXACT_IN_FLOAT64, EXACT_IN_INT64 = 2**53, 2**63
+EXACT_IN_FLOAT64, EXACT_IN = 2**53, {"b": 2**63, "i": 2**63, "u": 2**64}
 ROUNDING = 1e-6
 """A bound that was itself computed in floating point is taken this much larger."""
 
@@ -63,6 +65,8 @@ def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ..
     """
     # `remembered` caches by value: the text of the network, shapes, dtypes and the options. Its
     # evaluations hold no arrays, so that a call keeps nothing of another one alive.
+    if isinstance(network, np.str_):  # an equation, although it has a shape
+        network = str(network)
     is_text = type(network) is str and not network.endswith(".json")
     are_arrays = set(map(type, arrays)) == NUMPY
     # The common case first: this look-up takes as long as a small product.
@@ -89,7 +93,7 @@ def _shapes_and_dtypes(arrays: Sequence[Array]) -> tuple[Shapes, Dtypes]:
 
 def _are_names(optimize: Any, hardware: Any, *others: Any) -> bool:
     """Whether equal options mean the same in each call: another optimizer may find another path."""
-    if type(optimize) not in (str, bool) or type(hardware) not in (type(None), str, type(Path())):
+    if type(optimize) not in (str, bool, type(None)) or type(hardware) not in (type(None), str, type(Path())):
         return False
     try:
         hash(others)
@@ -152,7 +156,7 @@ def _contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...
         terms = call.inputs, call.output, tuple(call.size_dict.items())
         evaluate = remembered(terms, shapes, dtypes, *settings)
     else:
-        evaluate = _evaluation(replace(call, operands=()), shapes, dtypes, options)
+        evaluate = _evaluation(call._replace(operands=()), shapes, dtypes, options)
     return _in_library(evaluate(values), kind, call.operands[0])
 
 
@@ -165,9 +169,9 @@ def _in_library(result: Any, kind: ArrayKind, like: Any) -> Any:
 
 def _result_dtype(dtypes: Dtypes, options: ContractionOptions) -> np.dtype[Any]:
     """The dtype to which NumPy promotes those of the arrays."""
-    dtype = np.result_type(*map(numpy_dtype, dtypes))
-    if options.strip_exponent and dtype.kind == "b":
-        problem = "is of numbers, and the arrays are boolean"
+    dtype = common_dtype(dtypes)
+    if options.strip_exponent and dtype.kind in "bO":
+        problem = f"is of numbers in floating point, and the arrays are of dtype {dtype}"
         raise InputError("strip_exponent", problem, "convert them to float64")
     return np.dtype(np.float64) if options.strip_exponent and dtype.kind in "iu" else dtype
 
@@ -180,28 +184,25 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
     if 0 in sizes.values():
         shape = tuple(sizes[index] for index in call.output)
         return lambda values: (np.zeros(shape, dtype), 0.0) if strips else np.zeros(shape, dtype)
-    extents = tuple([tuple(sizes[index] for index in term) for term in call.inputs])
+    extents = tuple([tuple(map(sizes.__getitem__, term)) for term in call.inputs])
     # As in numpy.einsum, one array of which nothing is summed gives a view of itself, of any dtype.
     is_view = len(call.inputs) == 1 and set(call.inputs[0]) == set(call.output) and dtypes[0] == dtype
-    if is_view and may_be_direct(options) and call.schedule is None:
-        computed_dtype(dtype if dtype.kind not in "biu" else np.dtype(float))
+    if is_view and may_be_direct(options) and call.schedule is None and dtype.kind != "O":
         view = NumpyContraction(call.network, ())
         return view if extents == shapes else partial(_fitted, view, extents, dtypes, dtype)
-    # Integers are contracted exactly or refused: floating point alone would round them without a
-    # word.
-    if dtype.kind in "biu":
-        path = _path_at_once(call, options)
-        if path is None:
-            from tnplan.jobs.arrays.planning import find_path
-
-            path = find_path(call, "float64", options).ssa_path
+    # Integers and objects are contracted exactly or refused: floating point alone would round them without
+    # a word.
+    if dtype.kind in "biuO":
+        contraction = _exact_steps(call, options)
         summed = prod(extent for index, extent in sizes.items() if index not in call.output)
-        exactly = partial(contract_exactly, NumpyContraction(call.network, path), summed, dtype)
+        exactly = partial(contract_exactly, contraction, summed, dtype)
+        if dtype.kind == "O":
+            exactly = partial(contract_objects, contraction)
         return exactly if extents == shapes else partial(_fitted, exactly, extents, dtypes, dtype)
     name = computed_dtype(dtype)
     computed, direct = np.dtype(name), _direct(call, name, options)
     if direct is None:
-        planned = partial(_planned, replace(call, operands=()), name, options)
+        planned = partial(_planned, call._replace(operands=()), name, options)
         return partial(_fitted, planned, extents, dtypes, dtype)
     if extents == shapes and all(actual == dtype == computed for actual in dtypes):
         return direct
@@ -237,6 +238,18 @@ def _path_at_once(call: EinsumCall, options: ContractionOptions) -> Sequence[tup
     return ((0, 1),)[: len(call.inputs) - 1] if len(call.inputs) <= 2 else cheapest_path(call.network)
 
 
+def _exact_steps(call: EinsumCall, options: ContractionOptions) -> DirectCall:
+    """The steps of a contraction of integers or objects, in slices where its path has these."""
+    steps = _path_at_once(call, options)
+    if steps is not None and options.memory is None:
+        return NumpyContraction(call.network, steps)
+    from tnplan.jobs.arrays.planning import find_path
+
+    # Halved, since no plan is made that would say whether the steps fit.
+    path = find_path(call, "float64", options, 0 if options.memory is None else 1)
+    return sliced_contraction(path) if path.sliced_inds else NumpyContraction(call.network, path.ssa_path)
+
+
 def _direct(call: EinsumCall, dtype: str, options: ContractionOptions) -> Evaluate | None:
     """The contraction by NumPy alone on the CPU; None where a schedule is better, or options ask for one."""
     if not may_be_direct(options) or call.schedule is not None or len(call.inputs) > MOST_TENSORS:
@@ -259,17 +272,17 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
         )
     shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
-    result = _planned(replace(call, operands=()), computed_dtype(dtype), options, values)
+    result = _planned(call._replace(operands=()), computed_dtype(dtype), options, values)
     return result if options.strip_exponent or result is None else with_dtype(result, dtype)
 
 
 def contract_exactly(
-    contraction: NumpyContraction, summed: int, dtype: np.dtype[Any], arrays: Sequence[Array]
+    contraction: DirectCall, summed: int, dtype: np.dtype[Any], arrays: Sequence[Array]
 ) -> Array:
     """Contract integers or booleans to `dtype`; each entry of the result is a sum of `summed` products.
 
     No value on the way is larger than the sum of the products of absolute values. Below 2^53 these are
-    exact in float64, below 2^63 in int64.
+    exact in float64, below 2^63 in int64, and without signs below 2^64 in uint64.
 
     Raises
     ------
@@ -284,19 +297,36 @@ def contract_exactly(
     # magnitudes bounds each entry closer; it is rounded itself, so that ROUNDING widens it.
     largest = (max(abs(int(array.max(initial=0))), abs(int(array.min(initial=0)))) for array in arrays)
     bound: float = prod(largest) * summed
-    if bound >= EXACT_IN_INT64:
+    if bound >= EXACT_IN[dtype.kind]:
         magnitudes = [np.abs(array.astype(np.float64)) for array in arrays]
         bound = float(contraction(magnitudes).max(initial=0)) * (1 + ROUNDING)
-    if not bound < EXACT_IN_INT64:
+    if not bound < EXACT_IN[dtype.kind]:
         problem = f"are of {dtype}, and sums of their products may be {bound:.3g}, beyond 64 bits"
         raise InputError("arrays", problem, "convert them to float64")
     # Invariant: below 2^53 all partial sums that go into an entry are exact in float64, in any
     # order of summation, so that BLAS may be used. What is larger on the way is only ever
     # multiplied by 0.
-    wide = np.float64 if bound < EXACT_IN_FLOAT64 else np.int64
+    wide = np.float64 if bound < EXACT_IN_FLOAT64 else np.uint64 if dtype.kind == "u" else np.int64
     result = contraction([array.astype(wide) for array in arrays])
     limits = np.iinfo(dtype)
     if bound > limits.max and result.size and (result.min() < limits.min or result.max() > limits.max):
         problem = f"are of {dtype}, and the result goes from {result.min():.0f} to {result.max():.0f}"
         raise InputError("arrays", problem, "convert them to int64 or to float64")
     return np.asarray(result.astype(dtype))
+
+
+def contract_objects(contraction: DirectCall, arrays: Sequence[Array]) -> Array:
+    """Contract numbers of Python, such as fractions and integers of any size, by their own arithmetic.
+
+    Raises InputError where they cannot be added or multiplied, or where the order of factors may matter.
+    """
+    arrays = [array.astype(object, copy=False) for array in arrays]
+    for number, value in ((number, value) for number, array in enumerate(arrays) for value in array.flat):
+        if not (isinstance(value, Number) or getattr(value, "is_commutative", False)):
+            problem = f"has an object of type {type(value).__name__}"
+            raise InputError(f"array {number}", problem, "give numbers")
+    try:
+        return contraction(arrays)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        problem = f"of objects cannot be contracted ({' '.join(str(error).split())})"
+        raise InputError("arrays", problem, "give numbers that can be added and multiplied") from None

@@ -127,7 +127,7 @@ class NumpyContraction:
             self._output = tuple(i for i in network.output if sizes[i] > 1)
             self._shapes = [tuple(sizes[i] for i in term) for term in self._terms]
             self._shape = network.output_shape
-        self._path = list(_by_pairs(ssa_path, len(self._terms)))
+        self._path = list(_by_pairs(ssa_path, len(self._terms))) if len(self._terms) > 1 else [(0,)]
         if len(self._terms) > 2 and _is_tiny(self._terms, self._output, sizes):
             self._path = [tuple(range(len(self._terms)))]
         self._steps = self._steps_of(self._terms)
@@ -213,10 +213,29 @@ def _left(operands: Sequence[Term], owners: Counter[str]) -> set[str]:
     return {i for term in operands for i in term if owners[i]}
 
 
+def sliced_contraction(path: ContractionPath) -> DirectCall:
+    """The contraction as the sum over the slices of a path."""
+    network, sliced = path.network, path.sliced_inds
+    inputs = tuple(tuple(i for i in term if i not in sliced) for term in network.inputs)
+    one = NumpyContraction(Network(inputs, network.output, network.size_dict), path.ssa_path)
+
+    def contract(arrays: Sequence[Array]) -> Array:
+        result: Any = 0
+        for values in product(*(range(network.size_dict[i]) for i in sliced)):
+            at = dict(zip(sliced, values, strict=True))
+            result += one([
+                array[(..., *(at.get(i, slice(None)) for i in term))]
+                for array, term in zip(arrays, network.inputs, strict=True)
+            ])  # fmt: skip
+        return np.asarray(result, arrays[0].dtype)
+
+    return contract
+
+
 def _by_pairs(ssa_path: Sequence[tuple[int, ...]], n_tensors: int) -> Iterator[tuple[int, ...]]:
     """The path with a step for each pair of a step of several tensors, and one where there is one tensor."""
     renamed, number = {k: k for k in range(n_tensors)}, n_tensors
-    for count, (first, *others) in enumerate(ssa_path or ((0,),)):
+    for count, (first, *others) in enumerate(ssa_path):
         current = renamed[first]
         operands: list[tuple[int, ...]] = [(renamed[other],) for other in others] or [()]
         for operand in operands:
@@ -238,11 +257,14 @@ def _memory_order(array: Array) -> tuple[int, ...]:
 
 
 def _size(term: Any, sizes: Sizes) -> int:
-    return prod([sizes[i] for i in set(term)])
+    return prod(map(sizes.__getitem__, set(term)))
 
 
 def _text(terms: Sequence[Term], output: Term) -> str:
     """An equation for numpy.einsum."""
+    names = "".join(map("".join, terms))
+    if names.isascii() and names.isalpha() and len(names) == sum(map(len, terms)):
+        return f"{','.join(map(''.join, terms))}->{''.join(output)}"
     letters: dict[str, str] = {}
     for i in (i for term in terms for i in term):
         letters.setdefault(i, ascii_letters[len(letters)])
@@ -289,9 +311,10 @@ def _alone(term: Term, output: Term, sizes: Sizes) -> Step:
     if is_short and (plain != term or n_elements <= MOST_BY_LOOPS):
         return _by_loops([term], output, sizes)
     if plain != term:
-        diagonal, sums = _diagonal(term, plain), _alone(plain, output, sizes)
+        diagonal = _diagonal(term, plain)
         if len(plain) == 1:
-            return lambda x: np.asarray(np.add.reduce(diagonal(x)))
+            return lambda x: np.asarray(np.add.reduce(diagonal(x)), x.dtype)
+        sums = _alone(plain, output, sizes)
         return lambda x: sums(diagonal(x).copy())
     # The axes that are summed, the last run of them first: as [before | summed | after].
     end = max(axis for axis, i in enumerate(term) if i not in output) + 1
@@ -375,10 +398,13 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
     """A step by the loops of numpy.einsum, whose long sums are sums of short ones."""
     text = _text(terms, output)
     summed = [i for i in dict.fromkeys(i for term in terms for i in term) if i not in output]
-    longest = max(summed, key=lambda i: sizes[i], default=None)
-    if longest is None or _size(summed, sizes) <= MOST_SUMMED_BY_LOOPS:
-        return partial(np.einsum, text) if output else lambda *arrays: np.asarray(np.einsum(text, *arrays))
-    width = max(1, MOST_SUMMED_BY_LOOPS * sizes[longest] // _size(summed, sizes))
+    n_summed = _size(summed, sizes)
+    if n_summed <= MOST_SUMMED_BY_LOOPS:
+        if output:
+            return partial(np.einsum, text)
+        return lambda *arrays: np.asarray(np.einsum(text, *arrays), arrays[0].dtype)
+    longest = max(summed, key=lambda i: sizes[i])
+    width = max(1, MOST_SUMMED_BY_LOOPS * sizes[longest] // n_summed)
 
     def chunks(*arrays: Array) -> Array:
         result: Any = 0
@@ -389,7 +415,7 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
                 for array, term in zip(arrays, terms, strict=True)
             ]
             result += np.einsum(text, *pieces)
-        return np.asarray(result)
+        return np.asarray(result, arrays[0].dtype)
 
     return chunks
 
@@ -476,7 +502,7 @@ def _by_blas(
         def matrix(x: Array, y: Array) -> Any:
             result = np.dot(x if read_a is None else read_a(x), y if read_b is None else read_b(y))
             if is_shaped and back is None:
-                return result if shape else np.asarray(result)
+                return result if shape else np.asarray(result, x.dtype)
             result = result.reshape(shape)
             return result if back is None else result.transpose(back)
 
@@ -543,7 +569,7 @@ def _outer(a: Term, b: Term, output: Term | None, sizes: Sizes) -> tuple[Step, T
         else:
             x, y = x if read_a is None else read_a(x), y if read_b is None else read_b(y)
             if not term:
-                return np.asarray(np.multiply(x, y))
+                return np.asarray(np.multiply(x, y), x.dtype)
             result = np.multiply(x, y, order="C")
         return result if back is None else result.transpose(back)
 

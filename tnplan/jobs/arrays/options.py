@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tnplan.common.checks import check_count, is_number
+from tnplan.common.checks import check_count, check_kind, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_in_bytes
 from tnplan.executor.device.expected_gpu import check_device
@@ -48,12 +48,16 @@ class ContractionOptions:
     search_limit: SearchLimit | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.optimize is True:  # what NumPy and opt_einsum have for it
+        if self.optimize is True or self.optimize is None:  # what NumPy and opt_einsum have for it
             object.__setattr__(self, "optimize", "auto")
         check_device(self.device)
         check_count("devices", self.devices)
         check_count("calls", self.calls)
         check_count("seed", self.seed, 0)
+        check_kind("precision", self.precision, str)
+        check_kind("strip_exponent", self.strip_exponent, bool)
+        if not isinstance(self.hardware, Hashable):
+            raise InputError("hardware", f"is {self.hardware!r}", "give a profile, its name or its file")
         if self.search_s is not None and not self.search_s >= 0:
             raise InputError("search time", f"is {self.search_s} seconds", "give 0 or more")
         if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
@@ -87,4 +91,4 @@ class CallOptions:
 def in_bytes(memory: float | str | None) -> float | None:
     """A limit of memory as a user gives it, in bytes: None where there is none."""
     limit = None if memory is None else size_in_bytes(memory, "memory")
-    return None if limit == inf else limit
+    return None if is_number(limit) and limit == inf else limit

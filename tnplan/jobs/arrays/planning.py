@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.checks import check_count
+from tnplan.common.checks import check_count, check_kind
 from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.files import load_json
 from tnplan.common.units import count_text, plural
@@ -34,8 +34,10 @@ from tnplan.executor.device.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.jobs.arrays.arrays import (
     as_array,
     check_axes,
+    common_dtype,
     common_kind,
     computed_dtype,
+    library_of,
     refuse_followed,
     stated_dtype,
 )
@@ -54,8 +56,8 @@ from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name, ssa_from_linear
 from tnplan.planner.networks.importers import from_cotengra, read_any
 from tnplan.planner.networks.importers.checks import integer_steps
-from tnplan.planner.networks.importers.libraries import from_quimb, is_quimb_network
-from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
+from tnplan.planner.networks.importers.libraries import from_quimb, is_quimb_network, is_tree
+from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call, shape_of
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensor_network import TensorNetwork
 from tnplan.planner.passes import pipeline
@@ -102,7 +104,7 @@ def read_request(network: Any, operands: Sequence[Any], *, takes_shapes: bool = 
     if isinstance(network, Schedule):
         request = Network(network.leaves, network.output, network.size_dict)
         return _call(request, operands, schedule=network)
-    if hasattr(network, "get_ssa_path") and hasattr(network, "is_complete"):
+    if is_tree(network):
         network = from_cotengra(network)
     if isinstance(network, ContractionPath):
         return _call(network.network, operands, path=network)
@@ -116,7 +118,7 @@ def read_request(network: Any, operands: Sequence[Any], *, takes_shapes: bool = 
 
 def _with_arrays(network: Any, operands: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The arguments with an array for each number and each list of numbers."""
-    is_operand = isinstance(network, list | tuple | Number)
+    is_operand = isinstance(network, list | tuple | Number) or library_of(network) == "torch"
     if not is_operand and not isinstance(getattr(network, "shape", None), tuple):
         return network, [as_array(operand, number) for number, operand in enumerate(operands)]
     arguments = [network, *operands]
@@ -141,7 +143,7 @@ def _call(
         problem = f"has {plural(len(operands), 'array', 'arrays')} for {len(network.inputs)} tensors"
         raise InputError("contraction", problem, "give one array a tensor, in the order of the network")
     for number, operand in enumerate(operands):
-        shape = tuple(getattr(operand, "shape", operand))
+        shape = shape_of(operand, number)
         if shape != network.shape(number):
             problem = f"has shape {shape}, the network says {network.shape(number)}"
             raise InputError(f"array {number}", problem, "give the arrays in the order of the network")
@@ -186,7 +188,7 @@ def find_schedule(request: EinsumCall, dtype: str, options: ContractionOptions) 
         sizes = tuple(request.size_dict.items())
         return _remembered_plan(request.inputs, request.output, sizes, dtype, options)
     if request.path is not None:
-        return _plan(replace(request.path, dtype=dtype), options)
+        options = options.changed(optimize=request.path)
     return _plan_searched(request.network, dtype, options)
 
 
@@ -256,11 +258,13 @@ def batched_network(network: Network, batch: int, batched: Container[int]) -> Ne
     return Network(tuple(inputs), (BATCH, *network.output), {BATCH: batch, **network.size_dict})
 
 
-def find_path(request: EinsumCall, dtype: str, options: ContractionOptions) -> ContractionPath:
-    """The path that was given, or one that is found as the options say."""
+def find_path(
+    request: EinsumCall, dtype: str, options: ContractionOptions, halvings: int = 0
+) -> ContractionPath:
+    """The path that was given, or one that is found as the options say; for a half, ... of the memory."""
     if request.path is not None:
-        return replace(request.path, dtype=dtype)
-    return _path(request.network, dtype, options)
+        options = options.changed(optimize=request.path)
+    return _path(request.network, dtype, options, halvings)
 
 
 def _path(network: Network, dtype: str, options: ContractionOptions, halvings: int = 0) -> ContractionPath:
@@ -317,8 +321,13 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
 def _path_of(optimize: Any, network: Network, dtype: str) -> ContractionPath:
     """The path that an optimizer finds, with its slices, or that a list of pairs is."""
     sliced: tuple[str, ...] = ()
+    if isinstance(optimize, ContractionPath):
+        return _renamed(optimize, network, dtype)
     if isinstance(optimize, np.ndarray):
         optimize = optimize.tolist()
+    if optimize is False:  # one after the other: the result of a step is the last in the list
+        n_tensors = len(network.inputs)
+        optimize = [(0, n_tensors - step - 1 if step else 1) for step in range(n_tensors - 1)]
     # opt_einsum and NumPy write linear paths: positions in a list from which operands are taken and
     # to which results are appended. Everything here has SSA numbers.
     if isinstance(optimize, list | tuple):
@@ -347,23 +356,30 @@ def _path_of(optimize: Any, network: Network, dtype: str) -> ContractionPath:
     return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), sliced, dtype)
 
 
+def _renamed(path: ContractionPath, network: Network, dtype: str) -> ContractionPath:
+    """The path of the same network with other names of its indices; refused where it is another one."""
+    own = path.network
+    flat = [[index for term in each.inputs for index in term] for each in (own, network)]
+    names = dict(zip(*flat, strict=False))
+    terms = [tuple(map(names.get, term)) for term in (*own.inputs, own.output)]
+    are_equal = all(own.size_dict[index] == network.size_dict[name] for index, name in names.items())
+    if terms != [*network.inputs, network.output] or len(set(names.values())) < len(names) or not are_equal:
+        raise InputError("optimize", "is the path of another network", "give it in place of the equation")
+    return ContractionPath(network, path.ssa_path, tuple(names[index] for index in path.sliced_inds), dtype)
+
+
 def _sliced(path: ContractionPath, limit: int) -> ContractionPath:
     """The path, sliced until no tensor has more elements than the limit; open indices are left whole."""
-    from cotengra import ContractionTree
-
-    network = path.network
-    sizes = network.size_dict
-    tree = ContractionTree.from_path(network.inputs, network.output, sizes, ssa_path=path.ssa_path)
-    for index in path.sliced_inds:
-        tree.remove_ind_(index)
+    tree = path.to_cotengra()
     if tree.max_size() > limit:
         try:
             # A fixed seed: the same call has the same slices in every process, so that
             # ranks agree without a message.
             tree.slice_(target_size=limit, allow_outer=False, seed=0)
-        except RuntimeError:  # cotengra's word for: no index is left
+        except (RuntimeError, KeyError):  # cotengra's words for: no index is left
             return path
-    return replace(path, sliced_inds=tuple(tree.sliced_inds))
+    names = {character: index for index, character in path.network.characters.items()}
+    return replace(path, sliced_inds=tuple(names[character] for character in tree.sliced_inds))
 
 
 def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
@@ -506,8 +522,9 @@ def compile_network(
         if extent == 0:
             remedy = "use tnplan.contract, which gives the result: empty, or zeros"
             raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
+    check_kind("keep", calls.keep, bool)
     arguments = (*request.operands, *calls.constants.values())
-    arrays = [array for array in arguments if hasattr(array, "__dlpack_device__")]
+    arrays = [array for array in arguments if hasattr(array, "shape")]
     # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device
     # decides.
     gpu = common_kind(arrays).gpu if arrays else None
@@ -523,7 +540,7 @@ def compile_network(
         n_calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)
     check_count("calls", n_calls)
     options = options.changed(gpu=gpu, calls=n_calls, changing=tuple(changing) if batch is None else batched)
-    dtype = _stated(request) if calls.dtype is None else dtype_name(calls.dtype, "dtype")
+    dtype = _stated(request, network) if calls.dtype is None else dtype_name(calls.dtype, "dtype")
     if batch is not None:
         planned = find_batched(request, dtype, options, batch, batched)
     else:
@@ -541,9 +558,10 @@ def compile_network(
     direct = _direct_of(planned, options) if is_whole else None
     # Shapes of calls, with axes of extent 1 as they were given: the schedule has broadcast them.
     shapes = [
-        (schedule.size_dict[BATCH], *shape) if number in batched else shape
-        for number, shape in enumerate(tuple(getattr(each, "shape", each)) for each in request.operands)
-    ]
+        (schedule.size_dict[BATCH], *shape_of(operand, number)) if number in batched
+        else shape_of(operand, number)
+        for number, operand in enumerate(request.operands)
+    ]  # fmt: skip
     return CompiledContraction(schedule, options, fixed, batched, gradients, shapes, direct)
 
 
@@ -571,18 +589,20 @@ def _batched(calls: CallOptions, changing: Sequence[int], n_tensors: int) -> tup
 
 def _tensor(place: str, number: Any, n_tensors: int) -> int:
     """The number of a tensor."""
-    if not hasattr(number, "__index__") or not 0 <= operator.index(number) < n_tensors:
+    is_number = hasattr(number, "__index__") and not isinstance(number, type)
+    if not is_number or not 0 <= operator.index(number) < n_tensors:
         problem = f"names tensor {number!r}"
         raise InputError(place, problem, f"tensors are numbered from 0 to {n_tensors - 1}")
     return operator.index(number)
 
 
-def _stated(request: EinsumCall) -> str:
-    """The dtype that a schedule, a path or arrays have."""
-    planned = request.schedule or request.path
-    if planned is not None:
-        return planned.dtype
+def _stated(request: EinsumCall, network: Any) -> str:
+    """The dtype that a schedule, arrays or a path have; a tree of cotengra has none."""
+    if request.schedule is not None:
+        return request.schedule.dtype
     arrays = [array for array in request.operands if hasattr(array, "dtype")]
-    if not arrays or len(arrays) < len(request.operands):
+    if arrays and len(arrays) == len(request.operands):
+        return computed_dtype(common_dtype(tuple(map(stated_dtype, arrays))))
+    if request.path is None or is_tree(network):
         raise InputError("dtype", "is missing", "state it, or give arrays instead of shapes")
-    return computed_dtype(np.result_type(*map(stated_dtype, arrays)))
+    return request.path.dtype

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,113 @@ class ContractionPath:
     def n_slices(self) -> int:
         """The number of independent slices."""
         return prod(self.network.size_dict[index] for index in self.sliced_inds)
+
+    def save(self, path: str | Path) -> None:
+        """Write a path.json, which `tnplan.load_path` and every call that takes a path read.
+
+        Examples
+        --------
+        >>> tnplan.from_cotengra(tree).save("path.json")  # doctest: +SKIP
+        """
+        from tnplan.planner.networks.path_file import save_path
+
+        save_path(self, path)
+
+    def to_opt_einsum(self) -> list[tuple[int, ...]]:
+        """The path in positions of the shrinking list of tensors: `optimize=` of opt_einsum and NumPy.
+
+        For NumPy write "einsum_path" before it.
+
+        Returns
+        -------
+        list of tuple of int
+            The steps.
+
+        Raises
+        ------
+        InputError
+            For a path with slices, which neither library knows.
+        """
+        if self.sliced_inds:
+            problem = f"has {count_text(len(self.sliced_inds), 'sliced index', 'sliced indices')}"
+            raise InputError("path", problem, "contract with tnplan or cotengra, or search without a limit")
+        # A lone tensor is a step there: what it sums, and the order of its axes.
+        return linear_from_ssa(self.ssa_path or ((0,),), len(self.network.inputs))
+
+    def to_cotengra(self) -> Any:
+        """The path as a tree of cotengra, with its sliced indices.
+
+        Returns
+        -------
+        cotengra.ContractionTree
+            Its steps are pairs; larger ones go from left to right. Its indices are the `characters` of the
+            network: cotengra's are single characters.
+        """
+        from cotengra import ContractionTree
+
+        network, names = self.network, self.network.characters
+        inputs = [[names[index] for index in term] for term in network.inputs]
+        output = [names[index] for index in network.output]
+        sizes = {names[index]: extent for index, extent in network.size_dict.items() if index in names}
+        pairs = ssa_pairs(self.ssa_path, len(inputs))
+        tree = ContractionTree.from_path(inputs, output, sizes, ssa_path=pairs)
+        for index in self.sliced_inds:
+            tree.remove_ind_(names[index])
+        return tree
+
+    def to_cutensornet(self) -> dict[str, Any]:
+        """The path and the slices as `optimize=` of cuTensorNet, or of its `Network.contract_path`.
+
+        Returns
+        -------
+        dict
+            "path": pairs of positions in the shrinking list; "slicing": pairs of a mode and the extent 1.
+        """
+        n_inputs = len(self.network.inputs)
+        path = linear_from_ssa(ssa_pairs(self.ssa_path, n_inputs), n_inputs)
+        return {"path": path, "slicing": [(index, 1) for index in self.sliced_inds]}
+
+    def to_omeinsum(self, file: str | Path) -> dict[str, int]:
+        """Write the JSON that `readjson` of OMEinsumContractionOrders.jl reads.
+
+        Returns
+        -------
+        dict
+            The extents by label, which the file has not. Labels are the `characters` of the network.
+
+        Examples
+        --------
+        >>> extents = path.to_omeinsum("order.json")  # doctest: +SKIP
+        >>> tnplan.load_omeinsum("order.json", sizes=extents)  # doctest: +SKIP
+        """
+        from tnplan.planner.networks.importers.omeinsum import save_omeinsum
+
+        return save_omeinsum(self, file)
+
+
+def ssa_pairs(ssa_path: Iterable[Sequence[int]], n_inputs: int) -> tuple[tuple[int, int], ...]:
+    """The path with steps of two tensors only: single ones left out, larger ones split from left to right."""
+    names = list(range(n_inputs))
+    pairs: list[tuple[int, int]] = []
+    for step in ssa_path:
+        result = names[step[0]]
+        for other in step[1:]:
+            pairs.append((result, names[other]))
+            result = n_inputs + len(pairs) - 1
+        names.append(result)
+    return tuple(pairs)
+
+
+def linear_from_ssa(ssa_path: Iterable[Sequence[int]], n_inputs: int) -> list[tuple[int, ...]]:
+    """Turn static single assignment into an opt_einsum path, the inverse of `ssa_from_linear`."""
+    live = list(range(n_inputs))  # sorted at all times: results have the largest numbers
+    path = []
+    for number, step in enumerate(ssa_path, n_inputs):
+        path.append(tuple(bisect_left(live, tensor) for tensor in step))
+        for tensor in step:
+            del live[bisect_left(live, tensor)]
+        live.append(number)
+    return path
 
 
 def ssa_from_linear(path: Iterable[Sequence[int]], n_inputs: int) -> tuple[tuple[int, ...], ...]:

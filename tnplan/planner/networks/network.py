@@ -56,12 +56,11 @@ class Network:
     def __post_init__(self) -> None:
         if not self.inputs:
             raise InputError("network inputs", "there is no tensor", "give at least one tensor")
-        present = {index for term in self.inputs for index in term}
-        for index in sorted(present):
-            if index not in self.size_dict:
-                raise InputError(
-                    "network size_dict", f"index {index!r} has no size", "give every index of inputs a size"
-                )
+        present = set().union(*self.inputs)
+        for index in sorted(present - self.size_dict.keys()):
+            raise InputError(
+                "network size_dict", f"index {index!r} has no size", "give every index of inputs a size"
+            )
         for index, size in self.size_dict.items():
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST_SIZE:
                 raise InputError(
@@ -69,6 +68,8 @@ class Network:
                     f"index {index!r} has size {size!r}",
                     f"sizes are integers from 1 to {LARGEST_SIZE}",
                 )
+        if len(set(self.output)) == len(self.output) and present.issuperset(self.output):
+            return
         for index, count in Counter(self.output).items():
             if count > 1:
                 raise InputError(
@@ -87,6 +88,16 @@ class Network:
         """How many tensors and indices there are, in words."""
         tensors = plural(len(self.inputs), "tensor", "tensors")
         return f"{tensors}, {plural(len(self.size_dict), 'index', 'indices')}"
+
+    @property
+    def characters(self) -> dict[str, str]:
+        """A character for each index on a tensor: its name where all names are single characters."""
+        from cotengra import get_symbol
+
+        names = list(dict.fromkeys(index for term in self.inputs for index in term))
+        if all(len(name) == 1 for name in names):
+            return {name: name for name in names}
+        return {name: get_symbol(number) for number, name in enumerate(names)}
 
     def shape(self, tensor: int) -> tuple[int, ...]:
         """The shape that input `tensor` must have."""

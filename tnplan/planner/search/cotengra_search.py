@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.contraction_path import ContractionPath, ssa_pairs
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Effort, ScoredTree, Task, in_symbols, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
@@ -147,25 +147,15 @@ def _with_network(
     symbols, inputs = in_symbols(network)
     sizes = {symbol: 1 if index in forced else network.size_dict[index] for index, symbol in symbols.items()}
     starts = tuple(
-        (_pairs(path), tuple(symbols[i] for i in path.sliced_inds if i in symbols and i not in forced))
+        (
+            ssa_pairs(path.ssa_path, len(inputs)),
+            tuple(symbols[i] for i in path.sliced_inds if i in symbols and i not in forced),
+        )
         for path in from_paths
     )
     output = tuple(symbols[index] for index in network.output)
     task = replace(task, inputs=inputs, output=output, sizes=sizes, starts=starts)
     return task, {symbol: index for index, symbol in symbols.items()}
-
-
-def _pairs(path: ContractionPath) -> tuple[tuple[int, ...], ...]:
-    """The path with steps of two tensors only: single ones left out, larger ones split from left to right."""
-    names = list(range(len(path.network.inputs)))
-    pairs: list[tuple[int, ...]] = []
-    for step in path.ssa_path:
-        result = names[step[0]]
-        for other in step[1:]:
-            pairs.append((result, names[other]))
-            result = len(path.network.inputs) + len(pairs) - 1
-        names.append(result)
-    return tuple(pairs)
 
 
 def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: float) -> dict[str, Any]:

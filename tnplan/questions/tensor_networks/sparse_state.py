@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import log2, prod
 
@@ -149,7 +148,7 @@ class SparseState:
 
     def plan_calls(self) -> RunRows:
         """Each string by itself along the path of one, on a GPU where that pays; planned now."""
-        request = replace(self.closed, path=self.path_of_one)
+        request = self.closed._replace(path=self.path_of_one)
         return plan_rows(request, self._leaves(ALL), len(self.bitstrings), self.options)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from tests.support.networks import random_path
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
-from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.importers import (
     from_cotengra,
     from_cotengra_json,
@@ -28,7 +29,7 @@ from tnplan.planner.networks.importers import (
 )
 from tnplan.planner.networks.importers.subscripts import parse_equation
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.path_file import save_network, save_path
+from tnplan.planner.networks.path_file import load_path, save_network, save_path
 from tnplan.planner.networks.tensors import random_tensors
 
 
@@ -239,7 +240,8 @@ WRONG_EQUATIONS: list[Row] = [
      "has the character '.'", "name indices by single"),
     (("ab,bc->z", [(2, 3), (3, 2)]), "equation 'ab,bc->z'",
      "index 'z' of the output is on no operand", "open indices must be on"),
-    (("ab,bc->aa", [(2, 3), (3, 2)]), "network output", "index 'a' stands 2 times", "list each open index"),
+    (("ab,bc->aa", [(2, 3), (3, 2)]), "equation 'ab,bc->aa'", "has the index 'a' 2 times",
+     "list each open index"),
 ]
 # fmt: on
 
@@ -446,3 +448,53 @@ def test_files_nested_too_deeply(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[" * 100_000 + "]" * 100_000)
     with pytest.raises(InputError, match="is nested too deeply"):
         read_any(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_paths_go_to_other_libraries_and_come_back(seed: int, tmp_path: Path) -> None:
+    path = random_path(seed, 3000)
+    network, arrays = path.network, random_tensors(path.network, "complex128", seed)
+    wanted = exact(network, arrays)
+    path.save(tmp_path / "path.json")
+    assert load_path(tmp_path / "path.json") == path
+
+    check(from_cotengra(path.to_cotengra()), arrays, wanted)
+    np.testing.assert_allclose(path.to_cotengra().contract(arrays), wanted, atol=1e-9)
+    given = path.to_cutensornet()
+    check(
+        from_cutensornet(network.inputs, network.output, network.size_dict, given["path"], given["slicing"]),
+        arrays, wanted,
+    )  # fmt: skip
+    assert all(len(step) == 2 for step in given["path"])
+    extents = path.to_omeinsum(tmp_path / "order.json")
+    check(load_omeinsum(tmp_path / "order.json", sizes=extents), arrays, wanted)
+
+    if path.sliced_inds:
+        with pytest.raises(InputError, match=r"path: has .* sliced"):
+            path.to_opt_einsum()
+        path = dataclasses.replace(path, sliced_inds=())
+    steps = path.to_opt_einsum()
+    assert ssa_from_linear(steps, len(network.inputs)) == (path.ssa_path or ((0,),))
+    labels = {index: opt_einsum.get_symbol(number) for number, index in enumerate(network.size_dict)}
+    terms = ["".join(labels[index] for index in term) for term in (*network.inputs, network.output)]
+    found = opt_einsum.contract(f"{','.join(terms[:-1])}->{terms[-1]}", *arrays, optimize=steps)
+    np.testing.assert_allclose(found, wanted, atol=1e-9)
+
+
+def test_omeinsum_of_one_tensor_and_of_long_names(tmp_path: Path) -> None:
+    one = ContractionPath(Network((("row", "column", "row"),), ("column",), {"row": 2, "column": 3}), ())
+    assert one.to_omeinsum(tmp_path / "order.json") == {"a": 2, "b": 3}
+    read = load_omeinsum(tmp_path / "order.json", sizes={"a": 2, "b": 3})
+    check(read, [np.arange(12.0).reshape(2, 3, 2)], np.einsum("iji->j", np.arange(12.0).reshape(2, 3, 2)))
+
+
+def test_a_deep_path_is_written(tmp_path: Path) -> None:
+    count = 3000
+    terms = tuple((str(k), str(k + 1)) for k in range(count))
+    network = Network(terms, (), {str(k): 2 for k in range(count + 1)})
+    steps = ((0, 1), *((count + k, k + 2) for k in range(count - 2)))
+    path = ContractionPath(network, steps)
+    path.to_omeinsum(tmp_path / "order.json")
+    text = (tmp_path / "order.json").read_text()
+    assert text.count('"isleaf":false') == count - 1
+    assert ssa_from_linear(path.to_opt_einsum(), count) == steps

@@ -246,9 +246,14 @@ def _steps(path: Any) -> Sequence[Sequence[int]]:
         isinstance(path, tuple) and len(path) == 2 and (hasattr(path[1], "path") or isinstance(path[1], str))
     ):
         path = path[0]
-    if len(path) > 0 and path[0] == "einsum_path":
-        path = path[1:]
-    return list(path)
+    if not isinstance(path, Sequence):
+        raise InputError("path", f"is {type(path).__name__}", "give what opt_einsum or NumPy found")
+    return list(path[1:] if path and path[0] == "einsum_path" else path)
+
+
+def is_tree(value: Any) -> bool:
+    """Whether something is a ContractionTree of cotengra."""
+    return hasattr(value, "get_ssa_path") and hasattr(value, "is_complete")
 
 
 def is_quimb_network(value: Any) -> bool:

@@ -6,12 +6,13 @@ counted from 1, or {"isleaf": false, "args", "eins": {"ixs", "iy"}}. The file ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tnplan.common.errors import InputError, located
-from tnplan.common.files import load_json
+from tnplan.common.files import load_json, write_text
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.checks import field, index_names
 from tnplan.planner.networks.network import Network
@@ -125,3 +126,39 @@ def _check_term(node: Any, term: Any, inputs: list[list[Any]], where: str) -> No
         number = _leaf(node, inputs, where)
         if inputs[number] != term:
             raise InputError(where, f"has labels {term}, but inputs[{number}] has {inputs[number]}", REMEDY)
+
+
+def save_omeinsum(path: ContractionPath, file: str | Path) -> dict[str, int]:
+    """Write a path as `writejson` does, and give the extents by label, which the file has not."""
+    network, labels = path.network, path.network.characters
+
+    def text(value: Any) -> str:
+        return json.dumps(value, separators=(",", ":"))
+
+    def labelled(term: Iterable[str]) -> list[str]:
+        return [labels[index] for index in term]
+
+    terms: dict[int, tuple[str, ...]] = dict(enumerate(network.inputs))
+    # Nodes are texts: a tree may be deeper than Python's encoder of JSON goes.
+    nodes = {number: text({"isleaf": True, "tensorindex": number + 1}) for number in terms}
+    # A lone tensor is a step too: what it sums, and the order of its axes.
+    result = 0
+    for result, step in enumerate(path.ssa_path or ((0,),), len(terms)):
+        operands = [terms.pop(tensor) for tensor in step]
+        needed = set(network.output).union(*terms.values())
+        indices = dict.fromkeys(index for term in operands for index in term)
+        terms[result] = tuple(index for index in indices if index in needed)
+        if len(terms) == 1:
+            terms[result] = network.output
+        eins = text({"ixs": list(map(labelled, operands)), "iy": labelled(terms[result])})
+        args = ",".join(nodes.pop(tensor) for tensor in step)
+        nodes[result] = f'{{"isleaf":false,"args":[{args}],"eins":{eins}}}'
+    document: dict[str, Any] = {
+        "label-type": "Char",
+        "inputs": list(map(labelled, network.inputs)),
+        "output": labelled(network.output),
+    }
+    if path.sliced_inds:
+        document["slices"] = labelled(path.sliced_inds)
+    write_text(file, f'{text(document)[:-1]},"tree":{nodes[result]}}}\n')
+    return {label: network.size_dict[name] for name, label in labels.items()}

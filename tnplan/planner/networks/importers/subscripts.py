@@ -6,11 +6,11 @@ Imports no library of arrays: of an operand it reads the shape.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import plural
@@ -40,8 +40,7 @@ class BroadcastAxis:
         return f"...{self.from_last}"
 
 
-@dataclass(frozen=True)
-class EinsumCall:
+class EinsumCall(NamedTuple):
     """What an einsum call contracts.
 
     `inputs[i]` has the indices of operand i without its axes of extent 1 that are broadcast: the operand is
@@ -80,7 +79,7 @@ def parse_call(arguments: Sequence[Any]) -> EinsumCall:
         counts = plural(len(terms), "term", "terms"), plural(len(operands), "operand", "operands")
         problem = f"has {counts[0]} for {counts[1]}"
         raise InputError(place, problem, "give one operand a term")
-    shapes = [_shape(operand, number) for number, operand in enumerate(operands)]
+    shapes = [shape_of(operand, number) for number, operand in enumerate(operands)]
     return _call(_expanded(terms, shapes), output, shapes, operands, place)
 
 
@@ -118,7 +117,7 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
     operands, terms = tuple(arguments[:-1:2]), lists[:-1]
     output = lists[-1] if len(arguments) % 2 else None
     for term in (*terms, *([] if output is None else [output])):
-        if not isinstance(term, Sequence) or isinstance(term, str):
+        if not isinstance(term, Sequence) or isinstance(term, str | bytes):
             problem = f"{type(term).__name__} is no list of labels"
             raise InputError(
                 place, problem, "give an equation first, or a list of labels behind every operand"
@@ -131,10 +130,11 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
     return operands, terms, output
 
 
-def _shape(operand: Any, number: int) -> tuple[int, ...]:
+def shape_of(operand: Any, number: int) -> tuple[int, ...]:
+    """The extents of an array, or those given in its place."""
     try:
         return tuple(map(index, getattr(operand, "shape", operand)))
-    except TypeError:
+    except (TypeError, RuntimeError):  # the second for a nested tensor of torch
         problem = f"is {type(operand).__name__}, and no shape"
         raise InputError(f"operand {number}", problem, "give an array, or its extents") from None
 
@@ -144,6 +144,9 @@ def _expanded(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> list[
     expanded: list[list[Label]] = []
     for number, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
         labels = list(term)
+        if len(labels) == len(shape) and Ellipsis not in labels:
+            expanded.append(labels)
+            continue
         n_named = sum(label is not Ellipsis for label in labels)
         n_broadcast = len(shape) - n_named
         if n_broadcast < 0 or (n_broadcast and n_named == len(labels)):
@@ -158,6 +161,8 @@ def _expanded(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> list[
 
 def _output(terms: Sequence[Sequence[Label]], output: Term | None, place: str) -> list[Label]:
     """The labels of the result's axes: as stated, or the broadcast axes and then what occurs once, sorted."""
+    if output is not None and Ellipsis not in output:
+        return list(output)
     counts = Counter(label for term in terms for label in term)
     broadcast = sorted(
         (label for label in counts if isinstance(label, BroadcastAxis)), key=lambda axis: -axis.from_last
@@ -180,9 +185,41 @@ def _call(
     place: str,
 ) -> EinsumCall:
     sizes: dict[Label, int] = {}
+    is_plain = True
     for term, shape in zip(terms, shapes, strict=True):
         for label, extent in zip(term, shape, strict=True):
-            sizes[label] = extent if sizes.get(label, 1) == 1 else sizes[label]
+            known = sizes.setdefault(label, extent)
+            if known != extent:
+                is_plain = False
+                sizes[label] = extent if known == 1 else known
+    if not is_plain:
+        _check_extents(terms, shapes, sizes)
+    are_names = all(type(label) is str for label in sizes)
+    names = {} if are_names else index_names(sizes, place)
+    axes = _output(terms, output, place)
+    for label in axes:
+        if label not in sizes:
+            problem = f"index {str(label)!r} of the output is on no operand"
+            raise InputError(place, problem, "open indices must be on an operand")
+        if axes.count(label) > 1:
+            problem = f"has the index {str(label)!r} {axes.count(label)} times in its output"
+            raise InputError(place, problem, "list each open index once")
+    if is_plain and are_names:
+        plain: Any = tuple(map(tuple, terms))
+        return EinsumCall(plain, tuple(axes), sizes, operands)  # type: ignore[arg-type]
+    names = names or index_names(sizes, place)
+    inputs = tuple(
+        tuple(names[label] for label, extent in zip(term, shape, strict=True) if extent == sizes[label])
+        for term, shape in zip(terms, shapes, strict=True)
+    )
+    size_dict = {names[label]: extent for label, extent in sizes.items()}
+    return EinsumCall(inputs, tuple(names[label] for label in axes), size_dict, operands)
+
+
+def _check_extents(
+    terms: Sequence[Sequence[Label]], shapes: Sequence[tuple[int, ...]], sizes: Mapping[Label, int]
+) -> None:
+    """Raise InputError where an index has two extents, other than 1 on another operand."""
     for number, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
         extents: dict[Label, int] = {}
         for label, extent in zip(term, shape, strict=True):
@@ -191,18 +228,6 @@ def _call(
                 problem = f"index {str(label)!r} has the extents {other} and {extent}"
                 remedy = "equal indices have equal extents, or 1 on another operand"
                 raise InputError(f"operand {number}", problem, remedy)
-    names = index_names(sizes, place)
-    axes = _output(terms, output, place)
-    for label in axes:
-        if label not in sizes:
-            problem = f"index {str(label)!r} of the output is on no operand"
-            raise InputError(place, problem, "open indices must be on an operand")
-    inputs = tuple(
-        tuple(names[label] for label, extent in zip(term, shape, strict=True) if extent == sizes[label])
-        for term, shape in zip(terms, shapes, strict=True)
-    )
-    size_dict = {names[label]: extent for label, extent in sizes.items()}
-    return EinsumCall(inputs, tuple(names[label] for label in axes), size_dict, operands)
 
 
 def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
@@ -213,7 +238,7 @@ def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
     """
     call = parse_call((equation, *operands))
     for number, (term, operand) in enumerate(zip(call.inputs, operands, strict=True)):
-        shape = tuple(getattr(operand, "shape", operand))
+        shape = shape_of(operand, number)
         if len(term) < len(shape):
             problem = f"has shape {shape}, of which axes of extent 1 are broadcast"
             raise InputError(f"operand {number}", problem, "leave these axes out of the array and its term")
@@ -259,11 +284,14 @@ def from_einsum(
     ContractionPath(2 tensors, 3 indices, 1 step, 1 slice, complex64)
     """
     # An array is a sequence too, of its rows, which would be taken for operands.
-    if hasattr(operands, "shape"):
-        raise InputError("operands", "is one array", "give a list of arrays or shapes, one a term")
+    if hasattr(operands, "shape") or not isinstance(operands, Sequence):
+        problem = f"is {'one array' if hasattr(operands, 'shape') else type(operands).__name__}"
+        raise InputError("operands", problem, "give a list of arrays or shapes, one a term")
     network = parse_equation(equation, operands)
     if path is None:
         path = _greedy(network)
+    if not isinstance(path, Sequence):
+        raise InputError("path", f"is {type(path).__name__}", "give a list of pairs of positions")
     steps = integer_steps(path, "path")
     return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype, name)
 

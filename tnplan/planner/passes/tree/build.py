@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from tnplan.planner.hardware.process_grid import prime_factors
-from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.contraction_path import ContractionPath, ssa_pairs
 from tnplan.planner.passes.tree.loop_levels import LoopNest, flat_nest
 from tnplan.planner.schedule.schedule import Mode
 
@@ -90,7 +90,8 @@ def build(path: ContractionPath) -> Tree:
     network = path.network
     modes, indices = _prime_modes(path)
     n_leaves = len(network.inputs)
-    children, root = _binary_steps(path.ssa_path, n_leaves)
+    children = ssa_pairs(path.ssa_path, n_leaves)
+    root = n_leaves + len(children) - 1
 
     # How many tensors have a mode, the result among them: a mode is summed at the node under which all of
     # them are.
@@ -194,22 +195,6 @@ def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tup
         indices[index] = tuple(range(len(modes), len(modes) + len(extents)))
         modes.extend(Mode(index, extent) for extent in extents)
     return tuple(modes), indices
-
-
-def _binary_steps(
-    ssa_path: tuple[tuple[int, ...], ...], n_leaves: int
-) -> tuple[tuple[tuple[int, int], ...], int]:
-    node_of = {tensor: tensor for tensor in range(n_leaves)}
-    children: list[tuple[int, int]] = []
-    root = 0
-    for number, step in enumerate(ssa_path):
-        root = node_of[step[0]]
-        for tensor in step[1:]:
-            # Steps of k tensors become k - 1 pairs, from left to right.
-            children.append((root, node_of[tensor]))
-            root = n_leaves + len(children) - 1
-        node_of[n_leaves + number] = root
-    return tuple(children), root
 
 
 def _slots(
