@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from math import prod
 from operator import attrgetter, is_
 from pathlib import Path
@@ -25,12 +25,14 @@ from tnplan.jobs.arrays.arrays import (
     check_axes,
     common_kind,
     computed_dtype,
+    follower_of,
     host_array,
+    is_compiled,
     numpy_dtype,
-    refuse_followed,
     stated_dtype,
     with_dtype,
 )
+from tnplan.jobs.arrays.gradient_calls import new_number
 from tnplan.jobs.arrays.numpy_contraction import (
     MOST_TENSORS,
     NumpyContraction,
@@ -68,15 +70,20 @@ def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ..
     # The common case first: this look-up takes as long as a small product.
     if is_text and are_arrays and all(map(is_, settings, DEFAULTS)):
         return remembered(network, tuple(map(SHAPE, arrays)), tuple(map(DTYPE, arrays)))(arrays)
+    if not are_arrays and is_compiled():
+        from tnplan.jobs.arrays.torch_function import contract_in_graph
+
+        return contract_in_graph(network, settings, *arrays)
     if not is_text or not _are_names(*settings):
-        return _contract_anew(network, arrays, settings)
+        return contract_anew(network, arrays, settings)
     if are_arrays:
         return remembered(network, *_shapes_and_dtypes(arrays), *settings)(arrays)
     operands = [as_array(operand, number) for number, operand in enumerate(arrays)]
-    refuse_followed(enumerate(operands))
+    if follower_of(operands) is not None:
+        return contract_anew(network, operands, settings)
     kind = common_kind(operands)
     if kind.gpu is not None:
-        return _contract_anew(network, operands, settings)
+        return contract_anew(network, operands, settings)
     values = [host_array(array, f"array {number}") for number, array in enumerate(operands)]
     evaluate = remembered(network, *_shapes_and_dtypes(values), *settings)
     return _in_library(evaluate(values), kind, operands[0])
@@ -131,16 +138,18 @@ def remembered(network: str | Terms, shapes: Shapes, dtypes: Dtypes, *settings: 
     return _evaluation(EinsumCall(inputs, output, dict(sizes), ()), shapes, dtypes, options)
 
 
-def _contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
+def contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
     """Contract what is read anew: a path, a file, lists of labels, or arrays on a GPU."""
     options = _options(settings)
     from tnplan.jobs.arrays.planning import read_request
 
     call = read_request(network, arrays, takes_shapes=False)
-    refuse_followed(enumerate(call.operands))
     if not call.operands:
         raise InputError("contract", "has no arrays", "give one array a tensor")
     check_axes(call.output)
+    follower = follower_of(call.operands)
+    if follower is not None:
+        return _contract_followed(call, options, settings, follower)
     kind = common_kind(call.operands)
     if kind.gpu is not None and 0 not in call.size_dict.values():
         return _contract_on_gpu(call, tuple(map(stated_dtype, call.operands)), options.changed(gpu=kind.gpu))
@@ -154,6 +163,105 @@ def _contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...
     else:
         evaluate = _evaluation(replace(call, operands=()), shapes, dtypes, options)
     return _in_library(evaluate(values), kind, call.operands[0])
+
+
+def _contract_followed(
+    call: EinsumCall, options: ContractionOptions, settings: tuple[Any, ...], library: str
+) -> Any:
+    """Contract arrays that torch or JAX differentiates, maps or traces."""
+    from tnplan.jobs.arrays.compiled import followed_call
+
+    if options.strip_exponent:
+        problem = f"is asked for, and {library} follows the call"
+        raise InputError("strip_exponent", problem, "give the values of the arrays")
+    result_dtype = _result_dtype(tuple(map(stated_dtype, call.operands)), options)
+    dtype = result_dtype.name if result_dtype.kind in "biu" else computed_dtype(result_dtype)
+    if library == "torch":  # JAX calls back on the host
+        options = options.changed(gpu=common_kind(call.operands).gpu)
+    if call.path is None and call.schedule is None and _are_names(*settings):
+        terms = call.inputs, call.output, tuple(call.size_dict.items())
+        contraction = _remembered_contraction(terms, dtype, options)
+    else:
+        contraction = ContractionOfCall(replace(call, operands=()), dtype, options)
+    return with_dtype(followed_call(contraction, call.operands, library), result_dtype)
+
+
+@lru_cache(REMEMBERED)
+def _remembered_contraction(terms: Terms, dtype: str, options: ContractionOptions) -> ContractionOfCall:
+    inputs, output, sizes = terms
+    return ContractionOfCall(EinsumCall(inputs, output, dict(sizes), ()), dtype, options)
+
+
+class ContractionOfCall:
+    """The contraction of a call of `contract` that torch or JAX follows: a `Differentiable`.
+
+    Parameters
+    ----------
+    call : EinsumCall
+        Without operands.
+    dtype : str
+        Of the result before it gets that of the arrays.
+    options : ContractionOptions
+        Of the call.
+    """
+
+    def __init__(self, call: EinsumCall, dtype: str, options: ContractionOptions) -> None:
+        self.dtype, self.devices, self._options = dtype, options.devices, options
+        self._extents = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
+        self._shape = tuple(call.size_dict[index] for index in call.output)
+        self._is_empty = 0 in call.size_dict.values()
+        is_found = call.path is not None or call.schedule is not None or self._is_empty
+        if not is_found and np.dtype(dtype).kind not in "biu" and not _are_names(options.optimize, options.hardware):
+            from tnplan.jobs.arrays.planning import find_path
+
+            # An optimizer may find another path each time: that of the result serves the derivatives.
+            call = replace(call, path=find_path(call, dtype, options))
+        self._call = call
+
+    @cached_property
+    def number(self) -> int:
+        """Its name in graphs of torch, which keep it."""
+        _IN_GRAPHS.append(self)
+        return new_number(self)
+
+    @cached_property
+    def _evaluate(self) -> Evaluate:
+        shapes, dtypes = tuple(self._extents), (np.dtype(self.dtype),) * len(self._extents)
+        return _evaluation(self._call, shapes, dtypes, self._options)
+
+    def result_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """The shape of the result; it is that of no other call."""
+        return self._shape
+
+    def derivatives(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]) -> tuple[Any, ...]:
+        """D_0 and the D_k of `wrt`, as `Differentiable` has them."""
+        kind, values = common_kind(arrays), list(arrays)
+        if kind.gpu is None:
+            values = [host_array(array, f"array {number}") for number, array in enumerate(arrays)]
+        results: Sequence[Any]
+        if self._is_empty:
+            shapes = [self._shape, *(arrays[k - 1].shape for k in wrt)]
+            results = [np.zeros(shape, self.dtype) for shape in shapes]
+        else:
+            results = self._derivatives(values, cotangent, wrt, kind.gpu is None and self.devices == 1)
+        shaped = [results[0], *(one.reshape(arrays[k - 1].shape) for one, k in zip(results[1:], wrt, strict=True))]
+        return tuple(as_library(one, kind, arrays[0]) if type(one) is np.ndarray else one for one in shaped)
+
+    def _derivatives(
+        self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int], may_be_direct: bool
+    ) -> Sequence[Any]:
+        """The same, of values alone and shaped as the network shapes them."""
+        fitted = [array.reshape(shape) for array, shape in zip(arrays, self._extents, strict=True)]
+        if may_be_direct and not wrt:
+            return [np.asarray(self._evaluate([array.astype(self.dtype, copy=False) for array in fitted]))]
+        from tnplan.jobs.arrays.planning import compiled, find_schedule
+
+        with compiled(find_schedule(self._call, self.dtype, self._options), self._options) as contraction:
+            return contraction.derivatives(fitted, cotangent, wrt)
+
+
+_IN_GRAPHS: list[ContractionOfCall] = []
+"""Those in graphs of torch, which name them by number alone."""
 
 
 def _in_library(result: Any, kind: ArrayKind, like: Any) -> Any:

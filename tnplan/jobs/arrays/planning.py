@@ -413,7 +413,8 @@ def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan
     if planned.path is None:
         return None
     free_bytes = memory_bytes(options, planned.device) - needed_bytes(planned.schedule)
-    return GradientPlan(planned.path, _profile(options, planned.device), max(free_bytes, 0.0))
+    batch = BATCH if BATCH in planned.path.network.size_dict else None
+    return GradientPlan(planned.path, _profile(options, planned.device), max(free_bytes, 0.0), batch)
 
 
 def chosen_device(path: ContractionPath, options: ContractionOptions) -> str:
@@ -534,8 +535,9 @@ def compile_network(
     if (calls.keep or fixed) and schedule.ranks_per_group == 1:
         limit = memory_bytes(options, planned.device)
         schedule = keep_results(schedule, None if calls.keep else changing, limit)
-    differentiable = batch is None and not options.strip_exponent
-    gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
+    gradients = None
+    if not options.strip_exponent:
+        gradients = gradient_plan(replace(planned, schedule=schedule), options)
     options = options.changed(device=planned.device, devices=planned.devices)
     is_whole = batch is None and not (fixed or calls.keep)
     direct = _direct_of(planned, options) if is_whole else None
