@@ -147,7 +147,8 @@ def test_torch_goes_back_through_a_call(equation: str, dtype: str) -> None:
 
 
 def compare_with_torch(seed: int, devices: int = 1) -> bool:
-    """Gradients of a random network are torch's own, on so many ranks; whether the network is sliced."""
+    """Gradients of a random network, and those of their square, are torch's own, on so many ranks; whether the
+    network is sliced."""
     import torch
 
     path = random_path(seed, 1000)
@@ -157,12 +158,18 @@ def compare_with_torch(seed: int, devices: int = 1) -> bool:
     operands: list[Any] = []
     for tensor, term in zip(tensors, path.network.inputs, strict=True):
         operands += [tensor, [letters[index] for index in term]]
-    einsum = torch.einsum(*operands, [letters[index] for index in path.network.output])
-    theirs = torch.autograd.grad((einsum.abs() ** 2).sum(), tensors)
+
+    def gradients(value: Any) -> list[Any]:
+        first = torch.autograd.grad((value.abs() ** 2).sum(), tensors, create_graph=True)
+        second = torch.autograd.grad(sum((one.abs() ** 2).sum() for one in first), tensors, allow_unused=True)
+        pairs = zip(tensors, second, strict=True)
+        return [*first, *(torch.zeros_like(x) if one is None else one for x, one in pairs)]
+
+    theirs = gradients(torch.einsum(*operands, [letters[index] for index in path.network.output]))
     with tnplan.compile(
         path, *arrays, dtype="complex128", device="cpu", devices=devices, threads=1
     ) as contraction:
-        ours = torch.autograd.grad((contraction(*tensors).abs() ** 2).sum(), tensors)
+        ours = gradients(contraction(*tensors))
     for here, there in zip(ours, theirs, strict=True):
         assert (here - there).abs().max() <= 1e-10 * max(1.0, there.abs().max()), (seed, devices)
     return bool(path.sliced_inds)

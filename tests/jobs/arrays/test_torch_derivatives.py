@@ -240,7 +240,8 @@ def compare_all(seeds: Sequence[int]) -> None:
         is_real = not case.dtype.startswith("c")
         for mode in MODES:
             if is_real or mode not in OF_REAL_VARIABLES:
-                compare(case, mode, call)
+                for call in ("compile", "contract"):
+                    compare(case, mode, call)
 
 
 def test_random_networks_have_the_derivatives_of_torch_in_all_modes() -> None:

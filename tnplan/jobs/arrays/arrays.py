@@ -81,7 +81,7 @@ def follower_of(arrays: Iterable[Any]) -> str | None:
     is_followed = (
         any((has_graph and tensor.requires_grad) or unpack(tensor).tangent is not None for tensor in tensors)
         or is_mapped()
-        or is_traced(tensors)
+        or is_traced()
     )
     return "torch" if is_followed else None
 
@@ -98,19 +98,14 @@ def is_mapped() -> bool:
     return active is not None and bool(active())
 
 
-def is_traced(arrays: Iterable[Any]) -> bool:
+def is_traced() -> bool:
     """Whether torch writes down what is done with its arrays, or they have no values: a result would be a
     constant there."""
-    torch = sys.modules["torch"]
-    if torch._C._len_torch_dispatch_stack():
-        return True
-    kinds = [("torch._subclasses.fake_tensor", "FakeTensor"), ("torch._subclasses.functional_tensor", "FunctionalTensor")]
-    without_values = tuple(getattr(sys.modules[module], name) for module, name in kinds if module in sys.modules)
-    return any(isinstance(array, without_values) for array in arrays)
+    return bool(sys.modules["torch"]._C._len_torch_dispatch_stack())
 
 
 def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> None:
-    """Raise InputError where a library follows what is done with an array, given with its number, of its own."""
+    """Raise InputError where a library follows what is done with one of some arrays, given by number."""
     for number, array in arrays:
         library = follower_of([array])
         if library is not None:

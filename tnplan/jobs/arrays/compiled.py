@@ -160,7 +160,7 @@ class CompiledContraction:
         return dict(zip(self._inputs, arrays, strict=True))
 
     def value_and_grad(self, *arrays: Any, wrt: Sequence[int] | None = None) -> tuple[Any, tuple[Any, ...]]:
-        """Contract to a number, and differentiate it with respect to tensors; of a batch the sum of its numbers.
+        """Contract to a number, and differentiate it with respect to tensors; of a batch, the sum of numbers.
 
         The first call for a choice of tensors plans the gradients, and takes memory for them.
 
@@ -243,7 +243,7 @@ class CompiledContraction:
             kind = common_kind(list(inputs.values()))
             values = {number: self._values(array, number) for number, array in inputs.items()}
             length = self._length(values)
-            shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
+            shape = self.result_shape([array.shape for array in values.values()])
             seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
             numbers = check_wrt(wrt, self._inputs)
             # The lock begins at the choice of the plan: another thread with another `wrt`

@@ -210,8 +210,8 @@ class ContractionOfCall:
         self._extents = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
         self._shape = tuple(call.size_dict[index] for index in call.output)
         self._is_empty = 0 in call.size_dict.values()
-        is_found = call.path is not None or call.schedule is not None or self._is_empty
-        if not is_found and np.dtype(dtype).kind not in "biu" and not _are_names(options.optimize, options.hardware):
+        is_found = call.path is not None or call.schedule is not None or _are_names(options.optimize, None)
+        if not (is_found or self._is_empty or np.dtype(dtype).kind in "biu"):
             from tnplan.jobs.arrays.planning import find_path
 
             # An optimizer may find another path each time: that of the result serves the derivatives.
@@ -244,7 +244,8 @@ class ContractionOfCall:
             results = [np.zeros(shape, self.dtype) for shape in shapes]
         else:
             results = self._derivatives(values, cotangent, wrt, kind.gpu is None and self.devices == 1)
-        shaped = [results[0], *(one.reshape(arrays[k - 1].shape) for one, k in zip(results[1:], wrt, strict=True))]
+        shapes = [self._shape, *(arrays[k - 1].shape for k in wrt)]
+        shaped = [one.reshape(shape) for one, shape in zip(results, shapes, strict=True)]
         return tuple(as_library(one, kind, arrays[0]) if type(one) is np.ndarray else one for one in shaped)
 
     def _derivatives(

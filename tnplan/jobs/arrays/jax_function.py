@@ -91,7 +91,7 @@ def _derivatives_jvp(
     """The D_k, and how they change with the tensors."""
     directions = _nonzero(enumerate(tangents))
     which = (0, *wrt)
-    if which == (0,) and _shapes(contraction, tensors)[0] == ():  # of a number one call gives the derivatives too
+    if which == (0,) and _shapes(contraction, tensors)[0] == ():
         # Where R is a number, its change is sum_m <D_m, V_m>, and all D_m come from one reverse
         # pass. Otherwise there is a contraction for each direction.
         unit = jnp.ones((), contraction.dtype)

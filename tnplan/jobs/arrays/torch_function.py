@@ -1,7 +1,7 @@
-"""A contraction as a function that torch differentiates, to any order, maps, traces and compiles. Imports torch.
+"""A contraction as a function that torch differentiates, to any order, maps, traces and compiles.
 
-An `autograd.Function` has forward mode and maps. In graphs that torch writes down (`torch.compile`, `make_fx`,
-`torch.export`) the contraction is the operation `tnplan::derivatives`.
+An `autograd.Function` has forward mode and maps. In graphs that torch writes down (`torch.compile`,
+`torch.export`, `make_fx`) the contraction is the operation `tnplan::derivatives`. Imports torch.
 """
 
 from __future__ import annotations
@@ -17,22 +17,27 @@ from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.arrays import host_array, is_mapped, is_traced, library_of
 from tnplan.jobs.arrays.gradient_calls import Differentiable, directional, numbered
 
+if not hasattr(torch.library, "register_vmap"):
+    problem = f"is version {torch.__version__}, which does not follow contractions"
+    raise InputError("torch", problem, "take torch 2.5 or newer", topic="installation")
+
 
 def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> Any:
-    """The result of a call that torch can differentiate by its tensors, backward and forward, map and trace."""
+    """The result of a call that torch can differentiate by its tensors, map and trace."""
     tensors = [_operand(contraction, array, number) for number, array in enumerate(arrays)]
     # A number has its derivatives computed with it; the backward pass scales them. Forward mode and
     # torch.func differentiate what the backward pass does, also where they do not say so.
     scaled: tuple[int, ...] = ()
-    if not (is_mapped() or is_traced(tensors) or any(map(_has_tangent, tensors))):
-        if contraction.result_shape([tensor.shape for tensor in tensors]) == ():
-            scaled = tuple(k for k, tensor in enumerate(tensors, 1) if _requires_grad(tensor))
+    is_plain = not (is_mapped() or is_traced() or any(map(_has_tangent, tensors)))
+    if is_plain and contraction.result_shape([tensor.shape for tensor in tensors]) == ():
+        scaled = tuple(k for k, tensor in enumerate(tensors, 1) if _requires_grad(tensor))
     return _apply(contraction, scaled, None, *tensors)[0]
 
 
 def compiled_call(contraction: Differentiable, arrays: Sequence[Any]) -> Any:
     """The same in a graph of torch.compile, which reads this function instead of running it."""
-    return _in_graph(contraction.number, *(_in_dtype(torch.as_tensor(one), contraction.dtype) for one in arrays))
+    tensors = [_in_dtype(torch.as_tensor(array), contraction.dtype) for array in arrays]
+    return _in_graph(contraction.number, *tensors)
 
 
 @torch.compiler.allow_in_graph
@@ -91,7 +96,7 @@ class _Derivatives(torch.autograd.Function):
     @staticmethod
     def forward(contraction: Differentiable, wrt: Sequence[int], *tensors: Any) -> tuple[Any, ...]:
         """D_0, and D_k for the k of `wrt`; a cotangent that is None stands for one."""
-        if is_traced(tensors):
+        if is_traced():
             values = [one.detach() if _has_tangent(one) else one for one in tensors]
             return _recorded(contraction, wrt, values)
         values = [one.detach() if isinstance(one, torch.Tensor) else one for one in tensors]
@@ -129,11 +134,12 @@ class _Derivatives(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         """The changes of the D_k with the tensors."""
-        # torch hands over dual numbers of this level, and has turned off those of the levels around it.
-        tensors = [unpack_dual(one).primal if isinstance(one, torch.Tensor) else one for one in _saved(ctx)[0]]
+        saved, _ = _saved(ctx)
+        tensors = [unpack_dual(one).primal if isinstance(one, torch.Tensor) else one for one in saved]
         directions = {k: tangent for k, tangent in enumerate(tangents[2:]) if tangent is not None}
         which = (0, *ctx.wrt)
-        with _set_fwd_grad_enabled(True):
+        # torch has turned dual numbers off here, and would give zeros for those of the levels around this one.
+        with _set_fwd_grad_enabled(_is_nested()):
             changes = directional(_derivatives_of(ctx.contraction), tensors, directions, which)
         return tuple(changes.get(k) for k in which)
 
@@ -167,11 +173,19 @@ def _apply(contraction: Differentiable, wrt: Sequence[int], *tensors: Any) -> tu
         results = _Derivatives.apply(contraction, wrt, *tensors)
     elif any(map(_is_row, tensors)):
         results = _of_rows(contraction, wrt, tensors)
-    elif is_traced(tensors) and not any(map(_has_tangent, tensors)):
+    elif is_traced() and not any(map(_has_tangent, tensors)):
         results = _recorded(contraction, wrt, tensors)
     else:
         results = _OutsideOfFunc.apply(contraction, wrt, *tensors)
     return results
+
+
+def _is_nested() -> bool:
+    """Whether torch.func differentiates forward inside of a forward derivative."""
+    from torch._functorch.pyfunctorch import TransformType, retrieve_all_functorch_interpreters
+
+    levels = [level.key() for level in retrieve_all_functorch_interpreters()]
+    return levels.count(TransformType.Jvp) > 1
 
 
 def _row_by_row(
@@ -192,7 +206,7 @@ def _is_row(tensor: Any) -> bool:
 
 
 def _of_rows(contraction: Differentiable, wrt: Sequence[int], tensors: Sequence[Any]) -> tuple[Any, ...]:
-    """The D_k in such a loop, which does not reach functions of users: what `torch.func.vmap` does for them."""
+    """The D_k in such a loop, which has no rule for functions of its users."""
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
     if level < 1:
