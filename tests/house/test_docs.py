@@ -107,6 +107,7 @@ def test_contractions() -> None:
     np.testing.assert_allclose(product, names["a"] @ names["b"] @ names["c"])
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_torch_contracts_and_fits() -> None:
     pytest.importorskip("torch", reason="needs torch")
     names = run_example("torch-and-jax.md", 0)
@@ -117,11 +118,14 @@ def test_torch_contracts_and_fits() -> None:
     change = np.ones((3, 3))
     found = np.tensordot(names["hessian"].numpy(), change, 2)
     np.testing.assert_allclose(found, (change @ names["b"].numpy() + names["b"].numpy() @ change).T)
+    names = run_example("torch-and-jax.md", 3)
+    a, b = names["a"].detach().numpy(), names["b"].numpy()
+    np.testing.assert_allclose(names["a"].grad, np.cos(a @ b) @ b.T, rtol=1e-4)
 
 
 def test_jax_goes_back_through_a_contraction() -> None:
     pytest.importorskip("jax", reason="needs jax")
-    names = run_example("torch-and-jax.md", 3)
+    names = run_example("torch-and-jax.md", 4)
     a, b, c = (np.asarray(names[name], np.float64) for name in "abc")
     assert float(names["value"]) == pytest.approx(np.trace(a @ b @ c) ** 2, rel=1e-4)
     expected = 2 * np.trace(a @ b @ c) * (b @ c).T

@@ -6,7 +6,6 @@ This module has only the calls. What they do is imported while a GPU begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ def contract(
         a path or a schedule, or the file of one.
     *arrays : array_like
         The tensors in the order of the network: arrays of NumPy, CuPy, torch or JAX, or others with DLPack.
+        torch and JAX differentiate, map and compile a call as they do an einsum.
     optimize : str, list or object
         How the contraction path is found where `network` has none. "auto": with as much search as it can
         gain. A method of cotengra by name, a list of pairs of positions as opt_einsum has it, or an
@@ -84,15 +84,20 @@ def contract(
     # docs/explanation/architecture.md#calls-and-commands
     _expect_gpu(device, arrays)
     options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-    return _contract_arrays()(network, arrays, options)
+    if not _loaded:
+        _load()
+    return _loaded[0](network, arrays, options)
 
 
-@cache
-def _contract_arrays() -> Callable[..., Any]:
-    """What contracts. It is imported behind `_expect_gpu`: the GPU begins in the meantime."""
+_loaded: list[Callable[..., Any]] = []
+"""What contracts. A list and no cached function: torch.compile, which reads `contract`, warns of caches."""
+
+
+def _load() -> None:
+    """Import what contracts. It comes behind `_expect_gpu`: the GPU begins in the meantime."""
     from tnplan.jobs.arrays.contracted import contract_arrays
 
-    return contract_arrays
+    _loaded.append(contract_arrays)
 
 
 def compile(

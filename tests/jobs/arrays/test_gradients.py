@@ -147,8 +147,8 @@ def test_torch_goes_back_through_a_call(equation: str, dtype: str) -> None:
 
 
 def compare_with_torch(seed: int, devices: int = 1) -> bool:
-    """Gradients of a random network, and those of their square, are torch's own, on so many ranks; whether the
-    network is sliced."""
+    """Gradients of a random network, and those of their square, are torch's own, on so many ranks; whether
+    the network is sliced."""
     import torch
 
     path = random_path(seed, 1000)

@@ -181,7 +181,8 @@ def compare(seed: int, library: Any, call: str) -> None:
     for here, there in zip(found[0], [*variables, *variables], strict=True):
         assert (here.dtype, here.shape) == (there.dtype, there.shape), (seed, call)
     values = [
-        [np.asarray(library.double(one, is_complex)) for part in some for one in part] for some in (found, wanted)
+        [np.asarray(library.double(one, is_complex)) for part in some for one in part]
+        for some in (found, wanted)
     ]
     if not all(np.isfinite(one).all() for one in values[1]):  # gradients beyond float16
         assert case.rounding == ERRORS["float16"]

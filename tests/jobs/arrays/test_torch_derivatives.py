@@ -45,12 +45,15 @@ def inputs_of(case: Case, variables: Sequence[Any], convert: Function) -> list[A
 @contextmanager
 def both(case: Case, call: str) -> Iterator[tuple[Function, Function]]:
     """The contraction of the variables by a call of tnplan and by torch."""
-    dtype = getattr(torch, case.dtype if call == "compile" else case.promoted)
-    with tnplan.compile(case.equation, *case.shapes, dtype=case.dtype, device="cpu", threads=1) as compiled:
+    dtype = getattr(torch, case.promoted if call == "contract" else case.dtype)
+    options: dict[str, Any] = {"memory": "1GiB"} if call == "compile, row by row" else {}
+    with tnplan.compile(
+        case.equation, *case.shapes, dtype=case.dtype, device="cpu", threads=1, **options
+    ) as compiled:
 
         def ours(*variables: Any) -> Any:
             operands = inputs_of(case, variables, lambda one: one)
-            return compiled(*operands) if call == "compile" else tnplan.contract(case.equation, *operands)
+            return tnplan.contract(case.equation, *operands) if call == "contract" else compiled(*operands)
 
         def theirs(*variables: Any) -> Any:
             return torch.einsum(case.equation, *inputs_of(case, variables, lambda one: one.to(dtype)))
@@ -196,6 +199,8 @@ MODES: dict[str, tuple[str, Function]] = {
 """What is differentiated, the contraction or a loss, and how: a function of it, the variables, directions."""
 
 
+CALLS = ("compile", "compile, row by row", "contract")
+"""Of a stated memory no batch takes more at once."""
 OF_REAL_VARIABLES = (
     "functional.hessian", "functional.hessian, forward", "functional.jacobian", "func.hessian",
     "func.jacrev of jacrev", "func.jacfwd of jacfwd", "func.jacrev of jacfwd", "func.vmap of a Hessian",
@@ -240,7 +245,7 @@ def compare_all(seeds: Sequence[int]) -> None:
         is_real = not case.dtype.startswith("c")
         for mode in MODES:
             if is_real or mode not in OF_REAL_VARIABLES:
-                for call in ("compile", "contract"):
+                for call in CALLS:
                     compare(case, mode, call)
 
 
@@ -290,23 +295,116 @@ def test_arrays_that_are_changed_before_the_backward_pass_are_noticed(equation: 
 def test_what_torch_cannot_follow_is_refused() -> None:
     x = torch.rand(3, dtype=torch.float64)
     forward = torch.autograd.forward_ad
-    with forward.dual_level(), pytest.raises(tnplan.InputError, match="differentiated, mapped or traced"):
-        tnplan.contract("a,a->", forward.make_dual(x, x), x)
-    with pytest.raises(tnplan.InputError, match="differentiated, mapped or traced"):
-        torch.func.vmap(lambda y: tnplan.contract("a,a->", y, y))(torch.stack([x, x]))
     with tnplan.compile("a,a->", (3,), (3,), dtype="float64", device="cpu") as product:
         with forward.dual_level(), pytest.raises(tnplan.InputError, match="differentiated, mapped or traced"):
             product.value_and_grad(forward.make_dual(x, x), x)
+        with pytest.raises(tnplan.InputError, match="cotangent: is differentiated"):
+            product.vjp([x, x], torch.ones((), dtype=torch.float64, requires_grad=True))
         with pytest.raises(tnplan.InputError, match="3 arrays"):
             product(x.requires_grad_(), x, x)
         assert not product(x.detach(), x.detach()).requires_grad
+        found = product(x, x)
+    with pytest.raises(tnplan.InputError, match="closed"):
+        torch.autograd.grad(found, x, create_graph=True)
     stripped = tnplan.compile("a->", (3,), dtype="float64", device="cpu", strip_exponent=True)
     with stripped, pytest.raises(tnplan.InputError, match="exponent"):
         stripped(x)
-    with tnplan.compile("a->", (3,), dtype="float64", device="cpu", batch=2) as batched:
-        rows = torch.stack([x.detach(), x.detach()]).requires_grad_()
-        with pytest.raises(tnplan.InputError, match="batches"):
-            batched(rows).sum().backward()
+    with pytest.raises(tnplan.InputError, match="strip_exponent: is asked for, and torch follows"):
+        tnplan.contract("a->", x, strip_exponent=True)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_batch_has_derivatives(length: int) -> None:
+    torch.manual_seed(0)
+    rows, shared = torch.rand(length, 2, 3).double(), torch.rand(3, 2).double()
+    with tnplan.compile(
+        "ij,jk->ik", (2, 3), (3, 2), dtype="float64", device="cpu", batch=2, batched=[0]
+    ) as batched:
+        inputs = rows.requires_grad_(), shared.requires_grad_()
+        assert torch.autograd.gradcheck(batched, inputs, check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(batched, inputs)
+
+
+def test_a_result_is_no_view_of_a_tensor_that_is_followed() -> None:
+    x = torch.rand(2, 3, dtype=torch.float64)
+    with tnplan.compile("ab->ba", (2, 3), dtype="float64", device="cpu") as transposed:
+        for call in (transposed, lambda one: tnplan.contract("ab->ba", one)):
+            before = x.detach().clone()
+            call(x.requires_grad_()).mul_(2)
+            torch.testing.assert_close(x.detach(), before)
+
+
+def in_graph(function: Function, backend: str) -> Function:
+    """A function that torch compiles as one graph."""
+    torch.compiler.reset()
+    return torch.compile(function, backend=backend, fullgraph=True)
+
+
+def traced(function: Function, *inputs: Any) -> Function:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    return make_fx(function)(*inputs)
+
+
+def gradients(function: Function, *inputs: Any) -> Any:
+    """Those of what requires gradients, by a function of plain tensors."""
+    tensors = [one.clone().requires_grad_() for one in inputs]
+    return torch.autograd.grad(function(*tensors), tensors)
+
+
+GRAPHS: dict[str, Function] = {
+    "gradient": lambda f, a, b, by: gradients(in_graph(f, by), a, b),
+    "func.grad": lambda f, a, b, by: in_graph(torch.func.grad(f), by)(a, b),
+    "func.hessian": lambda f, a, b, by: in_graph(torch.func.hessian(f), by)(a, b),
+    "func.vmap": lambda f, a, b, by: in_graph(torch.func.vmap(f, (0, None)), by)(torch.stack([a, 3 * a]), b),
+    "make_fx": lambda f, a, b, by: gradients(traced(f, a, b), 2 * a, b),
+    "make_fx of a Hessian": lambda f, a, b, by: traced(torch.func.hessian(f), a, b)(2 * a, b),
+}
+WITHOUT: dict[str, Function] = {
+    "gradient": gradients,
+    "func.grad": lambda f, a, b: torch.func.grad(f)(a, b),
+    "func.hessian": lambda f, a, b: torch.func.hessian(f)(a, b),
+    "func.vmap": lambda f, a, b: torch.func.vmap(f, (0, None))(torch.stack([a, 3 * a]), b),
+    "make_fx": lambda f, a, b: gradients(f, 2 * a, b),
+    "make_fx of a Hessian": lambda f, a, b: torch.func.hessian(f)(2 * a, b),
+}
+"""What is computed in a graph that torch writes down, and the same without one."""
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")
+def test_a_contraction_is_a_step_of_a_graph(graph: str, backend: str) -> None:
+    torch.manual_seed(0)
+    a, b, fixed = (torch.rand(3, 3, dtype=torch.float64) for _ in range(3))
+    equation, fixed = "ij,jk,kl->li", fixed + 1j * fixed.sin()
+
+    def loss_of(contraction: Function) -> Function:
+        def loss(x: Any, y: Any) -> Any:
+            found = contraction(2 * x, y, fixed)
+            return (found.sin().abs() ** 2).sum() + contraction(x, y, fixed).real.sum()
+
+        return loss
+
+    def einsum(*tensors: Any) -> Any:
+        return torch.einsum(equation, *(one.to(torch.complex128) for one in tensors))
+
+    wanted = WITHOUT[graph](loss_of(einsum), a, b)
+    with tnplan.compile(equation, *[(3, 3)] * 3, dtype="complex128", device="cpu") as compiled:
+        for call in (compiled, lambda *tensors: tnplan.contract(equation, *tensors)):
+            torch.testing.assert_close(GRAPHS[graph](loss_of(call), a, b, backend), wanted)
+
+
+def test_a_graph_has_the_contraction_of_a_call_or_a_compiled_one() -> None:
+    x = torch.rand(3, dtype=torch.float64)
+    of_call = traced(lambda one: tnplan.contract("a,a->", one, one), x)
+    torch.testing.assert_close(of_call(2 * x), 4 * x @ x)
+    compiled = tnplan.compile("a,a->", (3,), (3,), dtype="float64", device="cpu")
+    graph = traced(lambda one: compiled(one, one), x)
+    torch.testing.assert_close(graph(2 * x), 4 * x @ x)
+    compiled.close()
+    with pytest.raises(tnplan.InputError, match="is closed"):
+        graph(x)
 
 
 def test_parameters_of_torch_serve_as_shapes() -> None:

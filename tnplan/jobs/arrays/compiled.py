@@ -36,6 +36,7 @@ from tnplan.jobs.arrays.gradient_calls import (
 from tnplan.jobs.arrays.numpy_contraction import DirectCall
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks
+from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -105,6 +106,8 @@ class CompiledContraction:
         self._has_run = False
         """Whether the last run ended, so that some of its arrays may stay."""
         self._options, self._constants, self._gradient_plan = options, fixed, gradient_plan
+        self._of_call: Differentiable | None = None
+        """What torch and JAX map."""
         self._differentiated: dict[tuple[int, ...], GradientCalls] = {}
         """By the tensors of the gradients: of the last choice alone, which has memory of its own."""
         self._ranks: Ranks | None = open_ranks(schedule, options, fixed)
@@ -116,8 +119,8 @@ class CompiledContraction:
         ----------
         *arrays : array_like
             The tensors that are not constant, in the order and with the shapes of the network, of NumPy or
-            of one other library. Those of a batch have one axis more, the first, all of one length. torch's
-            autograd goes back through a call with tensors that require gradients.
+            of one other library. Those of a batch have one axis more, the first, all of one length. torch and
+            JAX differentiate, map and compile a call as they do an einsum.
 
         Returns
         -------
@@ -369,6 +372,20 @@ class CompiledContraction:
                 values = ranks.world.broadcast_object(values, 0)
             results = [as_library(one, kind, arrays[0]) for one in values]
         return tuple(results)
+
+    def mapped(self, batched: Sequence[int], length: int) -> Differentiable | None:
+        """The contraction of so many values at once, as `Differentiable` has it."""
+        self._open()
+        plan = self._gradient_plan
+        if self._constants or self._batched or plan is None:
+            return None
+        from tnplan.jobs.arrays.contracted import ContractionOfCall
+
+        if self._of_call is None:
+            network = plan.path.network
+            call = EinsumCall(network.inputs, network.output, network.size_dict, (), plan.path)
+            self._of_call = ContractionOfCall(call, self.dtype, self._options)
+        return self._of_call.mapped(batched, length)
 
     @property
     def changing(self) -> tuple[int, ...]:

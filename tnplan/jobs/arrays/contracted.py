@@ -12,7 +12,7 @@ from functools import cache, cached_property, lru_cache, partial
 from math import prod
 from operator import attrgetter, is_
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from tnplan.jobs.arrays.arrays import (
     stated_dtype,
     with_dtype,
 )
-from tnplan.jobs.arrays.gradient_calls import new_number
 from tnplan.jobs.arrays.numpy_contraction import (
     MOST_TENSORS,
     NumpyContraction,
@@ -42,6 +41,9 @@ from tnplan.jobs.arrays.numpy_contraction import (
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
 from tnplan.planner.search.few_tensors import cheapest_path
+
+if TYPE_CHECKING:
+    from tnplan.jobs.arrays.planning import Planned
 
 Array = NDArray[Any]
 Evaluate = Callable[[Sequence[Array]], Any]
@@ -217,10 +219,13 @@ class ContractionOfCall:
             # An optimizer may find another path each time: that of the result serves the derivatives.
             call = replace(call, path=find_path(call, dtype, options))
         self._call = call
+        self._mapped: dict[tuple[tuple[int, ...], int], ContractionOfCall] = {}
 
     @cached_property
     def number(self) -> int:
         """Its name in graphs of torch, which keep it."""
+        from tnplan.jobs.arrays.gradient_calls import new_number
+
         _IN_GRAPHS.append(self)
         return new_number(self)
 
@@ -229,9 +234,35 @@ class ContractionOfCall:
         shapes, dtypes = tuple(self._extents), (np.dtype(self.dtype),) * len(self._extents)
         return _evaluation(self._call, shapes, dtypes, self._options)
 
+    @cached_property
+    def _planned(self) -> Planned:
+        from tnplan.jobs.arrays.planning import find_schedule
+
+        return find_schedule(self._call, self.dtype, self._options)
+
     def result_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """The shape of the result; it is that of no other call."""
         return self._shape
+
+    def mapped(self, batched: Sequence[int], length: int) -> ContractionOfCall | None:
+        """The contraction of so many values at once, as `Differentiable` has it: where it is small."""
+        options, key = self._options, (tuple(batched), length)
+        if key in self._mapped:
+            return self._mapped[key]
+        is_exact = np.dtype(self.dtype).kind in "biu"
+        if self._is_empty or is_exact or not length or options.memory is not None or options.devices > 1:
+            return None
+        from tnplan.executor.contraction.bind.program import needed_bytes
+        from tnplan.jobs.arrays.planning import CACHED_BYTES, batched_network
+
+        path = self._planned.path
+        if path is None or length * needed_bytes(self._planned.schedule) > CACHED_BYTES:
+            return None
+        network = batched_network(path.network, length, [number - 1 for number in batched])
+        terms = network.inputs, network.output, network.size_dict
+        call = EinsumCall(*terms, (), replace(path, network=network))
+        self._mapped[key] = ContractionOfCall(call, self.dtype, options)
+        return self._mapped[key]
 
     def derivatives(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]) -> tuple[Any, ...]:
         """D_0 and the D_k of `wrt`, as `Differentiable` has them."""
@@ -255,9 +286,9 @@ class ContractionOfCall:
         fitted = [array.reshape(shape) for array, shape in zip(arrays, self._extents, strict=True)]
         if may_be_direct and not wrt:
             return [np.asarray(self._evaluate([array.astype(self.dtype, copy=False) for array in fitted]))]
-        from tnplan.jobs.arrays.planning import compiled, find_schedule
+        from tnplan.jobs.arrays.planning import compiled
 
-        with compiled(find_schedule(self._call, self.dtype, self._options), self._options) as contraction:
+        with compiled(self._planned, self._options) as contraction:
             return contraction.derivatives(fitted, cotangent, wrt)
 
 

@@ -218,6 +218,10 @@ class Differentiable(Protocol):
         """D_0, and the D_k for the k of `wrt`, which count the arrays from 1; on all ranks of mpirun. A
         cotangent that is None stands for ones, or is not needed."""
 
+    def mapped(self, batched: Sequence[int], length: int) -> Differentiable | None:
+        """The contraction of so many values at once: the arrays of `batched`, counted from 1, and the result
+        have one axis more, the first. None where values are contracted one after the other."""
+
 
 # Graphs that torch keeps on disk have the numbers of another process: no two have the same.
 _numbers = count(randbits(40) << 20)

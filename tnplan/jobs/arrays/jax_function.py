@@ -186,14 +186,36 @@ def _shapes(contraction: Differentiable, tensors: Sequence[Any]) -> list[tuple[i
 
 
 def _define(primitive: Primitive, compute: Callable[..., Any], jvp: Any, transpose: Any) -> None:
-    """Give a primitive its rules. The values of a batch are computed one after the other."""
+    """Give a primitive its rules. The values of a batch are computed at once, or one after the other."""
 
-    def batch(arrays: Sequence[Any], axes: Sequence[Any], **parameters: Any) -> tuple[Any, list[int]]:
+    def batch(
+        arrays: Sequence[Any], axes: Sequence[Any], *, contraction: Differentiable, **parameters: Any
+    ) -> tuple[Any, list[int]]:
+        directions = parameters.get("moved", ())
+        numbers = [*range(len(arrays) - len(directions)), *directions]  # the k of each array
+        lengths = {array.shape[axis] for array, axis in zip(arrays, axes, strict=True) if axis is not None}
+        # A tensor has a gradient for each row where it is one of the batch.
+        wide = {k for k, axis in zip(numbers, axes, strict=True) if axis is not None}
+        wide |= {*directions, *parameters.get("which", ()), *parameters.get("wrt", ())}
+        batched = sorted(wide - {0}) or [1]
+        mapped = contraction.mapped(batched, min(lengths))
+        if mapped is None:
+            return by_rows(arrays, axes, contraction=contraction, **parameters)
+        given = list(arrays)
+        for number, (k, axis, array) in enumerate(zip(numbers, axes, arrays, strict=True)):
+            if axis is not None:
+                given[number] = jnp.moveaxis(array, axis, 0)
+            elif k == 0 or k in batched:
+                given[number] = jnp.broadcast_to(array, (*lengths, *array.shape))
+        results = primitive.bind(*given, contraction=mapped, **parameters)
+        return results, [0] * len(results)
+
+    def by_rows(arrays: Sequence[Any], axes: Sequence[Any], **parameters: Any) -> tuple[Any, list[int]]:
         def of_row(row: dict[int, Any]) -> Any:
             return primitive.bind(*(row.get(k, array) for k, array in enumerate(arrays)), **parameters)
 
-        mapped = {k: axis for k, axis in enumerate(axes) if axis is not None}
-        results = jax.lax.map(of_row, {k: jnp.moveaxis(arrays[k], axis, 0) for k, axis in mapped.items()})
+        given = {k: axis for k, axis in enumerate(axes) if axis is not None}
+        results = jax.lax.map(of_row, {k: jnp.moveaxis(arrays[k], axis, 0) for k, axis in given.items()})
         return results, [0] * len(results)
 
     def shapes(*arrays: Any, contraction: Differentiable, **parameters: Any) -> list[Any]:

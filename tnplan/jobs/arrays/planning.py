@@ -252,8 +252,11 @@ def _fits_host(planned: Planned, options: ContractionOptions) -> bool:
 
 def batched_network(network: Network, batch: int, batched: Container[int]) -> Network:
     """The network with the index of a batch on some tensors, and first on the result."""
-    inputs = ((BATCH, *term) if number in batched else term for number, term in enumerate(network.inputs))
-    return Network(tuple(inputs), (BATCH, *network.output), {BATCH: batch, **network.size_dict})
+    index = BATCH
+    while index in network.size_dict:  # a batch of batches
+        index += "."
+    inputs = ((index, *term) if number in batched else term for number, term in enumerate(network.inputs))
+    return Network(tuple(inputs), (index, *network.output), {index: batch, **network.size_dict})
 
 
 def find_path(request: EinsumCall, dtype: str, options: ContractionOptions) -> ContractionPath:
@@ -408,12 +411,13 @@ def plan_without_chains(
     return WithoutChains(plain, kernels) if lost_s < saved_s else None
 
 
-def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan | None:
+def gradient_plan(
+    planned: Planned, options: ContractionOptions, batch: str | None = None
+) -> GradientPlan | None:
     """What the gradients of a contraction are planned from: the memory that its own arena leaves."""
     if planned.path is None:
         return None
     free_bytes = memory_bytes(options, planned.device) - needed_bytes(planned.schedule)
-    batch = BATCH if BATCH in planned.path.network.size_dict else None
     return GradientPlan(planned.path, _profile(options, planned.device), max(free_bytes, 0.0), batch)
 
 
@@ -537,7 +541,8 @@ def compile_network(
         schedule = keep_results(schedule, None if calls.keep else changing, limit)
     gradients = None
     if not options.strip_exponent:
-        gradients = gradient_plan(replace(planned, schedule=schedule), options)
+        index = None if batch is None else BATCH
+        gradients = gradient_plan(replace(planned, schedule=schedule), options, index)
     options = options.changed(device=planned.device, devices=planned.devices)
     is_whole = batch is None and not (fixed or calls.keep)
     direct = _direct_of(planned, options) if is_whole else None

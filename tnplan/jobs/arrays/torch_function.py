@@ -6,7 +6,7 @@ An `autograd.Function` has forward mode and maps. In graphs that torch writes do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,22 +134,27 @@ class _Derivatives(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         """The changes of the D_k with the tensors."""
-        saved, _ = _saved(ctx)
+        (saved, _), contraction = _saved(ctx), ctx.contraction
         tensors = [unpack_dual(one).primal if isinstance(one, torch.Tensor) else one for one in saved]
         directions = {k: tangent for k, tangent in enumerate(tangents[2:]) if tangent is not None}
         which = (0, *ctx.wrt)
-        # torch has turned dual numbers off here, and would give zeros for those of the levels around this one.
+        # torch has turned dual numbers off here, and would give zeros for those of levels around this one.
         with _set_fwd_grad_enabled(_is_nested()):
-            changes = directional(_derivatives_of(ctx.contraction), tensors, directions, which)
+            changes = directional(_derivatives_of(contraction), tensors, directions, which)
+        if is_traced():  # where torch takes no None for zeros
+            like = next(iter(directions.values()))
+            own = [one.shape for one in tensors[1:]]
+            shapes = [contraction.result_shape(own), *own]
+            changes = {k: like.new_zeros(shapes[k]) for k in which} | changes
         return tuple(changes.get(k) for k in which)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: Any, contraction: Differentiable, wrt: Sequence[int], *tensors: Any
     ) -> tuple[tuple[Any, ...], Any]:
-        """Of a batch one value after the other."""
+        """Of each value of a batch, first in the results."""
         axes = {k: axis for k, axis in enumerate(in_dims[2:]) if axis is not None}
-        results = _row_by_row(lambda *row: _apply(contraction, wrt, *row), tensors, axes, info.batch_size)
+        results = _of_rows(contraction, wrt, tensors, axes, info.batch_size)
         return results, (0,) * len(results)
 
 
@@ -172,7 +177,7 @@ def _apply(contraction: Differentiable, wrt: Sequence[int], *tensors: Any) -> tu
     if is_mapped():
         results = _Derivatives.apply(contraction, wrt, *tensors)
     elif any(map(_is_row, tensors)):
-        results = _of_rows(contraction, wrt, tensors)
+        results = _in_loop(contraction, wrt, tensors)
     elif is_traced() and not any(map(_has_tangent, tensors)):
         results = _recorded(contraction, wrt, tensors)
     else:
@@ -188,15 +193,30 @@ def _is_nested() -> bool:
     return levels.count(TransformType.Jvp) > 1
 
 
-def _row_by_row(
-    function: Callable[..., tuple[Any, ...]], tensors: Sequence[Any], axes: Mapping[int, int], length: int
-) -> tuple[Any, ...]:
-    """The results of a function for each row of some tensors along their axis, stacked."""
-    rows = [
-        function(*(one.select(axes[k], row) if k in axes else one for k, one in enumerate(tensors)))
-        for row in range(length)
-    ]
-    return tuple(torch.stack(column) for column in zip(*rows, strict=True))
+def _of_rows(
+    contraction: Differentiable, wrt: Sequence[int], tensors: Sequence[Any], axes: Mapping[int, int],
+    length: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The D_k for each row of some tensors along their axis: at once, or one after the other."""
+    # A tensor has a gradient for each row where it is one of the batch.
+    batched = sorted({k for k in axes if k > 0} | set(wrt)) or [1]
+    mapped = contraction.mapped(batched, length)
+    if mapped is None:
+        rows = [
+            _apply(
+                contraction, wrt,
+                *(one.select(axes[k], row) if k in axes else one for k, one in enumerate(tensors)),
+            )
+            for row in range(length)
+        ]  # fmt: skip
+        return tuple(torch.stack(column) for column in zip(*rows, strict=True))
+    moved = list(tensors)
+    for k, one in enumerate(tensors):
+        if k in axes:
+            moved[k] = one.movedim(axes[k], 0)
+        elif k in batched or (k == 0 and one is not None):
+            moved[k] = torch.as_tensor(one).expand(length, *one.shape)
+    return _apply(mapped, wrt, *moved)
 
 
 def _is_row(tensor: Any) -> bool:
@@ -205,7 +225,7 @@ def _is_row(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and torch._C._functorch.is_legacy_batchedtensor(tensor)
 
 
-def _of_rows(contraction: Differentiable, wrt: Sequence[int], tensors: Sequence[Any]) -> tuple[Any, ...]:
+def _in_loop(contraction: Differentiable, wrt: Sequence[int], tensors: Sequence[Any]) -> tuple[Any, ...]:
     """The D_k in such a loop, which has no rule for functions of its users."""
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
@@ -214,8 +234,7 @@ def _of_rows(contraction: Differentiable, wrt: Sequence[int], tensors: Sequence[
         raise InputError("call", problem, "leave out vectorize=True and is_grads_batched=True")
     whole = [torch._remove_batch_dim(one, level, 1, 0) if _is_row(one) else one for one in tensors]
     axes = {k: 0 for k, one in enumerate(tensors) if _is_row(one)}
-    length = whole[next(iter(axes))].shape[0]
-    results = _row_by_row(lambda *row: _apply(contraction, wrt, *row), whole, axes, length)
+    results = _of_rows(contraction, wrt, whole, axes, whole[next(iter(axes))].shape[0])
     return tuple(torch._add_batch_dim(one, 0, level) for one in results)
 
 
@@ -282,13 +301,9 @@ def _(cotangent: Any, arrays: Sequence[Any], number: int, wrt: Sequence[int]) ->
 def _(
     info: Any, in_dims: Any, cotangent: Any, arrays: Sequence[Any], number: int, wrt: Sequence[int]
 ) -> tuple[list[Any], list[int]]:
-    """Of a batch one value after the other."""
+    """Of each value of a batch, first in the results."""
     axes = {k: axis for k, axis in enumerate((in_dims[0], *in_dims[1])) if axis is not None}
-
-    def of_row(one: Any, *others: Any) -> tuple[Any, ...]:
-        return tuple(_operation(one, list(others), number, wrt))
-
-    results = _row_by_row(of_row, (cotangent, *arrays), axes, info.batch_size)
+    results = _of_rows(numbered(number), wrt, (cotangent, *arrays), axes, info.batch_size)
     return list(results), [0] * len(results)
 
 
