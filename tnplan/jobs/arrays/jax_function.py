@@ -17,6 +17,7 @@ from jax.interpreters import ad, batching, mlir
 
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.jobs.arrays.arrays import library_of
 from tnplan.jobs.arrays.gradient_calls import Differentiable, directional
 
 
@@ -32,14 +33,18 @@ def jax_function(contraction: Differentiable) -> Callable[..., Any]:
         problem = "is shared by ranks of mpirun, and JAX calls back in an order of its own"
         raise InputError("contraction", problem, "use torch, or value_and_grad")
 
-    def operand(array: Any) -> Any:
+    def operand(array: Any, number: int) -> Any:
         """The array in the dtype of the contraction, as far as that loses nothing."""
+        if library_of(array) not in ("jax", "numpy"):
+            problem = f"is of {library_of(array)}, beside arrays of jax"
+            raise InputError(f"array {number}", problem, "give arrays of one library")
         array = jnp.asarray(array)
         return array.astype(dtype) if np.can_cast(array.dtype, dtype) else array
 
     def function(*arrays: Any) -> Any:
         unused = jnp.zeros((), dtype)  # the cotangent
-        (value,) = _derivatives.bind(unused, *map(operand, arrays), contraction=contraction, wrt=())
+        operands = [operand(array, number) for number, array in enumerate(arrays)]
+        (value,) = _derivatives.bind(unused, *operands, contraction=contraction, wrt=())
         return value
 
     return function
