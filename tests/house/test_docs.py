@@ -132,6 +132,23 @@ def test_jax_goes_back_through_a_contraction() -> None:
     np.testing.assert_allclose(names["by_a"], expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["variational-peps.md", "force-matching.md"])
+def test_tutorials_in_torch_and_jax(page: str) -> None:
+    """The pages compare what they find themselves."""
+    pytest.importorskip("torch", reason="needs torch")
+    jax = pytest.importorskip("jax", reason="needs jax")
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs matplotlib")
+    names: dict[str, Any] = {}
+    try:
+        for number in range(page_of(page).read_text().count("```python")):
+            names |= run_example(page, number, **names)
+    finally:
+        jax.config.update("jax_enable_x64", False)
+        pyplot.close("all")
+    assert names["figure"].axes
+
+
 def test_a_simulation() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM + "measure q -> c;\n")
