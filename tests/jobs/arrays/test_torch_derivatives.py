@@ -253,6 +253,10 @@ def test_random_networks_have_the_derivatives_of_torch_in_all_modes() -> None:
     compare_all(range(2))
 
 
+def test_a_batch_that_is_not_first_in_memory_has_forward_derivatives() -> None:
+    compare(random_case(2014), "functional.hessian, forward", "contract")
+
+
 @pytest.mark.slow
 def test_many_random_networks_have_the_derivatives_of_torch_in_all_modes() -> None:
     compare_all(range(1000, 1000 + repeats(20, 200)))
@@ -311,6 +315,34 @@ def test_what_torch_cannot_follow_is_refused() -> None:
         stripped(x)
     with pytest.raises(tnplan.InputError, match="strip_exponent: is asked for, and torch follows"):
         tnplan.contract("a->", x, strip_exponent=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda one: one.to("meta"), "neither on the host"),
+        (lambda one: one.to_sparse(), "cannot be read"),
+        (lambda one: one.to(torch.float8_e5m2), "float8|Float8"),
+        (lambda one: "text", "shape"),
+    ],
+)
+def test_tensors_without_readable_values_are_refused(change: Function, message: str) -> None:
+    x = torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
+    with tnplan.compile("ij,jk->ik", (3, 3), (3, 3), dtype="float64", device="cpu") as compiled:
+        for call in (compiled, lambda *some: tnplan.contract("ij,jk->ik", *some)):
+            with pytest.raises(tnplan.InputError, match=message):
+                call(x, change(x.detach()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_a_map_of_any_length_and_dtype(dtype: Any, length: int) -> None:
+    rows = (torch.rand(length, 3, 3) * 3).to(dtype)
+    found = torch.func.vmap(lambda one: tnplan.contract("ij,jk->ik", one, one))(rows)
+    assert (found.dtype, found.shape) == (dtype, rows.shape)
+    if dtype is torch.bool:
+        rows = rows.long()
+    torch.testing.assert_close(found, torch.func.vmap(lambda one: one @ one)(rows).to(dtype))
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])

@@ -117,17 +117,22 @@ def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> 
 def kind_of(array: Any, number: int) -> ArrayKind:
     """The library and the memory of array `number`; raises InputError for a memory that is neither."""
     library, place = library_of(array), f"array {number}"
-    if library == "torch" and array.device.type in ("cpu", "cuda"):
+    if library == "torch":
+        if array.device.type not in ("cpu", "cuda"):
+            raise _elsewhere(place)
         return _torch_kind(array.device)
     # NumPy's own arrays have `__dlpack_device__` too; the answer is known without a call.
     if library == "numpy" or not hasattr(array, "__dlpack_device__"):
         return NUMPY_ARRAY
     device_type, gpu = (int(entry) for entry in array.__dlpack_device__())
     if device_type not in (DLPACK_CPU, DLPACK_CUDA):
-        raise InputError(
-            place, "is neither on the host nor on a CUDA GPU", "move it to one of them", topic="GPUs",
-        )
+        raise _elsewhere(place)
     return ArrayKind(library, gpu if device_type == DLPACK_CUDA else HOST)
+
+
+def _elsewhere(place: str) -> InputError:
+    problem = "is neither on the host nor on a CUDA GPU"
+    return InputError(place, problem, "move it to one of them", topic="GPUs")
 
 
 @cache
@@ -206,7 +211,11 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     name = dtype.name if isinstance(dtype, np.dtype) else str(dtype).rpartition(".")[2]
     if name == "bfloat16":
         return np.dtype(np.float32)
-    return dtype if isinstance(dtype, np.dtype) else np.dtype(name)
+    try:
+        return dtype if isinstance(dtype, np.dtype) else np.dtype(name)
+    except TypeError:
+        problem = f"have dtype {name}, which NumPy has not"
+        raise InputError("arrays", problem, f"convert them to one of {', '.join(DTYPES)}") from None
 
 
 @cache

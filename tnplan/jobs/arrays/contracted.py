@@ -40,6 +40,7 @@ from tnplan.jobs.arrays.numpy_contraction import (
 )
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
+from tnplan.planner.networks.network import Network
 from tnplan.planner.search.few_tensors import cheapest_path
 
 if TYPE_CHECKING:
@@ -249,18 +250,22 @@ class ContractionOfCall:
         options, key = self._options, (tuple(batched), length)
         if key in self._mapped:
             return self._mapped[key]
-        is_exact = np.dtype(self.dtype).kind in "biu"
-        if self._is_empty or is_exact or not length or options.memory is not None or options.devices > 1:
-            return None
         from tnplan.executor.contraction.bind.program import needed_bytes
-        from tnplan.jobs.arrays.planning import CACHED_BYTES, batched_network
+        from tnplan.jobs.arrays.planning import CACHED_BYTES, batched_terms
 
-        path = self._planned.path
-        if path is None or length * needed_bytes(self._planned.schedule) > CACHED_BYTES:
-            return None
-        network = batched_network(path.network, length, [number - 1 for number in batched])
-        terms = network.inputs, network.output, network.size_dict
-        call = EinsumCall(*terms, (), replace(path, network=network))
+        inputs, output, sizes = batched_terms(
+            (self._call.inputs, self._call.output, self._call.size_dict), length, [k - 1 for k in batched]
+        )
+        path = None
+        if length and not self._is_empty:  # else the results have no elements, or are zeros
+            is_exact = np.dtype(self.dtype).kind in "biu"
+            if is_exact or options.memory is not None or options.devices > 1:
+                return None
+            path = self._planned.path
+            if path is None or length * needed_bytes(self._planned.schedule) > CACHED_BYTES:
+                return None
+            path = replace(path, network=Network(inputs, output, sizes))
+        call = EinsumCall(inputs, output, sizes, (), path)
         self._mapped[key] = ContractionOfCall(call, self.dtype, options)
         return self._mapped[key]
 

@@ -252,11 +252,19 @@ def _fits_host(planned: Planned, options: ContractionOptions) -> bool:
 
 def batched_network(network: Network, batch: int, batched: Container[int]) -> Network:
     """The network with the index of a batch on some tensors, and first on the result."""
+    return Network(*batched_terms((network.inputs, network.output, network.size_dict), batch, batched))
+
+
+def batched_terms(
+    terms: tuple[tuple[Any, ...], tuple[str, ...], dict[str, int]], batch: int, batched: Container[int]
+) -> tuple[tuple[Any, ...], tuple[str, ...], dict[str, int]]:
+    """The same of inputs, output and extents, which may be 0."""
+    inputs, output, sizes = terms
     index = BATCH
-    while index in network.size_dict:  # a batch of batches
+    while index in sizes:  # a batch of batches
         index += "."
-    inputs = ((index, *term) if number in batched else term for number, term in enumerate(network.inputs))
-    return Network(tuple(inputs), (index, *network.output), {index: batch, **network.size_dict})
+    wide = tuple((index, *term) if number in batched else term for number, term in enumerate(inputs))
+    return wide, (index, *output), {index: batch, **sizes}
 
 
 def find_path(request: EinsumCall, dtype: str, options: ContractionOptions) -> ContractionPath:

@@ -21,6 +21,11 @@ if not hasattr(torch.library, "register_vmap"):
     problem = f"is version {torch.__version__}, which does not follow contractions"
     raise InputError("torch", problem, "take torch 2.5 or newer", topic="installation")
 
+PROMOTED = (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+)  # fmt: skip
+"""Dtypes whose values another holds."""
+
 
 def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> Any:
     """The result of a call that torch can differentiate by its tensors, map and trace."""
@@ -64,8 +69,7 @@ def _operand(contraction: Differentiable, array: Any, number: int) -> Any:
 
 def _in_dtype(tensor: Any, dtype: str) -> Any:
     expected = getattr(torch, dtype)
-    is_inexact = tensor.is_floating_point() or tensor.is_complex()
-    fits = is_inexact and torch.promote_types(tensor.dtype, expected) == expected
+    fits = tensor.dtype in PROMOTED and torch.promote_types(tensor.dtype, expected) == expected
     return tensor.to(expected) if fits else tensor
 
 
@@ -202,6 +206,8 @@ def _of_rows(
     batched = sorted({k for k in axes if k > 0} | set(wrt)) or [1]
     mapped = contraction.mapped(batched, length)
     if mapped is None:
+        if not length:
+            raise InputError("call", "maps a batch without values", "leave it out")
         rows = [
             _apply(
                 contraction, wrt,
@@ -235,7 +241,8 @@ def _in_loop(contraction: Differentiable, wrt: Sequence[int], tensors: Sequence[
     whole = [torch._remove_batch_dim(one, level, 1, 0) if _is_row(one) else one for one in tensors]
     axes = {k: 0 for k, one in enumerate(tensors) if _is_row(one)}
     results = _of_rows(contraction, wrt, whole, axes, whole[next(iter(axes))].shape[0])
-    return tuple(torch._add_batch_dim(one, 0, level) for one in results)
+    # Such a loop takes strides of tensors where the axis of the batch comes first in memory.
+    return tuple(torch._add_batch_dim(one.contiguous(), 0, level) for one in results)
 
 
 def _saved(ctx: Any) -> tuple[list[Any], Sequence[Any]]:
