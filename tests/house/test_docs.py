@@ -107,6 +107,7 @@ def test_contractions() -> None:
     np.testing.assert_allclose(product, names["a"] @ names["b"] @ names["c"])
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_torch_contracts_and_fits() -> None:
     pytest.importorskip("torch", reason="needs torch")
     names = run_example("torch-and-jax.md", 0)
@@ -117,15 +118,35 @@ def test_torch_contracts_and_fits() -> None:
     change = np.ones((3, 3))
     found = np.tensordot(names["hessian"].numpy(), change, 2)
     np.testing.assert_allclose(found, (change @ names["b"].numpy() + names["b"].numpy() @ change).T)
+    names = run_example("torch-and-jax.md", 3)
+    a, b = names["a"].detach().numpy(), names["b"].numpy()
+    np.testing.assert_allclose(names["a"].grad, np.cos(a @ b) @ b.T, rtol=1e-4)
 
 
 def test_jax_goes_back_through_a_contraction() -> None:
     pytest.importorskip("jax", reason="needs jax")
-    names = run_example("torch-and-jax.md", 3)
+    names = run_example("torch-and-jax.md", 4)
     a, b, c = (np.asarray(names[name], np.float64) for name in "abc")
     assert float(names["value"]) == pytest.approx(np.trace(a @ b @ c) ** 2, rel=1e-4)
     expected = 2 * np.trace(a @ b @ c) * (b @ c).T
     np.testing.assert_allclose(names["by_a"], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["variational-peps.md", "force-matching.md"])
+def test_tutorials_in_torch_and_jax(page: str) -> None:
+    """The pages compare what they find themselves."""
+    pytest.importorskip("torch", reason="needs torch")
+    jax = pytest.importorskip("jax", reason="needs jax")
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs matplotlib")
+    names: dict[str, Any] = {}
+    try:
+        for number in range(page_of(page).read_text().count("```python")):
+            names |= run_example(page, number, **names)
+    finally:
+        jax.config.update("jax_enable_x64", False)
+        pyplot.close("all")
+    assert names["figure"].axes
 
 
 def test_a_simulation() -> None:

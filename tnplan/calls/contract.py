@@ -6,7 +6,6 @@ This module has only the calls. What they do is imported while a GPU begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ def contract(
         a path or a schedule, or the file of one.
     *arrays : array_like
         The tensors in the order of the network: arrays of NumPy, CuPy, torch or JAX, or others with DLPack.
+        torch and JAX differentiate, map and compile a call as they do an einsum.
     out : array, optional
         Where the result is written: an array of the library of the arrays and on their device, with the
         shape of the result and a dtype that holds all its values. It may be one of the arrays.
@@ -90,7 +90,9 @@ def contract(
     # docs/explanation/architecture.md#calls-and-commands
     _expect_gpu(device, arrays)
     options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-    result = _contract_arrays()(network, arrays, options)
+    if not _loaded:
+        _load()
+    result = _loaded[0](network, arrays, options)
     if out is None:
         return result
     from tnplan.jobs.arrays.arrays import store
@@ -98,12 +100,15 @@ def contract(
     return store(result, out)
 
 
-@cache
-def _contract_arrays() -> Callable[..., Any]:
-    """What contracts. It is imported behind `_expect_gpu`: the GPU begins in the meantime."""
+_loaded: list[Callable[..., Any]] = []
+"""What contracts. A list and no cached function: torch.compile, which reads `contract`, warns of caches."""
+
+
+def _load() -> None:
+    """Import what contracts. It comes behind `_expect_gpu`: the GPU begins in the meantime."""
     from tnplan.jobs.arrays.contracted import contract_arrays
 
-    return contract_arrays
+    _loaded.append(contract_arrays)
 
 
 def compile(

@@ -15,7 +15,7 @@ PATH = ContractionPath(RING, ((0, 1), (2, 3)), (), "float64")
 TRACE, PRODUCT = "ij,jk,ki->", "ij,jk,kl->il"
 A, B, C = (np.random.default_rng(seed).normal(size=(4, 4)) + 0j for seed in range(3))
 REAL = [array.real for array in (A, B, C)]
-DIRECT = "are not for batches, stripped exponents and given schedules"
+DIRECT = "are not for stripped exponents and given schedules"
 
 # fmt: off
 CALLS: list[Row] = [

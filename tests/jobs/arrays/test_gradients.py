@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.util import find_spec
 from math import inf
 from typing import Any
@@ -101,7 +103,45 @@ def test_several_ranks_give_the_same(devices: int) -> None:
 def test_mpi_ranks() -> None:
     done = mpirun(2, SCRIPTS / "gradients.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["equal", "equal"]
+    assert done.stdout.split() == ["equal"] * 3
+
+
+@needs_mpi
+@needs_torch
+def test_torch_has_the_gradients_on_all_mpi_ranks() -> None:
+    done = mpirun(2, SCRIPTS / "gradients.py", "torch", PYTHONPATH=os.pathsep.join(sys.path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["equal"] * 4
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("length", [0, 1, 4, 7])
+def test_gradients_of_a_batch(dtype: str, length: int) -> None:
+    a, b, c = (one[:3, :3] for one in matrices(dtype))
+    scales = np.arange(1, length + 1, dtype=dtype)
+    rows, weights = scales[:, None, None] * a, scales + 1
+    with tnplan.compile(
+        TRACE, a, b, c, dtype=dtype, device="cpu", batch=4, batched=[0], constants={2: c}
+    ) as trace:
+        calls = (trace.value_and_grad(rows, b), scales**0), (trace.vjp((rows, b), weights), weights)
+        for (value, (by_rows, by_shared)), weight in calls:
+            np.testing.assert_allclose(value, scales * np.trace(a @ b @ c), rtol=1e-5)
+            np.testing.assert_allclose(by_rows, weight[:, None, None] * (b @ c).T, rtol=1e-4)
+            wanted = sum(weight * scales) * (c @ a).T
+            np.testing.assert_allclose(by_shared, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradients_of_a_batch_take_a_part_of_it_where_memory_is_short() -> None:
+    generator = np.random.default_rng(0)
+    rows, others = generator.normal(size=(2, 64, 40, 40))
+    c, d = generator.normal(size=(2, 40, 40))
+    with tnplan.compile(
+        "ij,jk,kl,li->", *[(40, 40)] * 4, dtype="float64", device="cpu", batch=64, batched=[0, 1],
+        memory=3_000_000,
+    ) as trace:  # fmt: skip
+        _, gradients = trace.value_and_grad(rows, others, c, d)
+        assert trace._gradient_calls((0, 1, 2, 3)).schedule.output_shape[0] < 64
+    np.testing.assert_allclose(gradients[2], (d @ (rows @ others).sum(0)).T, rtol=1e-9, atol=1e-9)
 
 
 def test_the_memory_that_is_stated_holds_both() -> None:
@@ -147,7 +187,8 @@ def test_torch_goes_back_through_a_call(equation: str, dtype: str) -> None:
 
 
 def compare_with_torch(seed: int, devices: int = 1) -> bool:
-    """Gradients of a random network are torch's own, on so many ranks; whether the network is sliced."""
+    """Gradients of a random network, and those of their square, are torch's own, on so many ranks; whether
+    the network is sliced."""
     import torch
 
     path = random_path(seed, 1000)
@@ -157,12 +198,18 @@ def compare_with_torch(seed: int, devices: int = 1) -> bool:
     operands: list[Any] = []
     for tensor, term in zip(tensors, path.network.inputs, strict=True):
         operands += [tensor, [letters[index] for index in term]]
-    einsum = torch.einsum(*operands, [letters[index] for index in path.network.output])
-    theirs = torch.autograd.grad((einsum.abs() ** 2).sum(), tensors)
+
+    def gradients(value: Any) -> list[Any]:
+        first = torch.autograd.grad((value.abs() ** 2).sum(), tensors, create_graph=True)
+        second = torch.autograd.grad(sum((one.abs() ** 2).sum() for one in first), tensors, allow_unused=True)
+        pairs = zip(tensors, second, strict=True)
+        return [*first, *(torch.zeros_like(x) if one is None else one for x, one in pairs)]
+
+    theirs = gradients(torch.einsum(*operands, [letters[index] for index in path.network.output]))
     with tnplan.compile(
         path, *arrays, dtype="complex128", device="cpu", devices=devices, threads=1
     ) as contraction:
-        ours = torch.autograd.grad((contraction(*tensors).abs() ** 2).sum(), tensors)
+        ours = gradients(contraction(*tensors))
     for here, there in zip(ours, theirs, strict=True):
         assert (here - there).abs().max() <= 1e-10 * max(1.0, there.abs().max()), (seed, devices)
     return bool(path.sliced_inds)

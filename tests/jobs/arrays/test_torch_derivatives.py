@@ -43,13 +43,17 @@ def inputs_of(case: Case, variables: Sequence[Any], convert: Function) -> list[A
 
 
 @contextmanager
-def both(case: Case) -> Iterator[tuple[Function, Function]]:
-    """The contraction of the variables by tnplan and by torch."""
-    dtype = getattr(torch, case.dtype)
-    with tnplan.compile(case.equation, *case.shapes, dtype=case.dtype, device="cpu", threads=1) as compiled:
+def both(case: Case, call: str) -> Iterator[tuple[Function, Function]]:
+    """The contraction of the variables by a call of tnplan and by torch."""
+    dtype = getattr(torch, case.promoted if call == "contract" else case.dtype)
+    options: dict[str, Any] = {"memory": "1GiB"} if call == "compile, row by row" else {}
+    with tnplan.compile(
+        case.equation, *case.shapes, dtype=case.dtype, device="cpu", threads=1, **options
+    ) as compiled:
 
         def ours(*variables: Any) -> Any:
-            return compiled(*inputs_of(case, variables, lambda one: one))
+            operands = inputs_of(case, variables, lambda one: one)
+            return tnplan.contract(case.equation, *operands) if call == "contract" else compiled(*operands)
 
         def theirs(*variables: Any) -> Any:
             return torch.einsum(case.equation, *inputs_of(case, variables, lambda one: one.to(dtype)))
@@ -195,16 +199,8 @@ MODES: dict[str, tuple[str, Function]] = {
 """What is differentiated, the contraction or a loss, and how: a function of it, the variables, directions."""
 
 
-REFUSED = {
-    "func.linearize": "traced by torch",
-    "func.jvp of func.jvp": "differentiated forward twice",
-    "func.jacfwd of jacfwd": "differentiated forward twice",
-    "functional.jacobian, forward": "leave out vectorize=True",
-    "functional.hessian, forward": "leave out vectorize=True",
-}
-"""What torch itself cannot do through functions of its users, and what is said then."""
-OF_NUMBERS = {"batched gradients": "is_grads_batched", "functional.jacobian, vectorized": "vectorize=True"}
-"""The same, but for contractions to a number, whose gradients are scaled."""
+CALLS = ("compile", "compile, row by row", "contract")
+"""Of a stated memory no batch takes more at once."""
 OF_REAL_VARIABLES = (
     "functional.hessian", "functional.hessian, forward", "functional.jacobian", "func.hessian",
     "func.jacrev of jacrev", "func.jacfwd of jacfwd", "func.jacrev of jacfwd", "func.vmap of a Hessian",
@@ -219,8 +215,8 @@ def leaves(found: Any) -> list[Any]:
     return [leaf for one in found for leaf in leaves(one)]
 
 
-def compare(case: Case, mode: str) -> None:
-    """The values of a mode equal those of torch's einsum, or are refused in one line."""
+def compare(case: Case, mode: str, call: str) -> None:
+    """The values of a mode equal those of torch's einsum."""
     kind, differentiate = MODES[mode]
     variables, directions = (list(map(torch.as_tensor, some)) for some in (case.variables, case.directions))
 
@@ -230,24 +226,16 @@ def compare(case: Case, mode: str) -> None:
             given = function if kind == "result" else loss_of(case, function)
             return leaves(differentiate(given, variables, directions))
 
-    with both(case) as (ours, theirs):
-        if mode in REFUSED:
-            with pytest.raises(tnplan.InputError, match=REFUSED[mode]):
-                values(ours)
-            return
-        if mode in OF_NUMBERS and case.weight.ndim:
-            with pytest.raises(tnplan.InputError, match=OF_NUMBERS[mode]):
-                values(ours)
-            return
+    with both(case, call) as (ours, theirs):
         found, wanted = values(ours), values(theirs)
     largest = max((float(one.abs().max()) for one in wanted if one is not None), default=0.0)
     for here, there in zip(found, wanted, strict=True):
         if here is None or there is None:
             rest = there if here is None else here
-            assert rest is None or float(rest.abs().max()) <= case.rounding * largest, (case, mode)
+            assert rest is None or float(rest.abs().max()) <= case.rounding * largest, (case, mode, call)
             continue
-        assert (here.dtype, here.shape) == (there.dtype, there.shape), (case, mode)
-        assert float((here - there).abs().max()) <= case.rounding * max(1.0, largest), (case, mode)
+        assert (here.dtype, here.shape) == (there.dtype, there.shape), (case, mode, call)
+        assert float((here - there).abs().max()) <= case.rounding * max(1.0, largest), (case, mode, call)
 
 
 def compare_all(seeds: Sequence[int]) -> None:
@@ -257,11 +245,16 @@ def compare_all(seeds: Sequence[int]) -> None:
         is_real = not case.dtype.startswith("c")
         for mode in MODES:
             if is_real or mode not in OF_REAL_VARIABLES:
-                compare(case, mode)
+                for call in CALLS:
+                    compare(case, mode, call)
 
 
 def test_random_networks_have_the_derivatives_of_torch_in_all_modes() -> None:
     compare_all(range(2))
+
+
+def test_a_batch_that_is_not_first_in_memory_has_forward_derivatives() -> None:
+    compare(random_case(2014), "functional.hessian, forward", "contract")
 
 
 @pytest.mark.slow
@@ -306,23 +299,144 @@ def test_arrays_that_are_changed_before_the_backward_pass_are_noticed(equation: 
 def test_what_torch_cannot_follow_is_refused() -> None:
     x = torch.rand(3, dtype=torch.float64)
     forward = torch.autograd.forward_ad
-    with forward.dual_level(), pytest.raises(tnplan.InputError, match="differentiated, mapped or traced"):
-        tnplan.contract("a,a->", forward.make_dual(x, x), x)
-    with pytest.raises(tnplan.InputError, match="differentiated, mapped or traced"):
-        torch.func.vmap(lambda y: tnplan.contract("a,a->", y, y))(torch.stack([x, x]))
     with tnplan.compile("a,a->", (3,), (3,), dtype="float64", device="cpu") as product:
         with forward.dual_level(), pytest.raises(tnplan.InputError, match="differentiated, mapped or traced"):
             product.value_and_grad(forward.make_dual(x, x), x)
+        with pytest.raises(tnplan.InputError, match="cotangent: is differentiated"):
+            product.vjp([x, x], torch.ones((), dtype=torch.float64, requires_grad=True))
         with pytest.raises(tnplan.InputError, match="3 arrays"):
             product(x.requires_grad_(), x, x)
         assert not product(x.detach(), x.detach()).requires_grad
+        found = product(x, x)
+    with pytest.raises(tnplan.InputError, match="closed"):
+        torch.autograd.grad(found, x, create_graph=True)
     stripped = tnplan.compile("a->", (3,), dtype="float64", device="cpu", strip_exponent=True)
     with stripped, pytest.raises(tnplan.InputError, match="exponent"):
         stripped(x)
-    with tnplan.compile("a->", (3,), dtype="float64", device="cpu", batch=2) as batched:
-        rows = torch.stack([x.detach(), x.detach()]).requires_grad_()
-        with pytest.raises(tnplan.InputError, match="batches"):
-            batched(rows).sum().backward()
+    with pytest.raises(tnplan.InputError, match="strip_exponent: is asked for, and torch follows"):
+        tnplan.contract("a->", x, strip_exponent=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda one: one.to("meta"), "neither on the host"),
+        (lambda one: one.to_sparse(), "cannot be read"),
+        (lambda one: one.to(torch.float8_e5m2), "float8|Float8"),
+        (lambda one: "text", "shape"),
+    ],
+)
+def test_tensors_without_readable_values_are_refused(change: Function, message: str) -> None:
+    x = torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
+    with tnplan.compile("ij,jk->ik", (3, 3), (3, 3), dtype="float64", device="cpu") as compiled:
+        for call in (compiled, lambda *some: tnplan.contract("ij,jk->ik", *some)):
+            with pytest.raises(tnplan.InputError, match=message):
+                call(x, change(x.detach()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_a_map_of_any_length_and_dtype(dtype: Any, length: int) -> None:
+    rows = (torch.rand(length, 3, 3) * 3).to(dtype)
+    found = torch.func.vmap(lambda one: tnplan.contract("ij,jk->ik", one, one))(rows)
+    assert (found.dtype, found.shape) == (dtype, rows.shape)
+    if dtype is torch.bool:
+        rows = rows.long()
+    torch.testing.assert_close(found, torch.func.vmap(lambda one: one @ one)(rows).to(dtype))
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_batch_has_derivatives(length: int) -> None:
+    torch.manual_seed(0)
+    rows, shared = torch.rand(length, 2, 3).double(), torch.rand(3, 2).double()
+    with tnplan.compile(
+        "ij,jk->ik", (2, 3), (3, 2), dtype="float64", device="cpu", batch=2, batched=[0]
+    ) as batched:
+        inputs = rows.requires_grad_(), shared.requires_grad_()
+        assert torch.autograd.gradcheck(batched, inputs, check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(batched, inputs)
+
+
+def test_a_result_is_no_view_of_a_tensor_that_is_followed() -> None:
+    x = torch.rand(2, 3, dtype=torch.float64)
+    with tnplan.compile("ab->ba", (2, 3), dtype="float64", device="cpu") as transposed:
+        for call in (transposed, lambda one: tnplan.contract("ab->ba", one)):
+            before = x.detach().clone()
+            call(x.requires_grad_()).mul_(2)
+            torch.testing.assert_close(x.detach(), before)
+
+
+def in_graph(function: Function, backend: str) -> Function:
+    """A function that torch compiles as one graph."""
+    torch.compiler.reset()
+    return torch.compile(function, backend=backend, fullgraph=True)
+
+
+def traced(function: Function, *inputs: Any) -> Function:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    return make_fx(function)(*inputs)
+
+
+def gradients(function: Function, *inputs: Any) -> Any:
+    """Those of what requires gradients, by a function of plain tensors."""
+    tensors = [one.clone().requires_grad_() for one in inputs]
+    return torch.autograd.grad(function(*tensors), tensors)
+
+
+GRAPHS: dict[str, Function] = {
+    "gradient": lambda f, a, b, by: gradients(in_graph(f, by), a, b),
+    "func.grad": lambda f, a, b, by: in_graph(torch.func.grad(f), by)(a, b),
+    "func.hessian": lambda f, a, b, by: in_graph(torch.func.hessian(f), by)(a, b),
+    "func.vmap": lambda f, a, b, by: in_graph(torch.func.vmap(f, (0, None)), by)(torch.stack([a, 3 * a]), b),
+    "make_fx": lambda f, a, b, by: gradients(traced(f, a, b), 2 * a, b),
+    "make_fx of a Hessian": lambda f, a, b, by: traced(torch.func.hessian(f), a, b)(2 * a, b),
+}
+WITHOUT: dict[str, Function] = {
+    "gradient": gradients,
+    "func.grad": lambda f, a, b: torch.func.grad(f)(a, b),
+    "func.hessian": lambda f, a, b: torch.func.hessian(f)(a, b),
+    "func.vmap": lambda f, a, b: torch.func.vmap(f, (0, None))(torch.stack([a, 3 * a]), b),
+    "make_fx": lambda f, a, b: gradients(f, 2 * a, b),
+    "make_fx of a Hessian": lambda f, a, b: torch.func.hessian(f)(2 * a, b),
+}
+"""What is computed in a graph that torch writes down, and the same without one."""
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")
+def test_a_contraction_is_a_step_of_a_graph(graph: str, backend: str) -> None:
+    torch.manual_seed(0)
+    a, b, fixed = (torch.rand(3, 3, dtype=torch.float64) for _ in range(3))
+    equation, fixed = "ij,jk,kl->li", fixed + 1j * fixed.sin()
+
+    def loss_of(contraction: Function) -> Function:
+        def loss(x: Any, y: Any) -> Any:
+            found = contraction(2 * x, y, fixed)
+            return (found.sin().abs() ** 2).sum() + contraction(x, y, fixed).real.sum()
+
+        return loss
+
+    def einsum(*tensors: Any) -> Any:
+        return torch.einsum(equation, *(one.to(torch.complex128) for one in tensors))
+
+    wanted = WITHOUT[graph](loss_of(einsum), a, b)
+    with tnplan.compile(equation, *[(3, 3)] * 3, dtype="complex128", device="cpu") as compiled:
+        for call in (compiled, lambda *tensors: tnplan.contract(equation, *tensors)):
+            torch.testing.assert_close(GRAPHS[graph](loss_of(call), a, b, backend), wanted)
+
+
+def test_a_graph_has_the_contraction_of_a_call_or_a_compiled_one() -> None:
+    x = torch.rand(3, dtype=torch.float64)
+    of_call = traced(lambda one: tnplan.contract("a,a->", one, one), x)
+    torch.testing.assert_close(of_call(2 * x), 4 * x @ x)
+    compiled = tnplan.compile("a,a->", (3,), (3,), dtype="float64", device="cpu")
+    graph = traced(lambda one: compiled(one, one), x)
+    torch.testing.assert_close(graph(2 * x), 4 * x @ x)
+    compiled.close()
+    with pytest.raises(tnplan.InputError, match="is closed"):
+        graph(x)
 
 
 def test_parameters_of_torch_serve_as_shapes() -> None:

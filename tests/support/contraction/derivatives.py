@@ -70,6 +70,11 @@ class Case:
         return [operand.shape for operand in self.operands]
 
     @property
+    def promoted(self) -> str:
+        """The dtype to which NumPy promotes those of the tensors."""
+        return np.result_type(*(operand.dtype for operand in self.operands)).name
+
+    @property
     def rounding(self) -> float:
         """Of values in the least precise dtype, relative to the largest."""
         names = {self.dtype, *(operand.dtype for operand in self.operands)}

@@ -68,22 +68,34 @@ def _library_of_type(array_type: Any) -> str:
     return name
 
 
-def are_followed(arrays: Iterable[Any]) -> bool:
-    """Whether torch differentiates, maps or traces what is done with some arrays of its own."""
+def follower_of(arrays: Iterable[Any]) -> str | None:
+    """The library that differentiates, maps, traces or compiles what is done with some arrays of its own."""
+    if is_compiled():
+        return "torch"
+    jax = sys.modules.get("jax")
     torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    tensors = [array for array in arrays if isinstance(array, torch.Tensor)]
-    if not tensors:
-        return False
+    if torch is None and jax is None:
+        return None
+    if jax is not None and any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return "jax"
+    tensors = [array for array in arrays if torch is not None and isinstance(array, torch.Tensor)]
+    if torch is None or not tensors:
+        return None
     # Reverse mode shows in `requires_grad`, forward mode in a tangent; vmap and tracers show in
     # modes of torch itself.
     has_graph, unpack = torch.is_grad_enabled(), torch.autograd.forward_ad.unpack_dual
-    return (
+    is_followed = (
         any((has_graph and tensor.requires_grad) or unpack(tensor).tangent is not None for tensor in tensors)
         or is_mapped()
         or is_traced()
     )
+    return "torch" if is_followed else None
+
+
+def is_compiled() -> bool:
+    """Whether torch.compile or torch.export reads what is done with its arrays."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 def is_mapped() -> bool:
@@ -93,18 +105,18 @@ def is_mapped() -> bool:
 
 
 def is_traced() -> bool:
-    """Whether torch writes down what is done with its arrays; a result would be a constant there."""
-    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    mode = getattr(tracing, "get_proxy_mode", None)
-    return mode is not None and mode() is not None
+    """Whether torch writes down what is done with its arrays, or they have no values: a result would be a
+    constant there."""
+    return bool(sys.modules["torch"]._C._len_torch_dispatch_stack())
 
 
 def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> None:
-    """Raise InputError where torch follows what is done with an array, given with its number, of its own."""
+    """Raise InputError where a library follows what is done with one of some arrays, given by number."""
     for number, array in arrays:
-        if are_followed([array]):
-            problem = "is differentiated, mapped or traced by torch, which is not followed here"
-            remedy = "give array.detach(), or call what tnplan.compile returns"
+        library = follower_of([array])
+        if library is not None:
+            problem = f"is differentiated, mapped or traced by {library}, which is not followed here"
+            remedy = "give its values, or call tnplan.contract or what tnplan.compile returns"
             raise InputError(f"{place} {number}", problem, remedy)
 
 
@@ -120,9 +132,8 @@ def kind_of(array: Any, place: str) -> ArrayKind:
         return NUMPY_ARRAY
     device_type, gpu = (int(entry) for entry in array.__dlpack_device__())
     if device_type not in (DLPACK_CPU, DLPACK_CUDA):
-        raise InputError(
-            place, "is neither on the host nor on a CUDA GPU", "move it to one of them", topic="GPUs",
-        )
+        problem = "is neither on the host nor on a CUDA GPU"
+        raise InputError(place, problem, "move it to one of them", topic="GPUs")
     return ArrayKind(library, gpu if device_type == DLPACK_CUDA else HOST)
 
 
@@ -297,8 +308,9 @@ def store(result: Any, out: Any) -> Any:
     dtype, own = stated_dtype(result), stated_dtype(out)
     if own.kind not in "biufcO" or not np.can_cast(dtype, own):
         raise InputError("out", f"has dtype {own}, and would round {dtype}", "give an array of that dtype")
-    if are_followed([out]):
-        raise InputError("out", "is differentiated by torch", "give out.detach()")
+    follower = follower_of([out, result])
+    if follower is not None:
+        raise InputError("out", f"is not for arrays that {follower} follows", "leave it out")
     try:
         out[...] = result
     except (ValueError, RuntimeError) as error:

@@ -17,17 +17,26 @@ from tnplan.common.units import count_text, size_text
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.jobs.arrays.arrays import (
     ArrayKind,
-    are_followed,
     as_library,
     common_kind,
+    follower_of,
     host_array,
+    is_compiled,
     refuse_followed,
     stated_dtype,
 )
-from tnplan.jobs.arrays.gradient_calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
+from tnplan.jobs.arrays.gradient_calls import (
+    Differentiable,
+    GradientCalls,
+    GradientPlan,
+    check_cotangent,
+    check_wrt,
+    new_number,
+)
 from tnplan.jobs.arrays.numpy_contraction import DirectCall
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks
+from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -74,6 +83,8 @@ class CompiledContraction:
             raise InputError("strip_exponent", "is not for batches", "leave out one of the two")
         verify(schedule)
         self.schedule = schedule
+        self.number = new_number(self)
+        """Its name in graphs of torch, which do not keep it."""
         # Invariant: whoever writes the arena of the ranks, or replaces `_ranks` and
         # `_differentiated`, has the lock. A contraction has one arena, so that two calls at
         # once would mix their values.
@@ -95,6 +106,8 @@ class CompiledContraction:
         self._has_run = False
         """Whether the last run ended, so that some of its arrays may stay."""
         self._options, self._constants, self._gradient_plan = options, fixed, gradient_plan
+        self._of_call: Differentiable | None = None
+        """What torch and JAX map."""
         self._differentiated: dict[tuple[int, ...], GradientCalls] = {}
         """By the tensors of the gradients: of the last choice alone, which has memory of its own."""
         self._ranks: Ranks | None = open_ranks(schedule, options, fixed)
@@ -106,8 +119,8 @@ class CompiledContraction:
         ----------
         *arrays : array_like
             The tensors that are not constant, in the order and with the shapes of the network, of NumPy or
-            of one other library. Those of a batch have one axis more, the first, all of one length. torch's
-            autograd goes back through a call with tensors that require gradients.
+            of one other library. Those of a batch have one axis more, the first, all of one length. torch and
+            JAX differentiate, map and compile a call as they do an einsum.
 
         Returns
         -------
@@ -125,13 +138,13 @@ class CompiledContraction:
         if self._direct is not None and self._ranks is not None and self._fit(arrays):
             self._latest, self._has_run = arrays, True
             return self._direct(arrays)
-        if are_followed(arrays):
-            from tnplan.jobs.arrays.torch_function import differentiable_call
-
+        follower = follower_of(arrays)
+        if follower is not None:
             self._by_number(arrays)
             if self._strips:
-                raise InputError("call", "strips exponents, and torch follows it", "give array.detach()")
-            return differentiable_call(self, arrays)
+                problem = f"strips exponents, and {follower} follows it"
+                raise InputError("call", problem, "give the values of the arrays")
+            return followed_call(self, arrays, follower)
         with self._open().together():
             return self._contract(self._by_number(arrays))
 
@@ -152,7 +165,7 @@ class CompiledContraction:
         return dict(zip(self._inputs, arrays, strict=True))
 
     def value_and_grad(self, *arrays: Any, wrt: Sequence[int] | None = None) -> tuple[Any, tuple[Any, ...]]:
-        """Contract to a number, and differentiate it with respect to tensors.
+        """Contract to a number, and differentiate it with respect to tensors; of a batch, the sum of numbers.
 
         The first call for a choice of tensors plans the gradients, and takes memory for them.
 
@@ -169,13 +182,14 @@ class CompiledContraction:
             As of a call.
         gradients : tuple of array
             The derivatives with respect to each entry of each tensor of `wrt`, of its shape. Of complex
-            tensors it is the complex derivative: nothing is conjugated.
+            tensors it is the complex derivative: nothing is conjugated. Each value of a batch depends on its
+            own tensors alone: theirs are the derivatives of that value.
 
         Raises
         ------
         InputError
-            As of a call; or where the result has axes, the contraction is one of batches or strips exponents,
-            it was compiled from a schedule, or the memory does not suffice.
+            As of a call; or where the result has axes, the contraction strips exponents, it was compiled from
+            a schedule, or the memory does not suffice.
 
         Examples
         --------
@@ -184,10 +198,12 @@ class CompiledContraction:
         ...     product.value_and_grad(np.ones(3), np.arange(3.0), wrt=[0])
         (array(3.), (array([0., 1., 2.]),))
         """
-        if self.schedule.output:
-            problem = f"has a result of shape {self.schedule.output_shape}"
+        shape = self.schedule.output_shape[1 if self._batched else 0 :]
+        if shape:
+            problem = f"has a result of shape {shape}"
             raise InputError("value_and_grad", problem, "use vjp, with a cotangent of that shape")
-        return self.vjp(arrays, np.ones((), self._dtype), wrt)
+        length = self._length(self._by_number(arrays))
+        return self.vjp(arrays, np.ones(() if length is None else length, self._dtype), wrt)
 
     def vjp(
         self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int] | None = None
@@ -217,36 +233,75 @@ class CompiledContraction:
         InputError
             As of `value_and_grad`, or where the cotangent does not fit the result.
         """
+        refuse_followed(self._by_number(arrays).items())
+        if follower_of([cotangent]):
+            problem = "is differentiated, mapped or traced, which is not followed here"
+            raise InputError("cotangent", problem, "give its values, or differentiate a call")
+        return self._go_back(arrays, cotangent, wrt)
+
+    def _go_back(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int] | None) -> Any:
+        """The result and the gradients of `vjp`."""
         # Reverse mode: with a cotangent X_0 of the result R, S = sum X_0 R is a number, and the
         # gradients are dS/dX_k. One pass gives all of them (head of gradient_calls.py).
         with self._open().together():
             inputs = self._by_number(arrays)
-            refuse_followed(inputs.items())
             kind = common_kind(list(inputs.values()))
             values = {number: self._values(array, number) for number, array in inputs.items()}
-            shape = self.schedule.output_shape
+            length = self._length(values)
+            shape = self.result_shape([array.shape for array in values.values()])
             seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
             numbers = check_wrt(wrt, self._inputs)
             # The lock begins at the choice of the plan: another thread with another `wrt`
             # would close it.
             with self._lock:
-                results = self._gradient_calls(numbers).call(values, seed)
+                calls = self._gradient_calls(numbers)
+                if length is None:
+                    results = calls.call(values, seed)
+                else:
+                    results = self._gradients_of_batch(calls, values, seed, numbers)
             # Under mpirun rank 0 alone has the values.
             if results is None:
                 return None, ()
             like = next(iter(inputs.values()), seed)
-            # The schedule knows no axes of extent 1 that were broadcast; `_shapes` has them.
+            # The schedule knows no axes of extent 1 that were broadcast.
             shaped = [
-                gradient.reshape(self._shapes[number])
+                gradient.reshape(values[number].shape)
                 for number, gradient in zip(numbers, results[1], strict=True)
             ]
             return as_library(results[0], kind, like), tuple(as_library(each, kind, like) for each in shaped)
+
+    def _gradients_of_batch(
+        self, calls: GradientCalls, values: Mapping[int, NDArray[Any]], seed: NDArray[Any], wrt: Sequence[int]
+    ) -> tuple[NDArray[Any], list[NDArray[Any]]] | None:
+        """The results and the gradients of a batch: sums over it for tensors that all its values share."""
+        length, at_once, done = len(seed), calls.schedule.output_shape[0], 0
+        value = np.empty_like(seed, self._dtype)
+        gradients = [np.zeros(values[number].shape, self._dtype) for number in wrt]
+        has_values = True
+        for first, piece in _pieces(values, self._batched, length, calls.schedule.output_shape):
+            # Values that a piece has once more get a cotangent of 0: sums over the batch take each once.
+            last = min(first + at_once, length)
+            new = slice(done - first, last - first)
+            weights = np.zeros((at_once, *seed.shape[1:]), self._dtype)
+            weights[new] = seed[done:last]
+            results = calls.call(piece, weights)
+            has_values = results is not None
+            if results is not None:
+                value[done:last] = results[0][new]
+                for number, gradient, part in zip(wrt, gradients, results[1], strict=True):
+                    if number in self._batched:
+                        shaped = part.reshape(at_once, *gradient.shape[1:])
+                        gradient[done:last] = shaped[new]
+                    else:
+                        gradient += part.reshape(gradient.shape)
+            done = last
+        return (value, gradients) if has_values else None
 
     def _gradient_calls(self, wrt: tuple[int, ...]) -> GradientCalls:
         """What computes these gradients: that of the last call with the same `wrt`, or a new one."""
         if wrt not in self._differentiated:
             if self._gradient_plan is None:
-                problem = "are not for batches, stripped exponents and given schedules"
+                problem = "are not for stripped exponents and given schedules"
                 raise InputError("gradients", problem, "compile the network or its path without these")
             for calls in self._differentiated.values():
                 calls.close()
@@ -282,6 +337,57 @@ class CompiledContraction:
         from tnplan.jobs.arrays.jax_function import jax_function
 
         return jax_function(self)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the contraction."""
+        return self.schedule.dtype
+
+    @property
+    def devices(self) -> int:
+        """Those that share the work."""
+        return self._options.devices
+
+    def result_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """The shape of the result for arrays of these shapes, which is that of a batch where there is one."""
+        if not self._batched:
+            return self.schedule.output_shape
+        return shapes[self._inputs.index(min(self._batched))][0], *self.schedule.output_shape[1:]
+
+    def derivatives(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]) -> tuple[Any, ...]:
+        """The result of a call, and its derivatives as of `vjp` by the arrays of `wrt`, counted from 1; under
+        mpirun on all ranks. A cotangent that is None stands for ones."""
+        results: Any = ()
+        if wrt:
+            shape = self.result_shape([array.shape for array in arrays])
+            weights = np.ones(shape, self._dtype) if cotangent is None else cotangent
+            value, gradients = self._go_back(arrays, weights, [self._inputs[k - 1] for k in wrt])
+            results = value, *gradients
+        else:
+            with self._open().together():
+                results = (self._contract(self._by_number(arrays)),)
+        ranks = self._open()
+        if isinstance(ranks, RankHere) and ranks.world is not None:
+            kind = common_kind(arrays)
+            with ranks.together():
+                values = [host_array(one, "result") for one in results] if ranks.has_result else None
+                values = ranks.world.broadcast_object(values, 0)
+            results = [as_library(one, kind, arrays[0]) for one in values]
+        return tuple(results)
+
+    def mapped(self, batched: Sequence[int], length: int) -> Differentiable | None:
+        """The contraction of so many values at once, as `Differentiable` has it."""
+        self._open()
+        plan = self._gradient_plan
+        if self._constants or self._batched or plan is None:
+            return None
+        from tnplan.jobs.arrays.contracted import ContractionOfCall
+
+        if self._of_call is None:
+            network = plan.path.network
+            call = EinsumCall(network.inputs, network.output, network.size_dict, (), plan.path)
+            self._of_call = ContractionOfCall(call, self.dtype, self._options)
+        return self._of_call.mapped(batched, length)
 
     @property
     def changing(self) -> tuple[int, ...]:
@@ -493,6 +599,17 @@ class CompiledContraction:
         elif not np.can_cast(dtype, self._dtype):
             problem = f"has dtype {dtype}, and would be rounded to {self._dtype}"
             raise InputError(f"array {number}", problem, "convert it, or compile for a wider dtype")
+
+
+def followed_call(contraction: Differentiable, arrays: Sequence[Any], library: str) -> Any:
+    """The result of a call that torch or JAX follows."""
+    if library == "jax":
+        from tnplan.jobs.arrays.jax_function import jax_function
+
+        return jax_function(contraction)(*arrays)
+    from tnplan.jobs.arrays.torch_function import compiled_call, differentiable_call
+
+    return compiled_call(contraction, arrays) if is_compiled() else differentiable_call(contraction, arrays)
 
 
 def _pieces(

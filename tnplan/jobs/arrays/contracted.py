@@ -7,12 +7,13 @@ needed: a first call with small arrays has read few files.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from dataclasses import replace
+from functools import cache, cached_property, lru_cache, partial
 from math import prod
 from numbers import Number
 from operator import attrgetter, is_
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,9 @@ from tnplan.jobs.arrays.arrays import (
     common_dtype,
     common_kind,
     computed_dtype,
+    follower_of,
     host_array,
-    refuse_followed,
+    is_compiled,
     stated_dtype,
     with_dtype,
 )
@@ -41,7 +43,11 @@ from tnplan.jobs.arrays.numpy_contraction import (
 )
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
+from tnplan.planner.networks.network import Network
 from tnplan.planner.search.few_tensors import cheapest_path
+
+if TYPE_CHECKING:
+    from tnplan.jobs.arrays.planning import Planned
 
 Array = NDArray[Any]
 Evaluate = Callable[[Sequence[Array]], Any]
@@ -72,15 +78,20 @@ def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ..
     # The common case first: this look-up takes as long as a small product.
     if is_text and are_arrays and all(map(is_, settings, DEFAULTS)):
         return remembered(network, tuple(map(SHAPE, arrays)), tuple(map(DTYPE, arrays)))(arrays)
+    if not are_arrays and is_compiled():
+        from tnplan.jobs.arrays.torch_function import contract_in_graph
+
+        return contract_in_graph(network, settings, *arrays)
     if not is_text or not _are_names(*settings):
-        return _contract_anew(network, arrays, settings)
+        return contract_anew(network, arrays, settings)
     if are_arrays:
         return remembered(network, *_shapes_and_dtypes(arrays), *settings)(arrays)
     operands = [as_array(operand, number) for number, operand in enumerate(arrays)]
-    refuse_followed(enumerate(operands))
+    if follower_of(operands) is not None:
+        return contract_anew(network, operands, settings)
     kind = common_kind(operands)
     if kind.gpu is not None:
-        return _contract_anew(network, operands, settings)
+        return contract_anew(network, operands, settings)
     values = [host_array(array, f"array {number}") for number, array in enumerate(operands)]
     evaluate = remembered(network, *_shapes_and_dtypes(values), *settings)
     return _in_library(evaluate(values), kind, operands[0])
@@ -135,16 +146,18 @@ def remembered(network: str | Terms, shapes: Shapes, dtypes: Dtypes, *settings: 
     return _evaluation(EinsumCall(inputs, output, dict(sizes), ()), shapes, dtypes, options)
 
 
-def _contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
+def contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
     """Contract what is read anew: a path, a file, lists of labels, or arrays on a GPU."""
     options = _options(settings)
     from tnplan.jobs.arrays.planning import read_request
 
     call = read_request(network, arrays, takes_shapes=False)
-    refuse_followed(enumerate(call.operands))
     if not call.operands:
         raise InputError("contract", "has no arrays", "give one array a tensor")
     check_axes(call.output)
+    follower = follower_of(call.operands)
+    if follower is not None:
+        return _contract_followed(call, options, settings, follower)
     kind = common_kind(call.operands)
     if kind.gpu is not None and 0 not in call.size_dict.values():
         return _contract_on_gpu(call, tuple(map(stated_dtype, call.operands)), options.changed(gpu=kind.gpu))
@@ -158,6 +171,139 @@ def _contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...
     else:
         evaluate = _evaluation(call._replace(operands=()), shapes, dtypes, options)
     return _in_library(evaluate(values), kind, call.operands[0])
+
+
+def _contract_followed(
+    call: EinsumCall, options: ContractionOptions, settings: tuple[Any, ...], library: str
+) -> Any:
+    """Contract arrays that torch or JAX differentiates, maps or traces."""
+    from tnplan.jobs.arrays.compiled import followed_call
+
+    if options.strip_exponent:
+        problem = f"is asked for, and {library} follows the call"
+        raise InputError("strip_exponent", problem, "give the values of the arrays")
+    result_dtype = _result_dtype(tuple(map(stated_dtype, call.operands)), options)
+    dtype = result_dtype.name if result_dtype.kind in "biu" else computed_dtype(result_dtype)
+    if library == "torch":  # JAX calls back on the host
+        options = options.changed(gpu=common_kind(call.operands).gpu)
+    if call.path is None and call.schedule is None and _are_names(*settings):
+        terms = call.inputs, call.output, tuple(call.size_dict.items())
+        contraction = _remembered_contraction(terms, dtype, options)
+    else:
+        contraction = ContractionOfCall(call._replace(operands=()), dtype, options)
+    return with_dtype(followed_call(contraction, call.operands, library), result_dtype)
+
+
+@lru_cache(REMEMBERED)
+def _remembered_contraction(terms: Terms, dtype: str, options: ContractionOptions) -> ContractionOfCall:
+    inputs, output, sizes = terms
+    return ContractionOfCall(EinsumCall(inputs, output, dict(sizes), ()), dtype, options)
+
+
+class ContractionOfCall:
+    """The contraction of a call of `contract` that torch or JAX follows: a `Differentiable`.
+
+    Parameters
+    ----------
+    call : EinsumCall
+        Without operands.
+    dtype : str
+        Of the result before it gets that of the arrays.
+    options : ContractionOptions
+        Of the call.
+    """
+
+    def __init__(self, call: EinsumCall, dtype: str, options: ContractionOptions) -> None:
+        self.dtype, self.devices, self._options = dtype, options.devices, options
+        self._extents = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
+        self._shape = tuple(call.size_dict[index] for index in call.output)
+        self._is_empty = 0 in call.size_dict.values()
+        is_found = call.path is not None or call.schedule is not None or _are_names(options.optimize, None)
+        if not (is_found or self._is_empty or np.dtype(dtype).kind in "biu"):
+            from tnplan.jobs.arrays.planning import find_path
+
+            # An optimizer may find another path each time: that of the result serves the derivatives.
+            call = call._replace(path=find_path(call, dtype, options))
+        self._call = call
+        self._mapped: dict[tuple[tuple[int, ...], int], ContractionOfCall] = {}
+
+    @cached_property
+    def number(self) -> int:
+        """Its name in graphs of torch, which keep it."""
+        from tnplan.jobs.arrays.gradient_calls import new_number
+
+        _IN_GRAPHS.append(self)
+        return new_number(self)
+
+    @cached_property
+    def _evaluate(self) -> Evaluate:
+        shapes, dtypes = tuple(self._extents), (np.dtype(self.dtype),) * len(self._extents)
+        return _evaluation(self._call, shapes, dtypes, self._options)
+
+    @cached_property
+    def _planned(self) -> Planned:
+        from tnplan.jobs.arrays.planning import find_schedule
+
+        return find_schedule(self._call, self.dtype, self._options)
+
+    def result_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """The shape of the result; it is that of no other call."""
+        return self._shape
+
+    def mapped(self, batched: Sequence[int], length: int) -> ContractionOfCall | None:
+        """The contraction of so many values at once, as `Differentiable` has it: where it is small."""
+        options, key = self._options, (tuple(batched), length)
+        if key in self._mapped:
+            return self._mapped[key]
+        from tnplan.executor.contraction.bind.program import needed_bytes
+        from tnplan.jobs.arrays.planning import CACHED_BYTES, batched_terms
+
+        inputs, output, sizes = batched_terms(
+            (self._call.inputs, self._call.output, self._call.size_dict), length, [k - 1 for k in batched]
+        )
+        path = None
+        if length and not self._is_empty:  # else the results have no elements, or are zeros
+            is_exact = np.dtype(self.dtype).kind in "biu"
+            if is_exact or options.memory is not None or options.devices > 1:
+                return None
+            path = self._planned.path
+            if path is None or length * needed_bytes(self._planned.schedule) > CACHED_BYTES:
+                return None
+            path = replace(path, network=Network(inputs, output, sizes))
+        call = EinsumCall(inputs, output, sizes, (), path)
+        self._mapped[key] = ContractionOfCall(call, self.dtype, options)
+        return self._mapped[key]
+
+    def derivatives(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]) -> tuple[Any, ...]:
+        """D_0 and the D_k of `wrt`, as `Differentiable` has them."""
+        kind, values = common_kind(arrays), list(arrays)
+        if kind.gpu is None:
+            values = [host_array(array, f"array {number}") for number, array in enumerate(arrays)]
+        results: Sequence[Any]
+        if self._is_empty:
+            shapes = [self._shape, *(arrays[k - 1].shape for k in wrt)]
+            results = [np.zeros(shape, self.dtype) for shape in shapes]
+        else:
+            results = self._derivatives(values, cotangent, wrt, kind.gpu is None and self.devices == 1)
+        shapes = [self._shape, *(arrays[k - 1].shape for k in wrt)]
+        shaped = [one.reshape(shape) for one, shape in zip(results, shapes, strict=True)]
+        return tuple(as_library(one, kind, arrays[0]) if type(one) is np.ndarray else one for one in shaped)
+
+    def _derivatives(
+        self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int], may_be_direct: bool
+    ) -> Sequence[Any]:
+        """The same, of values alone and shaped as the network shapes them."""
+        fitted = [array.reshape(shape) for array, shape in zip(arrays, self._extents, strict=True)]
+        if may_be_direct and not wrt:
+            return [np.asarray(self._evaluate([array.astype(self.dtype, copy=False) for array in fitted]))]
+        from tnplan.jobs.arrays.planning import compiled
+
+        with compiled(self._planned, self._options) as contraction:
+            return contraction.derivatives(fitted, cotangent, wrt)
+
+
+_IN_GRAPHS: list[ContractionOfCall] = []
+"""Those in graphs of torch, which name them by number alone."""
 
 
 def _in_library(result: Any, kind: ArrayKind, like: Any) -> Any:

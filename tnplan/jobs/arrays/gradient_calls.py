@@ -16,7 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import count
+from secrets import randbits
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -37,14 +40,16 @@ from tnplan.planner.schedule.schedule import GradientSchedule, Schedule, TensorG
 @dataclass(frozen=True)
 class GradientPlan:
     """What the gradients of a contraction are planned from: its path, the machine, and the bytes of a rank
-    that they may take, beside what plain calls take."""
+    that they may take, beside what plain calls take; the index of a batch, where there is one."""
 
     path: ContractionPath
     profile: Profile
     memory_bytes: float
+    batch: str | None = None
 
     def schedule(self, options: ContractionOptions, wrt: Sequence[int]) -> GradientSchedule:
-        """The schedule with these gradients, of the first plan that leaves memory for them.
+        """The schedule with these gradients, of the first plan that leaves memory for them, or of a part of
+        the batch.
 
         Raises
         ------
@@ -52,11 +57,21 @@ class GradientPlan:
             Where none does: that of the first.
         """
         refusal: InputError | None = None
-        for forward in self._plans(options):
+        plans = self._plans(options)
+        while True:
             try:
+                forward = next(plans, None)
+                if forward is None:
+                    break
                 return reverse(forward, wrt, self.memory_bytes)
-            except InputError as error:
+            except InputError as error:  # ends the plans, or refuses one
                 refusal = refusal or error
+        network = self.path.network
+        length = 1 if self.batch is None else network.size_dict[self.batch]
+        if self.batch is not None and length > 1:
+            sizes = {**network.size_dict, self.batch: -(-length // 2)}
+            part = replace(self.path, network=replace(network, size_dict=sizes))
+            return replace(self, path=part).schedule(options, wrt)
         assert refusal is not None
         raise refusal
 
@@ -177,6 +192,62 @@ def check_cotangent(cotangent: NDArray[Any], shape: tuple[int, ...], dtype: np.d
         problem = f"has dtype {cotangent.dtype}, and would be rounded to {dtype}"
         raise InputError("cotangent", problem, "convert it, or compile for a wider dtype")
     return cotangent
+
+
+class Differentiable(Protocol):
+    """A contraction as torch and JAX differentiate it."""
+
+    @property
+    def number(self) -> int:
+        """Its name in graphs of torch: see `numbered`."""
+
+    @property
+    def devices(self) -> int:
+        """Those that share the work."""
+
+    @property
+    def dtype(self) -> str:
+        """That of the result and of the arrays, which may have another that it holds."""
+
+    def result_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """The shape of the result for arrays of some shapes."""
+
+    def derivatives(
+        self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]
+    ) -> tuple[Any, ...]:
+        """D_0, and the D_k for the k of `wrt`, which count the arrays from 1; on all ranks of mpirun. A
+        cotangent that is None stands for ones, or is not needed."""
+
+    def mapped(self, batched: Sequence[int], length: int) -> Differentiable | None:
+        """The contraction of so many values at once: the arrays of `batched`, counted from 1, and the result
+        have one axis more, the first. None where values are contracted one after the other."""
+
+
+# Graphs that torch keeps on disk have the numbers of another process: no two have the same.
+_numbers = count(randbits(40) << 20)
+_numbered: WeakValueDictionary[int, Differentiable] = WeakValueDictionary()
+
+
+def new_number(contraction: Differentiable) -> int:
+    """A number by which graphs name a contraction."""
+    number = next(_numbers)
+    _numbered[number] = contraction
+    return number
+
+
+def numbered(number: int) -> Differentiable:
+    """The contraction of a number in a graph.
+
+    Raises
+    ------
+    InputError
+        Where nobody holds it any more.
+    """
+    contraction = _numbered.get(number)
+    if contraction is None:
+        problem = "in a graph of torch is gone"
+        raise InputError("contraction", problem, "keep what tnplan.compile returned, or trace again")
+    return contraction
 
 
 def directional(

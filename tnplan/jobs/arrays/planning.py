@@ -254,8 +254,19 @@ def _fits_host(planned: Planned, options: ContractionOptions) -> bool:
 
 def batched_network(network: Network, batch: int, batched: Container[int]) -> Network:
     """The network with the index of a batch on some tensors, and first on the result."""
-    inputs = ((BATCH, *term) if number in batched else term for number, term in enumerate(network.inputs))
-    return Network(tuple(inputs), (BATCH, *network.output), {BATCH: batch, **network.size_dict})
+    return Network(*batched_terms((network.inputs, network.output, network.size_dict), batch, batched))
+
+
+def batched_terms(
+    terms: tuple[tuple[Any, ...], tuple[str, ...], dict[str, int]], batch: int, batched: Container[int]
+) -> tuple[tuple[Any, ...], tuple[str, ...], dict[str, int]]:
+    """The same of inputs, output and extents, which may be 0."""
+    inputs, output, sizes = terms
+    index = BATCH
+    while index in sizes:  # a batch of batches
+        index += "."
+    wide = tuple((index, *term) if number in batched else term for number, term in enumerate(inputs))
+    return wide, (index, *output), {index: batch, **sizes}
 
 
 def find_path(
@@ -424,12 +435,14 @@ def plan_without_chains(
     return WithoutChains(plain, kernels) if lost_s < saved_s else None
 
 
-def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan | None:
+def gradient_plan(
+    planned: Planned, options: ContractionOptions, batch: str | None = None
+) -> GradientPlan | None:
     """What the gradients of a contraction are planned from: the memory that its own arena leaves."""
     if planned.path is None:
         return None
     free_bytes = memory_bytes(options, planned.device) - needed_bytes(planned.schedule)
-    return GradientPlan(planned.path, _profile(options, planned.device), max(free_bytes, 0.0))
+    return GradientPlan(planned.path, _profile(options, planned.device), max(free_bytes, 0.0), batch)
 
 
 def chosen_device(path: ContractionPath, options: ContractionOptions) -> str:
@@ -551,8 +564,10 @@ def compile_network(
     if (calls.keep or fixed) and schedule.ranks_per_group == 1:
         limit = memory_bytes(options, planned.device)
         schedule = keep_results(schedule, None if calls.keep else changing, limit)
-    differentiable = batch is None and not options.strip_exponent
-    gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
+    gradients = None
+    if not options.strip_exponent:
+        index = None if batch is None else BATCH
+        gradients = gradient_plan(replace(planned, schedule=schedule), options, index)
     options = options.changed(device=planned.device, devices=planned.devices)
     is_whole = batch is None and not (fixed or calls.keep)
     direct = _direct_of(planned, options) if is_whole else None
