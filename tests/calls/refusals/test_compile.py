@@ -45,8 +45,6 @@ PRODUCTS: list[Row] = [
     (lambda c: c.update(None), "update", "is given NoneType", "give a dict of arrays by number"),
 ]
 OTHERS: list[Row] = [
-    ((PRODUCT, {"batch": 2}, lambda c: c.vjp([np.stack([array] * 2) for array in (A, B, C)], [A, A])),
-     "gradients", DIRECT, "without these"),
     ((tnplan.plan(PATH), {"arrays": ()}, lambda c: c.value_and_grad(*ARRAYS)), "gradients",
      DIRECT, "without these"),
     ((PRODUCT, {}, lambda c: (c.close(), c.vjp((A, B, C), A))), "compiled contraction",
