@@ -40,6 +40,9 @@ from tnplan.circuits.program import Reset as Reset
 from tnplan.circuits.program import WhileLoop as WhileLoop
 from tnplan.common.errors import InputError as InputError
 from tnplan.common.errors import WriteError as WriteError
+from tnplan.executor.device.cpu.algebra import Algebra as Algebra
+from tnplan.executor.device.cpu.algebra import Optima as Optima
+from tnplan.executor.device.cpu.algebra import Residues as Residues
 from tnplan.executor.pauli.estimate import Estimate as Estimate
 from tnplan.executor.pauli.repetitions import MonteCarlo as MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
