@@ -28,6 +28,8 @@ DEPTH, WIDTH = 64, 256
 """Of the blocks that loops over rows read again and again."""
 BLOCK = 1 << 16
 """Elements of a block of the result whose sum is longer."""
+UNREDUCED = float(np.finfo(np.float64).max)
+"""The modulus of counts that are not reduced: all are below it, and those beyond become NaN."""
 FEW_COLUMNS = 8
 """Columns up to which loops go over single elements."""
 
@@ -146,20 +148,23 @@ class Tropical(Algebra):
 class Modular(Algebra):
     """What residues modulo a prime and pairs with one share: the prime, which may change between calls."""
 
-    def __init__(self, name: str, dtype: str, zero: complex, one: complex, prime: int) -> None:
+    def __init__(self, name: str, dtype: str, zero: complex, one: complex, prime: int | None) -> None:
         super().__init__(name, dtype, zero, one, self._add, self._multiply)
         # In an array, which bound calls of kernels read: one contraction serves prime after prime.
         self.modulus = np.empty(1)
         self.prime = prime
 
     @property
-    def prime(self) -> int:
-        """The prime."""
-        return int(self.modulus[0])
+    def prime(self) -> int | None:
+        """The prime; None: counts are numbers of floating point."""
+        return None if self.modulus[0] == UNREDUCED else int(self.modulus[0])
 
     @prime.setter
-    def prime(self, prime: int) -> None:
-        if not 2 <= prime < LARGEST_PRIME or not is_prime(prime):
+    def prime(self, prime: int | None) -> None:
+        if prime is None and self.dtype == "complex128":
+            self.modulus[0] = UNREDUCED
+            return
+        if not isinstance(prime, int) or not 2 <= prime < LARGEST_PRIME or not is_prime(prime):
             problem = f"modulus {prime!r} is no prime below 2^23"
             raise InputError("algebra", problem, "give such a prime, and combine the results of several")
         self.modulus[0] = prime
@@ -190,9 +195,7 @@ class Residues(Modular):
 
     def check(self, values: Array, place: str) -> None:
         """Values are integers from 0 to the prime."""
-        if ((values < 0) | (values >= self.prime) | (values % 1 != 0)).any():
-            problem = f"has values that are no integers from 0 to {self.prime - 1}"
-            raise InputError(place, problem, "reduce them modulo the prime", topic="algebras")
+        check_counts(values, place, self.modulus[0])
 
     def bind_product(self, a: Array, b: Array, c: Array) -> Call:
         """By BLAS, 64 terms at once, each block reduced; small and thin products by loops."""
@@ -240,14 +243,22 @@ class Residues(Modular):
 
 
 class Optima(Modular):
-    """max-plus with the number of optima modulo a prime below 2^23: pairs of a value and a count.
+    """max-plus with the number of optima: pairs of a value and a count.
 
     A pair is a complex128: real part and imaginary part. The larger value is kept, with the counts of all
-    that attain it added; values are added where counts are multiplied.
+    that attain it added; values are added where counts are multiplied. Counts are integers modulo a prime
+    below 2^23, or without one numbers of floating point, exact where the result is below 2^53 and NaN where
+    one is beyond its range.
     """
 
-    def __init__(self, prime: int) -> None:
+    def __init__(self, prime: int | None = None) -> None:
         super().__init__("optima", "complex128", complex(-inf, 0), complex(0, 1), prime)
+
+    def check(self, values: Array, place: str) -> None:
+        """Values are finite or -inf, and counts as those of the modulus."""
+        if not (values.real < inf).all():
+            raise InputError(place, "has NaN or +inf", "give finite values in its place", topic="algebras")
+        check_counts(values.imag, place, self.modulus[0])
 
     def bind_product(self, a: Array, b: Array, c: Array) -> Call:
         """By loops over the columns of blocks, values and counts apart."""
@@ -258,6 +269,14 @@ class Optima(Modular):
         # 63 terms and the count so far stay below 2^52 together.
         scratch = np.empty((2, min(DEPTH, a.shape[2] + 1), min(WIDTH, b.shape[1])))
         return optima_products.bound(a, b, c, scratch, self.modulus)
+
+
+def check_counts(counts: Array, place: str, modulus: float) -> None:
+    """Raise InputError where numbers are no integers from 0 to the modulus."""
+    if ((counts < 0) | (counts >= modulus) | (counts % 1 != 0)).any():
+        most = "up" if modulus == UNREDUCED else f"to {int(modulus) - 1}"
+        remedy = "reduce them modulo the prime"
+        raise InputError(place, f"has values that are no integers from 0 {most}", remedy, topic="algebras")
 
 
 def is_prime(number: int) -> bool:
