@@ -188,7 +188,21 @@ class Modular(Algebra):
 
 
 class Residues(Modular):
-    """Integers modulo a prime below 2^23, in float64."""
+    """Integers modulo a prime below 2^23, in float64.
+
+    Parameters
+    ----------
+    prime : int
+        The prime. Results for several, by the Chinese remainder theorem, are integers of any size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> matrix = np.array([[1, 2], [3, 4]])
+    >>> tnplan.contract("ab,bc->ac", matrix, matrix, algebra=tnplan.Residues(7))
+    array([[0., 3.],
+           [1., 1.]])
+    """
 
     def __init__(self, prime: int) -> None:
         super().__init__("residues", "float64", 0, 1, prime)
@@ -249,6 +263,19 @@ class Optima(Modular):
     that attain it added; values are added where counts are multiplied. Counts are integers modulo a prime
     below 2^23, or without one numbers of floating point, exact where the result is below 2^53 and NaN where
     one is beyond its range.
+
+    Parameters
+    ----------
+    prime : int, optional
+        The prime.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lengths = np.array([[0, 2], [2, 0]]) + 1j  # every entry is attained once
+    >>> tnplan.contract("ab,bc->ac", lengths, lengths, algebra=tnplan.Optima())
+    array([[4.+1.j, 2.+2.j],
+           [2.+2.j, 4.+1.j]])
     """
 
     def __init__(self, prime: int | None = None) -> None:
