@@ -152,8 +152,9 @@ def directed() -> Any:
         ("dimers", [(1, 2, float("nan"))], "has weight 'nan'"),
         ("dimers", [(1, 2, "1e99999999")], "has weight '1e99999999'"),
         ("dimers", [(1, 2, 1j)], "has weight 1j"),
-        ("dimers", [(1, 2, 1e20), (2, 3, 1e-20)], "beyond 2^52"),
         ("ising", "grid 2x2", "by_size=True"),
+        ("dimers", [([1], [2])], "has the vertex"),
+        ("sat", [[10**9]], "more than 1,000,000 variables"),
         ("sat", [[0]], "formula: is"),
         ("sat", [[1.5]], "formula: is"),
         ("sat", 7, "formula: is 7"),
@@ -168,10 +169,14 @@ def test_what_cannot_be_read_is_refused_in_a_line(problem: str, given: Any, line
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("p edge 2 1\ne 1 3\n", ":2: is 'e 1 3'"), ("e 1 2\np edge 2 1\n", ":1: is 'e 1 2'"),
-        ("p edge 2 1\nq\n", ":2: is 'q'"), ("p edge x 1\n", ":1: has 'x'"), ("a b c d\n", ":1: is 'a b c d'"),
+        ("p edge 2 1\ne 1 3\n", ":2: is 'e 1 3'"),
+        ("e 1 2\np edge 2 1\n", ":1: is 'e 1 2'"),
+        ("p edge 2 1\nq\n", ":2: is 'q'"),
+        ("p edge 9999999 0\n", "up to 1,000,000"),
+        ("p edge x 1\n", ":1: has 'x'"),
+        ("a b c d\n", ":1: is 'a b c d'"),
     ],
-)  # fmt: skip
+)
 def test_files_of_graphs_that_are_none(text: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(tnplan.InputError, match=line):
@@ -198,6 +203,29 @@ def test_options_that_are_refused() -> None:
         tnplan.count("colourings", "grid 2x2", colours=0)
     with pytest.raises(tnplan.InputError, match="memory: is 100 B, and the factors take"):
         tnplan.count("independent-sets", "grid 20x20", memory=100)
+
+
+def test_weights_are_exact_or_refused() -> None:
+    edges = [(1, 2, 1e20), (2, 3, 1e-20)]
+    assert tnplan.count("matchings", edges).value == 3
+    for call in (tnplan.optimize, lambda *given: tnplan.count(*given, by_size=True)):
+        with pytest.raises(tnplan.InputError, match=r"beyond 2\^52; round them"):
+            call("matchings", edges)
+    with pytest.raises(tnplan.InputError, match="may be 50,002 different ones"):
+        tnplan.count("matchings", [(1, 2, 1), (3, 4, 50_000)], by_size=True)
+    tenths = tnplan.optimize("matchings", [(k, k + 1, 0.1) for k in range(60)])
+    assert (tenths.value, tenths.n_optima) == (3, 31)  # of 61 vertices in a row, any odd one may be left
+
+
+@pytest.mark.parametrize("n", [70, 73, 74, 75, 76, 77, 78, 79, 80, 400, 1200, 2000])
+def test_numbers_of_every_size(n: int) -> None:
+    """Independent sets of a path: Fibonacci numbers, about 2^53 and beyond the range of floating point."""
+    before, number = 1, 2
+    for _ in range(n - 1):
+        before, number = number, before + number
+    assert tnplan.count("independent-sets", f"grid {n}").value == number
+    free = tnplan.optimize("ising", [(k, k + 1, 0) for k in range(n - 1)])
+    assert (free.value, free.n_optima) == (0, 2**n)
 
 
 def test_results_print_as_reports(capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,9 +159,12 @@ def optimize_instance(
 
 
 def _read(
-    name: str, given: Any, colours: int, is_soft: bool, settings: dict[str, Any]
+    name: str, given: Any, colours: int, weighs: bool, settings: dict[str, Any]
 ) -> tuple[Any, Model, ContractionOptions, Listener | None]:
-    """The instance, its model, how it is contracted, and who hears of progress."""
+    """The instance, its model, how it is contracted, and who hears of progress.
+
+    Where weights are asked for, constraints that have some are soft.
+    """
     check_choice("problem", name, PROBLEMS)
     check_count("--colours", colours, 1, MOST_COLOURS)
     if settings["devices"] > 1 and launched_size() > 1:
@@ -175,7 +178,9 @@ def _read(
         threads=settings["threads"] or max(1, cores() // settings["devices"]), algebra=Residues(2),
     )  # fmt: skip
     instance = PROBLEMS[name].read(given)
-    model = PROBLEMS[name].build(instance, is_soft, colours).complete()
+    model = PROBLEMS[name].build(instance, weighs, colours).complete()
+    if weighs:
+        model.check_weights()
     return instance, model, options.changed(device="cpu", algebra=None), as_listener(settings["progress"])
 
 

@@ -71,7 +71,8 @@ def count_once(schedule: Schedule, options: ContractionOptions, arrays: Sequence
     terms has k + 1 of them. For r up to 2^40 that is less than 1 + 2^-12.
     """
     roundings = sum(step.k + 1 for step in schedule.steps) + schedule.n_slices
-    with CompiledContraction(schedule, options) as contraction:
+    # Beyond the range, infinity or NaN says so.
+    with np.errstate(over="ignore", invalid="ignore"), CompiledContraction(schedule, options) as contraction:
         rounded = float(contraction(*arrays))
     return rounded if roundings <= MOST_ROUNDINGS or rounded < EXACT else float("inf")
 

@@ -23,7 +23,7 @@ TOPIC = "counting and optimization"
 LATTICES = re.compile(r"(grid|king|torus) ([1-9][0-9]*(?:x[1-9][0-9]*)*)")
 NUMBER = re.compile(r"[-+]?([0-9]+(/[0-9]+)?|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?)")
 MOST_VERTICES = 10**6
-"""Of a lattice: what is beyond was mistyped."""
+"""Of a graph, and variables of a formula: what is beyond was mistyped."""
 REMEDY = "give a NetworkX graph, a list of edges, a file, or a lattice such as 'grid 8x8' or 'king 10x10'"
 
 
@@ -89,7 +89,8 @@ def read_graph(given: Any) -> Graph:
         return _graph("graph", vertices, edges)
     if not isinstance(given, Iterable):
         raise InputError("graph", f"is {type(given).__name__}", REMEDY)
-    edges = [tuple(edge) if isinstance(edge, Sequence | np.ndarray) else (edge,) for edge in given]
+    listed = given.tolist() if isinstance(given, np.ndarray) else given
+    edges = [tuple(edge) if isinstance(edge, Sequence) else (edge,) for edge in listed]
     for number, edge in enumerate(edges):
         if len(edge) not in (2, 3):
             remedy = "give two vertices, and a weight if it has one"
@@ -143,8 +144,12 @@ def _graph(name: str, vertices: Iterable[tuple[Any, Any]], edges: Iterable[tuple
     weights = dict(vertices)
     listed = [(first, second, weight) for first, second, weight in edges]
     for first, second, _ in listed:
-        weights.setdefault(first, None)
-        weights.setdefault(second, None)
+        for vertex in (first, second):
+            try:
+                weights.setdefault(vertex, None)
+            except TypeError:
+                problem = f"has the vertex {shown_text(repr(vertex))}"
+                raise InputError(name, problem, "give numbers, names or tuples of these") from None
     numbers = {vertex: number for number, vertex in enumerate(weights)}
     if not numbers:
         raise InputError(name, "has no vertex", "give one at least")
@@ -257,8 +262,9 @@ def _formula_of_file(path: Path) -> Formula:
 
 
 def _formula(name: str, n_variables: int, clauses: Iterable[Sequence[int]]) -> Formula:
-    if n_variables == 0:
-        raise InputError(name, "has no variable", "give one at least")
+    if not 0 < n_variables <= MOST_VERTICES:
+        problem = f"has more than {MOST_VERTICES:,} variables" if n_variables else "has no variable"
+        raise InputError(name, problem, "number them from 1 up, and give one at least")
     return Formula(name, n_variables, tuple(map(tuple, clauses)))
 
 
@@ -271,8 +277,8 @@ def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _count(word: str, place: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", word):
-        raise InputError(place, f"has {shown_text(word)!r}", "give a number")
+    if not re.fullmatch("[0-9]{1,7}", word) or int(word) > MOST_VERTICES:
+        raise InputError(place, f"has {shown_text(word)!r}", f"give a number up to {MOST_VERTICES:,}")
     return int(word)
 
 

@@ -110,11 +110,14 @@ class Model:
                 into.weights + factor.weights.reshape(shape),
             )  # fmt: skip
         self.factors = larger + lone
+        return self
+
+    def check_weights(self) -> None:
+        """Raise InputError where sums of weights may be beyond what float64 has exactly."""
         heaviest = sum(int(np.abs(factor.weights).max(initial=0)) for factor in self.factors)
         if heaviest >= LARGEST_WEIGHT:
             problem = f"sum up to {heaviest / self.scale:.3g} in units of 1/{self.scale}, beyond 2^52"
             raise InputError("weights", problem, "round them to fewer digits")
-        return self
 
     @property
     def bound(self) -> int:
