@@ -20,8 +20,8 @@ from tnplan.common.errors import InputError
 from tnplan.questions.combinatorial.instances import Formula, Graph
 
 Array = NDArray[Any]
-LARGEST_FACTOR = 6
-"""Variables of a factor that is one tensor; more are a chain of tensors."""
+AT_ONCE = 5
+"""Variables of a factor of a chain, besides those of states."""
 LARGEST_WEIGHT = 2**52
 """Sums of weights stay below this, so that they are exact in float64."""
 
@@ -68,8 +68,8 @@ class Model:
         if not variables:  # a factor of the state 0, on a variable that is always 0
             before = [len(self.extents)]
             self.extents.append(1)
-        for first in range(0, max(1, len(variables)), LARGEST_FACTOR - 1):
-            group = variables[first : first + LARGEST_FACTOR - 1]
+        for first in range(0, max(1, len(variables)), AT_ONCE):
+            group = variables[first : first + AT_ONCE]
             is_last = first + len(group) == len(variables)
             behind = [] if is_last else [len(self.extents)]
             self.extents += [n_states] * len(behind)
