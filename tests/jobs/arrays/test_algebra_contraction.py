@@ -11,6 +11,7 @@ import pytest
 
 import tnplan
 from tests.support.networks import eager_profile, random_path
+from tnplan.executor.device.cpu import algebra_device, device
 from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, algebra_of, is_prime
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
@@ -119,17 +120,30 @@ SIZES = [(3, 40, 200), (40, 3, 70), (300, 5, 2), (2, 700, 64), (65, 65, 129)]
 @pytest.mark.parametrize("name", ALGEBRAS)
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 def test_products_of_matrices_of_all_sizes(name: str, m: int, n: int, k: int) -> None:
+    check_products(name, m, n, k, batch=3, threads=2)
+
+
+def check_products(name: str, m: int, n: int, k: int, batch: int, threads: int) -> None:
     random = np.random.default_rng([m, n, k])
     for inputs, output in (
         ((("i", "k"), ("j", "k")), ("i", "j")), ((("k", "i"), ("k", "j")), ("j", "i")),
         ((("t", "k", "i"), ("j", "t", "k")), ("i", "t", "j")), ((("i", "k"), ("k",)), ("i",)),
     ):  # fmt: skip
-        sizes = {"i": m, "j": n, "k": k, "t": 3}
+        sizes = {"i": m, "j": n, "k": k, "t": batch}
         used = set().union(*inputs)
         network = tnplan.Network(inputs, output, {index: sizes[index] for index in sizes if index in used})
         arrays = [values(name, network.shape(number), PRIMES[1], random) for number in (0, 1)]
-        found = tnplan.contract(network, *arrays, algebra=make(name, PRIMES[1]), threads=2)
+        found = tnplan.contract(network, *arrays, algebra=make(name, PRIMES[1]), threads=threads)
         check(found, network, reference(network, arrays, name, PRIMES[1]))
+
+
+@pytest.mark.parametrize("name", ALGEBRAS)
+def test_threads_share_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, batches and tiles over three threads, as large products are."""
+    monkeypatch.setattr(device, "PARALLEL_PRODUCTS", 1)
+    monkeypatch.setattr(algebra_device, "PARALLEL_PRODUCTS", 1)
+    for m, n, k, batch in ((50, 3, 70, 1), (7, 40, 3, 2), (2, 2, 5, 31), (130, 20, 65, 3)):
+        check_products(name, m, n, k, batch, threads=3)
 
 
 def test_the_prime_of_a_bound_contraction_changes() -> None:
@@ -150,6 +164,7 @@ def test_the_prime_of_a_bound_contraction_changes() -> None:
     ("options", "arrays", "line"),
     [
         ({"algebra": "max-times"}, [[1.0]], "'max-times' is unknown"),
+        ({"algebra": ["max-plus"]}, [[1.0]], "is unknown"),
         ({"algebra": "max-plus", "device": "gpu"}, [[1.0]], "has no kernels for the algebra max-plus"),
         ({"algebra": "max-plus", "strip_exponent": True}, [[1.0]], "is for numbers"),
         ({"algebra": "max-plus"}, [[np.nan]], "array 0: has NaN"),
@@ -175,6 +190,18 @@ def test_residues_are_integers_below_the_prime(values: Any) -> None:
 def test_other_moduli_are_refused(prime: int) -> None:
     with pytest.raises(tnplan.InputError, match="no prime below"):
         tnplan.Residues(prime)
+
+
+def test_schedules_of_numbers_are_refused() -> None:
+    schedule = tnplan.plan(random_path(3, 500))
+    arrays = [np.ones(tuple(schedule.size_dict[index] for index in leaf)) for leaf in schedule.leaves]
+    with pytest.raises(tnplan.InputError, match="whose chains sum in numbers"):
+        tnplan.contract(schedule, *arrays, algebra="max-plus")
+
+
+def test_plus_times_is_the_contraction_of_numbers() -> None:
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal(tnplan.contract("ab,bc->ac", a, b, algebra="plus-times"), a @ b)
 
 
 def test_empty_sums_are_the_zero() -> None:

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
-from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, Algebra, Modular, Residues, is_prime
+from tnplan.executor.device.cpu.algebra import (
+    LARGEST_PRIME,
+    Algebra,
+    Modular,
+    Optima,
+    Residues,
+    is_prime,
+)
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import find_schedule
@@ -27,6 +34,8 @@ EXACT = 2**53
 ROUNDED = 1 + 2**-12
 """A number of floating point is this close to what it stands for; see `count_once`."""
 MOST_ROUNDINGS = 2**40
+PLANNED = {algebra.name: algebra for algebra in (Residues(2), Optima())}
+"""The algebras that stand in plans for all of their kind."""
 LARGEST_DEGREE = 20_000
 """Of a polynomial: it is evaluated at so many points for each prime."""
 
@@ -39,7 +48,9 @@ def network_of(model: Model) -> EinsumCall:
 
 def schedule_of(model: Model, algebra: Algebra, options: ContractionOptions, calls: int) -> Schedule:
     """The schedule of a model's network over an algebra, for about so many calls."""
-    call, options = network_of(model), options.changed(algebra=algebra, calls=calls)
+    # A plan is for all primes, and remembered for an object.
+    options = options.changed(algebra=PLANNED.get(algebra.name, algebra), calls=calls)
+    call = network_of(model)
     size_bytes = inputs_bytes(call.network, algebra.dtype)
     if options.memory is not None and options.memory < size_bytes:
         problem = f"is {size_text(options.memory)}, and the factors take {size_text(size_bytes)}"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
-from tnplan.executor.device.cpu.algebra import Optima, Tropical
+from tnplan.executor.device.cpu.algebra import NAMED, Optima
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import find_path, memory_bytes
@@ -61,7 +61,7 @@ def largest_weight(
     if counts:
         best, number, primes = _counted(model, arrays, options, progress)
     else:
-        algebra = Tropical(False)
+        algebra = NAMED["max-plus"]
         schedule = schedule_of(model, algebra, options, 1)
         with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
             best = float(contraction(*arrays))
@@ -102,7 +102,7 @@ def _attaining(
     call = network_of(model)
     limit = memory_bytes(options, "cpu") / np.dtype(float).itemsize
     for halving in range(MOST_HALVINGS):
-        smaller = options.changed(memory=limit * 8 / 2**halving, algebra=Tropical(False))
+        smaller = options.changed(memory=limit * 8 / 2**halving, algebra=NAMED["max-plus"])
         path = find_path(call, "float64", smaller)
         tree = _Tree(path)
         if tree.kept_elements <= limit:
@@ -179,7 +179,7 @@ class _Tree:
         left = _ordered(a, a_term, (*batch, *m, *k)).reshape(sizes[0], sizes[1], sizes[3])
         right = _ordered(b, b_term, (*batch, *n, *k)).reshape(sizes[0], sizes[2], sizes[3])
         result = np.empty(sizes[:3])
-        Tropical(False).bind_product(left, right, result)()
+        NAMED["max-plus"].bind_product(left, right, result)()
         term = (*batch, *m, *n)
         return result.reshape([self._sizes[i] for i in term]), term
 

@@ -323,10 +323,9 @@ def is_prime(number: int) -> bool:
     return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
 
 
-NAMED: dict[str, Callable[[], Algebra]] = {
-    "max-plus": lambda: Tropical(False), "min-plus": lambda: Tropical(True), "boolean": Boolean,
-}  # fmt: skip
-"""The algebras that have a name; residues and optima have a prime besides."""
+NAMED = {algebra.name: algebra for algebra in (Tropical(False), Tropical(True), Boolean())}
+"""The algebras that have a name: always the same objects, for which plans are remembered. Residues and optima
+have a prime besides."""
 
 
 def algebra_of(given: Any) -> Algebra | None:
@@ -339,7 +338,7 @@ def algebra_of(given: Any) -> Algebra | None:
     """
     if isinstance(given, Algebra) or given is None or given == "plus-times":
         return given if isinstance(given, Algebra) else None
-    if given not in NAMED:
+    if not isinstance(given, str) or given not in NAMED:
         names = ", ".join(("plus-times", *NAMED))
         raise InputError("algebra", f"{given!r} is unknown", f"give one of {names}, or an Algebra")
-    return NAMED[given]()
+    return NAMED[given]
