@@ -99,6 +99,29 @@ def check(instance: Instance, seed: int) -> None:
         assert shown(instance, best.configuration) in expected.optima, (problem, seed)
 
 
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_no_number_is_above_its_bounds(problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of the model, and that of the number in floating point."""
+    closer = []
+
+    def noted(bound: int, *arguments: Any) -> int:
+        closer.append((bound, counting_at_most(bound, *arguments)))
+        return closer[-1][1]
+
+    counting_at_most = counting.at_most
+    monkeypatch.setattr(counting, "EXACT", 0)
+    monkeypatch.setattr(counting, "at_most", noted)
+    for seed in range(2000, 2030):
+        instance = random_instance(problem, seed)
+        by_size = problem == "ising"
+        found = tnplan.count(problem, instance.given, colours=instance.colours, by_size=by_size).value
+        expected = answers(instance)
+        assert found == (sum(expected.by_size.values()) if by_size else expected.count)
+        bound, closest = closer[-1]
+        assert found <= closest <= bound
+        assert closest <= found * (1 + 2**-11)
+
+
 def test_little_memory_makes_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

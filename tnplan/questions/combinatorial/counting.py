@@ -32,7 +32,7 @@ from tnplan.questions.combinatorial.models import Model
 Array = NDArray[Any]
 EXACT = 2**53
 ROUNDED = 1 + 2**-12
-"""A number of floating point is this close to what it stands for; see `count_once`."""
+"""A number of floating point is this close to what it stands for; see `at_most`."""
 MOST_ROUNDINGS = 2**40
 PLANNED = {algebra.name: algebra for algebra in (Residues(2), Optima())}
 """The algebras that stand in plans for all of their kind."""
@@ -69,28 +69,33 @@ def count_model(model: Model, options: ContractionOptions, progress: Listener | 
         return int(rounded), 0
     with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
         compute = lambda: int(contraction(*arrays))  # noqa: E731
-        residues = residues_of(algebra, compute, at_most(bound, rounded), progress)
+        residues = residues_of(algebra, compute, at_most(bound, rounded, schedule), progress)
     return by_remainders(residues), len(residues)
 
 
 def count_once(schedule: Schedule, options: ContractionOptions, arrays: Sequence[Array]) -> float:
     """The number of configurations in floating point: exact below 2^53, NaN or infinity beyond the range.
 
-    No term is negative, so that rounding is monotone: where the result is below 2^53, so is every value on
-    the way that it is a sum or a product of, by others than 0. These are integers, and exact. Above, each of
-    r roundings on the way from an input to the result changes it by a factor 1 + 2^-53 at most; a step of k
-    terms has k + 1 of them. For r up to 2^40 that is less than 1 + 2^-12.
+    No term is negative, and rounding is monotone: where the result is below 2^53, so is every value on the
+    way that goes into it with a factor above 0. These are integers, and exact.
     """
-    roundings = sum(step.k + 1 for step in schedule.steps) + schedule.n_slices
     # Beyond the range, infinity or NaN says so.
     with np.errstate(over="ignore", invalid="ignore"), CompiledContraction(schedule, options) as contraction:
-        rounded = float(contraction(*arrays))
-    return rounded if roundings <= MOST_ROUNDINGS or rounded < EXACT else float("inf")
+        return float(contraction(*arrays))
 
 
-def at_most(bound: int, rounded: float) -> int:
-    """The closer of a bound of a number and of what it is rounded to."""
-    return min(bound, int(rounded * ROUNDED)) if np.isfinite(rounded) else bound
+def at_most(bound: int, rounded: float, schedule: Schedule) -> int:
+    """The closer of a bound of a number of configurations and of what it is rounded to.
+
+    The number is a sum of products of inputs, and each of these goes through r roundings at most, if there
+    are r of them in all. Each of them changes it by a factor 1 + 2^-53 at most: r = 2^40 of them by less than
+    1 + 2^-12. Products and their sums are the operations; other sums are those of inputs, of the results of
+    products and of slices.
+    """
+    inputs = sum(prod(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves)
+    roundings = 2 * schedule.operations + inputs + schedule.n_slices
+    is_close = np.isfinite(rounded) and roundings <= MOST_ROUNDINGS
+    return min(bound, int(rounded * ROUNDED)) if is_close else bound
 
 
 def count_by_weight(
@@ -113,7 +118,7 @@ def count_by_weight(
     schedule = schedule_of(model, algebra, options, 2 + degree)
     allowed = [factor.allowed.astype(float) for factor in model.factors]
     # All coefficients are non-negative, and their sum is the number of configurations.
-    bound = at_most(model.bound, count_once(schedule, options, allowed))
+    bound = at_most(model.bound, count_once(schedule, options, allowed), schedule)
     with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
 
         def values() -> list[int]:

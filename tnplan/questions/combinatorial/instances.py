@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ def read_graph(given: Any) -> Graph:
     if isinstance(given, str) and (lattice := LATTICES.fullmatch(given.strip())):
         return _lattice(lattice[1], [int(extent) for extent in lattice[2].split("x")])
     if isinstance(given, str | Path):
-        if not Path(given).exists():
-            raise InputError("graph", f"{str(given)!r} is neither a file nor a lattice", REMEDY)
+        if not exists(given):
+            raise InputError("graph", f"{shown_text(str(given))!r} is neither a file nor a lattice", REMEDY)
         return _graph_of_file(Path(given))
     if hasattr(given, "nodes") and hasattr(given, "edges"):
         vertices = [(vertex, data.get("weight")) for vertex, data in given.nodes(data=True)]

@@ -88,7 +88,7 @@ def _counted(
         # Counts are not negative: below 2^53 all that go into this one are exact, as in `count_once`.
         if best == -inf or rounded < EXACT:
             return best, int(rounded), 0
-        bound = at_most(model.bound, rounded)
+        bound = at_most(model.bound, rounded, schedule)
         algebra.prime = largest_prime()
         compute = lambda: int(complex(contraction(*pairs)).imag)  # noqa: E731
         residues = residues_of(algebra, compute, bound, progress)
