@@ -8,6 +8,8 @@ from tnplan.calls.compress_file import compress_file as compress_file
 from tnplan.calls.compress_file import decompress_file as decompress_file
 from tnplan.calls.contract import compile as compile
 from tnplan.calls.contract import contract as contract
+from tnplan.calls.count import count as count
+from tnplan.calls.count import optimize as optimize
 from tnplan.calls.diagonalize import diagonalize as diagonalize
 from tnplan.calls.diagonalize_qubits import QubitDiagonalization as QubitDiagonalization
 from tnplan.calls.diagonalize_qubits import diagonalize_qubits as diagonalize_qubits
@@ -43,6 +45,9 @@ from tnplan.circuits.program import Reset as Reset
 from tnplan.circuits.program import WhileLoop as WhileLoop
 from tnplan.common.errors import InputError as InputError
 from tnplan.common.errors import WriteError as WriteError
+from tnplan.executor.device.cpu.algebra import Algebra as Algebra
+from tnplan.executor.device.cpu.algebra import Optima as Optima
+from tnplan.executor.device.cpu.algebra import Residues as Residues
 from tnplan.executor.pauli.estimate import Estimate as Estimate
 from tnplan.executor.pauli.repetitions import MonteCarlo as MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
@@ -84,6 +89,8 @@ from tnplan.planner.projection.projection import Projection as Projection
 from tnplan.planner.schedule.schedule import Schedule as Schedule
 from tnplan.questions.answer import CircuitAnswer as CircuitAnswer
 from tnplan.questions.circuit import Circuit as Circuit
+from tnplan.questions.combinatorial.answers import Count as Count
+from tnplan.questions.combinatorial.answers import Optimization as Optimization
 from tnplan.questions.compiled import CompiledCircuit as CompiledCircuit
 from tnplan.questions.estimates.estimate import CircuitEstimate as CircuitEstimate
 from tnplan.questions.estimates.estimate import MethodChoice as MethodChoice

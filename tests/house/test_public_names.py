@@ -130,6 +130,11 @@ def diagonalized() -> tnplan.Diagonalization:
 
 
 BUILT: dict[str, Callable[[], Any]] = {
+    "Algebra": lambda: tnplan.Algebra("max-min", "float64", -np.inf, np.inf, np.maximum, np.minimum),
+    "Count": lambda: tnplan.count("independent-sets", "grid 8x8", by_size=True),
+    "Optima": lambda: tnplan.Optima(),
+    "Optimization": lambda: tnplan.optimize("independent-sets", "grid 8x8"),
+    "Residues": lambda: tnplan.Residues(7),
     "BitAssignment": lambda: tnplan.BitAssignment(0, tuple(range(10)), (True,) * 1024),
     "Warmup": lambda: tnplan.Warmup(67, 24.1, None),
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),

@@ -29,6 +29,7 @@ def contract(
     devices: int = 1,
     threads: int | None = None,
     strip_exponent: bool = False,
+    algebra: tnplan.Algebra | str | None = None,
 ) -> Any:
     """Contract arrays to one array.
 
@@ -68,6 +69,9 @@ def contract(
     strip_exponent : bool
         Return a pair (mantissa, exponent): the result is mantissa * 10^exponent, and may be beyond the range
         of the dtype. The mantissa's largest real or imaginary part is from 0.5 to 1.
+    algebra : str or Algebra, optional
+        What adds and multiplies: "max-plus", "min-plus", "boolean", or an algebra of `tnplan.Algebra`. The
+        arrays have its values, and so has the result, in its dtype. Default: sums and products of numbers.
 
     Returns
     -------
@@ -88,11 +92,17 @@ def contract(
     (2, 3)
     """
     # docs/explanation/architecture.md#calls-and-commands
-    _expect_gpu(device, arrays)
+    if algebra is None:
+        _expect_gpu(device, arrays)
     options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-    if not _loaded:
-        _load()
-    result = _loaded[0](network, arrays, options)
+    if algebra is not None:
+        from tnplan.jobs.arrays.algebra_contraction import contract_over
+
+        result = contract_over(algebra, network, arrays, options)
+    else:
+        if not _loaded:
+            _load()
+        result = _loaded[0](network, arrays, options)
     if out is None:
         return result
     from tnplan.jobs.arrays.arrays import store

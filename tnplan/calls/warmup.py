@@ -248,6 +248,18 @@ def _gate_list() -> None:
     listed.gradients(np.zeros(1), listed.words([parse("Z0", QUBITS // 2)]))
 
 
+def _algebras() -> None:
+    """Products that take each of the kernels: of few and of many columns and terms, stored both ways."""
+    from tnplan.calls.contract import contract
+    from tnplan.executor.device.cpu.algebra import Optima, Residues, Tropical
+
+    for algebra in (Residues(7), Tropical(False), Optima(7)):
+        for n, k in ((2, 2), (16, 100)):
+            ones = np.full((n, k), algebra.one)
+            for equation, array in (("ik,jk->ij", ones), ("ki,kj->ij", ones.T)):
+                contract(equation, array, array, algebra=algebra)
+
+
 def _compress() -> None:
     from tnplan.compress import compress, decompress
 
@@ -280,7 +292,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
     ):
         parts[label] = partial(_compile, Samples(module, function))
     parts |= {"sorting of gates": partial(_compile, COVERS), "compiled circuits": _gate_list}
-    return {**parts, "codecs": _compress}
+    return {**parts, "algebras": _algebras, "codecs": _compress}
 
 
 def _gpu_parts() -> dict[str, Callable[[], None]]:

@@ -43,6 +43,8 @@ COMMANDS = {
     "reduced-density-matrix": "Compute the density matrix of some qubits.",
     "overlap": "Compute the overlap of the final states of two circuits.",
     "trace": "Compute a trace of two operators, one taken through a circuit.",
+    "count": "Count the configurations of a graph or a formula, exactly.",
+    "optimize": "Find the optimum of a graph or a formula, how many attain it, and one of them.",
     "estimate": "Predict memory, time and error of a question for each method.",
     "pauli": "Propagate an observable through a circuit: its expectation value.",
     "sbd": "Diagonalize a Hamiltonian among selected determinants.",
@@ -61,7 +63,8 @@ QUESTIONS = (
 ON_RANKS = ("execute", "pauli", "sbd", "sbd-qubits", "sqd", "statevector", *QUESTIONS, "calibrate")
 FILES = {
     **dict.fromkeys((*QUESTIONS, "estimate"), "questions"), "sbd": "sbd", "sbd-qubits": "sbd", "sqd": "sbd",
-    "pauli": "pauli", "report": "report", "search": "search", "workload": "workload",
+    "count": "count", "optimize": "count", "pauli": "pauli", "report": "report", "search": "search",
+    "workload": "workload",
 }  # fmt: skip
 """The files of the commands that are not in commands.py."""
 LONGEST_LINE = 2000

@@ -39,6 +39,8 @@ PAGES = {
     "selected determinants": "how-to/selected-ci.md",
     "qubit Hamiltonians": "how-to/skqd.md#inputs",
     "samples of a molecule": "how-to/sqd.md",
+    "algebras": "how-to/count.md#algebras",
+    "counting and optimization": "how-to/count.md#what-is-asked",
     "contractions in Python": "how-to/contract.md#what-contract-takes",
     "files of networks and schedules": "reference/formats.md",
     "other messages": "reference/troubleshooting.md",

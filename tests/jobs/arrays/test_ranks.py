@@ -61,8 +61,8 @@ def test_a_device_is_given_back_where_binding_fails(monkeypatch: pytest.MonkeyPa
     def fails(*_: object) -> None:
         raise RuntimeError("no library")
 
-    def opened(*arguments: object) -> Chosen:
-        return replace(open_device(*arguments), close=lambda: given_back.append(1))
+    def opened(*arguments: object, **options: object) -> Chosen:
+        return replace(open_device(*arguments, **options), close=lambda: given_back.append(1))
 
     monkeypatch.setattr(ranks_module, "RankHere", fails)
     monkeypatch.setattr(ranks_module, "open_device", opened)

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from tnplan.common.errors import InputError, page_of
 from tnplan.executor.device.cpu.host_memory import REMEDY, check_host_memory, ranks_here
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.protocols.device import Device
+
+if TYPE_CHECKING:
+    from tnplan.executor.device.cpu.algebra import Algebra
 
 PROFILES = (("H200", "h200-nvlink"), ("H100", "h100-nvlink"), ("B200", "gb200-nvl72"))
 """Part of a GPU's name, and the shipped profile of machines that have it; the first one for others."""
@@ -31,27 +35,28 @@ class Chosen:
 
 def open_device(
     wanted: str, world: Communicator, needed_bytes: int, threads: int, cpu_bytes: int | None = None,
-    remedy: str = REMEDY,
+    remedy: str = REMEDY, algebra: Algebra | None = None,
 ) -> Chosen:  # fmt: skip
     """The device of this rank; collective over the world.
 
     'gpu' gives every rank a GPU of its own or raises AgreedError on all ranks; 'auto' takes the CPU instead
     and says why. `needed_bytes` are those of a rank, `cpu_bytes` those on a CPU where they are others. A CPU
     works with `threads` threads; where a host has too little for all its ranks, all raise AgreedError, with
-    the `remedy`.
+    the `remedy`. Over an `algebra` it is the CPU.
     """
     refusal = None
-    if wanted != "cpu":
+    if wanted != "cpu" and algebra is None:
         try:
             return open_gpu(agree(world, lambda: find_gpu(world, needed_bytes, remedy)), world)
         except InputError as error:
             if wanted == "gpu":
                 raise
             refusal = error.problem
+    from tnplan.executor.device.cpu.algebra_device import AlgebraDevice
     from tnplan.executor.device.cpu.device import NumpyDevice
 
     line = "device: cpu" if refusal is None else f"device: cpu ({refusal})"
-    device = NumpyDevice(threads)
+    device = NumpyDevice(threads) if algebra is None else AlgebraDevice(algebra, threads)
     rank_bytes = needed_bytes if cpu_bytes is None else cpu_bytes
     n_ranks = ranks_here(world)
     agree(world, lambda: check_host_memory(rank_bytes, device.memory()[1], n_ranks, remedy))

@@ -60,6 +60,7 @@ WIDTH = 1024
 def may_be_direct(options: ContractionOptions) -> bool:
     """Whether options leave the choice of what contracts on the CPU: they name no layout, no other device."""
     is_stated = options.hardware is not None or options.precision is not None or options.gpu is not None
+    is_stated = is_stated or options.algebra is not None
     return not (is_stated or options.strip_exponent or options.devices > 1 or options.device == "gpu")
 
 

@@ -16,6 +16,7 @@ from tnplan.executor.device.expected_gpu import check_device
 from tnplan.jobs.progress import Listener
 
 if TYPE_CHECKING:
+    from tnplan.executor.device.cpu.algebra import Algebra
     from tnplan.planner.hardware.profile import Profile
     from tnplan.planner.search.search_in_proportion import SearchLimit
 
@@ -28,6 +29,7 @@ class ContractionOptions:
     searched for `search_s` seconds, or for as long as it can gain, up to `search_limit`; its random choices
     follow from `seed`.
     With `waits_for_kernels` the kernels of chains are compiled first, whatever the first call gains by that.
+    Over an `algebra` other than plus and times it runs on the CPU, without chains.
     """
 
     optimize: Any = "auto"
@@ -46,6 +48,7 @@ class ContractionOptions:
     waits_for_kernels: bool = False
     progress: Listener | None = field(default=None, compare=False)
     search_limit: SearchLimit | None = field(default=None, compare=False)
+    algebra: Algebra | None = None
 
     def __post_init__(self) -> None:
         if self.optimize is True or self.optimize is None:  # what NumPy and opt_einsum have for it
@@ -68,6 +71,12 @@ class ContractionOptions:
             check_count("threads", self.threads)
         if self.strip_exponent and self.devices > 1:
             raise InputError("strip_exponent", "is for one device", "leave out one of the two")
+        if self.algebra is not None and self.device == "gpu":
+            problem = f"has no kernels for the algebra {self.algebra.name}"
+            raise InputError("--device gpu", problem, "choose --device cpu", topic="algebras")
+        if self.algebra is not None and self.strip_exponent:
+            problem = f"is for numbers, and the algebra is {self.algebra.name}"
+            raise InputError("strip_exponent", problem, "leave out one of the two")
 
     def changed(self, **values: Any) -> ContractionOptions:
         """These options with other values of some, which are checked already."""

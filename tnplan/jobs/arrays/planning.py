@@ -447,8 +447,8 @@ def gradient_plan(
 
 def chosen_device(path: ContractionPath, options: ContractionOptions) -> str:
     """The device of a contraction: where the arrays are; of arrays of the host, a GPU where that pays."""
-    if options.device != "auto":
-        return options.device
+    if options.device != "auto" or options.algebra is not None:
+        return "cpu" if options.device == "auto" else options.device
     if options.gpu is not None:
         return "gpu"
     pays = predicted_s(path, load_profile("cpu")) > GPU_FROM_S
@@ -457,7 +457,13 @@ def chosen_device(path: ContractionPath, options: ContractionOptions) -> str:
 
 def _profile(options: ContractionOptions, device: str) -> Profile:
     """The profile that was stated, or the shipped one of the device."""
-    return known_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
+    profile = known_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
+    if options.algebra is None:
+        return profile
+    share, dtype = options.algebra.share, options.algebra.dtype
+    rates = {precision: share * rate for precision, rate in profile.flop_per_s.get(dtype, {}).items()}
+    # Chains sum in numbers alone.
+    return replace(profile, fused_bytes=0, flop_per_s={**profile.flop_per_s, dtype: rates})
 
 
 def memory_bytes(options: ContractionOptions, device: str) -> float:
@@ -504,7 +510,10 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
         return
     # Schedules with the same identity are the same; what `open_ranks` takes from the options stands
     # beside it.
-    key = schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent
+    key = (
+        schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent,
+        options.algebra,
+    )  # fmt: skip
     # Taken out and put back at the end: an OrderedDict in this order is a cache of the least
     # recently used. What is dropped is not closed, since another thread may be in a call of it: its
     # memory goes with its last user.

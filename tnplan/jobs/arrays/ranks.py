@@ -196,7 +196,8 @@ def open_ranks(
         if options.gpu is not None and own.size == 1:
             chosen = open_gpu(options.gpu, own)
         else:
-            chosen = open_device(options.device, own, bytes_with_inputs(schedule), threads)
+            size_bytes, algebra = bytes_with_inputs(schedule), options.algebra
+            chosen = open_device(options.device, own, size_bytes, threads, algebra=algebra)
         try:
             rank = kind(schedule, chosen.device, chosen.ranks, options.strip_exponent, chosen.close)
             for number, values in constants.items():

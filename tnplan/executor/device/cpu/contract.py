@@ -59,12 +59,18 @@ def bind_product(a: Array, b: Array, c: Array) -> Call:
     return partial(np.matmul, a, b.swapaxes(-1, -2), out=c)
 
 
-def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Array) -> Call:
-    """Form every tile of the product in the flat `workspace` and copy it to its place in the flat `c`."""
+def bind_tiles(
+    tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Array,
+    own: Callable[[Array, Array, Array], Any] | None = None,
+) -> Call:  # fmt: skip
+    """Form every tile of the product in the flat `workspace` and copy it to its place in the flat `c`.
+
+    `own` multiplies as `bind_product` does, in place of BLAS.
+    """
     few = len(c) <= SMALL_COPY and len(c) * a.shape[2] <= SMALL_CONTRACTION
     small = not few and by_loop(a, b, tiling.batch[0].rows, tiling.m[0].rows, tiling.n[0].rows)
-    multiply: Callable[[Array, Array, Array], Any] = np.matmul
-    if small:
+    multiply: Callable[[Array, Array, Array], Any] = own or np.matmul
+    if small and own is None:
         from tnplan.executor.device.cpu.copy_kernel import small_products
 
         multiply = small_products
@@ -86,7 +92,7 @@ def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Ar
 
         return view
 
-    by_columns = not small
+    by_columns = not small and own is None
     return tiling.bind(
         rows_of(a, by_columns and not tiling.n_last), rows_of(b, by_columns and tiling.n_last), steps
     )

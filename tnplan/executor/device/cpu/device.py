@@ -67,6 +67,8 @@ class NumpyDevice(HostDevice):
     """
 
     name = "cpu"
+    _multiply: Callable[[Array, Array, Array], None] | None = None
+    """What forms the products of tiles, where it is not BLAS."""
 
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
@@ -186,14 +188,14 @@ class NumpyDevice(HostDevice):
         if n_batch * m * n == 0:
             return nothing
         if k == 0:
-            return lambda: c.fill(0)
+            return partial(self.zero, c)
         a = _operand(a, (n_batch, m, k), "a" in shape.k_first)
         b = _operand(b, (n_batch, n, k), "b" in shape.k_first)
         direct = shape.direct
         if direct == "mn":
-            return bind_product(a, b, c.reshape(n_batch, m, n))
+            return self._bind_product(a, b, c.reshape(n_batch, m, n))
         if direct == "nm":
-            return bind_product(b, a, c.reshape(n_batch, n, m))
+            return self._bind_product(b, a, c.reshape(n_batch, n, m))
         if workspace is None or not len(workspace):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
         tiling = cut_output(shape, len(workspace))
@@ -201,7 +203,10 @@ class NumpyDevice(HostDevice):
             tilings = tiling.divided(self._threads)
             if len(tilings) == self._threads:  # of fewer tiles, BLAS has threads left for each
                 return self._bind_tiles(tilings, a, b, c, workspace)
-        return bind_tiles(tiling, a, b, c, workspace)
+        return bind_tiles(tiling, a, b, c, workspace, self._multiply)
+
+    def _bind_product(self, a: Array, b: Array, c: Array) -> Call:
+        return bind_product(a, b, c)
 
     def _bind_tiles(
         self, tilings: list[OutputTiling], a: Array, b: Array, c: Array, workspace: Array
@@ -209,7 +214,10 @@ class NumpyDevice(HostDevice):
         """Tiles over threads, each with one thread of BLAS, which gains nothing from more for one tile."""
         size_bytes = workspace.itemsize * max(prod(extents) for extents in tilings[0].copies)
         buffers = [workspace, *self._workspaces(len(tilings) - 1, size_bytes, workspace.dtype)]
-        calls = [bind_tiles(tiling, a, b, c, buffer) for tiling, buffer in zip(tilings, buffers, strict=True)]
+        calls = [
+            bind_tiles(tiling, a, b, c, buffer, self._multiply)
+            for tiling, buffer in zip(tilings, buffers, strict=True)
+        ]
         run_parallel = self._bind_parallel(calls)
 
         def run() -> None:

@@ -1,0 +1,142 @@
+"""`count` and `optimize`: numbers of configurations and optima of graphs and formulas, exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tnplan
+from tnplan.jobs.progress import Listener
+
+TOPIC = "counting and optimization"
+"""What the errors of this module are about, where one says no topic of its own."""
+
+
+def count(
+    problem: str,
+    instance: Any,
+    *,
+    colours: int = 3,
+    by_size: bool = False,
+    memory: float | str | None = None,
+    device: str = "auto",
+    devices: int = 1,
+    threads: int | None = None,
+    progress: Listener | bool | None = None,
+) -> tnplan.Count:
+    """Count the configurations of a graph or a formula, exactly.
+
+    Parameters
+    ----------
+    problem : {"independent-sets", "matchings", "dimers", "colourings", "ising", "sat"}
+        Sets of vertices without edges between them; sets of edges without common ends, "dimers" those that
+        have every vertex; vertices in colours, the ends of each edge in two; spins; satisfying assignments.
+    instance : graph, list of edges, list of clauses, path or str
+        A graph of NetworkX; edges as pairs of vertices, with a weight as a third; a file of DIMACS or of
+        edges; or a lattice by name, such as "grid 8x8", "king 10x10" or "torus 4x4x4". A formula is a CNF
+        file of DIMACS, or clauses as lists of literals, k or -k for variable k.
+    colours : int
+        Those of colourings.
+    by_size : bool
+        Count those of each size: the sum of the weights of vertices or edges, 1 where they have none; edges
+        in conflict of all colourings; energies of spins; clauses that hold of all assignments.
+    memory : float or str, optional
+        The most bytes that tensors take, such as "12GiB". Default: what is free.
+    device : {"auto", "cpu"}
+        Residues are computed on the CPU.
+    devices : int
+        Ranks that share the work, as threads of this process.
+    threads : int, optional
+        Threads of a rank. Default: the cores over the ranks.
+    progress : bool or callable, optional
+        True: a bar (`ProgressBar`). Or a function that is called with a `Progress` before each prime.
+
+    Returns
+    -------
+    Count
+        The number, of any size, and those of each size.
+
+    Raises
+    ------
+    InputError
+        For what cannot be read or used, or where the memory does not suffice.
+
+    Examples
+    --------
+    >>> tnplan.count("dimers", "grid 8x8").value
+    12988816
+    >>> tnplan.count("independent-sets", [(1, 2), (2, 3)], by_size=True).by_size
+    {0: 1, 1: 3, 2: 1}
+    """
+    # docs/explanation/architecture.md#calls-and-commands
+    from tnplan.questions.combinatorial.answers import count_instance
+
+    settings = {
+        "memory": memory, "device": device, "devices": devices, "threads": threads, "progress": progress,
+    }  # fmt: skip
+    return count_instance(problem, instance, colours, by_size, settings)
+
+
+def optimize(
+    problem: str,
+    instance: Any,
+    *,
+    colours: int = 3,
+    count_optima: bool = True,
+    memory: float | str | None = None,
+    device: str = "auto",
+    devices: int = 1,
+    threads: int | None = None,
+    progress: Listener | bool | None = None,
+) -> tnplan.Optimization:
+    """Find the optimum of a graph or a formula, how many configurations attain it, and one of them.
+
+    Largest is the weight of independent sets, matchings and dimers, and the number of clauses that hold;
+    least is the energy of spins, -sum J s s' - sum h s with J the weights of edges, 1 where they have none,
+    and h those of vertices, and the number of edges of a colouring whose ends are alike.
+
+    Parameters
+    ----------
+    problem : {"independent-sets", "matchings", "dimers", "colourings", "ising", "sat"}
+        As in `count`.
+    instance : graph, list of edges, list of clauses, path or str
+        As in `count`. Weights count as they are written: 0.1 is a tenth.
+    colours : int
+        Those of colourings.
+    count_optima : bool
+        Count the configurations that attain the optimum, which takes several times as long.
+    memory : float or str, optional
+        The most bytes that tensors take, such as "12GiB". Default: what is free.
+    device : {"auto", "cpu"}
+        Optima are computed on the CPU.
+    devices : int
+        Ranks that share the work, as threads of this process.
+    threads : int, optional
+        Threads of a rank. Default: the cores over the ranks.
+    progress : bool or callable, optional
+        As in `count`.
+
+    Returns
+    -------
+    Optimization
+        The optimum, the number of optima, and one of them, checked against the instance.
+
+    Raises
+    ------
+    InputError
+        As of `count`; or where weights have more digits together than their sums keep.
+
+    Examples
+    --------
+    >>> print(tnplan.optimize("sat", [[1, 2], [-1, 2], [1, -2], [-1, -2]]))  # doctest: +ELLIPSIS
+    list of clauses of 2 variables and 4 clauses: largest number of satisfied clauses 3
+    attained by 4
+    one: ...
+    checked, in ... s
+    """
+    # docs/explanation/architecture.md#calls-and-commands
+    from tnplan.questions.combinatorial.answers import optimize_instance
+
+    settings = {
+        "memory": memory, "device": device, "devices": devices, "threads": threads, "progress": progress,
+    }  # fmt: skip
+    return optimize_instance(problem, instance, colours, count_optima, settings)

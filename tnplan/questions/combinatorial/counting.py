@@ -1,0 +1,196 @@
+"""Exact numbers of configurations: residues modulo primes, put together by the Chinese remainder theorem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
+from tnplan.executor.device.cpu.algebra import (
+    LARGEST_PRIME,
+    Algebra,
+    Modular,
+    Optima,
+    Residues,
+    is_prime,
+)
+from tnplan.jobs.arrays.compiled import CompiledContraction
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.planning import find_schedule
+from tnplan.jobs.arrays.ranks import inputs_bytes
+from tnplan.jobs.progress import Listener, Progress
+from tnplan.planner.networks.importers.subscripts import EinsumCall
+from tnplan.planner.schedule.schedule import Schedule
+from tnplan.questions.combinatorial.models import Model
+
+Array = NDArray[Any]
+EXACT = 2**53
+ROUNDED = 1 + 2**-12
+"""A number of floating point is this close to what it stands for; see `at_most`."""
+MOST_ROUNDINGS = 2**40
+PLANNED = {algebra.name: algebra for algebra in (Residues(2), Optima())}
+"""The algebras that stand in plans for all of their kind."""
+LARGEST_DEGREE = 20_000
+"""Of a polynomial: it is evaluated at so many points for each prime."""
+
+
+def network_of(model: Model) -> EinsumCall:
+    """The network of a model: an index a variable, a tensor a factor."""
+    inputs = tuple(tuple(f"v{each}" for each in factor.variables) for factor in model.factors)
+    return EinsumCall(inputs, (), {f"v{each}": extent for each, extent in enumerate(model.extents)}, ())
+
+
+def schedule_of(model: Model, algebra: Algebra, options: ContractionOptions, calls: int) -> Schedule:
+    """The schedule of a model's network over an algebra, for about so many calls."""
+    # A plan is for all primes, and remembered for an object.
+    options = options.changed(algebra=PLANNED.get(algebra.name, algebra), calls=calls)
+    call = network_of(model)
+    size_bytes = inputs_bytes(call.network, algebra.dtype)
+    if options.memory is not None and options.memory < size_bytes:
+        problem = f"is {size_text(options.memory)}, and the factors take {size_text(size_bytes)}"
+        raise InputError("memory", problem, "allow several times that", topic="memory")
+    return find_schedule(call, algebra.dtype, options).schedule
+
+
+def count_model(model: Model, options: ContractionOptions, progress: Listener | None) -> tuple[int, int]:
+    """The number of configurations, and how many primes it took."""
+    bound = model.bound
+    algebra = Residues(largest_prime())
+    schedule = schedule_of(model, algebra, options, 1 + len(list(_primes(bound))))
+    arrays = [factor.allowed.astype(float) for factor in model.factors]
+    rounded = count_once(schedule, options, arrays)
+    if rounded < EXACT:
+        return int(rounded), 0
+    with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
+        compute = lambda: int(contraction(*arrays))  # noqa: E731
+        residues = residues_of(algebra, compute, at_most(bound, rounded, schedule), progress)
+    return by_remainders(residues), len(residues)
+
+
+def count_once(schedule: Schedule, options: ContractionOptions, arrays: Sequence[Array]) -> float:
+    """The number of configurations in floating point: exact below 2^53, NaN or infinity beyond the range.
+
+    No term is negative, and rounding is monotone: where the result is below 2^53, so is every value on the
+    way that goes into it with a factor above 0. These are integers, and exact.
+    """
+    # Beyond the range, infinity or NaN says so.
+    with np.errstate(over="ignore", invalid="ignore"), CompiledContraction(schedule, options) as contraction:
+        return float(contraction(*arrays))
+
+
+def at_most(bound: int, rounded: float, schedule: Schedule) -> int:
+    """The closer of a bound of a number of configurations and of what it is rounded to.
+
+    The number is a sum of products of inputs, and each of these goes through r roundings at most, if there
+    are r of them in all. Each of them changes it by a factor 1 + 2^-53 at most: r = 2^40 of them by less than
+    1 + 2^-12. Products and their sums are the operations; other sums are those of inputs, of the results of
+    products and of slices.
+    """
+    inputs = sum(prod(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves)
+    roundings = 2 * schedule.operations + inputs + schedule.n_slices
+    is_close = np.isfinite(rounded) and roundings <= MOST_ROUNDINGS
+    return min(bound, int(rounded * ROUNDED)) if is_close else bound
+
+
+def count_by_weight(
+    model: Model, options: ContractionOptions, progress: Listener | None
+) -> tuple[dict[int, int], int]:
+    """The number of configurations of each weight, where there are some; and how many primes it took.
+
+    A factor of weight w is x^w: the contraction is the polynomial whose coefficients are the numbers. It is
+    evaluated modulo each prime at as many points as it has coefficients, and interpolated there.
+    """
+    least = [int(factor.weights.min()) for factor in model.factors]
+    unit = reduce(gcd, (int(gap) for factor, low in zip(model.factors, least, strict=True)
+                        for gap in (factor.weights - low).flat), 0) or 1  # fmt: skip
+    exponents = [(factor.weights - low) // unit for factor, low in zip(model.factors, least, strict=True)]
+    degree = sum(int(each.max()) for each in exponents)
+    if degree > LARGEST_DEGREE:
+        problem = f"may be {degree + 1:,} different ones"
+        raise InputError("sizes", problem, f"round the weights, to at most {LARGEST_DEGREE:,}")
+    algebra = Residues(largest_prime())
+    schedule = schedule_of(model, algebra, options, 2 + degree)
+    allowed = [factor.allowed.astype(float) for factor in model.factors]
+    # All coefficients are non-negative, and their sum is the number of configurations.
+    bound = at_most(model.bound, count_once(schedule, options, allowed), schedule)
+    with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
+
+        def values() -> list[int]:
+            prime = int(algebra.modulus[0])
+            powers = np.array([[pow(x, e, prime) for e in range(1 + max(map(np.max, exponents)))]
+                               for x in range(degree + 1)], float)  # fmt: skip
+            at = [
+                int(contraction(*(powers[x][e] * each for e, each in zip(exponents, allowed, strict=True))))
+                for x in range(degree + 1)
+            ]
+            return interpolated(at, prime)
+
+        tables = residues_of(algebra, values, bound, progress)
+    base = sum(least)
+    found = {}
+    for power in range(degree + 1):
+        number = by_remainders([(prime, table[power]) for prime, table in tables])
+        if number:
+            found[base + unit * power] = number
+    return found, len(tables)
+
+
+def interpolated(values: Sequence[int], prime: int) -> list[int]:
+    """The coefficients modulo a prime of the polynomial with these values at 0, 1, 2, ..., by Newton."""
+    n = len(values)
+    c = np.array(values, np.int64)
+    # Divided differences at points of distance j: (c[i] - c[i - 1]) / j.
+    for j in range(1, n):
+        c[j:] = (c[j:] - c[j - 1 : -1]) * pow(j, -1, prime) % prime
+    polynomial = np.zeros(n, np.int64)
+    # Horner: p(x) becomes p(x) (x - i) + c[i].
+    for i in range(n - 1, -1, -1):
+        shifted = np.concatenate([[0], polynomial[:-1]])
+        polynomial = (shifted - i * polynomial) % prime
+        polynomial[0] = (polynomial[0] + c[i]) % prime
+    return [int(each) for each in polynomial]
+
+
+def residues_of(
+    algebra: Modular, compute: Callable[[], Any], bound: int, progress: Listener | None
+) -> list[tuple[int, Any]]:
+    """What is computed modulo each of the primes that tell numbers up to a bound apart."""
+    primes = list(_primes(bound))
+    found = []
+    for number, prime in enumerate(primes):
+        if progress is not None:
+            text = f"prime {number + 1} of {len(primes)}"
+            progress(Progress(number, len(primes), text, share=number / len(primes)))
+        algebra.prime = prime
+        found.append((prime, compute()))
+    return found
+
+
+def _primes(bound: int) -> Iterator[int]:
+    """Primes below 2^23, the largest first, whose product is above a bound."""
+    product, number = 1, LARGEST_PRIME
+    while product <= bound or product == 1:
+        number -= 1
+        if is_prime(number):
+            product *= number
+            yield number
+
+
+def largest_prime() -> int:
+    """The largest prime of residues."""
+    return next(_primes(1))
+
+
+def by_remainders(residues: Sequence[tuple[int, int]]) -> int:
+    """The number from 0 to below the product of primes with these residues: the Chinese remainder theorem."""
+    modulus = prod(prime for prime, _ in residues)
+    total = sum(
+        residue * (modulus // prime) * pow(modulus // prime, -1, prime) for prime, residue in residues
+    )
+    return total % modulus
