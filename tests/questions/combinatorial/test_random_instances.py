@@ -36,7 +36,7 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> Any:
         return sliced(planning.find_path(*arguments))
 
     def find_sliced_schedule(call: Any, *arguments: Any) -> Any:
-        planned = planning.find_schedule(replace(call, path=find_sliced_path(call, *arguments)), *arguments)
+        planned = planning.find_schedule(call._replace(path=find_sliced_path(call, *arguments)), *arguments)
         seen.append(planned.schedule.n_slices)
         return planned
 
