@@ -406,6 +406,7 @@ WITHOUT: dict[str, Function] = {
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")
+@pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning")
 def test_a_contraction_is_a_step_of_a_graph(graph: str, backend: str) -> None:
     torch.manual_seed(0)
     a, b, fixed = (torch.rand(3, 3, dtype=torch.float64) for _ in range(3))
