@@ -16,6 +16,7 @@ from tnplan.common.units import count_text, size_text
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.jobs.arrays.arrays import (
     ArrayKind,
+    as_array,
     as_library,
     common_kind,
     follower_of,
@@ -139,7 +140,10 @@ class CompiledContraction:
             return self._direct(arrays)
         follower = follower_of(arrays)
         if follower is not None:
-            self._by_number(arrays)
+            if not is_compiled():  # torch.compile cannot read the checks; what it runs makes them again
+                arrays = tuple(as_array(array, k) for k, array in self._by_number(arrays).items())
+                for number, array in zip(self._inputs, arrays, strict=True):
+                    self._check(array, number)
             if self._strips:
                 problem = f"strips exponents, and {follower} follows it"
                 raise InputError("call", problem, "give the values of the arrays")
