@@ -334,6 +334,18 @@ def test_tensors_without_readable_values_are_refused(change: Function, message: 
                 call(x, change(x.detach()))
 
 
+@pytest.mark.parametrize("in_a_graph", [False, True])
+@pytest.mark.parametrize("change", [lambda one: one[:2], lambda one: one.double(), lambda one: one[0]])
+def test_a_map_refuses_what_a_call_refuses(change: Function, in_a_graph: bool) -> None:
+    rows, other = torch.rand(3, 4, 4), change(torch.rand(4, 4))
+    with tnplan.compile("ij,jk->ik", (4, 4), (4, 4), dtype="float32", device="cpu") as compiled:
+        call = torch.func.vmap(lambda one: compiled(one, other))
+        if in_a_graph:
+            call = in_graph(call, "aot_eager")
+        with pytest.raises(tnplan.InputError, match="array 1: has"):
+            call(rows)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
 @pytest.mark.parametrize("length", [0, 1, 3])
 def test_a_map_of_any_length_and_dtype(dtype: Any, length: int) -> None:
@@ -406,6 +418,7 @@ WITHOUT: dict[str, Function] = {
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")
+@pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning")
 def test_a_contraction_is_a_step_of_a_graph(graph: str, backend: str) -> None:
     torch.manual_seed(0)
     a, b, fixed = (torch.rand(3, 3, dtype=torch.float64) for _ in range(3))

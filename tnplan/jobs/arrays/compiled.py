@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Container, Iterator, Mapping, Sequence
 from math import log10
 from types import TracebackType
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ from tnplan.common.units import count_text, size_text
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.jobs.arrays.arrays import (
     ArrayKind,
+    as_array,
     as_library,
     common_kind,
     follower_of,
@@ -140,7 +140,10 @@ class CompiledContraction:
             return self._direct(arrays)
         follower = follower_of(arrays)
         if follower is not None:
-            self._by_number(arrays)
+            if not is_compiled():  # torch.compile cannot read the checks; what it runs makes them again
+                arrays = tuple(as_array(array, k) for k, array in self._by_number(arrays).items())
+                for number, array in zip(self._inputs, arrays, strict=True):
+                    self._check(array, number)
             if self._strips:
                 problem = f"strips exponents, and {follower} follows it"
                 raise InputError("call", problem, "give the values of the arrays")
@@ -309,34 +312,6 @@ class CompiledContraction:
             schedule = self._gradient_plan.schedule(self._options, wrt)
             self._differentiated[wrt] = GradientCalls(schedule, self._options, self._constants)
         return self._differentiated[wrt]
-
-    def as_jax(self) -> Callable[..., Any]:
-        """The contraction as a function of JAX, for `jax.grad`, `jax.vjp` and `jax.jit`.
-
-        Returns
-        -------
-        callable
-            Takes JAX arrays as a call does. It runs on the host, by a callback. Of real arrays in a complex
-            contraction the gradients are the real parts, as in JAX.
-
-        Raises
-        ------
-        InputError
-            Where JAX would round the dtype, or as of `value_and_grad` when it is differentiated.
-
-        Examples
-        --------
-        >>> product = tnplan.compile("a,a->", (3,), (3,), dtype="float32", device="cpu")
-        >>> gradient = jax.grad(product.as_jax())  # doctest: +SKIP
-        """
-        if find_spec("jax") is None:
-            raise InputError(
-                "as_jax", "needs JAX, which is not installed", "install it with: pip install jax",
-                topic="installation",
-            )
-        from tnplan.jobs.arrays.jax_function import jax_function
-
-        return jax_function(self)
 
     @property
     def dtype(self) -> str:

@@ -277,15 +277,19 @@ class ContractionOfCall:
     def derivatives(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]) -> tuple[Any, ...]:
         """D_0 and the D_k of `wrt`, as `Differentiable` has them."""
         kind, values = common_kind(arrays), list(arrays)
+        for number, (array, extents) in enumerate(zip(arrays, self._extents, strict=True)):
+            if prod(array.shape) != prod(extents) or not np.can_cast(stated_dtype(array), self.dtype):
+                problem = f"has shape {tuple(array.shape)} and dtype {stated_dtype(array)}"
+                remedy = f"give one of shape {extents} and dtype {self.dtype}"
+                raise InputError(f"array {number}", problem, remedy)
         if kind.gpu is None:
             values = [host_array(array, f"array {number}") for number, array in enumerate(arrays)]
+        shapes = [self._shape, *(arrays[k - 1].shape for k in wrt)]
         results: Sequence[Any]
         if self._is_empty:
-            shapes = [self._shape, *(arrays[k - 1].shape for k in wrt)]
             results = [np.zeros(shape, self.dtype) for shape in shapes]
         else:
             results = self._derivatives(values, cotangent, wrt, kind.gpu is None and self.devices == 1)
-        shapes = [self._shape, *(arrays[k - 1].shape for k in wrt)]
         shaped = [one.reshape(shape) for one, shape in zip(results, shapes, strict=True)]
         return tuple(as_library(one, kind, arrays[0]) if type(one) is np.ndarray else one for one in shaped)
 

@@ -22,7 +22,7 @@ from tnplan.jobs.arrays.gradient_calls import Differentiable, directional
 
 
 def jax_function(contraction: Differentiable) -> Callable[..., Any]:
-    """The contraction as a function of JAX arrays; see `CompiledContraction.as_jax`."""
+    """The contraction as a function of JAX arrays."""
     dtype = np.dtype(contraction.dtype)
     # JAX makes single precision of double unless jax_enable_x64 is set, and does so without an
     # error.
@@ -147,7 +147,8 @@ def _directional_transpose(
     """The changes of the D_k as a linear map of the V_m, transposed: the same map with both sides swapped."""
     tensors, _ = _parted(arrays, moved)
     if any(ad.is_undefined_primal(tensor) for tensor in tensors):
-        raise InputError("as_jax", "a forward derivative is transposed by its point", "use jax.vjp")
+        problem = "has a forward derivative that is transposed by its point"
+        raise InputError("contraction", problem, "use jax.vjp")
     changes = _changes(contraction, tensors, _nonzero(zip(which, weights, strict=True)), moved)
     return [None] * len(tensors) + [changes.get(m) for m in moved]
 
