@@ -64,7 +64,8 @@ def test_a_call_is_refused(refusal: Refusal) -> None:
 
 JUNK: list[Any] = [
     None, 5, -1, 2.5, "abc", "", b"x", [], (), {}, {1: 2}, object(), np.nan, np.inf, [None], ["a"],
-    np.array(None), np.array(["a"]), lambda *_: None, int, True, 1j, range(3), np.array([1, 2]), slice(1), Ellipsis,
+    np.array(None), np.array(["a"]), lambda *_: None, int, True, 1j, range(3), np.array([1, 2]), slice(1),
+    Ellipsis,
 ]  # fmt: skip
 OPTIONS = (
     "out", "optimize", "hardware", "memory", "precision", "device", "devices", "threads", "strip_exponent",
