@@ -44,7 +44,7 @@ HOPELESS = 4.0
 """A call that takes so many times the best one is timed once."""
 MOST_LOOPS = 3e7
 """Products of a sum by loops from which on numpy.einsum is left out without `optimize`."""
-FIRST_CALLS = 3
+FIRST_CALLS = 9
 TOLERANCE = {"float32": 1e-4, "float64": 1e-12, "complex64": 1e-4, "complex128": 1e-12}
 
 

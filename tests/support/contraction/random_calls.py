@@ -376,10 +376,11 @@ def reference(call: Call) -> tuple[Array, Array] | None:
     # Without an ellipsis in the output its axes are summed, as opt_einsum does and NumPy with `optimize`.
     left, arrow, right = call.equation.partition("->")
     sums_dots = bool(arrow) and "..." in left and "..." not in right
-    exact, magnitudes = (
-        np.asarray(np.einsum(call.equation, *each, optimize=sums_dots))
-        for each in (values, map(np.abs, values))
-    )
+    equation = f"{left}->...{right}" if sums_dots else call.equation
+    exact, magnitudes = (np.asarray(np.einsum(equation, *each)) for each in (values, map(np.abs, values)))
+    if sums_dots:
+        axes = tuple(range(exact.ndim - len(right)))
+        exact, magnitudes = (np.asarray(each.sum(axis=axes), each.dtype) for each in (exact, magnitudes))
     if are_empty:
         exact = np.zeros([extent % INSTEAD_OF_0 for extent in exact.shape], wide)
         magnitudes = exact

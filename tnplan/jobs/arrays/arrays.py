@@ -124,9 +124,10 @@ def kind_of(array: Any, place: str) -> ArrayKind:
     """The library and the memory of an array; raises InputError for another memory, or where values are
     missing."""
     library = library_of(array)
-    _check_values(array, library, place)
-    if library == "torch" and array.device.type in ("cpu", "cuda"):
+    is_torch = library == "torch"
+    if is_torch and array.layout is sys.modules["torch"].strided and array.device.type in ("cpu", "cuda"):
         return _torch_kind(array.device)
+    _check_values(array, library, place)
     # NumPy's own arrays have `__dlpack_device__` too; the answer is known without a call.
     if library == "numpy" or not hasattr(array, "__dlpack_device__"):
         return NUMPY_ARRAY

@@ -325,7 +325,7 @@ def _alone(term: Term, output: Term, sizes: Sizes) -> Step:
     after, n_summed = _size(term[end:], sizes), _size(term[start:end], sizes)
     shape = (_size(term[:start], sizes), n_summed, after)
     if after == 1 and not start:
-        return partial(_whole_sum, _rows(term, sizes))
+        return partial(_whole_sum, _rows(term, sizes) if n_elements > MOST_BY_LOOPS else (1, n_elements))
     left = tuple(i for axis, i in enumerate(term) if not start <= axis < end)
     left_shape, then = tuple(sizes[i] for i in left), _alone(left, output, sizes)
     return lambda x: then(_sums(x.reshape(shape)).reshape(left_shape))
