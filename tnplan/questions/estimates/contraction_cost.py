@@ -100,7 +100,7 @@ QUICK_NETWORKS = 1
 """The same where a method is chosen."""
 NO_TIME = 0.5
 """Operations that take less than this share of what preparing a network does need no path."""
-QUICK_TENSOR_S, STRINGS_S, STRING_S = 5e-5, 1e-4, 4e-7
+QUICK_TENSOR_S, STRINGS_S, STRING_S = 9e-5, 1e-4, 4e-7
 """Seconds to make a network and a greedy path, for each of its gates; and for each qubit those of several
 strings instead of one, and of a string; where `slowness` is 1."""
 SEARCH_S = 0.5
