@@ -91,7 +91,7 @@ def network_s(closed: ClosedNetwork) -> float:
 
 
 CHAINS = [
-    ("brickwork", "line", 20, 4), ("trotter", "line", 24, 2), ("vqe", "line", 24, 2), ("qaoa", "ring", 20, 1),
+    ("brickwork", "line", 20, 4), ("trotter", "line", 24, 2), ("vqe", "line", 40, 2), ("qaoa", "ring", 20, 1),
 ]  # fmt: skip
 
 
