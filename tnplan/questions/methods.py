@@ -41,7 +41,7 @@ MOST_PAULI_QUBITS = {"probabilities": 8, "reduced_density_matrix": 3}
 MOST_TABLE_QUBITS = {"probabilities": LARGEST_MARGINAL, "reduced_density_matrix": 6}
 """Qubits of a table by a matrix product state or a tableau."""
 SMALL = 14
-"""Qubits of a state that is simulated before others are looked at: it takes less time than looking."""
+"""Qubits of a state that is simulated before others are looked at."""
 LARGEST_OF_SAMPLES = 20
 """Qubits up to which the fidelity of samples is computed from the exact state."""
 LARGEST_DOUBLED = LARGEST // 2

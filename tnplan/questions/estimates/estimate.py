@@ -250,7 +250,7 @@ def estimate_question(
         best, why = best_method(of_count)
         fits = any(row.method == "statevector" and row.cost is not None for row in of_count)
         if fits and is_small(query):
-            best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
+            best, why = "statevector", f"a state of {SMALL} qubits or fewer is taken without a comparison"
         fitting = [row.method for row in of_count if row.cost is not None]
         auto = None if best is None else _auto(query, options, fitting, profile, count)
         choices.append(MethodChoice(count, best, why, auto))

@@ -22,8 +22,7 @@ Array = NDArray[Any]
 
 LARGEST_PRIME = 2**23
 """Primes are below this. k products of residues fit below 2^52 for k up to 64: a product of matrices by BLAS,
-reduced every 64 terms. Of the ways to 26 bits and more, each takes two products of BLAS or loops in integers,
-which give fewer bits a second."""
+reduced every 64 terms. Ways to 26 bits and more take two products of BLAS, or loops in integers."""
 DEPTH, WIDTH = 64, 256
 """Of the blocks that loops over rows read again and again."""
 BLOCK = 1 << 16

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ class AlgebraDevice(NumpyDevice):
 
     def __init__(self, algebra: Algebra, threads: int = 1) -> None:
         super().__init__(threads)
-        self._algebra = algebra
+        self._algebra, self._add = algebra, algebra.add
         self._multiply = lambda a, b, c: algebra.bind_product(a, b, c)()
 
     def zero(self, target: Array) -> None:
@@ -52,18 +50,7 @@ class AlgebraDevice(NumpyDevice):
 
         def run() -> None:
             for into, terms in pairs:
-                self._algebra.add(into, terms, out=into)
-
-        return run
-
-    def bind_add_block(self, target: Array, source: Array, start: Callable[[], int]) -> Call:
-        """Add the source to a block of the target."""
-        count = len(source)
-
-        def run() -> None:
-            first = start()
-            block = target[first : first + count]
-            self._algebra.add(block, source, out=block)
+                self._add(into, terms, out=into)
 
         return run
 
@@ -74,10 +61,6 @@ class AlgebraDevice(NumpyDevice):
         axes = tuple(axis for axis, is_kept in enumerate(in_target) if not is_kept)
         kept = [extent for extent, is_kept in zip(extents, in_target, strict=True) if is_kept]
         return self._algebra.bind_sum(source.reshape(extents), axes, target.reshape(kept))
-
-    def bind_accumulate(self, target: Array, source: Array) -> Call:
-        """Add the source to the target."""
-        return partial(self._algebra.add, target, source, out=target)
 
     def _bind_product(self, a: Array, b: Array, c: Array) -> Call:
         """A product, its batch or its rows over the threads."""

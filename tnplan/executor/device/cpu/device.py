@@ -67,6 +67,8 @@ class NumpyDevice(HostDevice):
     """
 
     name = "cpu"
+    _add: Callable[..., Any] = np.add
+    """What sums two arrays."""
     _multiply: Callable[[Array, Array, Array], None] | None = None
     """What forms the products of tiles, where it is not BLAS."""
 
@@ -154,7 +156,7 @@ class NumpyDevice(HostDevice):
         def run() -> None:
             first = start()
             block = target[first : first + count]
-            np.add(block, source, out=block)
+            self._add(block, source, out=block)
 
         return run
 
@@ -254,7 +256,7 @@ class NumpyDevice(HostDevice):
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""
-        return partial(np.add, target, source, out=target)
+        return partial(self._add, target, source, out=target)
 
     def exponents(self, count: int, dtype: str) -> NumpyExponents:
         """Slots in an array."""
