@@ -14,7 +14,7 @@ from tnplan.calls.diagonalize import diagonalize as diagonalize
 from tnplan.calls.diagonalize_qubits import QubitDiagonalization as QubitDiagonalization
 from tnplan.calls.diagonalize_qubits import diagonalize_qubits as diagonalize_qubits
 from tnplan.calls.execute import execute as execute
-from tnplan.calls.gpu_codec import gpu_codec as gpu_codec
+from tnplan.calls.compress_file import gpu_codec as gpu_codec
 from tnplan.calls.network import network as network
 from tnplan.calls.optimizer import Optimizer as Optimizer
 from tnplan.calls.plan import plan as plan
