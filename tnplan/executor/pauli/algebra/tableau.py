@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -125,8 +126,7 @@ def rotation_image(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
     return x, z, sign if quarters == 1 else -sign
 
 
-@dataclass(frozen=True, eq=False)
-class CliffordLayer:
+class CliffordLayer(NamedTuple):
     """Cliffords as one map of packed words: P becomes the product of the images of its factors.
 
     `images` is uint64 [128 W, 2 W]: row b is the image of the word that has bit b alone; `powers` int32
