@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,19 @@ def strided(array: Array, start: int, copy: Copy, side: int) -> Array:
     return np.lib.stride_tricks.as_strided(array[start:], [axis[0] for axis in axes], strides)
 
 
+class CopyTables(NamedTuple):
+    """The offsets of entries on both sides, how many of each level, the elements of a run, and whether
+    they are added."""
+
+    target: Array
+    source: Array
+    outer: int
+    middle: int
+    columns: int
+    run: int
+    adds: bool
+
+
 class CopyKernel:
     """A copy's kernel and tables, in units as wide as the strides and `start_divisor` (see `widen`) allow.
 
@@ -86,8 +99,8 @@ class CopyKernel:
         from tnplan.executor.device.cpu.copy_kernel import copy_elements, copy_runs
 
         table = self.tables
-        arguments = target, source, table.target, table.source, *places
-        sizes = table.outer, table.middle, table.columns
-        if table.run > 1 or self._add:
-            return copy_runs.bound(*arguments, *sizes, table.run, self._add)
-        return copy_elements.bound(*arguments, *sizes)
+        sizes = table.outer, table.middle, table.columns, table.run
+        kernel = copy_runs if table.run > 1 or self._add else copy_elements
+        return kernel.bound(
+            (target, source), CopyTables(table.target, table.source, *sizes, self._add), *places
+        )
