@@ -24,7 +24,7 @@ from tests.support.engines.sbd import every_string, fcidump_text, random_integra
 from tests.support.engines.sbd_growth import chain
 from tests.support.root import ROOT
 from tnplan import diagonalize
-from tnplan.circuits import pauli_sum_file
+from tnplan.circuits import pauli_sum
 from tnplan.executor.contraction.run import result
 from tnplan.executor.contraction.run import run_report as record
 from tnplan.executor.sbd.basis.integrals import dense_two
@@ -60,7 +60,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_formats_have_the_versions_that_are_written() -> None:
     stated = re.findall(r"\(`(tnplan\.\w+)`, version (\d+)\)", page_of("formats.md").read_text())
-    modules = (path_file, schedule, record, result, pauli_sum_file)
+    modules = (path_file, schedule, record, result, pauli_sum)
     written = {module.FORMAT: module.VERSION for module in modules}
     assert {name: int(version) for name, version in stated} == written
 
