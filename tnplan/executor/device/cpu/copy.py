@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,19 +52,6 @@ def strided(array: Array, start: int, copy: Copy, side: int) -> Array:
     return np.lib.stride_tricks.as_strided(array[start:], [axis[0] for axis in axes], strides)
 
 
-class CopyTables(NamedTuple):
-    """The offsets of entries on both sides, how many of each level, the elements of a run, and whether
-    they are added."""
-
-    target: Array
-    source: Array
-    outer: int
-    middle: int
-    columns: int
-    run: int
-    adds: bool
-
-
 class CopyKernel:
     """A copy's kernel and tables, in units as wide as the strides and `start_divisor` (see `widen`) allow.
 
@@ -98,9 +85,7 @@ class CopyKernel:
         """A call of the kernel, with its starts and its range of entries."""
         from tnplan.executor.device.cpu.copy_kernel import copy_elements, copy_runs
 
-        table = self.tables
-        sizes = table.outer, table.middle, table.columns, table.run
-        kernel = copy_runs if table.run > 1 or self._add else copy_elements
-        return kernel.bound(
-            (target, source), CopyTables(table.target, table.source, *sizes, self._add), *places
-        )
+        arguments = (target, source), self.tables, *places
+        if self.tables.run > 1 or self._add:
+            return copy_runs.bound(*arguments, self._add)
+        return copy_elements.bound(*arguments)

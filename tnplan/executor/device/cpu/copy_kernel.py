@@ -20,12 +20,12 @@ def copy_elements(
 ) -> None:  # fmt: skip
     """target[...] = source[...] for outer entries first .. last-1 of tables whose runs are one element.
 
-    `arrays` are target and source, `tables` a `CopyTables`.
+    `arrays` are target and source, `tables` the `CopyTables`.
     """
     # A table has four levels one after the other, outer | middle | columns | inner; an offset is the sum of
     # an entry of each. A call does a range of the outer ones.
     # Invariant: different outer entries write different elements, so that their ranges may run at once.
-    (target, source), (target_table, source_table, outer, middle, columns, _, _) = arrays, tables
+    (target, source), (source_table, target_table, outer, middle, columns, _) = arrays, tables
     column, inner = outer + middle, outer + middle + columns
     target_inner, source_inner = target_table[inner:], source_table[inner:]
     for o in range(first, last):
@@ -41,10 +41,10 @@ def copy_elements(
 
 @jit
 def copy_runs(
-    arrays: Any, tables: Any, target_start: int, source_start: int, first: int, last: int
+    arrays: Any, tables: Any, target_start: int, source_start: int, first: int, last: int, add: bool
 ) -> None:  # fmt: skip
-    """Like `copy_elements`, with runs of `run` elements, which are added to the target if `adds`."""
-    (target, source), (target_table, source_table, outer, middle, columns, run, adds) = arrays, tables
+    """Like `copy_elements`, with runs of `run` elements, which are added to the target if `add`."""
+    (target, source), (source_table, target_table, outer, middle, columns, run) = arrays, tables
     # Unsigned like the tables: an index of mixed signs would become a float in numba.
     length = np.uint64(run)
     column, inner = outer + middle, outer + middle + columns
@@ -59,7 +59,7 @@ def copy_runs(
                 for j in range(target_inner.size):
                     a = t + target_inner[j]
                     b = s + source_inner[j]
-                    if adds:
+                    if add:
                         for r in range(length):
                             target[a + r] += source[b + r]
                     else:
