@@ -43,21 +43,9 @@ def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tup
         return as_library(np.full(shape, algebra.zero, algebra.dtype), kind, call.operands[0])
     extents = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [
-        _values(array, number, algebra).reshape(shape)
+        algebra.exactly(host_array(array, f"array {number}"), f"array {number}").reshape(shape)
         for number, (array, shape) in enumerate(zip(call.operands, extents, strict=True))
     ]
     with compiled(find_schedule(call, algebra.dtype, options), options) as contraction:
         result = contraction(*values)
     return None if result is None else as_library(result, kind, call.operands[0])
-
-
-def _values(array: Any, number: int, algebra: Algebra) -> NDArray[Any]:
-    """An array in the dtype of an algebra, where no value is rounded or foreign to it."""
-    values = host_array(array, f"array {number}")
-    is_narrower = values.dtype.kind == "c" and np.dtype(algebra.dtype).kind != "c"
-    converted = (values.real if is_narrower else values).astype(algebra.dtype, copy=False)
-    if is_narrower or not ((converted.astype(values.dtype) == values) | (values != values)).all():
-        problem = f"has values of {values.dtype} that {algebra.dtype}, the dtype of {algebra.name}, rounds"
-        raise InputError(f"array {number}", problem, "give values that it has exactly", topic="algebras")
-    algebra.check(converted, f"array {number}")
-    return converted

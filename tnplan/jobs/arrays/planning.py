@@ -460,10 +460,7 @@ def _profile(options: ContractionOptions, device: str) -> Profile:
     profile = known_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
     if options.algebra is None:
         return profile
-    share, dtype = options.algebra.share, options.algebra.dtype
-    rates = {precision: share * rate for precision, rate in profile.flop_per_s.get(dtype, {}).items()}
-    # Chains sum in numbers alone.
-    return replace(profile, fused_bytes=0, flop_per_s={**profile.flop_per_s, dtype: rates})
+    return options.algebra.profile(profile)
 
 
 def memory_bytes(options: ContractionOptions, device: str) -> float:
