@@ -98,4 +98,5 @@ def execute(
     expect_gpu(options.device)
     from tnplan.jobs.schedules import ExecutionRequest, run_execution
 
-    return run_execution(ExecutionRequest(schedule, tensors, slices, result, engine, compress, algebra), options)
+    request = ExecutionRequest(schedule, tensors, slices, result, engine, compress, algebra)
+    return run_execution(request, options)

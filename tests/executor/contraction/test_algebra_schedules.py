@@ -39,7 +39,8 @@ def test_random_networks_from_files(name: str, seed: int, tmp_path: Path) -> Non
         file = tmp_path / f"{ranks}.json"
         tnplan.plan(path, devices=ranks, ranks_per_group=ranks, algebra=algebra, output=file, **EAGER)
         for groups in (1, 2):
-            result = tnplan.execute(file, tmp_path / "tensors.npz", ranks=groups * ranks, algebra=of_call, **CPU)
+            options = {**CPU, "ranks": groups * ranks, "algebra": of_call}
+            result = tnplan.execute(file, tmp_path / "tensors.npz", **options)
             check(result.array, path.network, wanted)
             assert result.report["not_finite"] == 0
     schedule = tnplan.load_schedule(file)
@@ -131,7 +132,7 @@ def test_what_a_schedule_is_not_for_is_refused(options: dict[str, Any], line: st
 
 def test_values_that_an_algebra_has_not_are_refused(tmp_path: Path) -> None:
     schedule = tnplan.plan(tnplan.from_einsum("a,a->", [(2,), (2,)], [(0, 1)]), algebra="residues")
-    for array, line in (([0.5, 1], "no integers from 0"), ([1j, 0], "complex128"), ([2**53 + 1, 1], "rounds")):
+    for array, line in (([0.5, 1], "no integers"), ([1j, 0], "complex128"), ([2**53 + 1, 1], "rounds")):
         save_tensors([np.array(array), np.ones(2)], tmp_path / "t.npz")
         with pytest.raises(tnplan.InputError, match=line):
             tnplan.execute(schedule, tmp_path / "t.npz", **CPU)

@@ -18,6 +18,7 @@ from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.passes import pipeline
 
+
 @pytest.mark.parametrize("name", ALGEBRAS)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_networks_have_the_sum_over_all_values(name: str, seed: int) -> None:

@@ -1,9 +1,9 @@
-"""Powers of contractions against rows one by one, in exact arithmetic; counts, partition functions, circuits."""
+"""Powers of contractions against rows one by one, exactly; counts, partition functions, circuits."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, prod
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,60 +11,21 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.contraction.algebras import ALGEBRAS, PRIMES, check, make, reference, values
+from tests.support.contraction.algebras import (
+    ALGEBRAS,
+    PRIMES,
+    by_rows,
+    check,
+    compiled,
+    make,
+    transfer,
+)
 from tests.support.contraction.resume import InterruptedRunError
-from tests.support.networks import eager_profile, random_path, random_ssa_path
 from tnplan.executor.contraction.run.carry import load_in_place
 from tnplan.jobs.arrays import power
 from tnplan.questions.combinatorial.counting import by_remainders
 
 ROWS = 3
-Case = tuple[tnplan.ContractionPath, int, list[np.ndarray]]
-
-
-def transfer(seed: int, name: str, prime: int) -> Case:
-    """A random network in which one tensor has the axes of the output, its path, and values: indices of both
-    may be the same, on other tensors too, or sliced."""
-    import random
-
-    chance = random.Random(seed)
-    n_axes, n_others = chance.randint(0, 3), chance.randint(1, 3)
-    extents = [chance.choice((1, 2, 3, 4)) for _ in range(n_axes)]
-    before = [f"i{axis}" for axis in range(n_axes)]
-    after = [index if chance.random() < 0.2 else f"o{axis}" for axis, index in enumerate(before)]
-    sizes = dict(zip((*before, *after), (*extents, *extents), strict=True))
-    if chance.random() < 0.5:
-        sizes["s"] = 3
-    terms: list[list[str]] = [[] for _ in range(n_others)]
-    for index in sizes:
-        for term in chance.sample(terms, chance.randint(1, min(2, n_others))):
-            term.append(index)
-    number = chance.randint(0, n_others)
-    terms.insert(number, before)
-    order = list(range(n_axes))
-    chance.shuffle(order)
-    terms[number] = [before[axis] for axis in order]
-    network = tnplan.Network(tuple(map(tuple, terms)), tuple(after[axis] for axis in order), sizes)
-    summed = [index for index in sizes if index not in network.output]
-    sliced = tuple(index for index in summed if chance.random() < 0.3)
-    path = tnplan.ContractionPath(network, random_ssa_path(chance, n_others + 1), sliced, "float64")
-    random_values = np.random.default_rng(seed)
-    return path, number, [values(name, network.shape(k), prime, random_values) for k in range(n_others + 1)]
-
-
-def by_rows(case: Case, rows: int, name: str, prime: int) -> np.ndarray:
-    path, number, arrays = case
-    for _ in range(rows):
-        found = reference(path.network, arrays, name, prime).reshape(path.network.shape(number))
-        arrays = [found if each == number else array for each, array in enumerate(arrays)]
-    return arrays[number]
-
-
-def compiled(case: Case, algebra: Any, ranks: int, groups: int = 1) -> tnplan.CompiledContraction:
-    """Over so many groups of ranks, for which small tensors are distributed."""
-    options = {"hardware": eager_profile(), "memory": inf, "threshold": 1, "algebra": algebra}
-    schedule = tnplan.plan(case[0], devices=groups * ranks, ranks_per_group=ranks, **options)
-    return tnplan.compile(schedule, devices=groups * ranks, algebra=algebra, threads=1)
 
 
 @pytest.mark.parametrize("name", ALGEBRAS)
@@ -99,7 +60,7 @@ def test_vectors_stay_or_go_over_rank_0() -> None:
             items = [item for item in schedule.once if item.op != "free"]
             load = load_in_place(schedule, number, range(len(items)))
             same = load is not None and (
-                schedule.buffers[items[load].out].offset_bytes
+                schedule.buffers[load.out].offset_bytes
                 == schedule.buffers[schedule.result].offset_bytes
             )
             seen.add((ranks, schedule.n_slices > 1, load is not None, same))
@@ -150,7 +111,8 @@ def test_an_interrupted_power_goes_on(ranks: int, tmp_path: Path, monkeypatch: p
         others = [np.roll(array, 1) if k == number else array for k, array in enumerate(arrays)]
         with pytest.raises(tnplan.InputError, match="values"):
             contraction.power(7, *others, resume=True, **options)
-        found = contraction.power(7, *arrays, resume=True, progress=lambda at: seen.append(at.done), **options)
+        options |= {"resume": True, "progress": lambda at: seen.append(at.done)}
+        found = contraction.power(7, *arrays, **options)
     assert seen == [1, 2, 3, 4, 5, 5, 6, 7]
     np.testing.assert_array_equal(found, whole)
     check(found, path.network, by_rows(case, 7, "residues", prime).reshape(-1))
@@ -158,7 +120,7 @@ def test_an_interrupted_power_goes_on(ranks: int, tmp_path: Path, monkeypatch: p
     with compiled(case, tnplan.Residues(7), ranks) as contraction:
         file.write_bytes(b"no checkpoint")
         with pytest.raises(tnplan.InputError, match="is damaged"):
-            contraction.power(7, *(array % 7 for array in arrays), resume=True, **options)
+            contraction.power(7, *(array % 7 for array in arrays), **options)
 
 
 def words(width: int) -> list[int]:

@@ -4,17 +4,19 @@ integers."""
 from __future__ import annotations
 
 from itertools import count
-from math import prod
+from math import inf, prod
+from random import Random
 from typing import Any
 
 import numpy as np
 
 import tnplan
-from tests.support.networks import random_path
+from tests.support.networks import eager_profile, random_path, random_ssa_path
 
 PRIMES = [7, 8388593, 8388587]
 """A small one, in whose range sums wrap often, and the largest below 2^23."""
 MAX_MIN = tnplan.Algebra("max-min", "float64", -np.inf, np.inf, np.maximum, np.minimum)
+Case = tuple[tnplan.ContractionPath, int, list[np.ndarray]]
 ALGEBRAS = ["residues", "max-plus", "min-plus", "boolean", "optima", "max-min"]
 
 
@@ -85,3 +87,46 @@ def check(found: Any, network: tnplan.Network, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(
         np.asarray(found).reshape(-1), expected.astype(np.asarray(found).dtype), err_msg=repr(network)
     )
+
+
+def transfer(seed: int, name: str, prime: int) -> Case:
+    """A random network in which one tensor has the axes of the output, its path, and values: indices of both
+    may be the same, on other tensors too, or sliced."""
+    chance = Random(seed)
+    n_axes, n_others = chance.randint(0, 3), chance.randint(1, 3)
+    extents = [chance.choice((1, 2, 3, 4)) for _ in range(n_axes)]
+    before = [f"i{axis}" for axis in range(n_axes)]
+    after = [index if chance.random() < 0.2 else f"o{axis}" for axis, index in enumerate(before)]
+    sizes = dict(zip((*before, *after), (*extents, *extents), strict=True))
+    if chance.random() < 0.5:
+        sizes["s"] = 3
+    terms: list[list[str]] = [[] for _ in range(n_others)]
+    for index in sizes:
+        for term in chance.sample(terms, chance.randint(1, min(2, n_others))):
+            term.append(index)
+    number = chance.randint(0, n_others)
+    terms.insert(number, before)
+    order = list(range(n_axes))
+    chance.shuffle(order)
+    terms[number] = [before[axis] for axis in order]
+    network = tnplan.Network(tuple(map(tuple, terms)), tuple(after[axis] for axis in order), sizes)
+    summed = [index for index in sizes if index not in network.output]
+    sliced = tuple(index for index in summed if chance.random() < 0.3)
+    path = tnplan.ContractionPath(network, random_ssa_path(chance, n_others + 1), sliced, "float64")
+    random_values = np.random.default_rng(seed)
+    return path, number, [values(name, network.shape(k), prime, random_values) for k in range(n_others + 1)]
+
+
+def by_rows(case: Case, rows: int, name: str, prime: int) -> np.ndarray:
+    path, number, arrays = case
+    for _ in range(rows):
+        found = reference(path.network, arrays, name, prime).reshape(path.network.shape(number))
+        arrays = [found if each == number else array for each, array in enumerate(arrays)]
+    return arrays[number]
+
+
+def compiled(case: Case, algebra: Any, ranks: int, groups: int = 1) -> tnplan.CompiledContraction:
+    """Over so many groups of ranks, for which small tensors are distributed."""
+    options = {"hardware": eager_profile(), "memory": inf, "threshold": 1, "algebra": algebra}
+    schedule = tnplan.plan(case[0], devices=groups * ranks, ranks_per_group=ranks, **options)
+    return tnplan.compile(schedule, devices=groups * ranks, algebra=algebra, threads=1)

@@ -9,18 +9,20 @@ import sys
 from math import inf
 from pathlib import Path
 
-import numpy as np
-
 import tnplan
-from tests.jobs.arrays.test_power import by_rows, compiled, transfer
-from tests.support.contraction.algebras import ALGEBRAS, PRIMES, check, make, problem
+from tests.support.contraction.algebras import (
+    ALGEBRAS,
+    PRIMES,
+    by_rows,
+    check,
+    compiled,
+    make,
+    problem,
+    transfer,
+)
 from tests.support.networks import eager_profile
 from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.jobs.arrays import power
-
-
-class StopError(Exception):
-    """Ends a power on all ranks."""
 
 
 def main() -> None:
@@ -45,7 +47,8 @@ def main() -> None:
         name, prime, file = ALGEBRAS[seed % len(ALGEBRAS)], PRIMES[1], folder / str(seed)
         case = transfer(seed, name, prime)
         path, vector, arrays = case
-        with compiled(case, make(name, prime), ranks if seed % 2 else ranks // 2, 1 if seed % 2 else 2) as some:
+        groups = 2 - seed % 2
+        with compiled(case, make(name, prime), ranks // groups, groups) as some:
             found = some.power(4, *arrays, vector=vector, checkpoint=file)
             if world.rank == 0:
                 check(found, path.network, by_rows(case, 4, name, prime).reshape(-1))

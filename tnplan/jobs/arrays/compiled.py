@@ -529,7 +529,7 @@ class CompiledContraction:
             done, start = found
         result = np.array(start, self._dtype) if ranks.has_result else None
         if done < rows.n:
-            # Invariant: as in a call. An input is no array of a call any more, so that `update` waits for one.
+            # Invariant: as in a call. The vector in memory is no array of a call: `update` waits for one.
             self._has_run = False
             values = {**rows.values, rows.vector: start}
             flat = ranks.carry_out(replace(rows, done=done, values=values).on_rank)

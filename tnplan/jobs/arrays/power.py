@@ -77,7 +77,7 @@ class Rows:
                 self.listener(Progress(done, self.n, f"row {done} of {self.n}", share=done / self.n))
             if not self.keeps or done == self.n:
                 return
-            # As in `RunCheckpoint`: what is kept costs 1 / INTERVAL of the time at most, and one rank decides.
+            # As in `RunCheckpoint`: it costs 1 / INTERVAL of the time at most, and one rank decides.
             is_due = not cost_s or perf_counter() - last_s >= INTERVAL * cost_s
             if rank.agreed(is_due):
                 start = perf_counter()

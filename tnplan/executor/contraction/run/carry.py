@@ -1,12 +1,13 @@
 """The result of a contraction as one of its inputs of the next run: whether it stays on its rank, and how.
 
-The result of a rank stays where each axis of it has the modes of the input's axis, spread over the same digits
-of the grid. The bytes of the input in the arena may be those of the result: then nothing is copied.
+The result of a rank stays where each axis of it has the modes of the input's axis, spread over the same
+digits of the grid. The bytes of the input in the arena may be those of the result: then nothing is copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.device.protocols.copy import make_copy, row_major
@@ -16,11 +17,17 @@ from tnplan.planner.schedule.data_flow import writes
 from tnplan.planner.schedule.schedule import Buffer, Load, Schedule
 
 
-def load_in_place(schedule: Schedule, tensor: int, numbers: Sequence[int]) -> int | None:
-    """The number of the instruction of the first part that loads an input, where the result of the last run
-    may be put there before a run begins; else None.
+class InputLoad(NamedTuple):
+    """The instruction of the first part, `Free` not counted, that loads an input, and its buffer."""
 
-    `numbers` are the instructions of that part that a run carries out, `Free` not counted.
+    number: int
+    out: int
+
+
+def load_in_place(schedule: Schedule, tensor: int, numbers: Sequence[int]) -> InputLoad | None:
+    """What loads an input, where the result of the last run may be put there before a run begins; else None.
+
+    `numbers` are the instructions of the first part that a run carries out.
     """
     items = [item for item in schedule.once if item.op != "free"]
     loads = [item for item in schedule.instructions if isinstance(item, Load) and item.tensor == tensor]
@@ -38,14 +45,15 @@ def load_in_place(schedule: Schedule, tensor: int, numbers: Sequence[int]) -> in
     load = items.index(loads[0])
     # Invariant: what is put there before the run begins is not written over until it is read.
     before = {buffer for number in numbers if number < load for buffer in writes(items[number])}
-    return None if any(_share_bytes(schedule.buffers[each], loaded) for each in before) else load
+    is_written_over = any(_share_bytes(schedule.buffers[each], loaded) for each in before)
+    return None if is_written_over else InputLoad(load, loads[0].out)
 
 
-def bind_carry(program: BoundProgram, device: Device, rank: int, load: int, tensor: int) -> Call:
-    """The call that puts the result where instruction `load` has input `tensor`, on one rank of the group."""
+def bind_carry(program: BoundProgram, device: Device, rank: int, load: InputLoad, tensor: int) -> Call:
+    """The call that puts the result where `load` has input `tensor`, on one rank of the group."""
     schedule = program.schedule
-    loaded = schedule.buffers[[item for item in schedule.once if item.op != "free"][load].out]  # type: ignore[union-attr]
-    result, modes = schedule.buffers[schedule.result], _modes_of_input(schedule, tensor)
+    result, loaded = schedule.buffers[schedule.result], schedule.buffers[load.out]
+    modes = _modes_of_input(schedule, tensor)
     assert modes is not None
     if result.offset_bytes == loaded.offset_bytes:
         return nothing
@@ -70,7 +78,9 @@ def _modes_of_input(schedule: Schedule, tensor: int) -> dict[int, int] | None:
         for output, index in zip(schedule.output, schedule.leaves[tensor], strict=True)
     ]
     extents = schedule.extents
-    are_equal = all([extents[mode] for mode in own] == [extents[mode] for mode in other] for own, other in axes)
+    are_equal = all(
+        [extents[mode] for mode in own] == [extents[mode] for mode in other] for own, other in axes
+    )
     modes = {mode: other for own, others in axes for mode, other in zip(own, others, strict=False)}
     # On a diagonal two modes of the output would be one of the input.
     return modes if are_equal and len(set(modes.values())) == len(modes) else None

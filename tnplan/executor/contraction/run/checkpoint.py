@@ -160,8 +160,8 @@ class Generation(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """The folder of a run's partial sums, of so many `elements` on this rank; whether they are compressed, and
-    the algebra that they are sums of."""
+    """The folder of a run's partial sums, of so many `elements` on this rank; whether they are compressed,
+    and the algebra that they are sums of."""
 
     folder: Path
     run: RunIdentity
@@ -177,8 +177,7 @@ class RunCheckpoint:
         self._folder = settings.folder
         self._compressed = settings.compressed
         self._run = settings.run
-        algebra = settings.algebra
-        self._zero, self._add = (0, np.add) if algebra is None else (algebra.zero, algebra.add)
+        self._algebra = settings.algebra
         self._elements = settings.elements
         self._manifest = Manifest(settings.folder / "manifest.json", settings.run)
         self._world = world
@@ -253,12 +252,13 @@ class RunCheckpoint:
         """
         if self._group_number != 0:
             return {}, None
-        total, done = np.full(self._elements, self._zero, self._run.dtype), {}
+        zero, add = (0, np.add) if self._algebra is None else (self._algebra.zero, self._algebra.add)
+        total, done = np.full(self._elements, zero, self._run.dtype), {}
         ranks = {name.rank for name in self._files() if name.division == self._division.number}
         for number in self._group.broadcast_object(sorted({rank // self._group.size for rank in ranks}), 0):
             count, partial = self._newest(number)
             if partial is not None:
-                self._add(total, partial, out=total)
+                add(total, partial, out=total)
                 done[number] = count
         return done, total
 

@@ -175,7 +175,7 @@ class CompiledProgram:
         # Exchanges in parts are several calls, so that calls are counted by their loads.
         is_load = [bound.op == Load.op for bound in self.bound.once]
         loads = [item.op == Load.op for item in self._items[0]]
-        call = [number for number, each in enumerate(is_load) if each][sum(loads[:load])]
+        call = [number for number, each in enumerate(is_load) if each][sum(loads[: load.number])]
         carry = bind_carry(self.bound, self.device, self._group.rank, load, tensor)
         calls = [carry, *(self._once[number] for number in numbers if number != call)]
         if self._levels:

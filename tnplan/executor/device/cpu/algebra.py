@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.contract import bind_product, is_small
 from tnplan.executor.device.protocols.device import Call
-
-if TYPE_CHECKING:
-    from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.hardware.profile import Profile
 
 Array = NDArray[Any]
 
@@ -79,7 +77,7 @@ class Algebra:
         return profile.over(self.name, self.dtype, self.share)
 
     def exactly(self, values: Array, place: str) -> Array:
-        """Values in the dtype of the algebra; refused where one would be rounded, or is none of its values."""
+        """Values in the dtype of the algebra; refused where one is rounded, or none of the algebra's."""
         is_narrower = values.dtype.kind == "c" and np.dtype(self.dtype).kind != "c"
         converted = (values.real if is_narrower else values).astype(self.dtype, copy=False)
         if is_narrower or not ((converted.astype(values.dtype) == values) | (values != values)).all():
@@ -346,8 +344,8 @@ def is_prime(number: int) -> bool:
 
 
 MODULAR: dict[str, tuple[Any, int | None]] = {"residues": (Residues, 8388593), "optima": (Optima, None)}
-"""The algebras that have a prime besides their name, with the one that stands where none is given: of residues
-the largest."""
+"""The algebras that have a prime besides their name, and the prime where none is given: of residues the
+largest."""
 NAMED = {algebra.name: algebra for algebra in (Tropical(False), Tropical(True), Boolean())}
 """The others that have a name: always the same objects, for which plans are remembered."""
 
