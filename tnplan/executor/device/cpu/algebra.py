@@ -31,6 +31,8 @@ BLOCK = 1 << 16
 """Elements of a block of the result whose sum is longer."""
 UNREDUCED = float(np.finfo(np.float64).max)
 """The modulus of counts that are not reduced: all are below it, and those beyond become NaN."""
+FEW_TERMS = 2048
+"""Terms of residues in all up to which loops beat a call of BLAS, which takes 1 us: measured."""
 FEW_COLUMNS = 8
 """Columns up to which loops go over single elements."""
 
@@ -78,6 +80,9 @@ class Algebra:
 
     def exactly(self, values: Array, place: str) -> Array:
         """Values in the dtype of the algebra; refused where one is rounded, or none of the algebra's."""
+        if values.dtype == self.dtype:
+            self.check(values, place)
+            return values
         is_narrower = values.dtype.kind == "c" and np.dtype(self.dtype).kind != "c"
         converted = (values.real if is_narrower else values).astype(self.dtype, copy=False)
         if is_narrower or not ((converted.astype(values.dtype) == values) | (values != values)).all():
@@ -237,11 +242,11 @@ class Residues(Modular):
         check_counts(values, place, self.modulus[0])
 
     def bind_product(self, a: Array, b: Array, c: Array) -> Call:
-        """By BLAS, 64 terms at once, each block reduced; small and thin products by loops."""
+        """By BLAS, 64 terms at once, each block reduced; small products by loops."""
         from tnplan.executor.device.cpu import algebra_kernel
 
         (n_batch, m, k), n = a.shape, b.shape[1]
-        if k <= DEPTH and (is_small(n_batch, m, n, k) or min(m, n) * k <= DEPTH):
+        if k <= DEPTH and (is_small(n_batch, m, n, k) or c.size * k <= FEW_TERMS):
             return algebra_kernel.residue_products.bound(a, b, c, self.modulus)
         transposed = b.swapaxes(1, 2)
         if k <= DEPTH:
@@ -327,7 +332,7 @@ class Optima(Modular):
 
 def check_counts(counts: Array, place: str, modulus: float) -> None:
     """Raise InputError where numbers are no integers from 0 to the modulus."""
-    if ((counts < 0) | (counts >= modulus) | (counts % 1 != 0)).any():
+    if ((counts < 0) | (counts >= modulus) | (counts != np.floor(counts))).any():
         most = "up" if modulus == UNREDUCED else f"to {int(modulus) - 1}"
         remedy = "reduce them modulo the prime"
         raise InputError(place, f"has values that are no integers from 0 {most}", remedy, topic="algebras")
