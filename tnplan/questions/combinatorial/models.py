@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from math import lcm, log2, prod
 from typing import Any
 
@@ -111,6 +112,20 @@ class Model:
             )  # fmt: skip
         self.factors = larger + lone
         return self
+
+    def binary(self) -> tuple[Model, list[range]]:
+        """The same over binary variables, and those of each variable, its highest bit first."""
+        widths = [max(1, (extent - 1).bit_length()) for extent in self.extents]
+        bits = [range(last - width, last) for width, last in zip(widths, accumulate(widths), strict=True)]
+        model = Model([2] * sum(widths), self.n_free, self.sign, self.scale)
+        for factor in self.factors:
+            variables = [bit for variable in factor.variables for bit in bits[variable]]
+            more = [(0, (1 << widths[each]) - self.extents[each]) for each in factor.variables]
+            allowed, weights = (
+                np.pad(array, more).reshape([2] * len(variables)) for array in (factor.allowed, factor.weights)
+            )
+            model.add(variables, allowed, weights)
+        return model, bits
 
     def check_weights(self) -> None:
         """Raise InputError where sums of weights may be beyond what float64 has exactly."""

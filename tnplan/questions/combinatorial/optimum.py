@@ -33,6 +33,7 @@ from tnplan.questions.combinatorial.counting import (
     residues_of,
     schedule_of,
 )
+from tnplan.questions.combinatorial.least_cost import least_cost
 from tnplan.questions.combinatorial.models import Model
 
 Array = NDArray[Any]
@@ -56,6 +57,15 @@ def largest_weight(
     model: Model, options: ContractionOptions, counts: bool, progress: Listener | None
 ) -> Optimum | None:
     """The optimum of a model; None where no configuration is allowed."""
+    binary, bits = model.binary()
+    tables = least_cost(binary, memory_bytes(options, "cpu"), options.threads * options.devices, progress)
+    if tables is not None:
+        best = tables.optimum(counts)
+        if best is None:
+            return None
+        weight, number, of_bits = best
+        values = [int("".join(str(of_bits[bit]) for bit in each), 2) for each in bits]
+        return Optimum(weight, number, values, 0)
     arrays = [np.where(factor.allowed, factor.weights, -inf) for factor in model.factors]
     number, primes = None, 0
     if counts:
