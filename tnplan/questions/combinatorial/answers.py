@@ -60,8 +60,7 @@ class Count:
         for size, number in (self.by_size or {}).items():
             yield f"  {report['size']} {size}: {number}"
         primes = report["primes"]
-        how = "in floating point, exact below 2^53"
-        how = f"modulo {plural(primes, 'prime', 'primes')}" if primes else how
+        how = f"modulo {plural(primes, 'prime', 'primes')}" if primes else "exact"
         yield f"{how}, in {report['time_s']:.3g} s"
 
 

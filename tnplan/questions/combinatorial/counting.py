@@ -22,11 +22,13 @@ from tnplan.executor.device.cpu.algebra import (
 )
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.arrays.planning import find_schedule
+from tnplan.jobs.arrays.planning import find_schedule, memory_bytes
 from tnplan.jobs.arrays.ranks import inputs_bytes
 from tnplan.jobs.progress import Listener, Progress
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.schedule.schedule import Schedule
+from tnplan.questions.combinatorial.frontier import best_order
+from tnplan.questions.combinatorial.frontier_count import STATE_S, count_states
 from tnplan.questions.combinatorial.models import Model
 
 Array = NDArray[Any]
@@ -36,6 +38,8 @@ ROUNDED = 1 + 2**-12
 MOST_ROUNDINGS = 2**40
 PLANNED = {algebra.name: algebra for algebra in (Residues(2), Optima())}
 """The algebras that stand in plans for all of their kind."""
+LEAST_PLANNED_S, MOST_TABLE_S = 5.0, 1e5
+"""Seconds of tables of a frontier from which a tree is planned, and from which no table is tried."""
 LARGEST_DEGREE = 20_000
 """Of a polynomial: it is evaluated at so many points for each prime."""
 
@@ -58,8 +62,26 @@ def schedule_of(model: Model, algebra: Algebra, options: ContractionOptions, cal
     return find_schedule(call, algebra.dtype, options).schedule
 
 
+def is_tree_faster(model: Model, algebra: Algebra, options: ContractionOptions, table_s: float) -> bool:
+    """Whether a tree takes less time than tables of a frontier that take so many seconds."""
+    if table_s < LEAST_PLANNED_S:
+        return False
+    if table_s > MOST_TABLE_S:
+        return True
+    try:
+        return schedule_of(model, algebra, options, 1).projected_s(1) < table_s
+    except InputError:  # no tree fits the memory
+        return False
+
+
 def count_model(model: Model, options: ContractionOptions, progress: Listener | None) -> tuple[int, int]:
     """The number of configurations, and how many primes it took."""
+    binary, _ = model.binary()
+    order, log_size = best_order(binary, only_allowed=True)
+    if not is_tree_faster(model, Residues(largest_prime()), options, STATE_S * 2 ** min(log_size, 1000.0)):
+        number = count_states(binary, order, memory_bytes(options, "cpu"), progress)
+        if number is not None:
+            return number, 0
     bound = model.bound
     algebra = Residues(largest_prime())
     schedule = schedule_of(model, algebra, options, 1 + len(list(_primes(bound))))

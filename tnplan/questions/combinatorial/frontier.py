@@ -37,8 +37,8 @@ def entries(model: Model, order: Sequence[int]) -> Iterator[Entry]:
         yield Entry(variable, factors, gone)
 
 
-def best_order(model: Model) -> tuple[list[int], float]:
-    """An order whose tables are small together, and log2 of their elements together.
+def best_order(model: Model, only_allowed: bool) -> tuple[list[int], float]:
+    """An order whose tables are small together, and log2 of their elements together, or of those allowed.
 
     Orders are that of the variables' numbers, and greedy ones from some starts, each both ways.
     """
@@ -55,15 +55,29 @@ def best_order(model: Model) -> tuple[list[int], float]:
             orders.append(_greedy(near, start))
             start = orders[-1][-1]
     orders += [order[::-1] for order in orders]
-    return min(((order, _size(model, order)) for order in orders), key=lambda pair: pair[1])
+    return min(((order, _size(model, order, only_allowed)) for order in orders), key=lambda pair: pair[1])
 
 
-def _size(model: Model, order: Sequence[int]) -> float:
-    """log2 of the elements of all tables together."""
+def _size(model: Model, order: Sequence[int], only_allowed: bool) -> float:
+    """log2 of the elements of all tables together.
+
+    Of those that are allowed an estimate: each factor allows its share of them, while all its variables are
+    alive.
+    """
+    gains: dict[int, float] = {}
+    ending: list[list[int]] = [[] for _ in order]
+    if only_allowed:
+        gains = {k: log2(each.allowed.mean() or 1) for k, each in enumerate(model.factors)}
     width, sizes = 0.0, []
     for entry in entries(model, order):
-        sizes.append(width := width + log2(model.extents[entry.variable]))
-        width -= sum(log2(model.extents[variable]) for variable in entry.leaving)
+        width += log2(model.extents[entry.variable]) + sum(gains.get(each, 0.0) for each in entry.factors)
+        sizes.append(width)
+        for number in entry.factors:
+            for variable in model.factors[number].variables:
+                ending[variable].append(number)
+        for variable in entry.leaving:
+            width -= log2(model.extents[variable])
+            width -= sum(gains.pop(number, 0.0) for number in ending[variable])
     most = max(sizes)
     return most + log2(sum(2 ** (size - most) for size in sizes))
 

@@ -16,7 +16,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu import frontier_kernel as kernels
 from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.jobs.progress import Listener, Progress
-from tnplan.questions.combinatorial.frontier import best_order, entries
+from tnplan.questions.combinatorial.frontier import entries
 from tnplan.questions.combinatorial.models import Model
 from tnplan.questions.combinatorial.passes import (
     LEAST_BITS,
@@ -38,8 +38,8 @@ from tnplan.questions.combinatorial.passes import (
 
 Array = NDArray[Any]
 LOG_VECTOR_BYTES, WORD_BITS = 6, 64
-MOST_LOG_SIZE = 44
-"""log2 of the costs of all tables together, beyond which other ways are taken."""
+COST_S = 1.5e-10
+"""Seconds of a cost of one table, there and back, measured on one core."""
 SLACKS = {np.uint8: 60, np.uint16: 1000, np.uint64: 2**60}
 """Dtypes of costs, with what the costs of a pass have of their range."""
 SCRATCH_TILES = 80
@@ -49,17 +49,14 @@ MOST_STATES = 1 << 24
 
 
 def least_cost(
-    model: Model, memory: float, threads: int, progress: Listener | None
+    model: Model, order: Sequence[int], memory: float, threads: int, progress: Listener | None
 ) -> LeastCost | None:  # fmt: skip
-    """The tables of a model of binary variables; None where they are too large together, or for the memory."""
-    order, log_size = best_order(model)
-    if log_size > MOST_LOG_SIZE:
-        return None
+    """The tables of a model of binary variables; None where they are too large, for the memory too."""
     for entry in entries(model, order):
         if len({each for number in entry.factors for each in model.factors[number].variables}) > MOST_CONTEXT:
             return None
-    table = LeastCost(model, order, memory, threads, progress)
-    return table if table.least_bytes <= memory else None
+    tables = LeastCost(model, order, memory, threads, progress)
+    return tables if tables.least_bytes <= memory else None
 
 
 class LeastCost:

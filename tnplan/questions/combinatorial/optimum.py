@@ -28,12 +28,14 @@ from tnplan.questions.combinatorial.counting import (
     EXACT,
     at_most,
     by_remainders,
+    is_tree_faster,
     largest_prime,
     network_of,
     residues_of,
     schedule_of,
 )
-from tnplan.questions.combinatorial.least_cost import least_cost
+from tnplan.questions.combinatorial.frontier import best_order
+from tnplan.questions.combinatorial.least_cost import COST_S, least_cost
 from tnplan.questions.combinatorial.models import Model
 
 Array = NDArray[Any]
@@ -58,7 +60,10 @@ def largest_weight(
 ) -> Optimum | None:
     """The optimum of a model; None where no configuration is allowed."""
     binary, bits = model.binary()
-    tables = least_cost(binary, memory_bytes(options, "cpu"), options.threads * options.devices, progress)
+    order, log_size = best_order(binary, only_allowed=False)
+    threads, tables = options.threads * options.devices, None
+    if not is_tree_faster(model, Optima() if counts else NAMED["max-plus"], options, COST_S * 2 ** min(log_size, 1000.0)):
+        tables = least_cost(binary, order, memory_bytes(options, "cpu"), threads, progress)
     if tables is not None:
         best = tables.optimum(counts)
         if best is None:

@@ -166,3 +166,59 @@ def trace_tile(
         for i in range(n):
             slots[states[side, i]] = -1
     return n
+
+
+@jit
+def count_entry(
+    keys: Any, counts: Any, n: int, bit: int, leaves: bool, enters: bool, context: Any, allowed: Any,
+    new_keys: Any, new_counts: Any,
+) -> tuple[int, int]:  # fmt: skip
+    """Numbers of configurations of n states, as a variable leaves, one enters, or both.
+
+    `keys` are states in rising order, and `counts` their numbers, in words of 64 bits. The one that leaves has
+    a bit of the key, and the one that enters becomes the lowest. `allowed` has [context | u | v]. Gives how many
+    states there are then, and a number that has all bits of the highest words.
+    """
+    n_words = counts.shape[1]
+    m, top = 0, np.uint64(0)
+    first = 0
+    while first < n:
+        # States with equal bits above that of u: those with u = 0 from `first` on, those with 1 from `j` on.
+        above = keys[first] >> (bit + 1) if leaves else keys[first]
+        i, middle = first, first
+        while leaves and middle < n and keys[middle] >> bit == above << 1:
+            middle += 1
+        j = middle = middle if leaves else first + 1
+        while True:
+            has_i = i < middle
+            has_j = leaves and j < n and keys[j] >> (bit + 1) == above
+            if not (has_i or has_j):
+                break
+            low = 0
+            if leaves:
+                low_i = keys[i] & ((1 << bit) - 1) if has_i else 1 << bit
+                low_j = keys[j] & ((1 << bit) - 1) if has_j else 1 << bit
+                low = min(low_i, low_j)
+                has_i, has_j = has_i and low_i == low, has_j and low_j == low
+            state = above << (bit + 1) | low if leaves else above
+            choice = 4 * chosen(context, 0, context.size, state)
+            rest = above << bit | low if leaves else above
+            for v in range(2 if enters else 1):
+                takes_i = has_i and allowed[choice + v] != 0
+                takes_j = has_j and allowed[choice + 2 + v] != 0
+                if not (takes_i or takes_j):
+                    continue
+                new_keys[m] = rest << 1 | v if enters else rest
+                carry = np.uint64(0)
+                for word in range(n_words):
+                    x = counts[i, word] if takes_i else np.uint64(0)
+                    y = counts[j, word] if takes_j else np.uint64(0)
+                    total = x + y
+                    more = total + carry
+                    carry = np.uint64(total < x) | np.uint64(more < total)
+                    new_counts[m, word] = more
+                top |= new_counts[m, n_words - 1]
+                m += 1
+            i, j = i + has_i, j + has_j
+        first = j
+    return m, np.int64(top >> np.uint64(1))
