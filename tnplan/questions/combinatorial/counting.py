@@ -28,7 +28,7 @@ from tnplan.jobs.progress import Listener, Progress
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.questions.combinatorial.frontier import best_order
-from tnplan.questions.combinatorial.frontier_count import STATE_S, count_states
+from tnplan.questions.combinatorial.frontier_count import STATE_BYTES, STATE_S, count_states
 from tnplan.questions.combinatorial.models import Model
 
 Array = NDArray[Any]
@@ -78,8 +78,11 @@ def count_model(model: Model, options: ContractionOptions, progress: Listener | 
     """The number of configurations, and how many primes it took."""
     binary, _ = model.binary()
     order, log_size = best_order(binary, only_allowed=True)
-    if not is_tree_faster(model, Residues(largest_prime()), options, STATE_S * 2 ** min(log_size, 1000.0)):
-        number = count_states(binary, order, memory_bytes(options, "cpu"), progress)
+    memory, n_states = memory_bytes(options, "cpu"), 2 ** min(log_size, 1000.0)
+    # A table that is far too large for the memory is not begun.
+    fits = n_states / len(order) * STATE_BYTES < memory
+    if fits and not is_tree_faster(model, Residues(largest_prime()), options, STATE_S * n_states):
+        number = count_states(binary, order, memory, progress)
         if number is not None:
             return number, 0
     bound = model.bound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import log2
 from typing import NamedTuple
 
@@ -55,29 +56,29 @@ def best_order(model: Model, only_allowed: bool) -> tuple[list[int], float]:
             orders.append(_greedy(near, start))
             start = orders[-1][-1]
     orders += [order[::-1] for order in orders]
-    return min(((order, _size(model, order, only_allowed)) for order in orders), key=lambda pair: pair[1])
+    gains = [log2(each.allowed.mean() or 1) if only_allowed else 0.0 for each in model.factors]
+    return min(((order, _size(model, order, gains)) for order in orders), key=lambda pair: pair[1])
 
 
-def _size(model: Model, order: Sequence[int], only_allowed: bool) -> float:
+def _size(model: Model, order: Sequence[int], gains: Sequence[float]) -> float:
     """log2 of the elements of all tables together.
 
-    Of those that are allowed an estimate: each factor allows its share of them, while all its variables are
-    alive.
+    Of those that are allowed an estimate: each factor allows its share of them, whose log2 is its gain, while
+    all its variables are alive.
     """
-    gains: dict[int, float] = {}
-    ending: list[list[int]] = [[] for _ in order]
-    if only_allowed:
-        gains = {k: log2(each.allowed.mean() or 1) for k, each in enumerate(model.factors)}
-    width, sizes = 0.0, []
-    for entry in entries(model, order):
-        width += log2(model.extents[entry.variable]) + sum(gains.get(each, 0.0) for each in entry.factors)
-        sizes.append(width)
-        for number in entry.factors:
-            for variable in model.factors[number].variables:
-                ending[variable].append(number)
-        for variable in entry.leaving:
-            width -= log2(model.extents[variable])
-            width -= sum(gains.pop(number, 0.0) for number in ending[variable])
+    place = {variable: number for number, variable in enumerate(order)}
+    last = [0] * len(order)
+    changes = [log2(model.extents[variable]) for variable in order]
+    for factor in model.factors:
+        for variable in factor.variables:
+            last[variable] = max(last[variable], max(map(place.__getitem__, factor.variables)))
+    ends = [0.0] * (len(order) + 1)
+    for variable, time in enumerate(last):
+        ends[time + 1] -= log2(model.extents[variable])
+    for factor, gain in zip(model.factors, gains, strict=True):
+        changes[max(map(place.__getitem__, factor.variables))] += gain
+        ends[min(map(last.__getitem__, factor.variables)) + 1] -= gain
+    sizes = list(accumulate(change + end for change, end in zip(changes, ends, strict=False)))
     most = max(sizes)
     return most + log2(sum(2 ** (size - most) for size in sizes))
 

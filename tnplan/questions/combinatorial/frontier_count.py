@@ -21,8 +21,8 @@ Array = NDArray[Any]
 MOST_BITS = 62
 """Of a state, a number of 64 bits with sign."""
 WORD_BYTES = 8
-STATE_S = 2e-8
-"""Seconds of a state of one table, measured on one core."""
+STATE_BYTES, STATE_S = 32, 2e-8
+"""Bytes of a state at least, and its seconds in one table, measured on one core."""
 
 
 class States:

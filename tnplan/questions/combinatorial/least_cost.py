@@ -20,7 +20,6 @@ from tnplan.questions.combinatorial.frontier import entries
 from tnplan.questions.combinatorial.models import Model
 from tnplan.questions.combinatorial.passes import (
     LEAST_BITS,
-    LOG_ROW_BYTES,
     LOG_TILE_BYTES,
     MOST_CONTEXT,
     REFERENCE,
@@ -30,6 +29,7 @@ from tnplan.questions.combinatorial.passes import (
     Tables,
     gathered,
     infinity_of,
+    low_bits,
     passes_of,
     scattered,
     steps_of,
@@ -89,7 +89,7 @@ class LeastCost:
         # Moves are undone without tables.
         self._bytes = [item_bytes << each.width if each.move is None else 0 for each in self._passes]
         self._width = LEAST_BITS
-        largest = item_bytes << max(each.width for each in self._passes)
+        largest = self._largest = item_bytes << max(each.width for each in self._passes)
         scratch = threads * SCRATCH_TILES * min(largest, 1 << LOG_TILE_BYTES)
         self.least_bytes = 3 * largest + scratch
         self._store_bytes = int(min(sum(self._bytes) + largest, memory - largest - scratch))
@@ -122,10 +122,7 @@ class LeastCost:
         before them are done again. Invariant: two tables more fit.
         """
         sizes, free = self._bytes[first:last], self._store.size - self._stored
-        suffix, own = len(sizes) - 1, self._table.nbytes
-        while suffix > 0 and sum(sizes[suffix - 1 :]) + own * (suffix > 1) <= free:
-            suffix -= 1
-        if suffix == 0:
+        if sum(sizes) <= free:
             for number in range(first, last):
                 self._keep(self._bytes[number])
                 self._forward(number)
@@ -134,8 +131,11 @@ class LeastCost:
             for number in range(last - 1, first - 1, -1):
                 self._trace(number, self._restored(self._bytes[number]))
             return True
-        # Halves, where as many tables again fit: else passes are done again for each few of the last ones.
-        if 2 * sum(sizes[suffix:]) < sum(sizes) and free - own >= 2 * max(sizes):
+        suffix, own = len(sizes) - 1, self._table.nbytes
+        while suffix > 1 and own + sum(sizes[suffix - 1 :]) <= free:
+            suffix -= 1
+        # Halves, where two tables more fit then too: else passes are done again for each few of the last ones.
+        if 2 * sum(sizes[suffix:]) < sum(sizes) and free - own >= 2 * self._largest:
             suffix = max(1, int(np.searchsorted(np.cumsum(sizes), sum(sizes) / 2)))
         self._keep(own)
         for number in range(first, first + suffix):
@@ -183,7 +183,7 @@ class LeastCost:
                 text = f"pass {number + 1} of {n_passes}"
                 self._progress(Progress(number, n_passes, text, share=share))
         less = np.array([self._less[number]], self._dtype)
-        tables = tables_of(given, self._dtype, self._lane_bits, self._low_bits)
+        tables = tables_of(given, self._dtype, self._lane_bits, low_bits(less.itemsize))
         least: list[int] = []
 
         def relax(first: int, last: int) -> None:
@@ -197,10 +197,6 @@ class LeastCost:
         self._spans(tables.tiles.size, relax)
         # Where nothing is allowed, nothing is taken off.
         self._least = min(least) % infinity_of(self._dtype)
-
-    @property
-    def _low_bits(self) -> int:
-        return LOG_ROW_BYTES - LOG_VECTOR_BYTES + self._lane_bits
 
     def _spans(self, count: int, work: Any) -> None:
         over_spans(count, max(1, -(-count // (4 * self._threads))), self._threads, work)
@@ -222,13 +218,12 @@ class LeastCost:
         if move is not None:
             self._states = _moved_back(self._states, move, width)
             self._state = int(_moved_back(np.array([self._state]), move, width)[0])
-        elif steps[0].bit == REFERENCE:
-            self._trace_reference(number, table)
-        else:
-            # A step makes counts twice as large at most.
-            if int(self._words[:, -1].max()).bit_length() + len(steps) >= WORD_BITS:
-                self._words = np.pad(self._words, ((0, 0), (0, 1)))
-            self._trace_tiles(number, table)
+        # A step makes counts twice as large at most.
+        elif int(self._words[:, -1].max()).bit_length() + len(steps) >= WORD_BITS:
+            self._words = np.pad(self._words, ((0, 0), (0, 1)))
+        if move is None:
+            trace = self._trace_reference if steps[0].bit == REFERENCE else self._trace_tiles
+            trace(number, table)
         if not self._counts:
             self._states, self._words = np.array([self._state]), self._words[:1, :1]
         if self._states.size > MOST_STATES:

@@ -116,6 +116,8 @@ class Model:
     def binary(self) -> tuple[Model, list[range]]:
         """The same over binary variables, and those of each variable, its highest bit first."""
         widths = [max(1, (extent - 1).bit_length()) for extent in self.extents]
+        if all(extent == 2 for extent in self.extents):
+            return self, [range(variable, variable + 1) for variable in range(len(self.extents))]
         bits = [range(last - width, last) for width, last in zip(widths, accumulate(widths), strict=True)]
         model = Model([2] * sum(widths), self.n_free, self.sign, self.scale)
         for factor in self.factors:

@@ -130,7 +130,7 @@ def steps_of(model: Model, costs: Costs, order: Sequence[int]) -> Iterator[Step 
         needed = max(needs[time + 1 : time + 1 + LOOK_AHEAD], default=0)
         while width > max(needed, LEAST_BITS) and empty[-1:] > [REFERENCE]:
             width -= 1
-            move = Move(width, empty.pop() if empty[-1] == width else empty.pop(-len([b for b in empty if b >= 0])))
+            move = Move(width, empty.pop())
             place = {variable: move.empty if own == width else own for variable, own in place.items()}
             yield move
 
@@ -159,7 +159,7 @@ def _entering(
 
 def passes_of(steps: Iterator[Step | Move], item_bytes: int, slack: int) -> Iterator[Pass]:
     """Passes whose tiles fit the cache, and whose costs are below a slack together."""
-    width, low = LEAST_BITS, LOG_ROW_BYTES - item_bytes.bit_length() + 1
+    width, low = LEAST_BITS, low_bits(item_bytes)
     at_once = LOG_TILE_BYTES - LOG_ROW_BYTES
     taken: list[Step] = []
     high: set[int] = set()
@@ -196,6 +196,11 @@ class Tables(NamedTuple):
     weights: Array
     outer: list[int]
     inner: list[int]
+
+
+def low_bits(item_bytes: int) -> int:
+    """The bits of what is contiguous in a tile."""
+    return LOG_ROW_BYTES - item_bytes.bit_length() + 1
 
 
 def tables_of(given: Pass, dtype: Any, lane_bits: int, low: int) -> Tables:
