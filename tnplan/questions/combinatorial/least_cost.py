@@ -26,6 +26,7 @@ from tnplan.questions.combinatorial.passes import (
     Costs,
     Move,
     Pass,
+    Step,
     Tables,
     gathered,
     infinity_of,
@@ -40,8 +41,8 @@ Array = NDArray[Any]
 LOG_VECTOR_BYTES, WORD_BITS = 6, 64
 COST_S = 1.5e-10
 """Seconds of a cost of one table, there and back, measured on one core."""
-SLACKS = {np.uint8: 60, np.uint16: 1000, np.uint64: 2**60}
-"""Dtypes of costs, with what the costs of a pass have of their range."""
+SLACKS = {np.uint8: 16, np.uint16: 256, np.uint64: 0}
+"""Dtypes of costs, with what least costs may rise by in a pass at least, lest there are many passes."""
 SCRATCH_TILES = 80
 """What a thread has besides, in tiles: those behind each step, and counts."""
 MOST_STATES = 1 << 24
@@ -82,10 +83,11 @@ class LeastCost:
         self._progress = progress
         costs = Costs.of(model)
         self._costs, self._threads, self._n_variables = costs, threads, len(order)
-        self._dtype, slack = _dtype(model, costs, order)
+        steps = list(steps_of(model, costs, order))
+        self._dtype, slack = _dtype(model, costs, order, max(each.rise for each in steps if isinstance(each, Step)))
         item_bytes = np.dtype(self._dtype).itemsize
         self._lane_bits = LOG_VECTOR_BYTES - item_bytes.bit_length() + 1
-        self._passes = list(passes_of(steps_of(model, costs, order), item_bytes, slack))
+        self._passes = list(passes_of(steps, item_bytes, slack))
         # Moves are undone without tables.
         self._bytes = [item_bytes << each.width if each.move is None else 0 for each in self._passes]
         self._width = LEAST_BITS
@@ -163,11 +165,12 @@ class LeastCost:
 
     def _forward(self, number: int) -> None:
         """Do a pass."""
-        width, steps, move = given = self._passes[number]
+        given = self._passes[number]
+        width, move = given.width, given.move
         if move is not None:
             self._move(move)
             return
-        if steps[0].bit == REFERENCE:
+        if given.is_apart:
             tables = tables_of(given, self._dtype, self._lane_bits, width)
             context = np.ascontiguousarray(tables.context[0, : tables.steps[0, 4]])
 
@@ -214,15 +217,16 @@ class LeastCost:
 
     def _trace(self, number: int, table: Array) -> None:
         """Go back through a pass, given the table before it."""
-        width, steps, move = self._passes[number]
+        given = self._passes[number]
+        width, steps, move = given
         if move is not None:
             self._states = _moved_back(self._states, move, width)
             self._state = int(_moved_back(np.array([self._state]), move, width)[0])
         # A step makes counts twice as large at most.
         elif int(self._words[:, -1].max()).bit_length() + len(steps) >= WORD_BITS:
             self._words = np.pad(self._words, ((0, 0), (0, 1)))
-        if move is None:
-            trace = self._trace_reference if steps[0].bit == REFERENCE else self._trace_tiles
+        if steps:
+            trace = self._trace_reference if given.is_apart else self._trace_tiles
             trace(number, table)
         if not self._counts:
             self._states, self._words = np.array([self._state]), self._words[:1, :1]
@@ -330,32 +334,32 @@ def _merged(states: Array, words: Array) -> tuple[Array, Array]:
     return states[is_new], words[is_new]
 
 
-def _dtype(model: Model, costs: Costs, order: Sequence[int]) -> tuple[Any, int]:
-    """The smallest dtype that has all costs that matter, and what the costs of a pass may sum up to.
+def _dtype(model: Model, costs: Costs, order: Sequence[int], rise: int) -> tuple[Any, int]:
+    """The smallest dtype that has all costs that matter, and what least costs may rise by in a pass.
 
     Where everything is allowed, a state behind the least one by more than what the factors to come on variables
-    that are alive cost at most is on no way to an optimum: its best completion costs no less than that of the
-    least one. So costs beyond may be cut.
+    that are alive cost at most, the gap, is on no way to an optimum: its best completion costs no less than that
+    of the least one. So costs beyond may be cut. What matters is below the gap and the rise of two passes, as
+    the least cost of one is taken off in the next.
     """
     most = [int(each.max(initial=0)) for each in costs.factors]
-    total = gap = sum(most)
-    if costs.is_soft:
-        near: list[list[int]] = [[] for _ in order]
-        for number, factor in enumerate(model.factors):
-            for variable in factor.variables:
-                near[variable].append(number)
-        begun: set[int] = set()
-        gap = open_costs = 0
-        for entry in entries(model, order):
-            for number in near[entry.variable]:
-                if number not in begun:
-                    begun.add(number)
-                    open_costs += most[number]
-            open_costs -= sum(most[number] for number in entry.factors)
-            gap = max(gap, open_costs)
-    for dtype, slack in SLACKS.items():
-        if total < infinity_of(dtype):
-            return dtype, infinity_of(dtype)
-        if costs.is_soft and gap + slack < infinity_of(dtype) and max(most) * MOST_CONTEXT < slack:
+    near: list[list[int]] = [[] for _ in order]
+    for number, factor in enumerate(model.factors):
+        for variable in factor.variables:
+            near[variable].append(number)
+    begun: set[int] = set()
+    gap = open_costs = 0
+    for entry in entries(model, order):
+        more = set(near[entry.variable]) - begun
+        begun |= more
+        open_costs += sum(most[number] for number in more)
+        gap = max(gap, open_costs)
+        open_costs -= sum(most[number] for number in entry.factors)
+    for dtype, least_slack in SLACKS.items():
+        infinity = infinity_of(dtype)
+        slack = (infinity - 1 - gap) // 2
+        if sum(most) < infinity:
+            return dtype, infinity
+        if costs.is_soft and slack >= max(rise, least_slack):
             return dtype, slack
     raise InputError("weights", "have costs that sum up beyond 2^62", "round them to fewer digits")

@@ -7,7 +7,7 @@ that leaves. A bit without a variable changes no cost.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -78,9 +78,9 @@ class Step(NamedTuple):
     costs: Array
 
     @property
-    def most(self) -> int:
-        """The largest cost."""
-        return int(self.costs.max())
+    def rise(self) -> int:
+        """What the least cost of a table rises by at most, if everything is allowed: v is chosen best."""
+        return int(self.costs.min(axis=-1).max())
 
 
 class Move(NamedTuple):
@@ -99,6 +99,11 @@ class Pass(NamedTuple):
     width: int
     steps: tuple[Step, ...]
     move: Move | None = None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is the step of the reference."""
+        return any(step.bit == REFERENCE for step in self.steps)
 
 
 def steps_of(model: Model, costs: Costs, order: Sequence[int]) -> Iterator[Step | Move]:
@@ -143,40 +148,52 @@ def _entering(
     others = {each: None for number in entry.factors for each in model.factors[number].variables}
     context = [each for each in others if each not in (u, v)]
     axes = [*context, u, v]
+    total = joint_powers(model, costs.factors, entry, axes)
+    if u is None:  # of the two equal costs of a bit without a variable, one is taken
+        total[..., 1, :] = -1
+    at = tuple(0 if place.get(each) == REFERENCE else slice(None) for each in context)
+    bits = tuple(place[each] for each in context if place[each] != REFERENCE)
+    return Step(bit, u, v, bits, total[at])
+
+
+def joint_powers(
+    model: Model, powers: Sequence[Array], entry: Entry, axes: Sequence[int | None]
+) -> Array:  # fmt: skip
+    """The sum of all complete factors' powers, or costs, with these variables as axes; -1 where one is -1."""
     total, allowed = np.zeros([2] * len(axes), np.int64), np.ones([2] * len(axes), bool)
     for number in entry.factors:
         variables = model.factors[number].variables
         order = sorted(range(len(variables)), key=lambda axis: axes.index(variables[axis]))
         shape = [2 if each in variables else 1 for each in axes]
-        spread = costs.factors[number].transpose(order).reshape(shape)
+        spread = powers[number].transpose(order).reshape(shape)
         total, allowed = total + spread, allowed & (spread >= 0)
-    if u is None:  # of the two equal costs of a bit without a variable, one is taken
-        allowed[..., 1, :] = False
-    at = tuple(0 if place.get(each) == REFERENCE else slice(None) for each in context)
-    bits = tuple(place[each] for each in context if place[each] != REFERENCE)
-    return Step(bit, u, v, bits, np.where(allowed, total, -1)[at])
+    return np.where(allowed, total, -1)
 
 
-def passes_of(steps: Iterator[Step | Move], item_bytes: int, slack: int) -> Iterator[Pass]:
-    """Passes whose tiles fit the cache, and whose costs are below a slack together."""
+def passes_of(steps: Iterable[Step | Move], item_bytes: int, slack: int) -> Iterator[Pass]:
+    """Passes whose tiles fit the cache, and in each of which the least cost rises by a slack at most."""
     width, low = LEAST_BITS, low_bits(item_bytes)
     at_once = LOG_TILE_BYTES - LOG_ROW_BYTES
     taken: list[Step] = []
     high: set[int] = set()
-    most = 0
+    rise = 0
     for step in steps:
         is_apart = isinstance(step, Move) or step.bit == REFERENCE
         more = set() if is_apart or step.bit < low else {step.bit}
-        is_full = len(high | more) > at_once or len(taken) == MOST_STEPS
-        if taken and (is_apart or is_full or most + step.most > slack):
+        is_over = not isinstance(step, Move) and rise + step.rise > slack
+        if taken and (is_apart or is_over or len(high | more) > at_once or len(taken) == MOST_STEPS):
             yield Pass(width, tuple(taken))
-            # A step on the reference takes no least cost: it counts with the next pass.
-            taken, high, most = [], set(), 0
+            # Steps on the reference take no least cost: they count with the next pass.
+            taken, high, rise, is_over = [], set(), 0, False
+        if is_over:
+            # The first one finds the least cost behind such steps, and the second one takes it off.
+            yield from (Pass(width, ()), Pass(width, ()))
+            rise = 0
         if isinstance(step, Move):
             yield Pass(width, (), step)
             width = max(width, step.top + 1) if step.top == width else step.top
             continue
-        most += step.most
+        rise += step.rise
         if step.bit == REFERENCE:
             yield Pass(width, (step,))
             continue
@@ -207,7 +224,7 @@ def tables_of(given: Pass, dtype: Any, lane_bits: int, low: int) -> Tables:
     """Arrays for tiles with the lowest bits and those of the steps; for the reference, with all bits."""
     low = min(low, given.width)
     touched = sorted({step.bit for step in given.steps if step.bit >= low})
-    is_apart = given.steps[0].bit == REFERENCE
+    is_apart = given.is_apart
     inner = list(range(given.width)) if is_apart else [*range(low), *touched]
     outer = [bit for bit in range(given.width) if bit not in inner]
     weights, steps = [], np.zeros((len(given.steps), 5), np.int64)
@@ -226,7 +243,7 @@ def tables_of(given: Pass, dtype: Any, lane_bits: int, low: int) -> Tables:
         begin += values.size
     rows = scattered(np.arange(1 << (len(inner) - low)), inner[low:])
     tiles = scattered(np.arange(1 << len(outer)), outer)
-    return Tables(tiles, rows, steps, context, np.concatenate(weights), outer, inner)
+    return Tables(tiles, rows, steps, context, np.concatenate([np.empty(0, dtype), *weights]), outer, inner)
 
 
 def _lane_weights(step: Step, choosing: Sequence[int], dtype: Any, lane_bits: int) -> Array:

@@ -118,6 +118,17 @@ def weight_of(
     return weights[step[1] + ((choice * n_vectors + number) << lane_bits) + lane]
 
 
+@inline
+def add_words(more: Any, number: Any) -> None:
+    """Add a number of several words of 64 bits, the lowest first, to another one."""
+    carry = np.uint64(0)
+    for word in range(more.size):
+        total = number[word] + more[word]
+        with_carry = total + carry
+        carry = np.uint64(total < more[word]) | np.uint64(with_carry < total)
+        number[word] = with_carry
+
+
 @jit
 def trace_tile(
     table: Any, start: int, levels: Any, rows: Any, steps: Any, context: Any, weights: Any, less: Any,
@@ -155,13 +166,7 @@ def trace_tile(
                     for word in range(n_words):
                         counts[1 - side, m, word] = 0
                     m += 1
-                carry = np.uint64(0)
-                for word in range(n_words):
-                    more = counts[side, i, word]
-                    total = counts[1 - side, slot, word] + more
-                    sum_ = total + carry
-                    carry = np.uint64(total < more) | np.uint64(sum_ < total)
-                    counts[1 - side, slot, word] = sum_
+                add_words(counts[side, i], counts[1 - side, slot])
         side, n = 1 - side, m
         for i in range(n):
             slots[states[side, i]] = -1
@@ -170,16 +175,17 @@ def trace_tile(
 
 @jit
 def count_entry(
-    keys: Any, counts: Any, n: int, bit: int, leaves: bool, enters: bool, context: Any, allowed: Any,
+    keys: Any, counts: Any, n: int, bit: int, leaves: bool, enters: bool, context: Any, shifts: Any,
     new_keys: Any, new_counts: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Numbers of configurations of n states, as a variable leaves, one enters, or both.
 
     `keys` are states in rising order, and `counts` their numbers, in words of 64 bits. The one that leaves has
-    a bit of the key, and the one that enters becomes the lowest. `allowed` has [context | u | v]. Gives how many
-    states there are then, and a number that has all bits of the highest words.
+    a bit of the key, and the one that enters becomes the lowest. `shifts`, [context | u | v], are the words that
+    numbers are shifted by, -1 where something is not allowed. Gives how many states there are then, and a
+    number that has all bits of the highest words but the last.
     """
-    n_words = counts.shape[1]
+    n_words, new_words = counts.shape[1], new_counts.shape[1]
     m, top = 0, np.uint64(0)
     first = 0
     while first < n:
@@ -204,20 +210,17 @@ def count_entry(
             choice = 4 * chosen(context, 0, context.size, state)
             rest = above << bit | low if leaves else above
             for v in range(2 if enters else 1):
-                takes_i = has_i and allowed[choice + v] != 0
-                takes_j = has_j and allowed[choice + 2 + v] != 0
-                if not (takes_i or takes_j):
+                shift_i = shifts[choice + v] if has_i else -1
+                shift_j = shifts[choice + 2 + v] if has_j else -1
+                if shift_i < 0 and shift_j < 0:
                     continue
                 new_keys[m] = rest << 1 | v if enters else rest
-                carry = np.uint64(0)
-                for word in range(n_words):
-                    x = counts[i, word] if takes_i else np.uint64(0)
-                    y = counts[j, word] if takes_j else np.uint64(0)
-                    total = x + y
-                    more = total + carry
-                    carry = np.uint64(total < x) | np.uint64(more < total)
-                    new_counts[m, word] = more
-                top |= new_counts[m, n_words - 1]
+                for word in range(new_words):
+                    is_in = shift_i >= 0 and 0 <= word - shift_i < n_words
+                    new_counts[m, word] = counts[i, word - shift_i] if is_in else np.uint64(0)
+                if shift_j >= 0:
+                    add_words(counts[j], new_counts[m, shift_j : shift_j + n_words])
+                top |= new_counts[m, new_words - 1]
                 m += 1
             i, j = i + has_i, j + has_j
         first = j
