@@ -1,4 +1,4 @@
-"""Tables of frontiers: their kernels against NumPy, and optima and numbers against trees and published ones."""
+"""Tables of frontiers: their kernels against NumPy, and optima and numbers against trees."""
 
 from __future__ import annotations
 
@@ -152,6 +152,33 @@ def test_weights_beyond_a_byte_are_exact(by_trees: Any) -> None:
             for each in (tnplan.optimize, lambda *a, **k: by_trees(tnplan.optimize, *a, **k))
         )
         assert (found.value, found.n_optima) == (expected.value, expected.n_optima)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_costs_that_rise_beyond_a_byte_are_exact(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frustrated chains with couplings to the next two spins, against sums over pairs of spins in turn."""
+    slacks = {each: slack for each, slack in least_cost.SLACKS.items() if np.dtype(each) == dtype}
+    monkeypatch.setattr(least_cost, "SLACKS", slacks)
+    chance = random.Random(9)
+    for n in (150, 700):
+        couplings = [{step: chance.choice((1, -1, -1)) for step in (1, 2)} for _ in range(n)]
+        # Least energy and number of states for each pair of neighbouring spins.
+        best = {(s, t): (-couplings[0][1] * s * t, 1) for s in (1, -1) for t in (1, -1)}
+        for k in range(2, n):
+            grown: dict[tuple[int, int], list[tuple[int, int]]] = {}
+            for (s, t), (energy, number) in best.items():
+                for new in (1, -1):
+                    more = energy - couplings[k - 1][1] * t * new - couplings[k - 2][2] * s * new
+                    grown.setdefault((t, new), []).append((more, number))
+            best = {
+                pair: (min(listed)[0], sum(number for energy, number in listed if energy == min(listed)[0]))
+                for pair, listed in grown.items()
+            }
+        least = min(best.values())[0]
+        edges = [(k, k + step, couplings[k][step]) for k in range(n) for step in (1, 2) if k + step < n]
+        found = tnplan.optimize("ising", edges, threads=1)
+        number = sum(number for energy, number in best.values() if energy == least)
+        assert (found.value, found.n_optima) == (least, number)
 
 
 def test_numbers_are_those_of_trees(by_trees: Any) -> None:

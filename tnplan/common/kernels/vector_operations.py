@@ -445,8 +445,8 @@ signed_sum: Any = vector_operation(_signed_sum)
 
 
 
-# Costs of min-plus: unsigned integers, of which the largest below the sign bit stands for infinity. The sum of
-# two is in range, and is cut to infinity.
+# Costs of min-plus: unsigned integers, of which the largest below the sign bit stands for infinity. The sum
+# of two is in range, and is cut to infinity.
 
 
 def _infinity(v: Vectors) -> Any:

@@ -123,11 +123,13 @@ def at_most(bound: int, rounded: float, schedule: Schedule) -> int:
     return min(bound, int(rounded * ROUNDED)) if is_close else bound
 
 
-def count_by_weight(model: Model, options: ContractionOptions, progress: Listener | None) -> dict[int, int]:
+def count_by_weight(
+    model: Model, options: ContractionOptions, progress: Listener | None
+) -> dict[int, int]:  # fmt: skip
     """The number of configurations of each weight, where there are some.
 
-    A factor of cost c is x^c: the sum is the polynomial whose coefficients are the numbers, and its value at a
-    power of 2 above them has all.
+    A factor of cost c is x^c: the sum is the polynomial whose coefficients are the numbers. Its value at a
+    power of 2 above them has them as digits.
     """
     binary, _ = model.binary()
     order, _ = best_order(binary, only_allowed=True)
@@ -140,12 +142,10 @@ def count_by_weight(model: Model, options: ContractionOptions, progress: Listene
         n_sizes = 1 + sum(int(each.max(initial=0)) for each in costs.factors)
         problem = f"does not hold the numbers of up to {n_sizes:,} sizes for each state"
         raise InputError("memory", problem, "allow more, or round the weights", topic="memory")
-    found, cost, digit = {}, 0, WORD_BITS * words
-    while total:
-        if number := total & ((1 << digit) - 1):
-            found[costs.offset - costs.unit * cost] = number
-        total, cost = total >> digit, cost + 1
-    return found
+    size = words * WORD_BITS // 8
+    digits = total.to_bytes(-(-total.bit_length() // 8) + size, "little")
+    numbers = [int.from_bytes(digits[begin : begin + size], "little") for begin in range(0, len(digits), size)]
+    return {costs.offset - costs.unit * cost: number for cost, number in enumerate(numbers) if number}
 
 
 def residues_of(

@@ -87,7 +87,8 @@ def _greedy(near: Sequence[dict[int, None]], start: int) -> list[int]:
     """Next comes a variable with which most leave; of several, one beside what has been there longest."""
     left = [len(neighbours) for neighbours in near]
     is_new = [True] * len(near)
-    order, begun = [], 0
+    order: list[int] = []
+    begun = 0
     alive: dict[int, None] = {}
     while len(order) < len(near):
         best, most = start, -1

@@ -1,4 +1,4 @@
-"""The number of configurations of a model of binary variables, over the states of a frontier that are possible.
+"""The number of configurations of a model of binary variables, over the possible states of a frontier.
 
 Numbers are exact: integers of as many words of 64 bits as they need.
 """
@@ -42,7 +42,7 @@ class States:
         self._top = 1
 
     def step(self, bit: int, leaves: bool, enters: bool, context: list[int], powers: Array) -> bool:
-        """A variable leaves, of a bit, one enters as the lowest, or both. False: the memory does not suffice."""
+        """A variable leaves, of a bit, one enters as the lowest, or both. False: the memory is too small."""
         if self._coefficient is None and self._top >> (8 * WORD_BYTES - 2):  # a sum of two might not fit
             self.counts = np.pad(self.counts, ((0, 0), (0, 1)))
         words = self.counts.shape[1] + (self._coefficient or 0) * int(powers.max(initial=0))
@@ -53,16 +53,16 @@ class States:
         keys, counts = self._spare
         shifts = np.where(powers > 0, powers * (self._coefficient or 0), powers).reshape(-1)
         n, top = count_entry(
-            self.keys, self.counts, self.n, bit, leaves, enters, np.array(context, np.int64), shifts, keys, counts
-        )
+            self.keys, self.counts, self.n, bit, leaves, enters, np.array(context, np.int64), shifts,
+            keys, counts,
+        )  # fmt: skip
         self._spare, self.keys, self.counts = (self.keys, self.counts), keys, counts
         self.n, self._top = n, 2 * top
         return True
 
     def total(self) -> int:
         """The number, where no variable is alive."""
-        words = self.counts[0] if self.n else ()
-        return sum(int(word) << (8 * WORD_BYTES * k) for k, word in enumerate(words))
+        return int.from_bytes(self.counts[0].astype("<u8").tobytes(), "little") if self.n else 0
 
 
 def count_states(

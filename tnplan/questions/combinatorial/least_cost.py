@@ -1,7 +1,7 @@
 """The least cost of a model of binary variables over tables of a frontier, and its optima going back.
 
-Costs are integers, of a byte where their differences allow. Going back needs the tables before each pass: some
-are kept, and the others are computed again from these.
+Costs are integers, of a byte where their differences allow. Going back needs the tables before each pass:
+some are kept, and the others are computed again from these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tnplan.questions.combinatorial.passes import (
     LEAST_BITS,
     LOG_TILE_BYTES,
     MOST_CONTEXT,
-    REFERENCE,
     Costs,
     Move,
     Pass,
@@ -84,7 +83,8 @@ class LeastCost:
         costs = Costs.of(model)
         self._costs, self._threads, self._n_variables = costs, threads, len(order)
         steps = list(steps_of(model, costs, order))
-        self._dtype, slack = _dtype(model, costs, order, max(each.rise for each in steps if isinstance(each, Step)))
+        rise = max(each.rise for each in steps if isinstance(each, Step))
+        self._dtype, slack = _dtype(model, costs, order, rise)
         item_bytes = np.dtype(self._dtype).itemsize
         self._lane_bits = LOG_VECTOR_BYTES - item_bytes.bit_length() + 1
         self._passes = list(passes_of(steps, item_bytes, slack))
@@ -118,10 +118,10 @@ class LeastCost:
         return self._buffer[: 1 << self._width]
 
     def _back(self, first: int, last: int) -> bool:
-        """Do passes and go back through them; the table is that before the first. False: nothing is allowed.
+        """Do passes from the table before the first, and go back through them; False: nothing is allowed.
 
-        Where not all tables before passes fit, the first one is kept, the last passes go first, and then those
-        before them are done again. Invariant: two tables more fit.
+        Where not all tables before passes fit, the first one is kept, the last passes go first, and then
+        those before them are done again. Invariant: two of the largest tables fit besides.
         """
         sizes, free = self._bytes[first:last], self._store.size - self._stored
         if sum(sizes) <= free:
@@ -136,7 +136,7 @@ class LeastCost:
         suffix, own = len(sizes) - 1, self._table.nbytes
         while suffix > 1 and own + sum(sizes[suffix - 1 :]) <= free:
             suffix -= 1
-        # Halves, where two tables more fit then too: else passes are done again for each few of the last ones.
+        # Halves, where two tables more fit then too: else passes are done again for each few last ones.
         if 2 * sum(sizes[suffix:]) < sum(sizes) and free - own >= 2 * self._largest:
             suffix = max(1, int(np.searchsorted(np.cumsum(sizes), sum(sizes) / 2)))
         self._keep(own)
@@ -241,7 +241,8 @@ class LeastCost:
         def sums(states: Array) -> list[Array]:
             """The costs with u = 0 and with u = 1, which is that of the reverse with 0."""
             bits = tuple(states >> bit & 1 for bit in step.context)
-            return [table[ends].astype(np.int64) + costs[(*bits, u, 0)] for u, ends in ((0, states), (1, table.size - 1 - states))]
+            ends = states, table.size - 1 - states
+            return [table[ends[u]].astype(np.int64) + costs[(*bits, u, 0)] for u in (0, 1)]
 
         low, high = sums(self._states)
         is_low, is_high = low <= high, high <= low
@@ -295,10 +296,8 @@ class LeastCost:
         for number in range(len(given.steps) - 1, -1, -1):
             step = given.steps[number]
             bit = tables.inner.index(step.bit)
-            bits = tuple(
-                (state >> tables.inner.index(each) if each in tables.inner else tile >> tables.outer.index(each))
-                & 1 for each in step.context
-            )  # fmt: skip
+            whole = int(scattered(np.array([state]), tables.inner)[0]) | int(tables.tiles[tile])
+            bits = tuple(whole >> each & 1 for each in step.context)
             v = state >> bit & 1
             for u in (0, 1):
                 before = state & ~(1 << bit) | u << bit
@@ -337,10 +336,10 @@ def _merged(states: Array, words: Array) -> tuple[Array, Array]:
 def _dtype(model: Model, costs: Costs, order: Sequence[int], rise: int) -> tuple[Any, int]:
     """The smallest dtype that has all costs that matter, and what least costs may rise by in a pass.
 
-    Where everything is allowed, a state behind the least one by more than what the factors to come on variables
-    that are alive cost at most, the gap, is on no way to an optimum: its best completion costs no less than that
-    of the least one. So costs beyond may be cut. What matters is below the gap and the rise of two passes, as
-    the least cost of one is taken off in the next.
+    Where everything is allowed, a state behind the least one by more than the gap is on no way to an optimum:
+    what the factors to come on variables that are alive cost at most. The best completion of the least one
+    costs less than its own. So costs beyond may be cut. What matters is below the gap and the rise of two
+    passes, as the least cost of one is taken off in the next.
     """
     most = [int(each.max(initial=0)) for each in costs.factors]
     near: list[list[int]] = [[] for _ in order]

@@ -123,10 +123,9 @@ class Model:
         for factor in self.factors:
             variables = [bit for variable in factor.variables for bit in bits[variable]]
             more = [(0, (1 << widths[each]) - self.extents[each]) for each in factor.variables]
-            allowed, weights = (
-                np.pad(array, more).reshape([2] * len(variables)) for array in (factor.allowed, factor.weights)
-            )
-            model.add(variables, allowed, weights)
+            shape = [2] * len(variables)
+            allowed = np.pad(factor.allowed, more).reshape(shape)
+            model.add(variables, allowed, np.pad(factor.weights, more).reshape(shape))
         return model, bits
 
     def check_weights(self) -> None:

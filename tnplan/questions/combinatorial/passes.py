@@ -178,10 +178,10 @@ def passes_of(steps: Iterable[Step | Move], item_bytes: int, slack: int) -> Iter
     high: set[int] = set()
     rise = 0
     for step in steps:
-        is_apart = isinstance(step, Move) or step.bit == REFERENCE
-        more = set() if is_apart or step.bit < low else {step.bit}
+        bit = REFERENCE if isinstance(step, Move) else step.bit
+        more = set() if bit < low else {bit}
         is_over = not isinstance(step, Move) and rise + step.rise > slack
-        if taken and (is_apart or is_over or len(high | more) > at_once or len(taken) == MOST_STEPS):
+        if taken and (bit == REFERENCE or is_over or len(high | more) > at_once or len(taken) == MOST_STEPS):
             yield Pass(width, tuple(taken))
             # Steps on the reference take no least cost: they count with the next pass.
             taken, high, rise, is_over = [], set(), 0, False
@@ -194,7 +194,7 @@ def passes_of(steps: Iterable[Step | Move], item_bytes: int, slack: int) -> Iter
             width = max(width, step.top + 1) if step.top == width else step.top
             continue
         rise += step.rise
-        if step.bit == REFERENCE:
+        if bit == REFERENCE:
             yield Pass(width, (step,))
             continue
         taken.append(step)

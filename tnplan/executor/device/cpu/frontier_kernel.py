@@ -1,12 +1,12 @@
 """The kernels of least costs on a frontier: a table of the values of binary variables, changed bit by bit.
 
 A step takes a variable u out of the table and puts a variable v in its bit: the cost of v and the others'
-values becomes the least over u of the cost so far plus a weight w(u, v). Weights depend on other bits too, the
-context. Those of the lane number are spread over vectors of weights; the others choose such vectors.
+values becomes the least over u of the cost so far plus a weight w(u, v). Weights depend on other bits too,
+the context. Those of the lane number are spread over vectors of weights; the others choose such vectors.
 
-A pass takes a tile into the cache at a time: some rows of the table, with the bits of its steps. `steps` has
-for each the bit of the tile, where its weights begin, the vectors of weights of a choice, and how many bits of
-the context are in the tile and behind them in the tile's number; `context` has those.
+A pass takes a tile into the cache at a time: some rows of the table, with the bits of its steps. `steps`
+has for each the bit of the tile, where its weights begin, the vectors of weights of a choice, and how many
+bits of the context are in the tile and, with them, in the tile's number; `context` has those.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def relax_tiles(
     table: Any, costs: Any, tiles: Any, rows: Any, steps: Any, context: Any, weights: Any, less: Any,
     first: int, last: int, lane_bits: int, least: Any,
 ) -> None:  # fmt: skip
-    """All steps of a pass on the tiles from `first` on; `least` has the least cost of each lane behind them."""
+    """All steps of a pass on the tiles from `first` on; `least` gets the least cost of each lane."""
     width, lanes = costs.size // rows.size, 1 << lane_bits
     for tile in range(first, last):
         for r in range(rows.size):
@@ -180,10 +180,10 @@ def count_entry(
 ) -> tuple[int, int]:  # fmt: skip
     """Numbers of configurations of n states, as a variable leaves, one enters, or both.
 
-    `keys` are states in rising order, and `counts` their numbers, in words of 64 bits. The one that leaves has
-    a bit of the key, and the one that enters becomes the lowest. `shifts`, [context | u | v], are the words that
-    numbers are shifted by, -1 where something is not allowed. Gives how many states there are then, and a
-    number that has all bits of the highest words but the last.
+    `keys` are states in rising order, and `counts` their numbers, in words of 64 bits. The one that leaves
+    has a bit of the key, and the one that enters becomes the lowest. `shifts`, [context | u | v], are words by
+    which numbers are shifted, -1 where something is not allowed. Gives how many states there are then, and
+    a number that has all bits of the highest words but the last.
     """
     n_words, new_words = counts.shape[1], new_counts.shape[1]
     m, top = 0, np.uint64(0)
@@ -224,4 +224,4 @@ def count_entry(
                 m += 1
             i, j = i + has_i, j + has_j
         first = j
-    return m, np.int64(top >> np.uint64(1))
+    return m, int(top >> np.uint64(1))
