@@ -144,7 +144,8 @@ def count_by_weight(
         raise InputError("memory", problem, "allow more, or round the weights", topic="memory")
     size = words * WORD_BITS // 8
     digits = total.to_bytes(-(-total.bit_length() // 8) + size, "little")
-    numbers = [int.from_bytes(digits[begin : begin + size], "little") for begin in range(0, len(digits), size)]
+    begins = range(0, len(digits), size)
+    numbers = [int.from_bytes(digits[begin : begin + size], "little") for begin in begins]
     return {costs.offset - costs.unit * cost: number for cost, number in enumerate(numbers) if number}
 
 

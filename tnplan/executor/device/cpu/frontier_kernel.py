@@ -181,9 +181,9 @@ def count_entry(
     """Numbers of configurations of n states, as a variable leaves, one enters, or both.
 
     `keys` are states in rising order, and `counts` their numbers, in words of 64 bits. The one that leaves
-    has a bit of the key, and the one that enters becomes the lowest. `shifts`, [context | u | v], are words by
-    which numbers are shifted, -1 where something is not allowed. Gives how many states there are then, and
-    a number that has all bits of the highest words but the last.
+    has a bit of the key, and the one that enters becomes the lowest. `shifts`, [context | u | v], are in
+    words, -1 where something is not allowed. Gives how many states there are then, and half of a number that
+    has all bits of the highest words.
     """
     n_words, new_words = counts.shape[1], new_counts.shape[1]
     m, top = 0, np.uint64(0)
