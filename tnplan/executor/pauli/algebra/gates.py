@@ -136,7 +136,8 @@ def _rotations_at_once(gates: Sequence[Gate]) -> dict[int, tuple[int, int, float
         chosen, turned, a, b = chosen[is_unitary], turned[is_unitary], a[is_unitary], b[is_unitary]
         cosines = np.hypot(a.real, a.imag)
         sines = (1j * b * cosines / a).real
-        for k, word, sine, cosine in zip(*(v.tolist() for v in (chosen, turned, sines, cosines)), strict=True):
+        columns = (values.tolist() for values in (chosen, turned, sines, cosines))
+        for k, word, sine, cosine in zip(*columns, strict=True):
             angle = 2 * math.atan2(sine, cosine)
             # Nearer ones may be Cliffords.
             if min(abs(math.cos(angle)), abs(math.sin(angle))) > 100 * EXACT:
