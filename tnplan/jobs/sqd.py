@@ -43,7 +43,7 @@ Subspace = tuple[Array, Array]
 class SqdOptions:
     """How the loop goes, in the words of qiskit-addon-sqd; see `tnplan.sqd.run`."""
 
-    samples_per_batch: int
+    samples_per_batch: int = 300
     num_batches: int = 1
     energy_tol: float = 1e-8
     occupancies_tol: float = 1e-5
