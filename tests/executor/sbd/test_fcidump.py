@@ -180,9 +180,11 @@ def test_the_mean_of_partners_that_are_near_is_taken_with_a_note(
 ) -> None:
     value, *indices = BODY[at].split()
     other = float(value) + max(1.0, abs(float(value))) * (-apart if is_less else apart)
-    with pytest.warns(UserWarning, match=f"h: line {len(BODY) + 2}: gives .* of line {at + 2} again, .* mean"):
-        read(file, HEADER, [*BODY, f"{other:.17E} {' '.join(partner(indices, way))}"])
-        found, mean = read_fcidump(file), (float(value) + other) / 2
+    file.write_text("\n".join([HEADER, *BODY, f"{other:.17E} {' '.join(partner(indices, way))}", ""]))
+    note = f"h: line {len(BODY) + 2}: gives .* of line {at + 2} again, .* apart; the mean is taken"
+    with pytest.warns(UserWarning, match=note):
+        found = read_fcidump(file)
+    mean = (float(value) + other) / 2
     assert np.isclose([*found.two.flat, *found.one.flat], mean, rtol=1e-15, atol=1e-15).any()
 
 

@@ -263,15 +263,15 @@ def _filled(entries: IntegralLines, keys: Array, size: int, name: str) -> Array:
     if averaged:
         first, second = averaged[0]
         others = f" (and so of {len(averaged) - 1} more integrals)" if len(averaged) > 1 else ""
-        place, problem = f"{entries.place}: line {entries.lines[second]}", _apart(entries, name, first, second)
-        warnings.warn(f"{place}: {problem}; the mean is taken{others}", stacklevel=2)
+        problem = f"{_apart(entries, name, first, second)}; the mean is taken{others}"
+        warnings.warn(f"{entries.place}: line {entries.lines[second]}: {problem}", stacklevel=2)
     return filled
 
 
 def _agreed(
     entries: IntegralLines, name: str, alike: Sequence[int]
 ) -> tuple[complex, tuple[int, int] | None]:  # fmt: skip
-    """The value that entries agree upon to the digits that they print; else their mean, and two that differ."""
+    """The value that entries agree upon to the digits that they print; or the mean, and two that differ."""
     finest = min(reversed(alike), key=entries.unit)
     value, values = entries.values[finest], entries.values[alike]
     size, apart = max(1.0, abs(value)), None
