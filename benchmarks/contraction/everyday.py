@@ -172,7 +172,7 @@ def least_s(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 def forget() -> None:
     """Empty the caches of both libraries."""
-    contracted.remembered.cache_clear()
+    contracted.forget()
     planning.forget_contractions()
     interface._PATH_CACHE.clear()
     interface._CONTRACT_EXPR_CACHE.clear()
