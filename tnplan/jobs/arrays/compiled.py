@@ -421,7 +421,7 @@ class CompiledContraction:
         if not (self._has_run or self._latest):
             raise InputError("update", "comes before the first call", "call with all arrays first")
         for number in arrays:
-            if number not in self._inputs:
+            if not hasattr(number, "__index__") or number not in self._inputs:
                 problem = f"tensor {number!r} is constant, or not there"
                 remedy = f"tensors are numbered from 0 to {len(self.schedule.leaves) - 1}"
                 raise InputError("update", problem, remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ def dtype_name(dtype: Any, place: str) -> str:
     """The name of a dtype of contractions, which may be given in any way that NumPy takes."""
     try:
         name = "" if dtype is None else np.dtype(dtype).name
-    except TypeError:
+    except (TypeError, ValueError):
         name = ""
     if name not in DTYPES:
         raise InputError(place, f"{dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
@@ -75,8 +76,23 @@ class ContractionPath:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype, "path dtype"))
+        for field_name, kind in (("network", Network), ("name", str), ("tensors", str | None), ("meta", dict)):
+            value: Any = getattr(self, field_name)
+            if not isinstance(value, kind):
+                wanted = getattr(kind, "__name__", "str")
+                raise InputError(f"path {field_name}", f"is {type(value).__name__}", f"give a {wanted}")
+        try:
+            object.__setattr__(self, "ssa_path", tuple(tuple(map(operator.index, step)) for step in self.ssa_path))
+        except TypeError:
+            problem = f"is {self.ssa_path!r}"
+            raise InputError("ssa_path", problem, "give a tuple of numbers of tensors for each step") from None
         self._check_path()
-        self._check_slices()
+        try:
+            object.__setattr__(self, "sliced_inds", tuple(self.sliced_inds))
+            self._check_slices()
+        except TypeError:
+            problem = f"are {self.sliced_inds!r}"
+            raise InputError("sliced_inds", problem, "give a tuple of names of indices") from None
 
     def __repr__(self) -> str:
         name = f"{self.name}: " if self.name else ""
