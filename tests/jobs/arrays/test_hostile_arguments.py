@@ -1,4 +1,4 @@
-"""Wrong arguments of compiled contractions, paths and networks: right, or refused in one line of three parts."""
+"""Wrong arguments of compiled contractions, paths and networks: right, or refused in one line."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ VALUES: list[Callable[[], Any]] = [
     lambda: Path("new"), lambda: Path("."), lambda: Path("no/file"), lambda: A, lambda: [A] * 3,
     lambda: iter([A] * 3), lambda: range(3), lambda: slice(None), lambda: 10**30,
 ]  # fmt: skip
-RING = (("a", "b"), ("b", "c"), ("c", "a")), (), {"a": 3, "b": 3, "c": 3}
-FIELDS = {"network": tnplan.Network(*RING), "ssa_path": ((0, 1), (2, 3)), "sliced_inds": ("a",), "name": "ring",
-          "tensors": None, "meta": {}, "dtype": "float64"}  # fmt: skip
+RING: tuple[Any, ...] = (("a", "b"), ("b", "c"), ("c", "a")), (), {"a": 3, "b": 3, "c": 3}
+FIELDS: dict[str, Any] = {
+    "network": tnplan.Network(*RING), "ssa_path": ((0, 1), (2, 3)), "sliced_inds": ("a",), "name": "ring",
+    "tensors": None, "meta": {}, "dtype": "float64",
+}  # fmt: skip
 
 
 def use(path: tnplan.ContractionPath) -> None:
@@ -61,17 +63,18 @@ def methods(contraction: Any) -> dict[str, Callable[[Any], Any]]:
 
 def check(name: str, call: Callable[[Any], Any]) -> int:
     """Make a call with each of the values; how many are refused."""
-    n_refused = 0
-    for number, make in enumerate(VALUES):
+    refusals = []
+    for make in VALUES:
         try:
             call(make())
         except InputError as error:
-            n_refused += 1
-            assert error.place and error.problem and error.remedy
-            assert "\n" not in str(error), (name, number)
+            refusals.append(error)
         except Exception as error:
             raise AssertionError(f"{name} with {make()!r}") from error
-    return n_refused
+    for error in refusals:
+        assert all((error.place, error.problem, error.remedy)), error
+        assert "\n" not in str(error), error
+    return len(refusals)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -102,6 +105,7 @@ def test_arguments_of_paths_and_networks(tmp_path: Path, monkeypatch: pytest.Mon
 def test_numbers_of_numpy_name_tensors() -> None:
     with tnplan.compile("ij,jk,ki->", A, A, A, device="cpu") as trace:
         wanted = trace.value_and_grad(A, A, A, wrt=[2, 0])
-        for wrt in (np.array([2, 0]), [np.int64(2), np.uint8(0)], iter([2, 0])):
+        numbers: list[Any] = [np.array([2, 0]), [np.int64(2), np.uint8(0)], iter([2, 0])]
+        for wrt in numbers:
             for one, other in zip(trace.value_and_grad(A, A, A, wrt=wrt)[1], wanted[1], strict=True):
                 np.testing.assert_array_equal(one, other)

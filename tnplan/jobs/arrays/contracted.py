@@ -78,10 +78,9 @@ def contract_plain(equation: str, arrays: Sequence[Any]) -> Any:
     if evaluate is None:
         if equation.endswith(".json"):
             return contract_anew(equation, arrays, DEFAULTS)
-        evaluate = remembered(equation, *_shapes_and_dtypes(arrays))
         if len(_plain_calls) >= REMEMBERED:
             _plain_calls.clear()
-        _plain_calls[key] = evaluate
+        evaluate = _plain_calls[key] = remembered(equation, *_shapes_and_dtypes(arrays))
     return evaluate(*arrays)
 
 

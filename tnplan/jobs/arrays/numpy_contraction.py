@@ -145,8 +145,7 @@ class NumpyContraction:
         # Small arrays are read as fast in another order: to look at it takes longer.
         is_any_order = is_view or sum(_size(term, sizes) for term in self._terms) <= MOST_BY_LOOPS
         self.call: DirectCall = self._steps[0][0] if is_lone and is_any_order else self._contract
-        self._in_order: dict[tuple[tuple[int, ...], ...], list[NumberedStep]] = {}
-        """The steps for arrays whose axes lie in these orders."""
+        self._steps_in_order = lru_cache(ORDERS)(self._steps_by_order)
 
     def _contract(self, *arrays: Array) -> Array:
         """The contraction of these arrays."""
@@ -166,15 +165,10 @@ class NumpyContraction:
                 tensors[number] = None
         return tensors[-1].reshape(self._shape) if self._has_ones else tensors[-1]
 
-    def _steps_in_order(self, orders: tuple[tuple[int, ...], ...]) -> list[NumberedStep]:
+    def _steps_by_order(self, orders: tuple[tuple[int, ...], ...]) -> list[NumberedStep]:
         """The steps for arrays whose axes are in these orders."""
-        steps = self._in_order.get(orders)
-        if steps is None:
-            pairs = zip(self._terms, orders, strict=True)
-            steps = self._steps_of([tuple(term[axis] for axis in order) for term, order in pairs])
-            if len(self._in_order) < ORDERS:
-                self._in_order[orders] = steps
-        return steps
+        pairs = zip(self._terms, orders, strict=True)
+        return self._steps_of([tuple(term[axis] for axis in order) for term, order in pairs])
 
     def _steps_of(self, inputs: Sequence[Term]) -> list[NumberedStep]:
         """The steps for arrays in C order with these terms."""

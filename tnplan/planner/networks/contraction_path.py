@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.checks import check_kind
 from tnplan.common.errors import InputError
 from tnplan.common.shown_text import html_table
 from tnplan.common.units import count_text
@@ -76,16 +77,17 @@ class ContractionPath:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype, "path dtype"))
-        for field_name, kind in (("network", Network), ("name", str), ("tensors", str | None), ("meta", dict)):
-            value: Any = getattr(self, field_name)
+        check_kind("path tensors", self.tensors, str)
+        for name, kind in (("network", Network), ("name", str), ("meta", dict)):
+            value = getattr(self, name)
             if not isinstance(value, kind):
-                wanted = getattr(kind, "__name__", "str")
-                raise InputError(f"path {field_name}", f"is {type(value).__name__}", f"give a {wanted}")
+                raise InputError(f"path {name}", f"is {value!r}", f"give a {kind.__name__}")
         try:
-            object.__setattr__(self, "ssa_path", tuple(tuple(map(operator.index, step)) for step in self.ssa_path))
+            steps = tuple(tuple(map(operator.index, step)) for step in self.ssa_path)
         except TypeError:
             problem = f"is {self.ssa_path!r}"
-            raise InputError("ssa_path", problem, "give a tuple of numbers of tensors for each step") from None
+            raise InputError("ssa_path", problem, "give the numbers of the tensors of each step") from None
+        object.__setattr__(self, "ssa_path", steps)
         self._check_path()
         try:
             object.__setattr__(self, "sliced_inds", tuple(self.sliced_inds))
