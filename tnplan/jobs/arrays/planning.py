@@ -517,7 +517,8 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     # recently used. What is dropped is not closed, since another thread may be in a call of it: its
     # memory goes with its last user.
     with _contractions_lock:
-        contraction, last_bytes = _contractions.pop(key, None) or (compile_schedule(), 0)
+        new = key not in _contractions
+        contraction, last_bytes = (compile_schedule(), 0) if new else _contractions.pop(key)
         own_bytes = contraction.size_bytes
         _contractions[key] = contraction, own_bytes
         if own_bytes != last_bytes:  # summing over all takes longer than a small contraction
