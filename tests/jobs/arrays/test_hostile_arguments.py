@@ -102,6 +102,13 @@ def test_arguments_of_paths_and_networks(tmp_path: Path, monkeypatch: pytest.Mon
         assert check(name, call) > 5, name
 
 
+def test_more_arrays_than_tensors_are_refused() -> None:
+    with tnplan.compile("ij->ji", A, device="cpu") as transpose:
+        for more in ((None,), ("x",), (A,), (A.tolist(), A)):
+            with pytest.raises(InputError, match=rf"call: has {len(more) + 1} arrays, and takes 1"):
+                transpose(A, *more)
+
+
 def test_numbers_of_numpy_name_tensors() -> None:
     with tnplan.compile("ij,jk,ki->", A, A, A, device="cpu") as trace:
         wanted = trace.value_and_grad(A, A, A, wrt=[2, 0])
