@@ -26,7 +26,7 @@ from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import Report, search_path
 from tnplan.planner.search.search_in_proportion import worthwhile_s
-from tnplan.planner.search.search_options import JOINT, METHODS, OBJECTIVES, SearchOptions
+from tnplan.planner.search.search_options import JOINT, SearchOptions
 
 TOPIC = "searches"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -140,7 +140,7 @@ def search(
         if structure.tensors:
             values = tensors_beside(target)
             check_writable(values)
-    named = _named(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
+    named = _named(methods) or [JOINT]
     if JOINT in named:
         if checkpoint is None and target is not None:
             checkpoint = target.with_name(f"{target.name}.ckpt")

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tnplan.planner.networks.network import Network
+from tnplan.planner.search.annealer.anneal_state import Price
 
 # Labels would else start processes of its own for its last few tensors.
 CONSTANTS: dict[str, dict[str, Any]] = {
@@ -48,6 +49,12 @@ TURNS: tuple[tuple[str, float, str | int], ...] = (
     ("best", 0.3, "basic"),
 )
 ROUNDS_PER_DOUBLING = 6 * len(TURNS)
+COMBO_FACTOR = 64.0
+"""Multiply-adds that an element written counts in the objective combo, as cotengra's."""
+PRICES = {"write": (0.0, 1.0), "size": (0.0, 1.0), "peak": (0.0, 1.0), "combo": (1.0, COMBO_FACTOR)}
+"""Of a multiply-add and of an element written; of objectives that are not here the first alone counts."""
+POWERS = {"size": 4, "peak": 2}
+"""Of all extents in these objectives: the sum of all sizes to a power is near that of the largest one."""
 _DRAWING = RLock()
 """Whose Python's global generator is."""
 
@@ -102,11 +109,19 @@ class Task:
     """Trees to start from in place of trials, with what they slice."""
     element_weight: float = 0.0
     """What the joint search counts for an element read or written, in multiply-adds."""
+    shares: bool = True
+    """Whether the joint search counts once what is the same in several slices."""
     waist_limit: float = inf
     """Elements that the joint search allows a tensor that is stored while others are summed into it."""
     row_counts: tuple[float, ...] = ()
     """Of a batch of bit strings: how many rows a tensor with 0, 1, ... final indices has. These are the open
     indices, all of one extent that no other index has; the joint search counts rows in place of it."""
+
+    @property
+    def price(self) -> Price:
+        """What the joint search counts for a step."""
+        products, written = PRICES.get(self.minimize, (1.0, 0.0))
+        return Price(products, written, self.element_weight)
 
 
 @dataclass(frozen=True)

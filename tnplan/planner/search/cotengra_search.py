@@ -19,14 +19,14 @@ import numpy as np
 
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_pairs
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search.annealing import Effort, ScoredTree, Task, in_symbols, search_tree
+from tnplan.planner.search.annealing import POWERS, Effort, ScoredTree, Task, in_symbols, roots, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import end_with_parent, search_joint
 from tnplan.planner.search.orders.starts import core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.search.ranking import SearchedNetwork
-from tnplan.planner.search.search_options import JOINT, METHODS, SCHEDULE, SearchOptions
+from tnplan.planner.search.search_options import JOINT, METHODS, PLANNED, SCHEDULE, SearchOptions
 
 ENOUGH = 0.8
 """The share of the time after which a search ends whose kernels were compiled meanwhile."""
@@ -54,6 +54,7 @@ def search_path(
     without_network = Task(
         (), (), {}, limit, options.objective, trials, options.seed, options.effort, (),
         options.element_weight(dtype),
+        options.shares_slices and options.objective in PLANNED,
     )  # fmt: skip
     task, names = _with_network(without_network, network, forced, options.from_paths)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))
@@ -154,7 +155,11 @@ def _with_network(
         for path in from_paths
     )
     output = tuple(symbols[index] for index in network.output)
-    task = replace(task, inputs=inputs, output=output, sizes=sizes, starts=starts)
+    power, limit = POWERS.get(task.minimize, 1), task.limit
+    task = replace(
+        task, inputs=inputs, output=output, sizes=roots(sizes, power), starts=starts,
+        limit=None if limit is None else limit**power,
+    )  # fmt: skip
     return task, {symbol: index for index, symbol in symbols.items()}
 
 

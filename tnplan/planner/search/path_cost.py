@@ -18,11 +18,13 @@ MOST_PLACES = 300_000
 
 @dataclass(frozen=True)
 class PathCost:
-    """Multiply-adds (m n k of every step, all slices), and the elements of a slice's largest tensor."""
+    """Multiply-adds (m n k of every step, all slices), the elements of a slice's largest tensor, and those of
+    all products of all slices."""
 
     log10_mnk_all_slices: float
     log2_largest: float
     n_slices: int
+    log10_written_all_slices: float
 
     def document(self) -> dict[str, float]:
         """The figures as they stand in the `meta` of a path.json."""
@@ -41,7 +43,7 @@ def path_cost(path: ContractionPath) -> PathCost:
     terms: dict[int, frozenset[str]] = {i: frozenset(term) for i, term in enumerate(network.inputs)}
     left = Counter(index for term in terms.values() for index in term)
     left.update(network.output)
-    operations = 0
+    operations, written = 0, 0
     largest = max(_size(term, sizes) for term in terms.values())
     for number, step in enumerate(path.ssa_path):
         result = terms.pop(step[0])
@@ -50,22 +52,29 @@ def path_cost(path: ContractionPath) -> PathCost:
             operations += _size(result | term, sizes)
             left.subtract(result & term)
             result = frozenset(index for index in result | term if left[index] > 1)
-            largest = max(largest, _size(result, sizes))
+            elements = _size(result, sizes)
+            written += elements
+            largest = max(largest, elements)
         terms[len(network.inputs) + number] = result
-    return PathCost(log10(max(operations, 1) * path.n_slices), log2(largest), path.n_slices)
+    mnk, all_written = (log10(max(count, 1) * path.n_slices) for count in (operations, written))
+    return PathCost(mnk, log2(largest), path.n_slices, all_written)
 
 
 def _rounded_cost(path: ContractionPath, sizes: dict[str, int]) -> PathCost:
     """The same of a path of pairs, counted by a kernel in floating point."""
-    from tnplan.planner.search.annealer.anneal_state import tree_of
+    from tnplan.planner.search.annealer.anneal_state import Price, tree_of
     from tnplan.planner.search.orders.hypergraph import make_hypergraph
     from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
     network = path.network
     graph = make_hypergraph([tuple(dict.fromkeys(term)) for term in network.inputs], network.output, sizes)
     left, right, _ = tree_of(path.ssa_path, len(network.inputs))
-    bits, largest, _ = tree_cost(graph, graph.weights, left, right, 0.0)
-    return PathCost(bits * log10(2) + log10(path.n_slices), largest, path.n_slices)
+    def count(price: Price) -> tuple[float, float]:
+        bits, largest, _ = tree_cost(graph, graph.weights, left, right, price)
+        return bits * log10(2) + log10(path.n_slices), largest
+
+    (mnk, largest), (written, _) = count(Price()), count(Price(0.0, 1.0))
+    return PathCost(mnk, largest, path.n_slices, written)
 
 
 def log10_mnk_planned(path: ContractionPath) -> float:

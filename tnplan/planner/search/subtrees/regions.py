@@ -77,7 +77,7 @@ class LargeTree:
 
     def scored(self) -> ScoredTree:
         """The tree as it is, its score log2 of the cost of all slices."""
-        bits, *_ = tree_cost(self.graph, self.weights, self.left, self.right, self.task.element_weight)
+        bits, *_ = tree_cost(self.graph, self.weights, self.left, self.right, self.task.price)
         sliced = np.flatnonzero((self.weights == 0.0) & (self.graph.weights > 0.0))
         return ScoredTree(
             float(bits + self.graph.weights[sliced].sum()), path_of(self.left, self.right),
@@ -107,7 +107,7 @@ class LargeTree:
         for size in SWEPT_SIZES:
             sweep(
                 self.graph, self.weights, self.left, self.right, self.root, size, self.limit_bits,
-                self.task.element_weight,
+                self.task.price,
             )  # fmt: skip
         products = np.arange(self.n, self.root + 1)
         self.parent[self.left[products]] = self.parent[self.right[products]] = products
