@@ -24,9 +24,15 @@ from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import end_with_parent, search_joint
 from tnplan.planner.search.orders.starts import core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
-from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
+from tnplan.planner.search.path_cost import in_least_memory, log10_mnk_planned, objective_log2, path_cost
 from tnplan.planner.search.ranking import SearchedNetwork
-from tnplan.planner.search.search_options import JOINT, METHODS, PLANNED, SCHEDULE, SearchOptions
+from tnplan.planner.search.search_options import (
+    JOINT,
+    LARGEST_LIMIT,
+    METHODS,
+    PLANNED,
+    SearchOptions,
+)
 
 ENOUGH = 0.8
 """The share of the time after which a search ends whose kernels were compiled meanwhile."""
@@ -73,7 +79,7 @@ def search_path(
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
         search_uncompiled(task, started + options.effort.time_s, on_early)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
-            return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
+            return replace(early, meta=_meta(early, task, options, limit, time.monotonic() - started))
     # The annealer works on what safe contractions leave of the network; `frame` puts these steps in front of
     # its trees.
     core = core_for(task, on_early) if options.joint and not task.starts else None
@@ -82,6 +88,9 @@ def search_path(
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
         task = replace(task, inputs=core.inputs, sizes=sizes)
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
+
+    def counted(tree: ScoredTree) -> float:
+        return objective_log2(frame.path(tree), options.objective)
 
     def on_better(tree: ScoredTree) -> None:
         if report is not None:
@@ -102,6 +111,7 @@ def search_path(
             target=target,
             checkpoint=checkpoint,
             on_better=on_better,
+            counted=counted if options.objective in POWERS else None,
         )
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]
@@ -111,17 +121,25 @@ def search_path(
             trees = [search_tree(task, on_better), *(other.result() for other in others)]
         best = min(trees, key=lambda tree: tree.score)
     path = frame.path(best)
-    if early is not None and options.objective != SCHEDULE:
+    if early is not None and options.objective in PLANNED:
         path = min((path, early), key=log10_mnk_planned)
-    figures = _meta(path, task, options, time.monotonic() - started)
+    elif early is not None:
+        path = min((path, early), key=lambda path: objective_log2(path, options.objective))
+    if options.objective == "peak":
+        path = in_least_memory(path)[1]
+    figures = _meta(path, task, options, limit, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
 
 
 def search_jointly(
-    network: Network, dtype: str, effort: Effort, max_elements: int | None, seed: int
-) -> ContractionPath:
+    network: Network, dtype: str, effort: Effort, max_elements: int | None, seed: int,
+    shares_slices: bool = True,
+) -> ContractionPath:  # fmt: skip
     """A path of the joint search in this process, under a limit on a tensor's elements."""
-    options = SearchOptions(max_tensor_elements=max_elements, effort=effort, seed=seed, methods=(JOINT,))
+    options = SearchOptions(
+        max_tensor_elements=max_elements, effort=effort, seed=seed, methods=(JOINT,),
+        shares_slices=shares_slices,
+    )  # fmt: skip
     return search_path(network, dtype, options)
 
 
@@ -155,15 +173,18 @@ def _with_network(
         for path in from_paths
     )
     output = tuple(symbols[index] for index in network.output)
-    power, limit = POWERS.get(task.minimize, 1), task.limit
-    task = replace(
-        task, inputs=inputs, output=output, sizes=roots(sizes, power), starts=starts,
-        limit=None if limit is None else limit**power,
-    )  # fmt: skip
+    task = replace(task, inputs=inputs, output=output, sizes=sizes, starts=starts)
+    power = POWERS.get(task.minimize, 1)
+    if task.limit is not None:
+        power = max(1, min(power, LARGEST_LIMIT.bit_length() // max(1, task.limit.bit_length())))
+        task = replace(task, limit=task.limit**power)
+    task = replace(task, sizes=roots(task.sizes, power))
     return task, {symbol: index for index, symbol in symbols.items()}
 
 
-def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: float) -> dict[str, Any]:
+def _meta(
+    path: ContractionPath, task: Task, options: SearchOptions, limit: int | None, time_s: float
+) -> dict[str, Any]:
     from cotengra import __version__
 
     source = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
@@ -173,7 +194,7 @@ def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: flo
     return {
         "search": f"cotengra {__version__}: {first}; {'joint ' if options.joint else ''}annealing",
         "objective": task.minimize,
-        "log2_limit": None if task.limit is None else round(log2(task.limit), 4),
+        "log2_limit": None if limit is None else round(log2(limit), 4),
         **cost.document(),
         "log10_mnk_planned": round(planned, 4),
         "seed": task.seed,
