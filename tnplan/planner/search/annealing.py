@@ -111,6 +111,8 @@ class Task:
     """What the joint search counts for an element read or written, in multiply-adds."""
     shares: bool = True
     """Whether the joint search counts once what is the same in several slices."""
+    slices_open: bool = False
+    """Whether the joint search may slice open indices, of which each slice has its part of the result."""
     waist_limit: float = inf
     """Elements that the joint search allows a tensor that is stored while others are summed into it."""
     row_counts: tuple[float, ...] = ()
@@ -252,7 +254,7 @@ class _Annealer:
 
 def first_tree(task: Task) -> Any:
     """The tree to anneal first: the first one given, or the best of cotengra's trials."""
-    kind = _inner_sliced_tree()
+    kind = _tree_kind(task.slices_open)
     ssa_path, sliced = task.starts[0] if task.starts else _trial(task)
     tree = kind.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path, objective=task.minimize)
     for symbol in sliced:
@@ -276,7 +278,7 @@ def _trial(task: Task) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
 
     slicing = None
     if task.limit is not None:
-        slicing = {"target_size": task.limit, "allow_outer": False, "max_repeats": 2}
+        slicing = {"target_size": task.limit, "allow_outer": task.slices_open, "max_repeats": 2}
     try:
         tree = best(task.sizes, slicing)
     except OverflowError:
@@ -344,20 +346,20 @@ def sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
     return tree.slice(target_size=limit, minimize=objective, seed=random.getrandbits(32))
 
 
-def _inner_sliced_tree() -> Any:
-    """cotengra's tree, slicing summed indices only: its annealer would take open ones too."""
+def _tree_kind(slices_open: bool) -> Any:
+    """cotengra's tree, slicing open indices only where that is wanted: its annealer would take them too."""
     from cotengra import ContractionTree
     from cotengra.scoring import get_score_fn
 
-    class InnerSlicedTree(ContractionTree):
+    class SlicedTree(ContractionTree):
         def slice(self, *args: Any, **options: Any) -> Any:
             objective = _TimedObjective(get_score_fn(self.get_default_objective()))
-            return super().slice(*args, **{"minimize": objective, **options, "allow_outer": False})
+            return super().slice(*args, **{"minimize": objective, **options, "allow_outer": slices_open})
 
         def slice_(self, *args: Any, **options: Any) -> Any:
             return self.slice(*args, **options, inplace=True)
 
-    return InnerSlicedTree
+    return SlicedTree
 
 
 @contextmanager

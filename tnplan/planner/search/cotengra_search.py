@@ -55,12 +55,13 @@ def search_path(
     limit, n_workers = options.limit(dtype), options.n_workers
     # An input over the limit has to be sliced whatever the tree is; these indices then have extent 1 for the
     # search.
-    forced = _forced_slices(network, limit)
+    slices_open = limit is not None and network.output_size > limit
+    forced = _forced_slices(network, limit, slices_open)
     trials = tuple(method for method in options.methods if method != JOINT) or METHODS[:1]
     without_network = Task(
         (), (), {}, limit, options.objective, trials, options.seed, options.effort, (),
         options.element_weight(dtype),
-        options.shares_slices and options.objective in PLANNED,
+        options.shares_slices and options.objective in PLANNED, slices_open,
     )  # fmt: skip
     task, names = _with_network(without_network, network, forced, options.from_paths)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))
@@ -143,11 +144,12 @@ def search_jointly(
     return search_path(network, dtype, options)
 
 
-def _forced_slices(network: Network, limit: int | None) -> set[str]:
+def _forced_slices(network: Network, limit: int | None, slices_open: bool) -> set[str]:
     """Indices to slice because an input alone is over the limit: the largest ones of that input."""
+    whole = set() if slices_open else set(network.output)
     forced: set[str] = set()
     for term in network.inputs if limit is not None else ():
-        closed = sorted(set(term) - set(network.output) - forced, key=lambda i: (network.size_dict[i], i))
+        closed = sorted(set(term) - whole - forced, key=lambda i: (network.size_dict[i], i))
         size = int(np.prod([network.size_dict[i] for i in set(term) - forced], dtype=object))
         while limit is not None and size > limit:
             index = closed.pop()

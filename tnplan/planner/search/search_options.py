@@ -110,6 +110,7 @@ class SearchOptions:
         check_count("--seed", self.seed, 0)
         check_count("--workers", self.n_workers)
         _check_limit(self.limit(dtype), network)
+        self._check_result(self.limit(dtype), network)
         if len(self.from_paths) > 1 and not self.joint:
             raise InputError(
                 "--from", f"is given {len(self.from_paths)} times", f"give one path, or use {JOINT}"
@@ -158,6 +159,16 @@ class SearchOptions:
             self.profile.rate(frame.dtype, self.precision)
         return Target(frame, self.profile, check_count("--devices", self.devices), self.precision)
 
+    def _check_result(self, limit: int | None, network: Network) -> None:
+        """Refuse a result over the limit, unless its indices are sliced: it is in memory whole all the same."""
+        if limit is None or network.output_size <= limit or (self.joint and self.memory_bytes is None):
+            return
+        elements = count_text(network.output_size, "element", "elements")
+        raise InputError(
+            "--max-tensor", f"is {limit}, but the result alone has {elements}",
+            f"open fewer indices, or give a limit with {JOINT}, which slices open ones, or allow {elements}",
+        )  # fmt: skip
+
     def _check_methods(self) -> None:
         for method in self.methods:
             if method not in (JOINT, *METHODS, PARTITIONER):
@@ -183,9 +194,3 @@ def _check_limit(limit: int | None, network: Network) -> None:
             "--max-tensor", f"is {count_text(limit, 'element', 'elements')}",
             f"give 2^{LARGEST_LIMIT.bit_length() - 1} or fewer, or no limit",
         )  # fmt: skip
-    if network.output_size > limit:
-        raise InputError(
-            "--max-tensor",
-            f"is {limit}, but the result alone has {count_text(network.output_size, 'element', 'elements')}",
-            "allow larger tensors or open fewer indices; open indices cannot be sliced",
-        )

@@ -162,6 +162,7 @@ def make_problem(
     price: Price,
     waist_limit: float = math.inf,
     shares: bool = True,
+    slices_open: bool = False,
 ) -> Problem:
     """A network whose indices are each on two tensors or more, or on one and in the result.
 
@@ -204,7 +205,9 @@ def make_problem(
         extents=extents,
         leaf_starts=np.cumsum([0, *map(len, holders)], dtype=np.int64),
         leaves=np.array([tensor for holder in holders for tensor in holder], np.int64),
-        sliceable=_words(set(names) - {bits[name] for name in output if name in bits}, count),
+        sliceable=_words(
+            set(names) - {bits[name] for name in output if name in bits and not slices_open}, count
+        ),
         open=_words((bits[name] for name in output if name in bits), count),
         limit=float(limit),
         waist_limit=math.inf if any(name in bits for name in output) else max(waist_limit, smallest),

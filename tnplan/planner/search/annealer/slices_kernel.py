@@ -71,9 +71,9 @@ def toggle(problem: Any, state: Any, j: int) -> None:
     many = 0
     for q in range(problem.leaf_starts[j], problem.leaf_starts[j + 1]):
         v = problem.leaves[q]
-        # Up from each input until the bit is summed, or where another input's way was. Invariant: open bits
-        # are never sliced, so that the root never has the bit and every v here has a parent.
-        while _has(legs, v, j) and state.stamps[0, v] != stamp:
+        # Up from each input until the bit is summed, or where another input's way was; an open one to the
+        # root.
+        while v >= 0 and _has(legs, v, j) and state.stamps[0, v] != stamp:
             state.stamps[0, v] = stamp
             before = size[v]
             if before < below:
@@ -85,7 +85,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
                 state.counts[1] += (size[v] > problem.limit) - (before > problem.limit)
             v = state.parent[v]
             # The step of the parent has the bit whether or not its product has.
-            if state.stamps[1, v] != stamp:
+            if v >= 0 and state.stamps[1, v] != stamp:
                 state.stamps[1, v] = stamp
                 state.reached[many] = v
                 many += 1

@@ -195,8 +195,9 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
 
 @jit
 def side_of_bit(problem: Any, state: Any, j: int) -> int:
-    """The side on which all inputs of a bit are, or WAIST; always this one where slices share nothing."""
-    if not problem.shares:
+    """The side on which all inputs of a bit are, or WAIST; always this one where slices share nothing, and
+    for an open bit, which is summed nowhere."""
+    if not problem.shares or (problem.open[j >> 6] >> np.uint64(j & 63)) & np.uint64(1):
         return WAIST
     q, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
     side = state.side[problem.leaves[q]]

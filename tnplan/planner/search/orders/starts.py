@@ -138,7 +138,7 @@ class OrderStarts:
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
         self.open = self.graph.n_tensors > self.n
         self.limit_bits = inf if task.limit is None else log2(task.limit)
-        self.names, self.closed = index_names(task.inputs, task.output, task.sizes), closed_indices(task)
+        self.names, self.sliceable = index_names(task.inputs, task.output, task.sizes), sliceable_indices(task)
 
     def tree(self, number: int) -> ScoredTree:
         """A tree without slices."""
@@ -167,7 +167,7 @@ class OrderStarts:
         # A little over the limit it is really sliced; far over, that would take longer than the tree, and the
         # bits by which it is over stand for what slices cost.
         if 0.0 < over <= SLICED_BITS:
-            slice_to_bits(graph, weights, self.closed, left, right, self.limit_bits)
+            slice_to_bits(graph, weights, self.sliceable, left, right, self.limit_bits)
             bits, largest, _ = tree_cost(graph, weights, left, right, self.price)
             bits += (graph.weights - weights).sum()
         elif over > 0.0:
@@ -296,9 +296,9 @@ def front_legs(graph: Hypergraph, pairs: Ints) -> int:
     return int((np.maximum.reduceat(taken_at, starts) - np.minimum.reduceat(taken_at, starts)).sum())
 
 
-def closed_indices(task: Task) -> np.ndarray:
-    """Which indices of the arrays may be sliced: those that are summed."""
-    opened = set(task.output)
+def sliceable_indices(task: Task) -> np.ndarray:
+    """Which indices of the arrays may be sliced: those that are summed, or all."""
+    opened = set() if task.slices_open else set(task.output)
     return np.array([name not in opened for name in index_names(task.inputs, task.output, task.sizes)])
 
 
