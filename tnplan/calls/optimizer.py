@@ -30,8 +30,8 @@ class Optimizer(PathOptimizer):
     time : float or "auto"
         Seconds of search. "auto": as many as the contraction can gain.
     max_tensor : int, optional
-        The most elements of a tensor. Indices are sliced until all are within it; opt_einsum knows no
-        slices and is refused then.
+        The most elements of a tensor. Indices are sliced until all are within it, and every slice costs the
+        whole tree, as in cotengra; opt_einsum knows no slices and is refused then.
     dtype : str
         Of the values that will be contracted.
     hardware : Profile, name or path

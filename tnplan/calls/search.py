@@ -71,7 +71,7 @@ def search(
     hardware : Profile or path, optional
         A shipped profile by name, a TOML file, or a profile: the memory of a device.
     max_tensor : int, optional
-        Elements of the largest tensor.
+        Elements of the largest tensor. Where the result has more, its open indices are sliced too.
     unlimited : bool
         No limit: nothing is sliced.
     start : sequence of ContractionPath or path
@@ -84,14 +84,14 @@ def search(
         Default: the network's, complex64 where it has none.
     seed : int
         Of everything random.
-    minimize : {"flops", "write", "size", "combo", "time", "fused", "schedule"}, optional
+    minimize : {"flops", "write", "size", "combo", "peak", "time", "fused", "schedule"}, optional
         Default: "schedule" with the method "joint" and `devices`, "fused" with "joint", else "flops". "time"
-        needs `hardware`, "schedule" `devices` too; both are for "joint" alone.
+        needs `hardware`, "schedule" `devices` too. All but "flops" are for "joint" alone.
     precision : str, optional
         The precision whose time is minimized, such as "fp32" or "fp16x3". Default: by the dtype.
     methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}, or one of these
-        Default: "joint", unless `minimize` is "write", "size" or "combo". Others are cotengra's; beside
-        "joint" they give its first tree. "kahypar" needs the extra [search].
+        Default: "joint". Others are cotengra's; beside "joint" they give its first tree. "kahypar" needs the
+        extra [search].
     workers : int
         Processes that search at once.
     output : path, optional

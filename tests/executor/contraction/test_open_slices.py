@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 import tnplan
+from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.numpy_contraction import sliced_contraction

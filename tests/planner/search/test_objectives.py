@@ -1,4 +1,4 @@
-"""Objectives of the joint search: figures that cotengra and a replay confirm, paths as good as those of others."""
+"""Objectives of the joint search: figures that cotengra and a replay confirm, and paths that are no worse."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def found(name: str, minimize: str, is_limited: bool) -> ContractionPath:
         # Rounds end it, long before the time is up: the same path on any machine.
         return search_path(
             network, "complex64", max_tensor_elements=limit if is_limited else None, methods=("joint",),
-            minimize=minimize, effort=Effort(600.0, max_rounds=40),
+            minimize=minimize, effort=Effort(600.0, 8, 40),
         )  # fmt: skip
 
 
 @pytest.mark.parametrize("is_limited", [False, True])
-@pytest.mark.parametrize("minimize", ["write", "size", "combo", "peak"])
+@pytest.mark.parametrize("minimize", ["write", "size", "combo"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_path_is_no_worse_than_that_of_fewest_operations(
     name: str, minimize: str, is_limited: bool

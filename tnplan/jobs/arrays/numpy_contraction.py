@@ -410,7 +410,7 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
     width = max(1, MOST_SUMMED_BY_LOOPS * sizes[longest] // n_summed)
 
     def chunks(*arrays: Array) -> Array:
-        result = np.zeros(network.output_shape, arrays[0].dtype)
+        result: Any = 0
         for start in range(0, sizes[longest], width):
             cut = slice(start, start + width)
             pieces = [

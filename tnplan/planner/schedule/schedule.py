@@ -492,7 +492,7 @@ class Schedule:
 
     @property
     def sliced_output(self) -> tuple[str, ...]:
-        """The open indices that are sliced, in the order of the output; the result's modes begin with theirs."""
+        """The open indices that are sliced, in their order; the result's modes begin with theirs."""
         return tuple(index for index in self.output if index in self.sliced)
 
     def slice_values(self, number: int) -> dict[str, int]:

@@ -31,6 +31,7 @@ from tnplan.planner.search.search_options import (
     LARGEST_LIMIT,
     METHODS,
     PLANNED,
+    SCHEDULE,
     SearchOptions,
 )
 
@@ -90,8 +91,9 @@ def search_path(
         task = replace(task, inputs=core.inputs, sizes=sizes)
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
-    def counted(tree: ScoredTree) -> float:
-        return objective_log2(frame.path(tree), options.objective)
+    def counted(path: ContractionPath) -> float:
+        planned = options.objective in PLANNED
+        return log10_mnk_planned(path) if planned else objective_log2(path, options.objective)
 
     def on_better(tree: ScoredTree) -> None:
         if report is not None:
@@ -112,7 +114,7 @@ def search_path(
             target=target,
             checkpoint=checkpoint,
             on_better=on_better,
-            counted=counted if options.objective in POWERS else None,
+            counted=(lambda tree: counted(frame.path(tree))) if options.objective in POWERS else None,
         )
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]
@@ -121,11 +123,8 @@ def search_path(
             others = [pool.submit(search_tree, other) for other in tasks]
             trees = [search_tree(task, on_better), *(other.result() for other in others)]
         best = min(trees, key=lambda tree: tree.score)
-    path = frame.path(best)
-    if early is not None and options.objective in PLANNED:
-        path = min((path, early), key=log10_mnk_planned)
-    elif early is not None:
-        path = min((path, early), key=lambda path: objective_log2(path, options.objective))
+    paths = [path for path in (frame.path(best), early) if path is not None]
+    path = paths[0] if options.objective == SCHEDULE else min(paths, key=counted)
     if options.objective == "peak":
         path = in_least_memory(path)[1]
     figures = _meta(path, task, options, limit, time.monotonic() - started)

@@ -160,7 +160,7 @@ class SearchOptions:
         return Target(frame, self.profile, check_count("--devices", self.devices), self.precision)
 
     def _check_result(self, limit: int | None, network: Network) -> None:
-        """Refuse a result over the limit, unless its indices are sliced: it is in memory whole all the same."""
+        """Refuse a result over the limit where it is that of the memory, or its indices are not sliced."""
         if limit is None or network.output_size <= limit or (self.joint and self.memory_bytes is None):
             return
         elements = count_text(network.output_size, "element", "elements")

@@ -51,7 +51,8 @@ def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
 def gather_results(
     program: BoundProgram, share: Share, group: Communicator, device: Device
 ) -> list[NDArray[Any]] | None:
-    """The whole result, flat in the order of the output, and the whole gradients, on world rank 0, where they may be the device's memory; None on the others."""
+    """The whole result, flat in the order of the output, and the whole gradients, on world rank 0, where they
+    may be the device's memory; None on the others."""
     schedule = program.schedule
     if share.group != 0:
         return None

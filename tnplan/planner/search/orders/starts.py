@@ -138,7 +138,8 @@ class OrderStarts:
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
         self.open = self.graph.n_tensors > self.n
         self.limit_bits = inf if task.limit is None else log2(task.limit)
-        self.names, self.sliceable = index_names(task.inputs, task.output, task.sizes), sliceable_indices(task)
+        self.names = index_names(task.inputs, task.output, task.sizes)
+        self.sliceable = sliceable_indices(task)
 
     def tree(self, number: int) -> ScoredTree:
         """A tree without slices."""

@@ -19,7 +19,7 @@ from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
 from tnplan.planner.search.annealing import ScoredTree, Task, between
 from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
-from tnplan.planner.search.orders.starts import MOST_LEGS, sliceable_indices, path_of
+from tnplan.planner.search.orders.starts import MOST_LEGS, path_of, sliceable_indices
 from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, kept_legs, measured, tree_cost
 
 MOST_STATE_BYTES = 64 * 2**20
