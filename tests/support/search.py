@@ -62,12 +62,13 @@ def chain_path(network: Network, seed: int) -> tuple[tuple[int, int], ...]:
 
 def prepared(
     network: Network, limit: float, price: float | Price, seed: int, waist_limit: float = math.inf,
-    shares: bool = True,
+    shares: bool = True, slices_open: bool = False,
 ) -> tuple[Problem, AnnealState, Best]:  # fmt: skip
     """A state of a random tree; a number is what an element read or written costs."""
     problem = make_problem(
-        network.inputs, network.output, network.size_dict, limit, _price(price), waist_limit, shares
-    )
+        network.inputs, network.output, network.size_dict, limit, _price(price), waist_limit,
+        shares, slices_open,
+    )  # fmt: skip
     n = len(network.inputs)
     state = new_state(problem, n, seed)
     best = Best(

@@ -17,6 +17,8 @@ from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.numpy_contraction import sliced_contraction
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.workloads.mixed import peps_network
 
 SEEDS = range(60)
 
@@ -68,6 +70,20 @@ def test_calls_take_them() -> None:
         plan(path, tnplan.load_profile("cpu"), goes_back=True)
     with pytest.raises(InputError, match="strip_exponent: is not for slices of open indices"):
         tnplan.contract("ab,bc,cd->ad", *arrays, optimize=path, device="cpu", strip_exponent=True)
+
+
+@pytest.mark.parametrize("minimize", ["fused", "write"])
+def test_a_search_slices_a_state_that_is_over_the_limit(minimize: str) -> None:
+    """A state of 12 qubits on a lattice, its result 2^12: no tensor of a slice has more than 2^8 elements."""
+    network = peps_network(3, 4, 1, extents=(2, 2), n_open=12, n_hyper=0)
+    limit = network.output_size >> 4
+    path = tnplan.search(network, max_tensor=limit, minimize=minimize, time=0.5, dtype="complex128")
+    assert set(path.sliced_inds) & set(network.output)
+    assert path_cost(path).log2_largest <= np.log2(limit)
+    arrays = random_arrays(path, 0)
+    agrees(execute(plan(path, eager_profile(), memory_bytes=inf), arrays).array, path, arrays)
+    with pytest.raises(InputError, match=r"the result alone has .*joint, which slices open ones"):
+        tnplan.search(network, max_tensor=limit, methods="greedy", time=0)
 
 
 def test_sharded_results_are_refused(tmp_path: Path) -> None:
