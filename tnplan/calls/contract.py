@@ -70,8 +70,9 @@ def contract(
         Return a pair (mantissa, exponent): the result is mantissa * 10^exponent, and may be beyond the range
         of the dtype. The mantissa's largest real or imaginary part is from 0.5 to 1.
     algebra : str or Algebra, optional
-        What adds and multiplies: "max-plus", "min-plus", "boolean", or an algebra of `tnplan.Algebra`. The
-        arrays have its values, and so has the result, in its dtype. Default: sums and products of numbers.
+        What adds and multiplies: "max-plus", "min-plus", "boolean", "residues:7", or an algebra of
+        `tnplan.Algebra`. The arrays have its values, and so has the result, in its dtype. Default: sums and
+        products of numbers.
 
     Returns
     -------
@@ -138,6 +139,7 @@ def compile(
     devices: int = 1,
     threads: int | None = None,
     strip_exponent: bool = False,
+    algebra: tnplan.Algebra | str | None = None,
 ) -> tnplan.CompiledContraction:
     """Make a contraction ready to be called again and again with new values.
 
@@ -166,8 +168,8 @@ def compile(
         About how often it will be called. The search for a path weighs what is contracted once against what
         is contracted in each call, and takes the longer the more it can gain. Default: the batch; 1000 where
         there are constants; else 1.
-    optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-        As in `contract`.
+    optimize, hardware, memory, precision, device, devices, threads, strip_exponent, algebra
+        As in `contract`. An algebra has a dtype of its own, and no gradients.
 
     Returns
     -------
@@ -190,7 +192,9 @@ def compile(
     if not isinstance(constants, Mapping | None):
         raise InputError("constants", f"are {type(constants).__name__}", "give a dict of arrays by number")
     fixed = dict(constants or {})
-    _expect_gpu(device, (*shapes, *fixed.values()))
+    if algebra is None:
+        _expect_gpu(device, (*shapes, *fixed.values()))
+    from tnplan.executor.device.cpu.algebra import algebra_of
     from tnplan.jobs.arrays.options import CallOptions, ContractionOptions, in_bytes
     from tnplan.jobs.arrays.planning import compile_network
 
@@ -198,9 +202,14 @@ def compile(
     # and again.
     options = ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads,
-        strip_exponent=strip_exponent, waits_for_kernels=True,
+        strip_exponent=strip_exponent, waits_for_kernels=True, algebra=algebra_of(algebra),
     )  # fmt: skip
-    return compile_network(network, shapes, options, CallOptions(dtype, fixed, batch, batched, keep, calls))
+    of_calls = CallOptions(dtype, fixed, batch, batched, keep, calls)
+    if options.algebra is None:
+        return compile_network(network, shapes, options, of_calls)
+    from tnplan.jobs.arrays.algebra_contraction import compile_over
+
+    return compile_over(network, shapes, options, of_calls)
 
 
 def _expect_gpu(device: str, arrays: Iterable[Any]) -> None:
