@@ -74,8 +74,8 @@ def test_calls_take_them() -> None:
 
 @pytest.mark.parametrize("minimize", ["fused", "write"])
 def test_a_search_slices_a_state_that_is_over_the_limit(minimize: str) -> None:
-    """A state of 12 qubits on a lattice, its result 2^12: no tensor of a slice has more than 2^8 elements."""
-    network = peps_network(3, 4, 1, extents=(2, 2), n_open=12, n_hyper=0)
+    """A state on a lattice of six sites: no tensor of a slice has more than a 16th of the elements."""
+    network = peps_network(2, 3, 1, extents=(2, 2), n_open=6, n_hyper=0)
     limit = network.output_size >> 4
     path = tnplan.search(network, max_tensor=limit, minimize=minimize, time=0.5, dtype="complex128")
     assert set(path.sliced_inds) & set(network.output)
