@@ -341,7 +341,7 @@ WRONG_OMEINSUM: list[Row] = [
      "has 1 terms for 2 args", "give the file that"),
     ({"tree": node([[1, 2], [2, 3]], [1], leaf(1), leaf(2))}, "o.json: ssa_path",
      "tensors are left at its end", "contract all of them"),
-    ({"slices": [1, 1]}, "o.json: sliced_inds", "index '1' stands twice", "slice indices of"),
+    ({"slices": [7]}, "o.json: sliced_inds", "index '7' is on no tensor", "slice indices of"),
     ({"output": [7]}, "o.json: network output", "index '7' is on no tensor", "open indices must be on"),
     ({"inputs": [1]}, "o.json", "its inputs or slices are no lists", "give the file that"),
 ]
