@@ -6,8 +6,9 @@ This module has only the calls. What they do is imported while a GPU begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import tnplan
 from tnplan.common.errors import InputError
@@ -16,7 +17,23 @@ from tnplan.executor.device.expected_gpu import expect_gpu
 TOPIC = "contractions in Python"
 """What the errors of this module are about, where one says no topic of its own."""
 
+Call = TypeVar("Call", bound=Callable[..., Any])
 
+
+def _quick(contract: Call) -> Call:
+    """`contract` that looks an equation without options up at once: eleven keywords take as long as a small
+    product."""
+
+    @wraps(contract)
+    def call(network: Any, *arrays: Any, **options: Any) -> Any:
+        if options or not _loaded or type(network) is not str:
+            return contract(network, *arrays, **options)
+        return _loaded[0](network, arrays)
+
+    return cast(Call, call)
+
+
+@_quick
 def contract(
     network: Any,
     *arrays: Any,
@@ -103,7 +120,7 @@ def contract(
     else:
         if not _loaded:
             _load()
-        result = _loaded[0](network, arrays, options)
+        result = _loaded[1](network, arrays, options)
     if out is None:
         return result
     from tnplan.jobs.arrays.arrays import store
@@ -112,14 +129,15 @@ def contract(
 
 
 _loaded: list[Callable[..., Any]] = []
-"""What contracts. A list and no cached function: torch.compile, which reads `contract`, warns of caches."""
+"""What contracts: an equation without options, and all. A list and no cached function: torch.compile, which
+reads `contract`, warns of caches."""
 
 
 def _load() -> None:
     """Import what contracts. It comes behind `_expect_gpu`: the GPU begins in the meantime."""
-    from tnplan.jobs.arrays.contracted import contract_arrays
+    from tnplan.jobs.arrays.contracted import contract_arrays, contract_plain
 
-    _loaded.append(contract_arrays)
+    _loaded.extend((contract_plain, contract_arrays))
 
 
 def compile(

@@ -54,7 +54,7 @@ def test_schedules_put_each_slice_in_its_place(ranks: int) -> None:
 def test_numpy_puts_each_slice_in_its_place() -> None:
     for seed, path in open_paths():
         arrays = random_arrays(path, seed)
-        agrees(sliced_contraction(path)(arrays), path, arrays)
+        agrees(sliced_contraction(path)(*arrays), path, arrays)
 
 
 def test_calls_take_them() -> None:

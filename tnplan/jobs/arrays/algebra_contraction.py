@@ -59,10 +59,9 @@ class AlgebraContraction(CompiledContraction):
         self._algebra: Algebra = options.algebra
         super().__init__(schedule, options, *arguments)
 
-    def __call__(self, *arrays: Any) -> Any:
-        """Contract these arrays, as `CompiledContraction` does."""
+    def _call(self, arrays: Sequence[Any]) -> Any:
         refuse_followed(self._by_number(arrays).items())
-        return super().__call__(*arrays)
+        return super()._call(arrays)
 
     def _values(self, array: Any, number: int) -> NDArray[Any]:
         place = f"array {number}"

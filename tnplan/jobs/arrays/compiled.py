@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from tnplan.common.checks import check_count
@@ -30,6 +31,7 @@ from tnplan.jobs.arrays.arrays import (
     is_compiled,
     refuse_followed,
     stated_dtype,
+    store,
 )
 from tnplan.jobs.arrays.gradient_calls import (
     Differentiable,
@@ -106,14 +108,20 @@ class CompiledContraction:
         self._shapes = list(shapes or leaves)
         """Of arrays of calls: inputs take elements as they come, so that axes of extent 1 do not matter."""
         constants = constants or {}
-        self._direct, self._leaves, self._has_all_axes = direct, leaves, self._shapes == leaves
+        self._direct, self._leaves = direct, leaves
+        self._plain: Any = None
+        """While it is open: (((), shape, dtype), shape, dtype) ... of arrays contracted as they are."""
+        if direct is not None and self._shapes == leaves:
+            self._plain = ()
+            for shape in leaves:
+                self._plain = self._plain, shape, self._dtype
         self._latest: Sequence[NDArray[Any]] = ()
         """The arrays of the last call that was contracted without the schedule."""
         self._inputs = [number for number in range(len(schedule.leaves)) if number not in constants]
         fixed = {number: self._values(array, number) for number, array in constants.items()}
         self._strips = options.strip_exponent
         self._has_run = False
-        """Whether the last run ended, so that some of its arrays may stay."""
+        """Whether the last run of the schedule ended, so that some of its arrays may stay."""
         self._options, self._constants, self._gradient_plan = options, fixed, gradient_plan
         self._of_call: Differentiable | None = None
         """What torch and JAX map."""
@@ -121,7 +129,7 @@ class CompiledContraction:
         """By the tensors of the gradients: of the last choice alone, which has memory of its own."""
         self._ranks: Ranks | None = open_ranks(schedule, options, fixed)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Contract these arrays.
 
         Parameters
@@ -130,23 +138,40 @@ class CompiledContraction:
             The tensors that are not constant, in the order and with the shapes of the network, of NumPy or
             of one other library. Those of a batch have one axis more, the first, all of one length. torch and
             JAX differentiate, map and compile a call as they do an einsum.
+        out : array, optional
+            Where the result is written, as in `tnplan.contract`.
 
         Returns
         -------
         array
-            The result, of the library of the arrays and on their device; as of `tnplan.contract` a view of
-            the only array where nothing is summed; with `strip_exponent` the pair of a mantissa whose
-            largest part is from 0.5 to 1, and the exponent x of the factor 10^x, a float.
+            The result, of the library of the arrays and on their device, or `out`; as of `tnplan.contract` a
+            view of the only array where nothing is summed; with `strip_exponent` the pair of a mantissa
+            whose largest part is from 0.5 to 1, and the exponent x of the factor 10^x, a float.
 
         Raises
         ------
         InputError
-            Where arrays do not fit the network, would be rounded, or the contraction is closed.
+            Where arrays do not fit the network, would be rounded, or the contraction is closed; or where
+            `out` does not fit the result.
         """
         # The common case of arrays of NumPy that fit first: this takes as long as a small product.
-        if self._direct is not None and self._ranks is not None and self._fit(arrays):
-            self._latest, self._has_run = arrays, True
-            return self._direct(arrays)
+        key: Any = ()
+        for array in arrays:
+            if type(array) is not ndarray:
+                key = False
+                break
+            key = key, array.shape, array.dtype
+        if key == self._plain and self._direct is not None:
+            self._latest = arrays
+            result = self._direct(*arrays)
+        else:
+            result = self._call(arrays)
+        if out is None:
+            return result
+        return store(result, out)
+
+    def _call(self, arrays: Sequence[Any]) -> Any:
+        """Contract any arrays, and let a library follow."""
         follower = follower_of(arrays)
         if follower is not None:
             if not is_compiled():  # torch.compile cannot read the checks; what it runs makes them again
@@ -159,13 +184,6 @@ class CompiledContraction:
             return followed_call(self, arrays, follower)
         with self._open().together():
             return self._contract(self._by_number(arrays))
-
-    def _fit(self, arrays: Sequence[Any]) -> bool:
-        """Whether all are arrays of NumPy as the contraction takes them."""
-        if set(map(type, arrays)) != {np.ndarray} or not self._has_all_axes:
-            return False
-        dtype = self._dtype
-        return self._leaves == [array.shape for array in arrays if array.dtype is dtype]
 
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""
@@ -410,10 +428,10 @@ class CompiledContraction:
             raise InputError("update", f"is given {type(arrays).__name__}", "give a dict of arrays by number")
         if self._batched:
             raise InputError("update", "is not for batches", "call with all arrays")
-        if not self._has_run:
+        if not (self._has_run or self._latest):
             raise InputError("update", "comes before the first call", "call with all arrays first")
         for number in arrays:
-            if number not in self._inputs:
+            if not hasattr(number, "__index__") or number not in self._inputs:
                 problem = f"tensor {number!r} is constant, or not there"
                 remedy = f"tensors are numbered from 0 to {len(self.schedule.leaves) - 1}"
                 raise InputError("update", problem, remedy)
@@ -544,7 +562,7 @@ class CompiledContraction:
         """Give the memory back; later calls are refused. A second call does nothing."""
         with self._lock:
             if self._ranks is not None:
-                ranks, self._ranks = self._ranks, None
+                ranks, self._ranks, self._plain = self._ranks, None, None
                 for calls in self._differentiated.values():
                     calls.close()
                 self._differentiated.clear()
@@ -622,8 +640,7 @@ class CompiledContraction:
             latest[number].reshape(shape).astype(self._dtype, copy=False)
             for number, shape in enumerate(self._leaves)
         ]
-        self._has_run = True
-        return self._direct(self._latest)
+        return self._direct(*self._latest)
 
     def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
         """Contract arrays on this GPU to one there; the host waits for nothing."""

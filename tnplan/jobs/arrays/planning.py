@@ -516,11 +516,14 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     # recently used. What is dropped is not closed, since another thread may be in a call of it: its
     # memory goes with its last user.
     with _contractions_lock:
-        contraction = _contractions.pop(key)[0] if key in _contractions else compile_schedule()
-        _contractions[key] = contraction, contraction.size_bytes
-        total_bytes = sum(size_bytes for _, size_bytes in _contractions.values())
-        while len(_contractions) > CACHED_CONTRACTIONS or total_bytes > CACHED_TOTAL_BYTES:
-            total_bytes -= _contractions.popitem(last=False)[1][1]
+        new = key not in _contractions
+        contraction, last_bytes = (compile_schedule(), 0) if new else _contractions.pop(key)
+        own_bytes = contraction.size_bytes
+        _contractions[key] = contraction, own_bytes
+        if own_bytes != last_bytes:  # summing over all takes longer than a small contraction
+            total_bytes = sum(size_bytes for _, size_bytes in _contractions.values())
+            while len(_contractions) > CACHED_CONTRACTIONS or total_bytes > CACHED_TOTAL_BYTES:
+                total_bytes -= _contractions.popitem(last=False)[1][1]
     yield contraction
 
 
