@@ -50,20 +50,27 @@ def size_of(task: Task, indices: frozenset[str]) -> int:
     return prod(int(task.sizes[index]) for index in indices)
 
 
+def step_cost(task: Task, first: frozenset[int], second: frozenset[int]) -> int:
+    """What a step counts in the objective of a task, where elements read count nothing."""
+    span = size_of(task, legs_of(task, first) | legs_of(task, second))
+    result = size_of(task, legs_of(task, first | second))
+    return int(task.price.products * span + task.price.written * result)
+
+
 def tree_cost(task: Task, pairs: Sequence[Sequence[int]]) -> int:
-    """The multiply-adds of a path, by sets of tensors; the path must contract all of them."""
+    """The cost of a path, by sets of tensors; the path must contract all of them."""
     sets = {t: frozenset((t,)) for t in range(len(task.inputs))}
     total = 0
     for number, (a, b) in enumerate(pairs):
         first, second = sets.pop(a), sets.pop(b)
-        total += size_of(task, legs_of(task, first) | legs_of(task, second))
+        total += step_cost(task, first, second)
         sets[len(task.inputs) + number] = first | second
     assert list(map(len, sets.values())) == [len(task.inputs)]
     return total
 
 
 def least_cost(task: Task) -> int:
-    """The multiply-adds of the best of all trees: every one is looked at."""
+    """The cost of the best of all trees: every one is looked at."""
 
     @cache
     def best(inside: frozenset[int]) -> float:
@@ -72,8 +79,7 @@ def least_cost(task: Task) -> int:
         least = inf
         for part in _parts(inside):
             other = inside - part
-            step = size_of(task, legs_of(task, part) | legs_of(task, other))
-            least = min(least, step + best(part) + best(other))
+            least = min(least, step_cost(task, part, other) + best(part) + best(other))
         return least
 
     return int(best(frozenset(range(len(task.inputs)))))

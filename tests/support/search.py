@@ -16,6 +16,7 @@ from tnplan.planner.search.annealer.anneal_kernel import RESTORE
 from tnplan.planner.search.annealer.anneal_state import (
     AnnealState,
     Best,
+    Price,
     Problem,
     kept_words,
     make_problem,
@@ -60,9 +61,14 @@ def chain_path(network: Network, seed: int) -> tuple[tuple[int, int], ...]:
 
 
 def prepared(
-    network: Network, limit: float, weight: float, seed: int, waist_limit: float = math.inf
-) -> tuple[Problem, AnnealState, Best]:
-    problem = make_problem(network.inputs, network.output, network.size_dict, limit, weight, waist_limit)
+    network: Network, limit: float, price: float | Price, seed: int, waist_limit: float = math.inf,
+    shares: bool = True, slices_open: bool = False,
+) -> tuple[Problem, AnnealState, Best]:  # fmt: skip
+    """A state of a random tree; a number is what an element read or written costs."""
+    problem = make_problem(
+        network.inputs, network.output, network.size_dict, limit, _price(price), waist_limit,
+        shares, slices_open,
+    )  # fmt: skip
     n = len(network.inputs)
     state = new_state(problem, n, seed)
     best = Best(
@@ -72,12 +78,19 @@ def prepared(
     return problem, state, best
 
 
-def recount(network: Network, tree: Any, sliced: set[str], weight: float) -> tuple[float, float]:
+def _price(price: float | Price) -> Price:
+    return price if isinstance(price, Price) else Price(moved=price)
+
+
+def recount(
+    network: Network, tree: Any, sliced: set[str], price: float | Price, shares: bool = True
+) -> tuple[float, float]:
     """The cost of all slices and a slice's largest tensor, counted index by index from the children alone.
 
     Each side of the root is computed for all values of the sliced indices that are not summed on the other
-    side, the last step for those of the side that has the fewer.
+    side, the last step for those of the side that has the fewer; or all of it for all values.
     """
+    products, written, moved = _price(price)
     n = len(network.inputs)
     root = int(np.argmin(tree.parent))
     sizes = {**network.size_dict, **dict.fromkeys(sliced, 1)}
@@ -95,20 +108,22 @@ def recount(network: Network, tree: Any, sliced: set[str], weight: float) -> tup
 
     def step(v: int) -> float:
         a, b = legs(int(tree.left[v])), legs(int(tree.right[v]))
-        return max(size(a | b), weight * (size(a) + size(b) + size(legs(v))))
+        result = size(legs(v))
+        return max(products * size(a | b) + written * result, moved * (size(a) + size(b) + result))
 
     def side(v: int) -> float:
         return 0.0 if v < n else step(v) + side(int(tree.left[v])) + side(int(tree.right[v]))
 
     tops = [int(tree.left[root]), int(tree.right[root])]
     held = [{index for tensor in tensors(v) for index in network.inputs[tensor]} for v in tops]
-    times = [math.prod(network.size_dict[index] for index in sliced & indices) for indices in held]
+    of_sides = held if shares else [sliced, sliced]
+    times = [math.prod(network.size_dict[index] for index in sliced & indices) for indices in of_sides]
     total = step(root) * min(times) + sum(side(v) * many for v, many in zip(tops, times, strict=True))
     return total, max(size(legs(v)) for v in range(2 * n - 1))
 
 
-def cost_of(path: ContractionPath, weight: float) -> float:
+def cost_of(path: ContractionPath, price: float | Price) -> float:
     """The cost of all slices of a path of pairs, its last step the waist."""
     left, right, parent = tree_of(path.ssa_path, len(path.network.inputs))
     tree = SimpleNamespace(left=left, right=right, parent=parent)
-    return recount(path.network, tree, set(path.sliced_inds), weight)[0]
+    return recount(path.network, tree, set(path.sliced_inds), price)[0]

@@ -30,8 +30,8 @@ class Optimizer(PathOptimizer):
     time : float or "auto"
         Seconds of search. "auto": as many as the contraction can gain.
     max_tensor : int, optional
-        The most elements of a tensor. Indices are sliced until all are within it; opt_einsum knows no
-        slices and is refused then.
+        The most elements of a tensor. Indices are sliced until all are within it, and every slice costs the
+        whole tree, as in cotengra; opt_einsum knows no slices and is refused then.
     dtype : str
         Of the values that will be contracted.
     hardware : Profile, name or path
@@ -107,8 +107,9 @@ class Optimizer(PathOptimizer):
         if self.time == "auto":
             limit = inf if self.max_tensor is None else self.max_tensor
             path = search_in_proportion(
-                network, self.dtype, self.hardware, max_elements=limit, seed=self.seed
+                network, self.dtype, self.hardware, max_elements=limit, seed=self.seed, shares_slices=False
             )
             return path, names
+        # cotengra contracts every slice in full.
         effort = Effort(time_s=float(self.time))
-        return search_jointly(network, self.dtype, effort, self.max_tensor, self.seed), names
+        return search_jointly(network, self.dtype, effort, self.max_tensor, self.seed, False), names

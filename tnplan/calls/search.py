@@ -26,7 +26,7 @@ from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import Report, search_path
 from tnplan.planner.search.search_in_proportion import worthwhile_s
-from tnplan.planner.search.search_options import JOINT, METHODS, OBJECTIVES, SearchOptions
+from tnplan.planner.search.search_options import JOINT, SearchOptions
 
 TOPIC = "searches"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -71,7 +71,7 @@ def search(
     hardware : Profile or path, optional
         A shipped profile by name, a TOML file, or a profile: the memory of a device.
     max_tensor : int, optional
-        Elements of the largest tensor.
+        Elements of the largest tensor. Where the result has more, its open indices are sliced too.
     unlimited : bool
         No limit: nothing is sliced.
     start : sequence of ContractionPath or path
@@ -84,14 +84,14 @@ def search(
         Default: the network's, complex64 where it has none.
     seed : int
         Of everything random.
-    minimize : {"flops", "write", "size", "combo", "time", "fused", "schedule"}, optional
+    minimize : {"flops", "write", "size", "combo", "peak", "time", "fused", "schedule"}, optional
         Default: "schedule" with the method "joint" and `devices`, "fused" with "joint", else "flops". "time"
-        needs `hardware`, "schedule" `devices` too; both are for "joint" alone.
+        needs `hardware`, "schedule" `devices` too. All but "flops" are for "joint" alone.
     precision : str, optional
         The precision whose time is minimized, such as "fp32" or "fp16x3". Default: by the dtype.
     methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}, or one of these
-        Default: "joint", unless `minimize` is "write", "size" or "combo". Others are cotengra's; beside
-        "joint" they give its first tree. "kahypar" needs the extra [search].
+        Default: "joint". Others are cotengra's; beside "joint" they give its first tree. "kahypar" needs the
+        extra [search].
     workers : int
         Processes that search at once.
     output : path, optional
@@ -140,7 +140,7 @@ def search(
         if structure.tensors:
             values = tensors_beside(target)
             check_writable(values)
-    named = _named(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
+    named = _named(methods) or [JOINT]
     if JOINT in named:
         if checkpoint is None and target is not None:
             checkpoint = target.with_name(f"{target.name}.ckpt")

@@ -94,6 +94,8 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
     The open indices of the path's network are those of the qubits, in their order, and its steps are pairs.
     """
     network = path.network
+    if not {*path.sliced_inds}.isdisjoint(network.output):
+        raise InputError("path", "slices open indices, which are those of the strings", "slice summed ones")
     column = {index: number for number, index in enumerate(network.output)}
     sizes = {**network.size_dict, **dict.fromkeys(path.sliced_inds, 1)}
     # How many tensors still have an index; one that is on two tensors of a step and no other is summed there.

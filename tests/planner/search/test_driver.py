@@ -26,6 +26,7 @@ from tnplan.planner.search.annealer import anneal_kernel as kernel
 from tnplan.planner.search.annealer import slices_kernel
 from tnplan.planner.search.annealer.anneal_state import (
     Heat,
+    Price,
     bits_of,
     pairs_of,
     sliced_bits,
@@ -40,25 +41,32 @@ ROUND = Effort(time_s=4, max_trials=2, max_rounds=2)
 LATTICE = peps_network(5, 5, 0, extents=(2, 3))
 
 
-@pytest.mark.parametrize("weight", [0.0, 3.5])
+@pytest.mark.parametrize(
+    ("price", "shares"),
+    [(Price(), True), (Price(moved=3.5), True), (Price(0.0, 1.0), False), (Price(1.0, 64.0), True)],
+)
 @pytest.mark.parametrize("seed", range(6))
-def test_costs_after_random_moves_are_those_of_a_recount(seed: int, weight: float) -> None:
-    """At a temperature at which almost every move is taken, and with no block to take the sums afresh."""
+def test_costs_after_random_moves_are_those_of_a_recount(seed: int, price: Price, shares: bool) -> None:
+    """At a temperature at which almost every move is taken, and with no block to take the sums afresh. Open
+    indices are sliced where slices share nothing."""
     network = odd_network(seed)
     bits = bits_of(network.size_dict)
-    problem, state, _ = prepared(network, 24.0, weight, seed)
+    problem, state, _ = prepared(network, 24.0, price, seed, shares=shares, slices_open=not shares)
+    seen_open = False
     for _ in range(30):
         for _ in range(40):
             kernel.rotate(problem, state, 5.0, 1.0, 50.0)
             kernel.change_slices(problem, state, 1.0, 50.0)
         sliced = {name for name, bit in bits.items() if state.position[bit] >= 0}
         assert state.counts[0] == len(sliced)
-        assert not sliced & set(network.output)
-        cost, largest = recount(network, state, sliced, weight)
+        assert shares <= sliced.isdisjoint(network.output)
+        seen_open |= not sliced.isdisjoint(network.output)
+        cost, largest = recount(network, state, sliced, price, shares)
         slices = math.prod(network.size_dict[name] for name in sliced)
         assert state.totals[0] * slices == pytest.approx(cost, rel=1e-9)
         assert (largest > 24) == (state.counts[1] > 0) == (state.totals[1] > 0)
         assert largest == max(state.size)
+    assert seen_open != shares
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -219,7 +227,7 @@ def test_time_is_kept_and_progress_told() -> None:
 
 # fmt: off
 WRONG_OPTIONS: list[Row] = [
-    ({"minimize": "size"}, "--minimize", "'size' is unknown with method joint", "use one of flops, time"),
+    ({"minimize": "luck"}, "--minimize", "'luck' is unknown with method joint", "use one of flops, time"),
     ({"minimize": "time"}, "--minimize", "is time, without a machine", "name a profile with"),
     ({"minimize": "fused", "methods": ("greedy",)}, "--minimize",
      "'fused' is unknown without method joint", "use one of flops"),

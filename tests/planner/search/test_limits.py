@@ -12,6 +12,7 @@ from tests.support.hypernetworks import task_of
 from tests.support.search import cost_of, odd_network, prepared, search_path
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealer import slices_kernel
+from tnplan.planner.search.annealer.anneal_state import Price
 from tnplan.planner.search.annealer.annealed import Annealed
 from tnplan.planner.search.annealing import Effort, ScoredTree, Task
 from tnplan.planner.search.driver import carry_out
@@ -21,10 +22,11 @@ from tnplan.planner.search.round_policy import ElitePool, Pools
 from tnplan.planner.workloads.mixed import regular_network
 
 
+@pytest.mark.parametrize("price", [Price(), Price(1.0, 64.0), Price(0.0, 1.0)])
 @pytest.mark.parametrize("seed", range(8))
-def test_what_a_slice_saves_is_what_slicing_it_saves(seed: int) -> None:
+def test_what_a_slice_saves_is_what_slicing_it_saves(seed: int, price: Price) -> None:
     network = odd_network(seed)
-    problem, state, _ = prepared(Network(network.inputs, (), network.size_dict), 12.0, 0.0, seed)
+    problem, state, _ = prepared(Network(network.inputs, (), network.size_dict), 12.0, price, seed)
     slices_kernel.toggle(problem, state, int(np.flatnonzero(problem.extents > 1.0)[seed]))
     node = int(np.argmax(state.size))
     slices_kernel.weigh_bits(problem, state, node)

@@ -199,7 +199,7 @@ def test_searches_of_several_threads_draw_what_each_draws_alone() -> None:
 # fmt: off
 WRONG_OPTIONS: list[Row] = [
     ({"max_tensor_elements": 0}, "--max-tensor", "is 0", "give one element or more"),
-    ({"max_tensor_elements": 1}, "--max-tensor", "is 1, but the result alone", "allow larger tensors or"),
+    ({"max_tensor_elements": 1}, "--max-tensor", "is 1, but the result alone", "open fewer indices, or"),
     ({"max_tensor_elements": 64, "memory_bytes": 64}, "--max-tensor",
      "stands beside a memory limit", "give one of the two"),
     ({"minimize": "luck"}, "--minimize", "'luck' is unknown", "use one of flops"),

@@ -20,6 +20,7 @@ from tnplan.planner.search.annealer.anneal_state import (
     AnnealState,
     Best,
     Heat,
+    Price,
     bits_of,
     make_problem,
     new_state,
@@ -169,7 +170,7 @@ def test_room_at_the_waist() -> None:
     smallest = min(math.prod(network.size_dict[name] for name in term) for term in network.inputs)
     for output, expected in ((), smallest), (network.output, math.inf):
         problem = make_problem(
-            network.inputs, output, network.size_dict, 24.0, 3.5, target.waist_limit(2**40)
+            network.inputs, output, network.size_dict, 24.0, Price(moved=3.5), target.waist_limit(2**40)
         )
         assert problem.waist_limit == expected
 

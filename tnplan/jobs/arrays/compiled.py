@@ -611,7 +611,7 @@ class CompiledContraction:
         shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
         # Values go over the host where several ranks share the work: each of them takes its own
         # part.
-        if kind.gpu is not None and self._lone_rank() is not None:
+        if kind.gpu is not None and self._lone_rank() is not None and not self.schedule.sliced_output:
             return self._contract_on_gpu(arrays, kind, shape)
         values = {number: self._values(array, number) for number, array in arrays.items()}
         if self._direct is not None:

@@ -218,20 +218,22 @@ def _left(operands: Sequence[Term], owners: Counter[str]) -> set[str]:
 
 
 def sliced_contraction(path: ContractionPath) -> DirectCall:
-    """The contraction as the sum over the slices of a path."""
+    """The contraction as the sum over the slices of a path, each to its part of the result."""
     network, sliced = path.network, path.sliced_inds
-    inputs = tuple(tuple(i for i in term if i not in sliced) for term in network.inputs)
-    one = NumpyContraction(Network(inputs, network.output, network.size_dict), path.ssa_path).call
+    *inputs, output = (
+        tuple(i for i in term if i not in sliced) for term in (*network.inputs, network.output)
+    )
+    one = NumpyContraction(Network(tuple(inputs), output, network.size_dict), path.ssa_path).call
 
     def contract(*arrays: Array) -> Array:
-        result: Any = 0
+        result = np.zeros(network.output_shape, arrays[0].dtype)
         for values in product(*(range(network.size_dict[i]) for i in sliced)):
             at = dict(zip(sliced, values, strict=True))
-            result += one(*(
+            result[tuple(at.get(i, slice(None)) for i in network.output)] += one(*(
                 array[(..., *(at.get(i, slice(None)) for i in term))]
                 for array, term in zip(arrays, network.inputs, strict=True)
             ))  # fmt: skip
-        return np.asarray(result, arrays[0].dtype)
+        return result
 
     return contract
 

@@ -45,7 +45,8 @@ class ContractionPath:
         creates tensor n+i. A step may name one tensor (nothing to do), two, or more (contracted from left to
         right).
     sliced_inds : tuple of str
-        Indices that are fixed to each of their values in turn; the partial results are summed.
+        Indices that are fixed to each of their values in turn. The results of summed ones are added; that of
+        a value of an open one is its part of the result.
     dtype : {"float32", "float64", "complex64", "complex128"}
         That of the tensors while they are contracted.
     name : str
@@ -145,15 +146,13 @@ class ContractionPath:
         for index in self.sliced_inds:
             if index not in present:
                 problem = "is on no tensor"
-            elif index in self.network.output:
-                problem = "is open"
             elif index in seen:
                 problem = "stands twice"
             else:
                 seen.add(index)
                 continue
             raise InputError(
-                "sliced_inds", f"index {index!r} {problem}", "slice summed indices of the network, each once"
+                "sliced_inds", f"index {index!r} {problem}", "slice indices of the network, each once"
             )
 
     @property

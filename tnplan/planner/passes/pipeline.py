@@ -244,6 +244,11 @@ class Planner:
                 f"has about 2^{path.n_slices.bit_length() - 1} slices, too many for any figure of them",
                 "search a path with a larger limit, or slice fewer indices",
             )
+        if goes_back and set(path.sliced_inds) & set(path.network.output):
+            raise InputError(
+                path.name or "the path", "slices open indices, which gradients do not",
+                "search a path with a larger limit, or slice summed indices",
+            )
         self.path, self.profile = path, profile
         self.model = CostModel(profile, path.dtype, precision, compression, goes_back)
         self.limit_bytes = memory_limit(profile, memory_bytes)

@@ -170,7 +170,8 @@ class FixSlice:
 
 @dataclass(frozen=True)
 class AddSlice:
-    """Add `source` to the block of `out` in which the leading sliced modes have the loops' values."""
+    """Add `source` to the block of `out` in which the leading sliced modes have the loops' values: to the
+    result, where open modes are sliced, or to a gradient."""
 
     op: ClassVar[str] = "add_slice"
     source: int
@@ -497,6 +498,11 @@ class Schedule:
     def output_shape(self) -> tuple[int, ...]:
         """The shape of the gathered result."""
         return tuple(self.size_dict[index] for index in self.output)
+
+    @property
+    def sliced_output(self) -> tuple[str, ...]:
+        """The open indices that are sliced, in their order; the result's modes begin with theirs."""
+        return tuple(index for index in self.output if index in self.sliced)
 
     def slice_values(self, number: int) -> dict[str, int]:
         """The value of each sliced index in slice `number`; the last index runs fastest."""

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tnplan.planner.networks.network import Network
+from tnplan.planner.search.annealer.anneal_state import Price
 
 # Labels would else start processes of its own for its last few tensors.
 CONSTANTS: dict[str, dict[str, Any]] = {
@@ -48,6 +49,12 @@ TURNS: tuple[tuple[str, float, str | int], ...] = (
     ("best", 0.3, "basic"),
 )
 ROUNDS_PER_DOUBLING = 6 * len(TURNS)
+COMBO_FACTOR = 64.0
+"""Multiply-adds that an element written counts in the objective combo, as cotengra's."""
+PRICES = {"write": (0.0, 1.0), "size": (0.0, 1.0), "peak": (0.0, 1.0), "combo": (1.0, COMBO_FACTOR)}
+"""Of a multiply-add and of an element written; of objectives that are not here the first alone counts."""
+POWERS = {"size": 4, "peak": 2}
+"""Of all extents in these objectives: the sum of all sizes to a power is near that of the largest one."""
 _DRAWING = RLock()
 """Whose Python's global generator is."""
 
@@ -102,11 +109,21 @@ class Task:
     """Trees to start from in place of trials, with what they slice."""
     element_weight: float = 0.0
     """What the joint search counts for an element read or written, in multiply-adds."""
+    shares: bool = True
+    """Whether the joint search counts once what is the same in several slices."""
+    slices_open: bool = False
+    """Whether the joint search may slice open indices, of which each slice has its part of the result."""
     waist_limit: float = inf
     """Elements that the joint search allows a tensor that is stored while others are summed into it."""
     row_counts: tuple[float, ...] = ()
     """Of a batch of bit strings: how many rows a tensor with 0, 1, ... final indices has. These are the open
     indices, all of one extent that no other index has; the joint search counts rows in place of it."""
+
+    @property
+    def price(self) -> Price:
+        """What the joint search counts for a step."""
+        products, written = PRICES.get(self.minimize, (1.0, 0.0))
+        return Price(products, written, self.element_weight)
 
 
 @dataclass(frozen=True)
@@ -237,7 +254,7 @@ class _Annealer:
 
 def first_tree(task: Task) -> Any:
     """The tree to anneal first: the first one given, or the best of cotengra's trials."""
-    kind = _inner_sliced_tree()
+    kind = _tree_kind(task.slices_open)
     ssa_path, sliced = task.starts[0] if task.starts else _trial(task)
     tree = kind.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path, objective=task.minimize)
     for symbol in sliced:
@@ -261,7 +278,7 @@ def _trial(task: Task) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
 
     slicing = None
     if task.limit is not None:
-        slicing = {"target_size": task.limit, "allow_outer": False, "max_repeats": 2}
+        slicing = {"target_size": task.limit, "allow_outer": task.slices_open, "max_repeats": 2}
     try:
         tree = best(task.sizes, slicing)
     except OverflowError:
@@ -329,20 +346,20 @@ def sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:
     return tree.slice(target_size=limit, minimize=objective, seed=random.getrandbits(32))
 
 
-def _inner_sliced_tree() -> Any:
-    """cotengra's tree, slicing summed indices only: its annealer would take open ones too."""
+def _tree_kind(slices_open: bool) -> Any:
+    """cotengra's tree, slicing open indices only where that is wanted: its annealer would take them too."""
     from cotengra import ContractionTree
     from cotengra.scoring import get_score_fn
 
-    class InnerSlicedTree(ContractionTree):
+    class SlicedTree(ContractionTree):
         def slice(self, *args: Any, **options: Any) -> Any:
             objective = _TimedObjective(get_score_fn(self.get_default_objective()))
-            return super().slice(*args, **{"minimize": objective, **options, "allow_outer": False})
+            return super().slice(*args, **{"minimize": objective, **options, "allow_outer": slices_open})
 
         def slice_(self, *args: Any, **options: Any) -> Any:
             return self.slice(*args, **options, inplace=True)
 
-    return InnerSlicedTree
+    return SlicedTree
 
 
 @contextmanager

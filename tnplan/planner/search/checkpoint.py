@@ -74,8 +74,8 @@ def _is_tree(tree: ScoredTree, task: Task) -> bool:
         if len(pair) != 2 or len({*pair}) != 2 or not left >= {*pair}:
             return False
         left = (left - {*pair}) | {number}
-    summed = {*task.sizes} - {*task.output}
-    sliced_once = len({*tree.sliced}) == len(tree.sliced) and summed >= {*tree.sliced}
+    sliceable = {*task.sizes} - ({*task.output} if not task.slices_open else set())
+    sliced_once = len({*tree.sliced}) == len(tree.sliced) and sliceable >= {*tree.sliced}
     return len(left) == 1 and sliced_once and isfinite(tree.score)
 
 

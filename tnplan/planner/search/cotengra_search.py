@@ -19,14 +19,21 @@ import numpy as np
 
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_pairs
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search.annealing import Effort, ScoredTree, Task, in_symbols, search_tree
+from tnplan.planner.search.annealing import POWERS, Effort, ScoredTree, Task, in_symbols, roots, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import end_with_parent, search_joint
 from tnplan.planner.search.orders.starts import core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
-from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
+from tnplan.planner.search.path_cost import in_least_memory, log10_mnk_planned, objective_log2, path_cost
 from tnplan.planner.search.ranking import SearchedNetwork
-from tnplan.planner.search.search_options import JOINT, METHODS, SCHEDULE, SearchOptions
+from tnplan.planner.search.search_options import (
+    JOINT,
+    LARGEST_LIMIT,
+    METHODS,
+    PLANNED,
+    SCHEDULE,
+    SearchOptions,
+)
 
 ENOUGH = 0.8
 """The share of the time after which a search ends whose kernels were compiled meanwhile."""
@@ -49,11 +56,13 @@ def search_path(
     limit, n_workers = options.limit(dtype), options.n_workers
     # An input over the limit has to be sliced whatever the tree is; these indices then have extent 1 for the
     # search.
-    forced = _forced_slices(network, limit)
+    slices_open = limit is not None and network.output_size > limit
+    forced = _forced_slices(network, limit, slices_open)
     trials = tuple(method for method in options.methods if method != JOINT) or METHODS[:1]
     without_network = Task(
         (), (), {}, limit, options.objective, trials, options.seed, options.effort, (),
         options.element_weight(dtype),
+        options.shares_slices and options.objective in PLANNED, slices_open,
     )  # fmt: skip
     task, names = _with_network(without_network, network, forced, options.from_paths)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))
@@ -72,7 +81,7 @@ def search_path(
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
         search_uncompiled(task, started + options.effort.time_s, on_early)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
-            return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
+            return replace(early, meta=_meta(early, task, options, limit, time.monotonic() - started))
     # The annealer works on what safe contractions leave of the network; `frame` puts these steps in front of
     # its trees.
     core = core_for(task, on_early) if options.joint and not task.starts else None
@@ -81,6 +90,10 @@ def search_path(
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
         task = replace(task, inputs=core.inputs, sizes=sizes)
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
+
+    def counted(path: ContractionPath) -> float:
+        planned = options.objective in PLANNED
+        return log10_mnk_planned(path) if planned else objective_log2(path, options.objective)
 
     def on_better(tree: ScoredTree) -> None:
         if report is not None:
@@ -101,6 +114,7 @@ def search_path(
             target=target,
             checkpoint=checkpoint,
             on_better=on_better,
+            counted=(lambda tree: counted(frame.path(tree))) if options.objective in POWERS else None,
         )
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]
@@ -109,26 +123,32 @@ def search_path(
             others = [pool.submit(search_tree, other) for other in tasks]
             trees = [search_tree(task, on_better), *(other.result() for other in others)]
         best = min(trees, key=lambda tree: tree.score)
-    path = frame.path(best)
-    if early is not None and options.objective != SCHEDULE:
-        path = min((path, early), key=log10_mnk_planned)
-    figures = _meta(path, task, options, time.monotonic() - started)
+    paths = [path for path in (frame.path(best), early) if path is not None]
+    path = paths[0] if options.objective == SCHEDULE else min(paths, key=counted)
+    if options.objective == "peak":
+        path = in_least_memory(path)[1]
+    figures = _meta(path, task, options, limit, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
 
 
 def search_jointly(
-    network: Network, dtype: str, effort: Effort, max_elements: int | None, seed: int
-) -> ContractionPath:
+    network: Network, dtype: str, effort: Effort, max_elements: int | None, seed: int,
+    shares_slices: bool = True,
+) -> ContractionPath:  # fmt: skip
     """A path of the joint search in this process, under a limit on a tensor's elements."""
-    options = SearchOptions(max_tensor_elements=max_elements, effort=effort, seed=seed, methods=(JOINT,))
+    options = SearchOptions(
+        max_tensor_elements=max_elements, effort=effort, seed=seed, methods=(JOINT,),
+        shares_slices=shares_slices,
+    )  # fmt: skip
     return search_path(network, dtype, options)
 
 
-def _forced_slices(network: Network, limit: int | None) -> set[str]:
+def _forced_slices(network: Network, limit: int | None, slices_open: bool) -> set[str]:
     """Indices to slice because an input alone is over the limit: the largest ones of that input."""
+    whole = set() if slices_open else set(network.output)
     forced: set[str] = set()
     for term in network.inputs if limit is not None else ():
-        closed = sorted(set(term) - set(network.output) - forced, key=lambda i: (network.size_dict[i], i))
+        closed = sorted(set(term) - whole - forced, key=lambda i: (network.size_dict[i], i))
         size = int(np.prod([network.size_dict[i] for i in set(term) - forced], dtype=object))
         while limit is not None and size > limit:
             index = closed.pop()
@@ -155,10 +175,17 @@ def _with_network(
     )
     output = tuple(symbols[index] for index in network.output)
     task = replace(task, inputs=inputs, output=output, sizes=sizes, starts=starts)
+    power = POWERS.get(task.minimize, 1)
+    if task.limit is not None:
+        power = max(1, min(power, LARGEST_LIMIT.bit_length() // max(1, task.limit.bit_length())))
+        task = replace(task, limit=task.limit**power)
+    task = replace(task, sizes=roots(task.sizes, power))
     return task, {symbol: index for index, symbol in symbols.items()}
 
 
-def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: float) -> dict[str, Any]:
+def _meta(
+    path: ContractionPath, task: Task, options: SearchOptions, limit: int | None, time_s: float
+) -> dict[str, Any]:
     from cotengra import __version__
 
     source = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
@@ -168,7 +195,7 @@ def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: flo
     return {
         "search": f"cotengra {__version__}: {first}; {'joint ' if options.joint else ''}annealing",
         "objective": task.minimize,
-        "log2_limit": None if task.limit is None else round(log2(task.limit), 4),
+        "log2_limit": None if limit is None else round(log2(limit), 4),
         **cost.document(),
         "log10_mnk_planned": round(planned, 4),
         "seed": task.seed,

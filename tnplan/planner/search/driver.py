@@ -77,6 +77,7 @@ def search_joint(
     target: Target | None = None,
     checkpoint: SearchCheckpoint | None = None,
     on_better: OnBetter | None = None,
+    counted: Callable[[ScoredTree], float] | None = None,
 ) -> ScoredTree:
     """A first tree, then rounds on `n_workers` processes until the time or the rounds are used up.
 
@@ -84,7 +85,8 @@ def search_joint(
     shortened to what time is left. `began` is when its time began, by `time.monotonic`; None: now.
     `ScoredTree.score` is log2 of the cost of all slices, with the last pair of the path as the waist. With a
     `target` the best is the tree of the least predicted time there, `ScoredTree.time_s`.
-    Raises InputError if no schedule fits it.
+    Raises InputError if no schedule fits it. With `counted`, of which the scores are an estimate, it is the
+    tree of the pool for which that is least.
     """
     on_better = on_better or (lambda _: None)
     now = time.monotonic() if began is None else began
@@ -104,7 +106,7 @@ def search_joint(
     if target is not None and pool.fastest is None:
         pool.fastest = target.fastest((pool.best, pool.first))
         on_better(pool.best)
-    return pools.best
+    return pools.best if counted is None else min(pool.pool, key=counted)
 
 
 def _first_pools(task: Task, target: Target | None, on_better: OnBetter, ends: float) -> Pools:

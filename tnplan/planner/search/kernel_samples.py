@@ -6,7 +6,7 @@ import numpy as np
 
 from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.planner.search.annealer.anneal_kernel import RESTORE, work
-from tnplan.planner.search.annealer.anneal_state import Best, Heat, make_problem, new_state
+from tnplan.planner.search.annealer.anneal_state import Best, Heat, Price, make_problem, new_state
 from tnplan.planner.search.orders.bisection_kernel import new_room
 from tnplan.planner.search.orders.dissection_kernel import Cuts, cut_all, new_dissection
 from tnplan.planner.search.orders.elimination_kernel import FILL, Rule, begin, go_on, new_elimination
@@ -25,7 +25,7 @@ DIVISIONS, PLAIN_ORDERS = Samples(__name__, "of_divisions"), Samples(__name__, "
 
 def of_moves() -> list[Sample]:
     """The kernel of the annealer."""
-    problem = make_problem((("a",), ("a",)), (), {"a": 2}, 2.0, 0.0)
+    problem = make_problem((("a",), ("a",)), (), {"a": 2}, 2.0, Price())
     state = new_state(problem, 2, 0)
     best = Best(state.left, state.right, state.parent, state.unsliced, np.zeros(1))
     heat, scratch = Heat(0.0, 0.0, 0.0, 0.0), np.zeros((2, *state.legs.shape), np.uint64)
@@ -56,9 +56,9 @@ def of_trees() -> list[Sample]:
     return [
         (put_in_order, (numbers, numbers, 2, numbers, numbers)),
         (join_all, (legs, weights, numbers, numbers, numbers, 0)),
-        (total_bits, (weights, weights, 0.0, numbers, numbers)),
+        (total_bits, (weights, weights, Price(), numbers, numbers)),
         (run_measure, (PAIR, weights, (numbers, numbers, numbers), legs, stored)),
-        (run_sweep, (legs, weights, (numbers, numbers, numbers), new_sweep(2, 1), (1.0, 0.0))),
+        (run_sweep, (legs, weights, (numbers, numbers, numbers), new_sweep(2, 1), (1.0, Price()))),
         (region_below, (weights, numbers, numbers, 2, numbers, numbers)),
         (take_indices, (stored, NodeSizes(weights, weights, numbers), numbers, 1.0, numbers, numbers)),
     ]

@@ -59,12 +59,13 @@ class SearchLimit:
 
 def search_in_proportion(
     network: Network, dtype: str, profile: Profile, *, max_elements: float = inf, seed: int = 0,
-    limit: SearchLimit | None = None,
+    limit: SearchLimit | None = None, shares_slices: bool = True,
 ) -> ContractionPath:  # fmt: skip
     """A path whose largest tensor has `max_elements`, found in a time that its own one justifies.
 
     Short searches come first: often they find a path that no long one is worth. What was found in the same
     time or more before is in a cache on disk (`path_cache`), but for greedy paths. `limit` is counted down.
+    `shares_slices` is that of `SearchOptions`; paths for others have a folder of their own.
     """
     cheapest = cheapest_path(network)
     if cheapest is not None:
@@ -72,7 +73,8 @@ def search_in_proportion(
         if _fits(path, max_elements):
             return path
     most, limit = None if max_elements == inf else int(max_elements), limit or SearchLimit(inf)
-    cache = PathCache(path_cache_folder())
+    folder = path_cache_folder()
+    cache = PathCache(folder if shares_slices or most is None or folder is None else folder / "unshared")
     known = _known(cache, network, dtype, max_elements)
     if known is not None:
         best, starts, spent_s = known.path, [known.path] if known.time_s else [], known.time_s
@@ -90,7 +92,7 @@ def search_in_proportion(
             begin, spent_s = monotonic(), next_s
             options = SearchOptions(
                 max_tensor_elements=most, effort=Effort(time_s=spent_s), seed=seed, methods=(JOINT,),
-                from_paths=starts,
+                from_paths=starts, shares_slices=shares_slices,
             )  # fmt: skip
             best = _cheapest((search_path(network, dtype, options), best), max_elements)
             is_searched = True

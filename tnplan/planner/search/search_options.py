@@ -15,7 +15,7 @@ from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.annealing import PRICES, Effort
 from tnplan.planner.search.ranking import SearchedNetwork, Target
 
 METHODS = ("greedy", "random-greedy", "labels")
@@ -23,10 +23,11 @@ PARTITIONER = "kahypar"
 """A further method of cotengra's, which needs a package of its own: the extra [search]."""
 JOINT = "joint"
 """The compiled annealing of tree and slices, from the trials of the other methods named, or greedy ones."""
-OBJECTIVES = ("flops", "write", "size", "combo")
 SCHEDULE = "schedule"
 """The predicted time of the schedule that the planner makes of a path; `fused` leads to what it ranks."""
-JOINT_OBJECTIVES = ("flops", "time", "fused", SCHEDULE)
+PLANNED = ("flops", "time", "fused", SCHEDULE)
+"""Objectives of the joint search that count once what slices share, as the planner does."""
+JOINT_OBJECTIVES = (*PLANNED, *PRICES)
 FUSED_WEIGHT = 3.5
 """Multiply-adds an element read or written in the objective fused, which suits steps that run in chains."""
 TENSORS_AT_ONCE = 3
@@ -45,6 +46,7 @@ class SearchOptions:
     `precision`, or else for the dtype's own. `from_paths` are paths of the same network to start from instead
     of cotengra's trials, several for the method joint alone. The joint search keeps its state in the file
     `checkpoint` after every round; with `resume` it goes on from there, the time used before counted.
+    `shares_slices` says whether what contracts the path does once what is the same in several slices.
     """
 
     max_tensor_elements: int | None = None
@@ -60,6 +62,7 @@ class SearchOptions:
     devices: int | None = None
     checkpoint: str | Path | None = None
     resume: bool = False
+    shares_slices: bool = True
 
     @property
     def joint(self) -> bool:
@@ -95,7 +98,7 @@ class SearchOptions:
             raise InputError(
                 "--max-tensor", "stands beside a memory limit", "give one of the two", topic="memory",
             )
-        objectives = JOINT_OBJECTIVES if self.joint else OBJECTIVES
+        objectives = JOINT_OBJECTIVES if self.joint else ("flops",)
         if self.objective not in objectives:
             known = f"with{'' if self.joint else 'out'} method {JOINT}"
             raise InputError(
@@ -107,6 +110,7 @@ class SearchOptions:
         check_count("--seed", self.seed, 0)
         check_count("--workers", self.n_workers)
         _check_limit(self.limit(dtype), network)
+        self._check_result(self.limit(dtype), network)
         if len(self.from_paths) > 1 and not self.joint:
             raise InputError(
                 "--from", f"is given {len(self.from_paths)} times", f"give one path, or use {JOINT}"
@@ -155,6 +159,16 @@ class SearchOptions:
             self.profile.rate(frame.dtype, self.precision)
         return Target(frame, self.profile, check_count("--devices", self.devices), self.precision)
 
+    def _check_result(self, limit: int | None, network: Network) -> None:
+        """Refuse a result over the limit where it is that of the memory, or its indices are not sliced."""
+        if limit is None or network.output_size <= limit or (self.joint and self.memory_bytes is None):
+            return
+        elements = count_text(network.output_size, "element", "elements")
+        raise InputError(
+            "--max-tensor", f"is {limit}, but the result alone has {elements}",
+            f"open fewer indices, or give a limit with {JOINT}, which slices open ones, or allow {elements}",
+        )  # fmt: skip
+
     def _check_methods(self) -> None:
         for method in self.methods:
             if method not in (JOINT, *METHODS, PARTITIONER):
@@ -180,9 +194,3 @@ def _check_limit(limit: int | None, network: Network) -> None:
             "--max-tensor", f"is {count_text(limit, 'element', 'elements')}",
             f"give 2^{LARGEST_LIMIT.bit_length() - 1} or fewer, or no limit",
         )  # fmt: skip
-    if network.output_size > limit:
-        raise InputError(
-            "--max-tensor",
-            f"is {limit}, but the result alone has {count_text(network.output_size, 'element', 'elements')}",
-            "allow larger tensors or open fewer indices; open indices cannot be sliced",
-        )

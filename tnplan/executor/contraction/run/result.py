@@ -51,8 +51,8 @@ def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
 def gather_results(
     program: BoundProgram, share: Share, group: Communicator, device: Device
 ) -> list[NDArray[Any]] | None:
-    """The whole result and the whole gradients, flat in the order of their buffers' modes, on world rank 0,
-    where they may be the device's memory; None on the others."""
+    """The whole result, flat in the order of the output, and the whole gradients, on world rank 0, where they
+    may be the device's memory; None on the others."""
     schedule = program.schedule
     if share.group != 0:
         return None
@@ -61,9 +61,21 @@ def gather_results(
         gradients = zip(schedule.gradients, program.gradients, strict=True)
         buffers += [(gradient.buffer, view) for gradient, view in gradients]
     if group.size == 1:
-        return device.to_hosts([view for _, view in buffers])
-    arrays = [_gather(schedule, buffer, view, group, device) for buffer, view in buffers]
-    return [whole for whole in arrays if whole is not None] if group.rank == 0 else None
+        wholes = device.to_hosts([view for _, view in buffers])
+    else:
+        arrays = [_gather(schedule, buffer, view, group, device) for buffer, view in buffers]
+        wholes = [whole for whole in arrays if whole is not None]
+    return [_in_order(schedule, wholes[0]), *wholes[1:]] if group.rank == 0 else None
+
+
+def _in_order(schedule: Schedule, result: NDArray[Any]) -> NDArray[Any]:
+    """A flat result in the order of the output: sliced open indices are in front of the others until then."""
+    leading = schedule.sliced_output
+    if not leading:
+        return result
+    order = (*leading, *(index for index in schedule.output if index not in leading))
+    shape = [schedule.size_dict[index] for index in order]
+    return result.reshape(shape).transpose([order.index(index) for index in schedule.output]).reshape(-1)
 
 
 def _spread(schedule: Schedule, buffer: int) -> tuple[list[int], dict[int, Box]]:

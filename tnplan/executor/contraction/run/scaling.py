@@ -98,6 +98,10 @@ class ScalingPlan:
     """
 
     def __init__(self, schedule: Schedule) -> None:
+        if schedule.sliced_output:
+            raise InputError(
+                "strip_exponent", "is not for slices of open indices", "allow more memory, or leave it out"
+            )
         self._schedule, self._safe = schedule, SAFE[schedule.dtype]
         self._inputs = [ScaledTensor(slot=number) for number in range(len(schedule.leaves))]
         self.n_slots = len(self._inputs)

@@ -37,7 +37,7 @@ def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> Con
     Raises
     ------
     InputError
-        For what is no complete tree; for sliced open indices and projected ones, since slices are summed.
+        For what is no complete tree, and for projected indices.
 
     Examples
     --------
@@ -56,12 +56,6 @@ def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> Con
             raise InputError(
                 PLACE, f"index {label!r} is projected on {info.project}", "select from the tensors instead"
             )
-        # Slices are summed, so that an open index cannot be one.
-        if label in tree.output:
-            raise InputError(
-                PLACE, f"index {label!r} is open and sliced",
-                "search with slicing_opts={'allow_outer': False}",
-            )  # fmt: skip
     network = relabelled(tree.inputs, tree.output, tree.size_dict, names)
     sliced = tuple(names[label] for label in tree.sliced_inds)
     return ContractionPath(network, integer_steps(tree.get_ssa_path(), PLACE), sliced, dtype, name)

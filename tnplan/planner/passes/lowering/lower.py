@@ -24,6 +24,7 @@ from tnplan.planner.passes.tree.loop_levels import last_level_needed
 from tnplan.planner.schedule.data_flow import reads
 from tnplan.planner.schedule.schedule import (
     Accumulate,
+    AddSlice,
     Buffer,
     Contract,
     FixSlice,
@@ -154,15 +155,17 @@ class _Lowering:
                     self._load(leaf)
 
     def _sum_of(self, node: int) -> int:
-        """A buffer in which results of a node are added up."""
-        return self._buffer(self.orders[node], self.placement.produced[node])
+        """A buffer in which results of a node are added up; that of the root has all open modes."""
+        leading = self.tree.sliced_output if node == self.tree.root else ()
+        return self._buffer((*leading, *self.orders[node]), self.placement.produced[node])
 
     def _add(self, node: int, target: int) -> None:
         """Add a node's result to a sum, which stands for the node from here on; a chain has added its own."""
         if self.buffer_of[node] == target:
             return
         source, self.buffer_of[node] = self.buffer_of[node], target
-        self._emit(Accumulate(source, target))
+        is_part = node == self.tree.root and self.tree.sliced_output
+        self._emit(AddSlice(source, target) if is_part else Accumulate(source, target))
         self._free(source)
 
     def _kept_roots(self, level: int) -> list[int]:

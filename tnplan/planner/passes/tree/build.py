@@ -27,6 +27,7 @@ class Tree:
     `legs[node]` are the modes of a node after slicing, in no particular order: those that also sit
     elsewhere or in the output. A leaf has besides them `leaf_sliced` (whole sliced indices) and
     `leaf_summed` (modes that sit nowhere else). `loop_nest` says which nodes several slices share.
+    `output` are the modes of a slice's result, `sliced_output` the open ones that slices fix.
     `death[mode]` is the node that sums the mode, or None for an output mode. `sizes` are the elements of a
     slice's tensors, `depths` the steps between each node and the root, and `lifetimes` the modes of each node
     from longest-lived to shortest-lived.
@@ -40,6 +41,7 @@ class Tree:
     leaf_sliced: tuple[tuple[int, ...], ...]
     leaf_summed: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
+    sliced_output: tuple[int, ...]
     root: int
     loop_nest: LoopNest
     death: dict[int, int | None]
@@ -105,7 +107,10 @@ def build(path: ContractionPath) -> Tree:
         sliced_terms.append(tuple(mode for index in distinct if index in sliced for mode in indices[index]))
         for mode in terms[-1]:
             total[mode] = total.get(mode, 0) + 1
-    output = tuple(mode for index in network.output for mode in indices[index])
+    sliced_output, output = (
+        tuple(mode for index in network.output if (index in sliced) == is_sliced for mode in indices[index])
+        for is_sliced in (True, False)
+    )
     for mode in output:
         total[mode] += 1
 
@@ -147,6 +152,7 @@ def build(path: ContractionPath) -> Tree:
         leaf_sliced=tuple(sliced_terms),
         leaf_summed=tuple(summed),
         output=output,
+        sliced_output=sliced_output,
         root=root,
         loop_nest=flat_nest(path.sliced_inds, extents, [bool(term) for term in sliced_terms], children),
         death=death,

@@ -75,7 +75,9 @@ class Dependence:
 
     def summed_under(self) -> list[int]:
         """Of every node, the sliced indices of which all inputs are under it."""
-        tree, inputs = self.tree, [0] * len(self.sliced)
+        tree = self.tree
+        # Invariant: what is open counts one tensor more than there are, so that it is never summed.
+        inputs = [int(tree.indices[index][0] in tree.sliced_output) for index in self.sliced]
         for mask in self.below[: tree.n_leaves]:
             for bit in bits_of(mask):
                 inputs[bit] += 1

@@ -115,13 +115,16 @@ class Verifier:
         self._require(
             schedule.result in self.live, f"buffer {schedule.result} does not hold the result at the end"
         )
-        wanted = tuple(mode for index in schedule.output for mode in schedule.indices[index])
+        leading = schedule.sliced_output
+        order = (*leading, *(index for index in schedule.output if index not in leading))
+        wanted = tuple(mode for index in order for mode in schedule.indices[index])
         self._require(self.buffers[schedule.result].modes == wanted, "its modes are not those of the output")
         self._require(not self.buffers[schedule.result].partial, "its shards are still partial")
 
     def _accumulates(self) -> bool:
         """Whether the body adds to the result at its end."""
-        return len(self.schedule.body) > 1 and isinstance(self.schedule.body[-2], Accumulate)
+        adds = AddSlice if self.schedule.sliced_output else Accumulate
+        return len(self.schedule.body) > 1 and isinstance(self.schedule.body[-2], adds)
 
     def _check_replayed(self) -> None:
         """What is replayed frees nothing that was there before it. What the parts of an early sum make is
@@ -503,8 +506,8 @@ def index_problems(schedule: Schedule) -> Iterator[str]:
     if len(set(loops)) != len(loops):
         yield "an index is sliced twice"
     for index in loops:
-        if index not in present or index in network.output:
-            yield f"sliced index {index!r} is no summed index of the network"
+        if index not in present or (index in schedule.summed and index in network.output):
+            yield f"sliced index {index!r} is no index of the network that this loop may have"
     for number, extent in schedule.extents.items():
         if extent <= 0:
             yield f"mode {number} has extent {extent}"

@@ -203,8 +203,8 @@ def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: fl
         x_size *= problem.powers[s, ones_legs]
         p_span *= problem.powers[s, ones_p]
     x_span, x_size, p_span = min(x_span, LARGEST), min(x_size, LARGEST), min(p_span, LARGEST)
-    x_cost = step_cost(problem.weight, x_span, size[a], size[c], x_size)
-    p_cost = step_cost(problem.weight, p_span, x_size, size[b], size[p])
+    x_cost = step_cost(problem.price, x_span, size[a], size[c], x_size)
+    p_cost = step_cost(problem.price, p_span, x_size, size[b], size[p])
     before, now = state.cost[x] + state.cost[p], x_cost + p_cost
     more = (x_size > problem.limit) - (size[x] > problem.limit)
     over = totals[OVER]
@@ -265,8 +265,8 @@ def move_waist(
     costs, mirrored, x_right = (cost[x], cost[p]), left[x] != a, right[p] == x
     turn(state, x, p, a, b, c)
     size[x], span[x], span[p] = new
-    cost[x] = step_cost(problem.weight, span[x], size[a], size[c], size[x])
-    cost[p] = step_cost(problem.weight, span[p], size[x], size[b], size[p])
+    cost[x] = step_cost(problem.price, span[x], size[a], size[c], size[x])
+    cost[p] = step_cost(problem.price, span[p], size[x], size[b], size[p])
     # All nodes below change sides, so that the cost is known only after the move, which may be undone.
     take_sides(problem, state, p)
     rise = log2(totals[COST] / state.noted[COST])

@@ -33,6 +33,15 @@ VECTOR = 8
 Pairs = Sequence[tuple[int, ...]]
 
 
+class Price(NamedTuple):
+    """What a step costs: `products` for each multiply-add and `written` for each element of its result, but
+    at least `moved` for each element that it reads or writes."""
+
+    products: float = 1.0
+    written: float = 0.0
+    moved: float = 0.0
+
+
 class Problem(NamedTuple):
     """What does not change: K bits in W words, S segments, n inputs."""
 
@@ -53,8 +62,9 @@ class Problem(NamedTuple):
     """Elements of the largest tensor; infinite without a limit."""
     waist_limit: float
     """Elements of the waist's tensor where something is summed inside of a side; infinite without one."""
-    weight: float
-    """A step costs the larger of its multiply-adds and `weight` for each element it reads or writes."""
+    price: Price
+    shares: bool
+    """Whether slices share what is the same in them; else each of them costs the whole tree."""
 
 
 class AnnealState(NamedTuple):
@@ -149,8 +159,10 @@ def make_problem(
     output: Sequence[str],
     sizes: Mapping[str, float],
     limit: float,
-    weight: float,
+    price: Price,
     waist_limit: float = math.inf,
+    shares: bool = True,
+    slices_open: bool = False,
 ) -> Problem:
     """A network whose indices are each on two tensors or more, or on one and in the result.
 
@@ -193,11 +205,14 @@ def make_problem(
         extents=extents,
         leaf_starts=np.cumsum([0, *map(len, holders)], dtype=np.int64),
         leaves=np.array([tensor for holder in holders for tensor in holder], np.int64),
-        sliceable=_words(set(names) - {bits[name] for name in output if name in bits}, count),
+        sliceable=_words(
+            set(names) - {bits[name] for name in output if name in bits and not slices_open}, count
+        ),
         open=_words((bits[name] for name in output if name in bits), count),
         limit=float(limit),
         waist_limit=math.inf if any(name in bits for name in output) else max(waist_limit, smallest),
-        weight=float(weight),
+        price=price,
+        shares=shares,
     )
 
 

@@ -57,7 +57,8 @@ class Annealed:
     def __init__(self, task: Task, source: ScoredTree, number: int) -> None:
         limit = math.inf if task.limit is None else float(task.limit)
         self.problem = make_problem(
-            task.inputs, task.output, task.sizes, limit, task.element_weight, task.waist_limit
+            task.inputs, task.output, task.sizes, limit, task.price, task.waist_limit,
+            task.shares, task.slices_open,
         )
         if task.row_counts:
             self.problem = with_row_counts(self.problem, task.sizes[task.output[0]], task.row_counts)

@@ -71,9 +71,9 @@ def toggle(problem: Any, state: Any, j: int) -> None:
     many = 0
     for q in range(problem.leaf_starts[j], problem.leaf_starts[j + 1]):
         v = problem.leaves[q]
-        # Up from each input until the bit is summed, or where another input's way was. Invariant: open bits
-        # are never sliced, so that the root never has the bit and every v here has a parent.
-        while _has(legs, v, j) and state.stamps[0, v] != stamp:
+        # Up from each input until the bit is summed, or where another input's way was; an open one to the
+        # root.
+        while v >= 0 and _has(legs, v, j) and state.stamps[0, v] != stamp:
             state.stamps[0, v] = stamp
             before = size[v]
             if before < below:
@@ -85,7 +85,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
                 state.counts[1] += (size[v] > problem.limit) - (before > problem.limit)
             v = state.parent[v]
             # The step of the parent has the bit whether or not its product has.
-            if state.stamps[1, v] != stamp:
+            if v >= 0 and state.stamps[1, v] != stamp:
                 state.stamps[1, v] = stamp
                 state.reached[many] = v
                 many += 1
@@ -98,7 +98,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
             span[v] = span[v] / extent if slicing else min(span[v] * extent, LARGEST)
         else:
             span[v] = size_of(problem, state.unsliced, legs[a], legs[b])
-        cost = step_cost(problem.weight, span[v], size[a], size[b], size[v])
+        cost = step_cost(problem.price, span[v], size[a], size[b], size[v])
         sums[state.side[v]] += cost - state.cost[v]
         state.cost[v] = cost
     _restore_digits(problem, state, sums_before)
@@ -187,7 +187,8 @@ def _add_up_bits(problem: Any, state: Any, saved: Any, eased: Any) -> None:
     least = NEGLIGIBLE * state.totals[COST]
     n = (state.left.size + 1) // 2
     for v in range(state.left.size):
-        cost = state.cost[v] * state.share[state.side[v]] if v >= n else 0.0
+        share = state.share[state.side[v]] if v >= n else 0.0
+        cost, written = state.cost[v] * share, problem.price.written * state.size[v] * share
         over = state.size[v] > problem.limit
         if cost < least and not over:
             continue
@@ -203,7 +204,7 @@ def _add_up_bits(problem: Any, state: Any, saved: Any, eased: Any) -> None:
                 j = i * 64 + ones_of(lowest - np.uint64(1))
                 # A step, and a tensor, with bit j is 1 / d_j of what it was in each slice.
                 less = 1.0 - 1.0 / problem.extents[j]
-                saved[j] += cost * less
+                saved[j] += (cost if mine & lowest else cost - written) * less
                 if over and mine & lowest:
                     size = state.size[v]
                     eased[j] += excess(problem.limit, size)

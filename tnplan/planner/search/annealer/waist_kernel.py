@@ -34,9 +34,9 @@ def size_of(problem: Any, unsliced: Any, a: Any, b: Any) -> float:
 
 
 @jit
-def step_cost(weight: float, span: float, a: float, b: float, c: float) -> float:
-    """What a step costs whose tensors have so many elements."""
-    return max(span, weight * (a + b + c))
+def step_cost(price: Any, span: float, a: float, b: float, c: float) -> float:
+    """What a step costs whose tensors have so many elements: see `Price`."""
+    return max(price.products * span + price.written * c, price.moved * (a + b + c))
 
 
 @jit
@@ -74,7 +74,7 @@ def restore(problem: Any, state: Any, tree: Any, scratch: Any) -> None:
         a, b = state.left[v], state.right[v]
         state.span[v] = size_of(problem, state.unsliced, state.legs[a], state.legs[b])
         state.cost[v] = step_cost(
-            problem.weight, state.span[v], state.size[a], state.size[b], state.size[v]
+            problem.price, state.span[v], state.size[a], state.size[b], state.size[v]
         )  # fmt: skip
     take_sides(problem, state, state.counts[3])
     add_up(problem, state)
@@ -195,7 +195,10 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
 
 @jit
 def side_of_bit(problem: Any, state: Any, j: int) -> int:
-    """The side on which all inputs of a bit are, or WAIST."""
+    """The side on which all inputs of a bit are, or WAIST; always this one where slices share nothing, and
+    for an open bit, which is summed nowhere."""
+    if not problem.shares or (problem.open[j >> 6] >> np.uint64(j & 63)) & np.uint64(1):
+        return WAIST
     q, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
     side = state.side[problem.leaves[q]]
     while q < last and state.side[problem.leaves[q]] == side:
@@ -258,12 +261,12 @@ def settle(problem: Any, state: Any) -> None:
     """Move the root to the edge at which all slices cost least, of all edges.
 
     With open indices the root stays: elsewhere the steps would have other legs. So it does where nothing is
-    sliced, or the cost would be no less and the waist is not over its limit.
+    sliced, or slices share nothing, or the cost would be no less and the waist is not over its limit.
     """
     for i in range(state.unsliced.size):
         if problem.open[i]:
             return
-    if state.counts[0] == 0:
+    if state.counts[0] == 0 or not problem.shares:
         return
     n = (state.left.size + 1) // 2
     order, scan = state.reached, state.scan
@@ -296,7 +299,7 @@ def settle(problem: Any, state: Any) -> None:
         # side.
         if state.size[v] > problem.waist_limit and scan[INNER, v] * scan[OUTER, v] > 1.0:
             continue
-        last = step_cost(problem.weight, state.size[v], state.size[v], state.size[v], 1.0)
+        last = step_cost(problem.price, state.size[v], state.size[v], state.size[v], 1.0)
         most = max(scan[INNER, v], scan[OUTER, v])
         # As in `set_cost`: each side once for all values of what is sliced in the other, the last step once
         # for all values of the larger of the two.
@@ -328,14 +331,14 @@ def _root_above(problem: Any, state: Any, root: int, v: int) -> None:
     # The last step of a tree without open indices is an inner product of two tensors of the same legs.
     top = path[0]
     state.span[root] = size[top]
-    state.cost[root] = step_cost(problem.weight, size[top], size[top], size[top], size[root])
+    state.cost[root] = step_cost(problem.price, size[top], size[top], size[top], size[root])
     for q in range(1, many):
         x = path[q]
         state.span[x] = size_of(
             problem, state.unsliced, state.legs[state.left[x]], state.legs[state.right[x]]
         )  # fmt: skip
         state.cost[x] = step_cost(
-            problem.weight, state.span[x], size[state.left[x]], size[state.right[x]], size[x]
+            problem.price, state.span[x], size[state.left[x]], size[state.right[x]], size[x]
         )  # fmt: skip
     take_sides(problem, state, root)
     add_up(problem, state)

@@ -134,11 +134,12 @@ class OrderStarts:
 
     def __init__(self, task: Task) -> None:
         self.n = len(task.inputs)
-        self.seed, self.weight = task.seed, task.element_weight
+        self.seed, self.price = task.seed, task.price
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
         self.open = self.graph.n_tensors > self.n
         self.limit_bits = inf if task.limit is None else log2(task.limit)
-        self.names, self.closed = index_names(task.inputs, task.output, task.sizes), closed_indices(task)
+        self.names = index_names(task.inputs, task.output, task.sizes)
+        self.sliceable = sliceable_indices(task)
 
     def tree(self, number: int) -> ScoredTree:
         """A tree without slices."""
@@ -148,7 +149,7 @@ class OrderStarts:
         """log2 of the cost of the same tree before its parts are put in order, and that tree, sliced where
         there is a limit; None where it is not within that."""
         left, right, _ = tree_of(self._drawn(number), self.n)
-        bits, largest, _ = tree_cost(self.graph, self.graph.weights, left, right, self.weight)
+        bits, largest, _ = tree_cost(self.graph, self.graph.weights, left, right, self.price)
         score, largest, weights = self._sliced(left, right, bits, largest)
         if largest > self.limit_bits + SLACK:
             return bits, None
@@ -167,8 +168,8 @@ class OrderStarts:
         # A little over the limit it is really sliced; far over, that would take longer than the tree, and the
         # bits by which it is over stand for what slices cost.
         if 0.0 < over <= SLICED_BITS:
-            slice_to_bits(graph, weights, self.closed, left, right, self.limit_bits)
-            bits, largest, _ = tree_cost(graph, weights, left, right, self.weight)
+            slice_to_bits(graph, weights, self.sliceable, left, right, self.limit_bits)
+            bits, largest, _ = tree_cost(graph, weights, left, right, self.price)
             bits += (graph.weights - weights).sum()
         elif over > 0.0:
             bits += over
@@ -229,11 +230,11 @@ class OrderStarts:
             return ScoredTree(0.0, (), ())
         left, right, _ = tree_of(pairs, self.n)
         graph, root = self.graph, 2 * self.n - 2
-        bits, largest, n_legs = tree_cost(graph, graph.weights, left, right, self.weight)
+        bits, largest, n_legs = tree_cost(graph, graph.weights, left, right, self.price)
         if n_legs <= MOST_LEGS:
             for size in PART_SIZES:
-                sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
-            bits, largest, _ = tree_cost(graph, graph.weights, left, right, self.weight)
+                sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.price)
+            bits, largest, _ = tree_cost(graph, graph.weights, left, right, self.price)
         return ScoredTree(self._sliced(left, right, bits, largest)[0], path_of(left, right), ())
 
 
@@ -281,7 +282,7 @@ def tree_bits(task: Task, tree: ScoredTree) -> float:
     """log2 of the cost of a tree without slices."""
     left, right, _ = tree_of(tree.ssa_path, len(task.inputs))
     graph = make_hypergraph(task.inputs, task.output, task.sizes)
-    return float(tree_cost(graph, graph.weights, left, right, task.element_weight)[0])
+    return float(tree_cost(graph, graph.weights, left, right, task.price)[0])
 
 
 def front_legs(graph: Hypergraph, pairs: Ints) -> int:
@@ -296,9 +297,9 @@ def front_legs(graph: Hypergraph, pairs: Ints) -> int:
     return int((np.maximum.reduceat(taken_at, starts) - np.minimum.reduceat(taken_at, starts)).sum())
 
 
-def closed_indices(task: Task) -> np.ndarray:
-    """Which indices of the arrays may be sliced: those that are summed."""
-    opened = set(task.output)
+def sliceable_indices(task: Task) -> np.ndarray:
+    """Which indices of the arrays may be sliced: those that are summed, or all."""
+    opened = set() if task.slices_open else set(task.output)
     return np.array([name not in opened for name in index_names(task.inputs, task.output, task.sizes)])
 
 

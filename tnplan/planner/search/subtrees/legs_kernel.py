@@ -137,27 +137,30 @@ def join_all(legs: Any, weights: Any, left: Any, right: Any, order: Any, done: i
 
 
 @jit
-def step_bits(weight: float, span: float, a: float, b: float, c: float) -> float:
-    """log2 of what a step costs whose tensors have so many elements: `weight` counts an element of any."""
-    if weight == 0.0:
+def step_bits(price: Any, span: float, a: float, b: float, c: float) -> float:
+    """log2 of what a step costs, from log2 of its multiply-adds and of the elements of its tensors."""
+    if price.written > 0.0:
+        # log2 of a sum of powers with the largest taken out: no exponent overflows.
+        most = span if price.products > 0.0 else c
+        span = most + log2(price.products * np.exp2(span - most) + price.written * np.exp2(c - most))
+    if price.moved == 0.0:
         return span
-    # log2 of a sum of powers with the largest taken out: no exponent overflows.
     most = max(a, b, c)
-    moved = most + log2(weight * (np.exp2(a - most) + np.exp2(b - most) + np.exp2(c - most)))
+    moved = most + log2(price.moved * (np.exp2(a - most) + np.exp2(b - most) + np.exp2(c - most)))
     return max(span, moved)
 
 
 @jit
-def total_bits(size: Any, span: Any, weight: float, left: Any, right: Any) -> Any:
+def total_bits(size: Any, span: Any, price: Any, left: Any, right: Any) -> Any:
     """log2 of the cost of all steps, and of the largest tensor, from those of all nodes."""
     n = (left.size + 1) // 2
     most = 0.0
     for v in range(n, left.size):
-        cost = step_bits(weight, span[v], size[left[v]], size[right[v]], size[v])
+        cost = step_bits(price, span[v], size[left[v]], size[right[v]], size[v])
         most = max(most, cost)
     total = 0.0
     for v in range(n, left.size):
-        cost = step_bits(weight, span[v], size[left[v]], size[right[v]], size[v])
+        cost = step_bits(price, span[v], size[left[v]], size[right[v]], size[v])
         total += np.exp2(cost - most)
     largest = 0.0
     for v in range(left.size):

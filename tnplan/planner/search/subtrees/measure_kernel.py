@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tnplan.planner.search.annealer.anneal_state import Price
 from tnplan.planner.search.subtrees.legs_kernel import (
     Floats,
     Ints,
@@ -78,10 +79,10 @@ def kept_legs(
     return stored
 
 
-def tree_cost(graph: Any, weights: Floats, left: Ints, right: Ints, element_weight: float) -> Any:
+def tree_cost(graph: Any, weights: Floats, left: Ints, right: Ints, price: Price) -> Any:
     """log2 of the cost of one slice of a tree, of its largest tensor, and how many legs all nodes have."""
     nodes = measured(graph, weights, left, right)
-    bits, largest = total_bits(nodes.size, nodes.span, element_weight, left, right)
+    bits, largest = total_bits(nodes.size, nodes.span, price, left, right)
     return float(bits), float(largest), int(nodes.length.sum())
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tnplan.planner.search.annealer.anneal_state import Price
 from tnplan.planner.search.subtrees.legs_kernel import (
     Floats,
     Ints,
@@ -56,7 +57,7 @@ def new_sets(most: int) -> Sets:
 
 
 @jit
-def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) -> float:
+def best_order(sets: Any, k: int, limit_bits: float, price: Any, ref: float) -> float:
     """Find the cheapest order of k tensors; its cost in 2^ref. Steps that cost more are left out."""
     full = (1 << k) - 1
     everywhere, closed, size = sets.everywhere, sets.closed, sets.size
@@ -96,7 +97,7 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
             # Logarithms and powers only where the parts alone are cheaper than the best so far.
             if so_far < least:
                 span = touched - closed[a] - closed[b]
-                bits = step_bits(weight, span, size[a], size[b], size[s]) - ref + over
+                bits = step_bits(price, span, size[a], size[b], size[s]) - ref + over
                 # `ref` is the costliest step of the order there was: one that costs more is hardly part of a
                 # better order.
                 if bits <= 0.1:
@@ -135,10 +136,10 @@ def region_below(span: Any, left: Any, right: Any, v: int, tops: Any, inner: Any
 
 
 @jit
-def _bits(legs: Any, left: Any, right: Any, v: int, limit_bits: float, weight: float) -> float:
+def _bits(legs: Any, left: Any, right: Any, v: int, limit_bits: float, price: Any) -> float:
     """log2 of what a product costs, with what it costs for being over the limit."""
     a, b = left[v], right[v]
-    bits = step_bits(weight, legs.span[v], legs.size[a], legs.size[b], legs.size[v])
+    bits = step_bits(price, legs.span[v], legs.size[a], legs.size[b], legs.size[v])
     return bits + OVER * max(legs.size[v] - limit_bits, 0.0)
 
 
@@ -163,7 +164,7 @@ class Sweep(NamedTuple):
 
 def sweep(
     graph: Any, weights: Floats, left: Ints, right: Ints, root: int, most: int, limit_bits: float,
-    weight: float,
+    price: Price,
 ) -> int:  # fmt: skip
     """Put each part of up to `most` tensors in its best order, from the leaves to the root; changes the tree.
 
@@ -173,7 +174,7 @@ def sweep(
     legs = all_legs(graph, weights, left, right, order)
     state = new_sweep(most, weights.size)
     # The kernel allocates nothing: where legs need more space it stops between two parts, and goes on after.
-    while need := run_sweep(legs, weights, (left, right, order), state, (limit_bits, weight)):
+    while need := run_sweep(legs, weights, (left, right, order), state, (limit_bits, price)):
         legs = with_room(legs, need)
     return int(state.at[1])
 
@@ -191,32 +192,32 @@ def new_sweep(most: int, n_indices: int) -> Sweep:
 def run_sweep(legs: Any, weights: Any, tree: Any, state: Any, costs: Any) -> int:
     """Go on with a sweep until it is done; else the space for legs that is needed to go on.
 
-    `tree` is that of `run_measure`; `costs` are the limit of a tensor in bits and the weight of an element.
+    `tree` is that of `run_measure`; `costs` are the limit of a tensor in bits and the price of a step.
     """
-    (left, right, order), (limit_bits, weight) = tree, costs
+    (left, right, order), (limit_bits, price) = tree, costs
     at, tops, inner = state.at, state.tops, state.inner
     # Only before the first part: a sweep goes on where it stopped for a larger pool.
     if at[0] == 0:
         threshold = -np.inf
         for v in order:
-            threshold = max(threshold, _bits(legs, left, right, v, limit_bits, weight))
+            threshold = max(threshold, _bits(legs, left, right, v, limit_bits, price))
         state.threshold[0] = threshold + log2(UNCUT)
     while at[0] < order.size:
         v = order[at[0]]
         k, opened = region_below(legs.span, left, right, v, tops, inner)
         old, ref, need = 0.0, -np.inf, 0
         for i in range(opened):
-            ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, weight))
+            ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, price))
         if k >= 3 and ref >= state.threshold[0]:
             for i in range(opened):
-                old += np.exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
+                old += np.exp2(_bits(legs, left, right, inner[i], limit_bits, price) - ref)
             for i in range(k):
                 need += legs.length[tops[i]]
             # None of at most k - 1 new products has more legs than all tensors of the part together.
             if legs.used[0] + k * need > legs.pool.shape[1]:
                 return k * need
             _fill_sets(legs, weights, state, k)
-            if best_order(state.sets, k, limit_bits, weight, ref) < old * BETTER:
+            if best_order(state.sets, k, limit_bits, price, ref) < old * BETTER:
                 at[1] += 1
                 _rebuild(legs, weights, left, right, state, k)
         at[0] += 1

@@ -19,7 +19,7 @@ from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
 from tnplan.planner.search.annealing import ScoredTree, Task, between
 from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
-from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices, path_of
+from tnplan.planner.search.orders.starts import MOST_LEGS, path_of, sliceable_indices
 from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, kept_legs, measured, tree_cost
 
 MOST_STATE_BYTES = 64 * 2**20
@@ -72,12 +72,12 @@ class LargeTree:
     def _slice(self) -> bool:
         from tnplan.planner.search.subtrees.measure_kernel import slice_to_bits
 
-        may = closed_indices(self.task)
+        may = sliceable_indices(self.task)
         return slice_to_bits(self.graph, self.weights, may, self.left, self.right, self.limit_bits)
 
     def scored(self) -> ScoredTree:
         """The tree as it is, its score log2 of the cost of all slices."""
-        bits, *_ = tree_cost(self.graph, self.weights, self.left, self.right, self.task.element_weight)
+        bits, *_ = tree_cost(self.graph, self.weights, self.left, self.right, self.task.price)
         sliced = np.flatnonzero((self.weights == 0.0) & (self.graph.weights > 0.0))
         return ScoredTree(
             float(bits + self.graph.weights[sliced].sum()), path_of(self.left, self.right),
@@ -107,7 +107,7 @@ class LargeTree:
         for size in SWEPT_SIZES:
             sweep(
                 self.graph, self.weights, self.left, self.right, self.root, size, self.limit_bits,
-                self.task.element_weight,
+                self.task.price,
             )  # fmt: skip
         products = np.arange(self.n, self.root + 1)
         self.parent[self.left[products]] = self.parent[self.right[products]] = products
@@ -167,7 +167,10 @@ class LargeTree:
 
         inputs = tuple(term(int(node)) for node in region.tops)
         sizes = {name: self.task.sizes[name] for term_names in inputs for name in term_names}
-        return replace(self.task, inputs=inputs, output=term(int(region.inner[0])), sizes=sizes, starts=())
+        return replace(
+            self.task, inputs=inputs, output=term(int(region.inner[0])), sizes=sizes, starts=(),
+            slices_open=False,
+        )  # fmt: skip
 
     def _graft(self, best: ScoredTree, region: Region) -> None:
         """Take a region's new tree: its products, last of all the top, have the numbers of the old ones."""
