@@ -8,15 +8,17 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import inf, log, log2
 from threading import RLock
 from types import SimpleNamespace
 from typing import Any
 
 from tnplan.planner.networks.network import Network
+from tnplan.planner.search.orders.hypergraph import Structure, make_structure
 
 # Labels would else start processes of its own for its last few tensors.
 CONSTANTS: dict[str, dict[str, Any]] = {
@@ -27,6 +29,8 @@ CONSTANTS: dict[str, dict[str, Any]] = {
 }
 MOST_BITS = 960
 """log2 of the largest size that is handed to what counts in floating point."""
+MOST_SYMBOLS = 2**20
+"""Indices that have a character."""
 HYPER_SHARE = 0.2
 STEPS = 40
 MIN_STEPS = 5
@@ -73,17 +77,18 @@ def in_symbols(network: Network) -> tuple[dict[str, str], tuple[tuple[str, ...],
     """
     from cotengra import get_symbol
 
-    count = Counter(index for term in network.inputs for index in set(term))
+    inputs: Sequence[Iterable[str]] = network.inputs
+    if any(len({*term}) < len(term) for term in network.inputs):
+        inputs = [dict.fromkeys(term) for term in network.inputs]
+    count = Counter(chain.from_iterable(inputs))
     count.update(network.output)
-    symbols: dict[str, str] = {}
-    for term in network.inputs:
-        for index in term:
-            if count[index] > 1:
-                symbols.setdefault(index, get_symbol(len(symbols)))
-    terms = (
-        tuple(symbols[index] for index in dict.fromkeys(term) if index in symbols) for term in network.inputs
-    )
-    return symbols, tuple(terms)
+    names = [index for index, times in count.items() if times > 1]
+    # Beyond all characters, cotengra's trials are too slow to be made.
+    characters = map(get_symbol, range(min(len(names), MOST_SYMBOLS)))
+    symbols = dict(zip(names, chain(characters, map(str, range(MOST_SYMBOLS, len(names)))), strict=True))
+    if len(symbols) < len(count):
+        inputs = [[index for index in term if index in symbols] for term in inputs]
+    return symbols, tuple([tuple(map(symbols.__getitem__, term)) for term in inputs])
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,21 @@ class Task:
     row_counts: tuple[float, ...] = ()
     """Of a batch of bit strings: how many rows a tensor with 0, 1, ... final indices has. These are the open
     indices, all of one extent that no other index has; the joint search counts rows in place of it."""
+    arrays: Structure | None = field(default=None, repr=False, compare=False)
+    """The network as arrays, where they are made already."""
+
+    @property
+    def structure(self) -> Structure:
+        """The network as arrays."""
+        return self.arrays or make_structure(self.inputs, self.output, self.sizes)
+
+    def with_arrays(self) -> Task:
+        """The same task, which need not make its arrays again."""
+        return replace(self, arrays=self.structure)
+
+    def with_roots(self, power: float) -> Task:
+        """The same task with all sizes to a power."""
+        return self if power == 1.0 else replace(self, sizes=roots(self.sizes, power), arrays=None)
 
 
 @dataclass(frozen=True)

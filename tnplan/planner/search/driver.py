@@ -26,7 +26,6 @@ from tnplan.planner.search.annealing import (
     Task,
     greedy_s,
     random_greedy,
-    roots,
 )
 from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.orders.starts import OrderStarts, first_trees, tree_bits
@@ -97,7 +96,7 @@ def search_joint(
     else:
         pools, used_s = resumed
     on_better(pools.best)
-    task = replace(task, sizes=roots(task.sizes, pools.limited.power))
+    task = task.with_roots(pools.limited.power)
     if len(task.inputs) > 2:
         _Rounds(task, pools, now - used_s, n_workers, target, checkpoint, on_better).run()
     pool = pools.limited
@@ -128,7 +127,7 @@ def _first_pool(task: Task, target: Target | None, on_better: OnBetter, ends: fl
     """
     trees = [_given_tree(task, start) for start in task.starts] or first_trees(task, on_better, ends)
     power = 1.0 if task.limit is not None else _power_in_range(task, trees)
-    rooted = replace(task, sizes=roots(task.sizes, power))
+    rooted = task.with_roots(power)
     as_given, within_limit = zip(*(_scored(rooted, tree) for tree in trees), strict=True)
     elite = sorted(within_limit, key=lambda tree: tree.score)[:POOL]
     limited = task.limit is not None
@@ -323,7 +322,7 @@ def carry_out(
     # Without a limit, and then sliced: the tree goes to the pool of free trees, what it was sliced to to the
     # other.
     if next_round.unlimited:
-        unlimited = replace(task, limit=None, waist_limit=inf, sizes=roots(task.sizes, next_round.power))
+        unlimited = replace(task, limit=None, waist_limit=inf).with_roots(next_round.power)
         outcome = carry_out(unlimited, replace(next_round, unlimited=False), moves, ends, None)
         sliced = _scored(task, outcome.tree)[1] if outcome.tree else None
         return replace(outcome, sliced=sliced, anneal_s=time.monotonic() - before)

@@ -30,7 +30,7 @@ from tnplan.planner.search.annealing import (
 )
 from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.front_kernel import OBLIQUE, SIDEWAYS, TO_RESULT
-from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
+from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints
 from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
 FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
@@ -79,12 +79,12 @@ QUICK = 300
 """Tensors up to which one trial is made whatever the time."""
 
 
-def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
+def rooted(pairs: Ints, n: int) -> list[tuple[int, int]]:
     """The pairs (SSA) of a tree over n tensors from those over n, or over n and the result as the last one.
 
     The result's own place becomes the root: what a step costs does not depend on where the root is.
     """
-    steps = [(int(a), int(b)) for a, b in np.asarray(pairs).T]
+    steps = list(zip(*pairs.tolist(), strict=True))
     if len(steps) < n:
         return steps
     leaves = n + 1
@@ -135,10 +135,9 @@ class OrderStarts:
     def __init__(self, task: Task) -> None:
         self.n = len(task.inputs)
         self.seed, self.weight = task.seed, task.element_weight
-        self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
+        self.graph, self.names, self.closed = task.structure
         self.open = self.graph.n_tensors > self.n
         self.limit_bits = inf if task.limit is None else log2(task.limit)
-        self.names, self.closed = index_names(task.inputs, task.output, task.sizes), closed_indices(task)
 
     def tree(self, number: int) -> ScoredTree:
         """A tree without slices."""
@@ -280,7 +279,7 @@ def core_for(task: Task, on_better: OnBetter) -> Core:
 def tree_bits(task: Task, tree: ScoredTree) -> float:
     """log2 of the cost of a tree without slices."""
     left, right, _ = tree_of(tree.ssa_path, len(task.inputs))
-    graph = make_hypergraph(task.inputs, task.output, task.sizes)
+    graph = task.structure.graph
     return float(tree_cost(graph, graph.weights, left, right, task.element_weight)[0])
 
 
@@ -294,12 +293,6 @@ def front_legs(graph: Hypergraph, pairs: Ints) -> int:
     starts = graph.index_starts[:-1]
     # An index is a leg of every product from its first tensor in the front to its last.
     return int((np.maximum.reduceat(taken_at, starts) - np.minimum.reduceat(taken_at, starts)).sum())
-
-
-def closed_indices(task: Task) -> np.ndarray:
-    """Which indices of the arrays may be sliced: those that are summed."""
-    opened = set(task.output)
-    return np.array([name not in opened for name in index_names(task.inputs, task.output, task.sizes)])
 
 
 def first_trees(task: Task, on_better: OnBetter, search_ends: float = inf) -> list[ScoredTree]:

@@ -18,8 +18,8 @@ import numpy as np
 from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
 from tnplan.planner.search.annealing import ScoredTree, Task, between
-from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
-from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices, path_of
+from tnplan.planner.search.orders.hypergraph import Ints
+from tnplan.planner.search.orders.starts import MOST_LEGS, path_of
 from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, kept_legs, measured, tree_cost
 
 MOST_STATE_BYTES = 64 * 2**20
@@ -57,8 +57,7 @@ class LargeTree:
 
     def __init__(self, task: Task, source: ScoredTree) -> None:
         self.task = task
-        self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
-        self.names = index_names(task.inputs, task.output, task.sizes)
+        self.graph, self.names, self.closed = task.structure
         self.weights = self.graph.weights.copy()
         self.n = len(task.inputs)
         self.left, self.right, self.parent = tree_of(source.ssa_path, self.n)
@@ -72,8 +71,7 @@ class LargeTree:
     def _slice(self) -> bool:
         from tnplan.planner.search.subtrees.measure_kernel import slice_to_bits
 
-        may = closed_indices(self.task)
-        return slice_to_bits(self.graph, self.weights, may, self.left, self.right, self.limit_bits)
+        return slice_to_bits(self.graph, self.weights, self.closed, self.left, self.right, self.limit_bits)
 
     def scored(self) -> ScoredTree:
         """The tree as it is, its score log2 of the cost of all slices."""
@@ -167,7 +165,8 @@ class LargeTree:
 
         inputs = tuple(term(int(node)) for node in region.tops)
         sizes = {name: self.task.sizes[name] for term_names in inputs for name in term_names}
-        return replace(self.task, inputs=inputs, output=term(int(region.inner[0])), sizes=sizes, starts=())
+        output = term(int(region.inner[0]))
+        return replace(self.task, inputs=inputs, output=output, sizes=sizes, starts=(), arrays=None)
 
     def _graft(self, best: ScoredTree, region: Region) -> None:
         """Take a region's new tree: its products, last of all the top, have the numbers of the old ones."""
