@@ -31,6 +31,8 @@ MOST_BITS = 960
 """log2 of the largest size that is handed to what counts in floating point."""
 MOST_SYMBOLS = 2**20
 """Indices that have a character."""
+NOMINAL_S = 10.0
+"""The time for which a search without an end of the time is planned."""
 HYPER_SHARE = 0.2
 STEPS = 40
 MIN_STEPS = 5
@@ -62,11 +64,19 @@ Start = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to search: `time_s` in all, and at most so many trials and annealing rounds a worker."""
+    """How long to search: `time_s` in all, and at most so many trials and annealing rounds a worker.
+
+    Without an end of the time, `inf`, no clock has a say: rounds end the search.
+    """
 
     time_s: float = 60.0
     max_trials: int = 64
     max_rounds: int = 10_000
+
+    @property
+    def nominal_s(self) -> float:
+        """The time with which orders, trials and rounds are planned."""
+        return NOMINAL_S if self.time_s == inf else self.time_s
 
 
 def in_symbols(network: Network) -> tuple[dict[str, str], tuple[tuple[str, ...], ...]]:
@@ -270,10 +280,12 @@ def _trial(task: Task) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
     their roots, which slice nothing."""
     from cotengra import HyperOptimizer
 
+    max_s = None if task.effort.time_s == inf else HYPER_SHARE * task.effort.time_s
+
     def best(sizes: Mapping[str, float], slicing: dict[str, Any] | None) -> Any:
         optimizer = HyperOptimizer(
             methods=list(task.methods), minimize=task.minimize, max_repeats=task.effort.max_trials,
-            max_time=HYPER_SHARE * task.effort.time_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
+            max_time=max_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
             seed=task.seed, on_trial_error="raise",
             constants={method: dict(CONSTANTS[method]) for method in task.methods},
         )  # fmt: skip

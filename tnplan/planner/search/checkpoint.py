@@ -18,6 +18,7 @@ from typing import Any
 
 from tnplan.common.arrays import Array
 from tnplan.common.checkpoint import CheckpointFile
+from tnplan.common.errors import InputError
 from tnplan.common.files import converted, identity_of, plain
 from tnplan.planner.search.annealing import ScoredTree, Task
 from tnplan.planner.search.ranking import Target
@@ -34,6 +35,13 @@ class SearchCheckpoint(CheckpointFile):
     def check(self, resume: bool) -> None:
         """Refuse a file of another search, or of this one where it is not to be resumed."""
         self.restored(resume, lambda *_: None)
+
+    def is_own(self) -> bool:
+        """Whether there is a file, of this search."""
+        try:
+            return self.restored(True, lambda *_: True) or False
+        except InputError:
+            return False
 
     def restore(self, task: Task) -> tuple[Pools, float] | None:
         """The pools of trees of a task, and the seconds used, where there is a file."""
@@ -83,13 +91,13 @@ def described(task: Task, target: Target | None) -> dict[str, Any]:
     """What makes a search this one: all but how long it may take and on how many processes."""
     return {
         "limit": task.limit,
-        "network": identity_of(plain((task.inputs, task.output, sorted(task.sizes.items())))),
+        "network": identity_of((task.inputs, task.output, sorted(task.sizes.items()))),
         "minimize": task.minimize,
         "element_weight": task.element_weight,
         "waist_limit": None if task.waist_limit == inf else task.waist_limit,
         "seed": task.seed,
         "methods": list(task.methods),
-        "starts": [identity_of(plain(start)) for start in task.starts],
+        "starts": [identity_of(start) for start in task.starts],
         "dtype": None if target is None else target.frame.dtype,
         "devices": None if target is None else target.devices,
         "precision": None if target is None else target.precision,

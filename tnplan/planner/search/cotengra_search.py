@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from math import log2
+from math import inf, log2
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,28 +24,33 @@ from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import end_with_parent, search_joint
 from tnplan.planner.search.orders.starts import core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
-from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
-from tnplan.planner.search.ranking import SearchedNetwork
+from tnplan.planner.search.path_cost import MANY_STEPS, PathCost, counted_cost, log10_mnk_planned, path_cost
+from tnplan.planner.search.ranking import SearchedNetwork, Target
 from tnplan.planner.search.search_options import JOINT, METHODS, SCHEDULE, SearchOptions
 
 ENOUGH = 0.8
 """The share of the time after which a search ends whose kernels were compiled meanwhile."""
+CORE_TENSOR_S, CORE_SHARE = 4e-5, 0.3
+"""Nominal seconds of safe contractions, for each tensor, and the share of the time that they may take."""
+END_TENSOR_S = 4e-6
+"""Nominal seconds of what follows the search, for each tensor: the path is checked, counted and written."""
 Report = Callable[[float, ContractionPath], None]
 
 
 def search_path(
-    network: Network, dtype: str, options: SearchOptions, report: Report | None = None
-) -> ContractionPath:
+    network: Network, dtype: str, options: SearchOptions, report: Report | None = None,
+    began: float | None = None,
+) -> ContractionPath:  # fmt: skip
     """Search a contraction path as the options ask.
 
     The time may be exceeded by one of cotengra's trials, or by planning a schedule; a round of annealing is
     given up when it is up. Where trials and rounds, not the time, end the search, the same seed and one
     worker find the same path. Workers of the joint search share their trees; of cotengra's, each searches on
     its own from its own seed. `report` is called with the seconds so far and each better path (of the first
-    worker).
+    worker). The time began at `began`, by `time.monotonic`; None: now.
     """
+    started = time.monotonic() if began is None else began
     options.check(network, dtype)
-    started = time.monotonic()
     limit, n_workers = options.limit(dtype), options.n_workers
     # An input over the limit has to be sliced whatever the tree is; these indices then have extent 1 for the
     # search.
@@ -75,11 +80,14 @@ def search_path(
             return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
     # The annealer works on what safe contractions leave of the network; `frame` puts these steps in front of
     # its trees.
-    core = core_for(task, on_early) if options.joint and not task.starts else None
+    if options.joint:
+        task = task.with_arrays()
+    whole_task = task
+    core = core_for(task, on_early) if _has_core(task, options, whole) else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
-        task = replace(task, inputs=core.inputs, sizes=sizes)
+        task = replace(task, inputs=core.inputs, sizes=sizes, arrays=None).with_arrays()
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
     def on_better(tree: ScoredTree) -> None:
@@ -88,15 +96,13 @@ def search_path(
 
     if options.joint:
         target = options.target(frame)
-        if target is not None:
-            task = replace(task, waist_limit=target.waist_limit(limit))
-        checkpoint = None
-        if options.checkpoint is not None:
-            checkpoint = SearchCheckpoint(Path(options.checkpoint), described(task, target))
+        task = _with_waist(task, target)
+        checkpoint = _checkpoint(task, options, target)
+        if checkpoint is not None:
             checkpoint.check(options.resume)
         best = search_joint(
             task,
-            began=started,
+            began=started - END_TENSOR_S * len(network.inputs),
             n_workers=n_workers,
             target=target,
             checkpoint=checkpoint,
@@ -112,8 +118,32 @@ def search_path(
     path = frame.path(best)
     if early is not None and options.objective != SCHEDULE:
         path = min((path, early), key=log10_mnk_planned)
-    figures = _meta(path, task, options, time.monotonic() - started)
+    figures = _meta(path, whole_task, options, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
+
+
+def _with_waist(task: Task, target: Target | None) -> Task:
+    return task if target is None else replace(task, waist_limit=target.waist_limit(task.limit))
+
+
+def _checkpoint(task: Task, options: SearchOptions, target: Target | None) -> SearchCheckpoint | None:
+    """The checkpoint of a task, which may not be there yet."""
+    if options.checkpoint is None:
+        return None
+    return SearchCheckpoint(Path(options.checkpoint), described(task, target))
+
+
+def _has_core(task: Task, options: SearchOptions, whole: SearchedNetwork) -> bool:
+    """Whether safe contractions come first: not for given trees, nor where they take much of the time, by a
+    nominal pace. A search that is resumed has what it had."""
+    if not options.joint or task.starts:
+        return False
+    if options.resume and options.checkpoint is not None and Path(options.checkpoint).exists():
+        target = options.target(whole)
+        checkpoint = _checkpoint(_with_waist(task, target), options, target)
+        return checkpoint is None or not checkpoint.is_own()
+    time_s = options.effort.time_s or inf
+    return CORE_TENSOR_S * len(task.inputs) <= CORE_SHARE * time_s
 
 
 def search_jointly(
@@ -158,12 +188,21 @@ def _with_network(
     return task, {symbol: index for index, symbol in symbols.items()}
 
 
+def _cost(path: ContractionPath, task: Task) -> PathCost:
+    """The cost of a path, of a large network by the arrays that are there."""
+    network, structure = path.network, task.arrays
+    has_all = structure is not None and structure.graph.indices.size == sum(map(len, network.inputs))
+    if structure is None or not has_all or path.sliced_inds or len(path.ssa_path) < MANY_STEPS:
+        return path_cost(path)
+    return counted_cost(path, structure.graph, structure.graph.weights)
+
+
 def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: float) -> dict[str, Any]:
     from cotengra import __version__
 
     source = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
     first = source if task.starts else ", ".join(task.methods)
-    cost = path_cost(path)
+    cost = _cost(path, task)
     planned = log10_mnk_planned(path) if path.sliced_inds else cost.log10_mnk_all_slices
     return {
         "search": f"cotengra {__version__}: {first}; {'joint ' if options.joint else ''}annealing",

@@ -28,7 +28,7 @@ from tnplan.planner.search.annealing import (
     random_greedy,
 )
 from tnplan.planner.search.checkpoint import SearchCheckpoint
-from tnplan.planner.search.orders.starts import OrderStarts, first_trees, tree_bits
+from tnplan.planner.search.orders.starts import OrderStarts, first_trees, has_time, tree_bits
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Pools, Round, warm_heat
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large
@@ -45,6 +45,8 @@ GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
 RANKING_SHARE = 0.3
 """The last share of the time, in which trees are ranked by predicted time where the options want that."""
+SAVE_TENSOR_S, SLOW_S, SAVED_SHARE = 1e-5, 0.1, 0.05
+"""Nominal seconds of a checkpoint for each tensor; slow ones take this share of the time."""
 FIRST_ORDERS = 1000
 """Orders of rounds have numbers from here on, times DRAWN_TREES; the first trees have those below."""
 DRAWN_TREES = 4
@@ -89,9 +91,7 @@ def search_joint(
     now = time.monotonic() if began is None else began
     resumed = None if checkpoint is None else checkpoint.restore(task)
     if resumed is None:
-        # With a checkpoint the first trees are the same however long they take.
-        is_timed = task.effort.time_s > 0 and checkpoint is None
-        pools = _first_pools(task, target, on_better, now + task.effort.time_s if is_timed else inf)
+        pools = _first_pools(task, target, on_better, now + (task.effort.time_s or inf))
         used_s = 0.0
     else:
         pools, used_s = resumed
@@ -111,7 +111,7 @@ def _first_pools(task: Task, target: Target | None, on_better: OnBetter, ends: f
     pool, effort = _first_pool(task, target, on_better, ends), task.effort
     if task.limit is None or len(task.inputs) <= 2 or not (effort.time_s and effort.max_rounds):
         return Pools(pool)
-    if time.monotonic() > ends:
+    if time.monotonic() > ends or not has_time(len(task.inputs), ends):
         return Pools(pool)
     effort = replace(effort, time_s=UNLIMITED_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
@@ -195,6 +195,11 @@ class _Rounds:
     """Seconds of a move in the last round; 0 before the first."""
     ranking_s: float = 0.0
     """The longest time that predicting the time of a tree has taken."""
+    saved: float = field(init=False)
+    """When the pools were written last, by `time.monotonic`, and the seconds that it takes."""
+    save_s: float = field(init=False)
+    has_time: bool = True
+    """Whether the last round had time for moves."""
     full_moves: float = field(init=False)
     """Moves of a full round."""
     n_planned: float = field(init=False)
@@ -205,15 +210,17 @@ class _Rounds:
 
     def __post_init__(self) -> None:
         n, effort = len(self.task.inputs), self.task.effort
+        self.saved, self.save_s = time.monotonic(), SAVE_TENSOR_S * n
         # From a nominal pace and not from the clock: the same task gives the same rounds on a slower machine.
-        nominal_moves = ROUND_SHARE * effort.time_s * NOMINAL_MOVES_PER_S
+        nominal_moves = ROUND_SHARE * effort.nominal_s * NOMINAL_MOVES_PER_S
         self.full_moves = min(nominal_moves, float(MOVES_PER_TENSOR * n))
         tree_s = greedy_s(n, self.pools.best.score / self.pools.limited.power)
         self.has_greedy = tree_s * NOMINAL_MOVES_PER_S <= GREEDY_SHARE * self.full_moves
         self.n_planned = min(
             effort.max_rounds * MEAN_LENGTH,
-            effort.time_s * self.n_workers * NOMINAL_MOVES_PER_S / max(self.full_moves, 1.0),
-        )
+            inf if effort.time_s == inf
+            else effort.time_s * self.n_workers * NOMINAL_MOVES_PER_S / max(self.full_moves, 1.0),
+        )  # fmt: skip
         if self.target is not None:
             self.n_planned *= 1.0 - RANKING_SHARE
         self.reported_score = self.pools.best.score
@@ -253,13 +260,15 @@ class _Rounds:
         wanted = next_round.length * self.full_moves
         annealing_s = left_s - next_round.ranks * self.ranking_s
         moves = wanted if self.move_s == 0.0 else min(wanted, annealing_s / self.move_s)
-        goes_on = annealing_s > 0 and moves >= SHORTEST_SHARE * wanted and pools.number <= effort.max_rounds
-        return next_round, moves if goes_on else None
+        has_time = self.has_time and annealing_s > 0 and moves >= SHORTEST_SHARE * wanted
+        return next_round, moves if has_time and pools.number <= effort.max_rounds else None
 
     def _take(self, done: Round, outcome: RoundOutcome) -> None:
         """What a round came to goes to the pools, and its pace to what the next ones are planned with."""
         if outcome.moves:
             self.move_s = outcome.anneal_s / outcome.moves
+        elif done.anneals:
+            self.has_time = False
         self.ranking_s = max(self.ranking_s, outcome.ranking_s)
         if self.pools.take(done, outcome.tree, outcome.sliced):
             # Among ranked trees the faster one may have the larger score.
@@ -274,8 +283,13 @@ class _Rounds:
             self.on_better(tree)
 
     def _save(self) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.write(self.pools, time.monotonic() - self.began)
+        """Write the pools; those of a large network only as often as takes a small share of the time."""
+        now = time.monotonic()
+        if self.checkpoint is None or (self.save_s > SLOW_S and now - self.saved < self.save_s / SAVED_SHARE):
+            return
+        self.checkpoint.write(self.pools, now - self.began)
+        self.saved = time.monotonic()
+        self.save_s = self.saved - now
 
 
 class _Here(Executor):
@@ -330,7 +344,7 @@ def carry_out(
     moves_made = 0
     if next_round.anneals:
         weighted = replace(task, element_weight=task.element_weight * next_round.weight_factor)
-        source = _source(task, next_round)
+        source = _source(task, next_round, ends)
         # The legs of all nodes of a large tree as bits take too much memory: it is annealed region by region.
         if is_large(task):
             large = LargeTree(weighted, source)
@@ -352,12 +366,16 @@ def carry_out(
     return RoundOutcome(tree, None, moves_made, annealed - before, time.monotonic() - annealed)
 
 
-def _source(task: Task, next_round: Round) -> ScoredTree:
-    """The tree that a round starts from; those of a round's own follow from its number."""
+def _source(task: Task, next_round: Round, ends: float) -> ScoredTree:
+    """The tree that a round starts from; those of a round's own follow from its number.
+
+    Orders of a large network are left out where there is no time for them.
+    """
     if next_round.kind == "greedy":
         return random_greedy(task, next_round.number)
     if next_round.kind not in ("order", "descent"):
         return next_round.source
-    starts = OrderStarts(task if next_round.kind == "order" else replace(task, limit=None))
-    first = DRAWN_TREES * (next_round.number + FIRST_ORDERS)
-    return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda tree: tree.score)
+    starts = OrderStarts(task if next_round.kind == "order" else replace(task, limit=None), ends)
+    first, n = DRAWN_TREES * (next_round.number + FIRST_ORDERS), len(task.inputs)
+    trees = [starts.tree(first + i) for i in range(DRAWN_TREES) if has_time(n, ends)]
+    return min(trees, key=lambda tree: tree.score, default=next_round.source)

@@ -12,7 +12,8 @@ a part are read once, however many there are.
 
 from __future__ import annotations
 
-from math import log2
+import time
+from math import inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ OVER = 4.0
 """log2 of what a product costs more for each bit that it is over the limit: one slice for it costs a bit at
 least, and slices of products that are far apart multiply."""
 UNCUT = 1e-7
+PARTS_AT_ONCE = 500
+"""Parts between two looks at the clock."""
 
 
 class Sets(NamedTuple):
@@ -161,18 +164,22 @@ class Sweep(NamedTuple):
 
 def sweep(
     graph: Any, weights: Floats, left: Ints, right: Ints, root: int, most: int, limit_bits: float,
-    weight: float,
+    weight: float, ends: float = inf,
 ) -> int:  # fmt: skip
     """Put each part of up to `most` tensors in its best order, from the leaves to the root; changes the tree.
 
-    Parts whose steps all cost next to nothing beside the whole are left. Returns the number of better parts.
+    Parts whose steps all cost next to nothing beside the whole are left, and all that come after `ends`, by
+    `time.monotonic`. Returns the number of better parts.
     """
     order = products_in_order(left, right, root)
     legs = all_legs(graph, weights, left, right, order)
     state = new_sweep(most, weights.size)
     # The kernel allocates nothing: where legs need more space it stops between two parts, and goes on after.
-    while need := run_sweep(legs, weights, left, right, order, state, limit_bits, weight):
-        legs = with_room(legs, need)
+    stop = 0
+    while stop < order.size and time.monotonic() <= ends:
+        stop = order.size if ends == inf else min(order.size, stop + PARTS_AT_ONCE)
+        while need := run_sweep(legs, weights, left, right, order, stop, state, limit_bits, weight):
+            legs = with_room(legs, need)
     return int(state.at[1])
 
 
@@ -187,9 +194,10 @@ def new_sweep(most: int, n_indices: int) -> Sweep:
 
 @jit
 def run_sweep(
-    legs: Any, weights: Any, left: Any, right: Any, order: Any, state: Any, limit_bits: float, weight: float
-) -> int:
-    """Go on with a sweep until it is done; else the space for legs that is needed to go on."""
+    legs: Any, weights: Any, left: Any, right: Any, order: Any, stop: int, state: Any, limit_bits: float,
+    weight: float,
+) -> int:  # fmt: skip
+    """Go on with a sweep until the product at `stop`; else the space for legs that is needed to go on."""
     at, tops, inner = state.at, state.tops, state.inner
     # Only before the first part: a sweep goes on where it stopped for a larger pool.
     if at[0] == 0:
@@ -197,7 +205,7 @@ def run_sweep(
         for v in order:
             threshold = max(threshold, _bits(legs, left, right, v, limit_bits, weight))
         state.threshold[0] = threshold + log2(UNCUT)
-    while at[0] < order.size:
+    while at[0] < stop:
         v = order[at[0]]
         k, opened = region_below(legs.span, left, right, v, tops.size - 1, tops, inner)
         old, ref, need = 0.0, -np.inf, 0

@@ -31,6 +31,8 @@ REGIONS_AT_ONCE = 16
 SWEPT_SIZES = 8, 9
 """Tensors of the parts that are put in their best order first."""
 MOVES_PER_TENSOR = 2000
+LEG_S = 1.2e-8
+"""Nominal seconds in which a leg is gone through."""
 CLIMB = 6
 """Products that a region's top is above a costly one, at most."""
 DEPTH_BITS = 12.0
@@ -86,7 +88,10 @@ class LargeTree:
         """Optimal small parts, then regions until the moves are made or time is up; how many were made."""
         nodes = measured(self.graph, self.weights, self.left, self.right)
         if nodes.length.sum() <= MOST_LEGS:
-            nodes = self._sweep()
+            nodes = self._sweep(ends)
+        # All legs are gone through for each pass; nothing is done where that alone takes too long.
+        if time.monotonic() + LEG_S * int(nodes.length.sum()) > ends:
+            return 0
         done = 0
         while done < moves and time.monotonic() < ends:
             regions = self._regions(nodes, draw)
@@ -98,14 +103,14 @@ class LargeTree:
             nodes = measured(self.graph, self.weights, self.left, self.right)
         return done
 
-    def _sweep(self) -> NodeSizes:
+    def _sweep(self, ends: float) -> NodeSizes:
         """Put small parts of the whole tree in their best order."""
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
 
         for size in SWEPT_SIZES:
             sweep(
                 self.graph, self.weights, self.left, self.right, self.root, size, self.limit_bits,
-                self.task.element_weight,
+                self.task.element_weight, ends,
             )  # fmt: skip
         products = np.arange(self.n, self.root + 1)
         self.parent[self.left[products]] = self.parent[self.right[products]] = products
