@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,8 @@ class ContractionPath:
             )
 
     def _check_slices(self) -> None:
+        if not self.sliced_inds:
+            return
         present = {index for term in self.network.inputs for index in term}
         seen: set[str] = set()
         for index in self.sliced_inds:
@@ -142,7 +145,7 @@ class ContractionPath:
                 "sliced_inds", f"index {index!r} {problem}", "slice summed indices of the network, each once"
             )
 
-    @property
+    @cached_property
     def n_slices(self) -> int:
         """The number of independent slices."""
         return prod(self.network.size_dict[index] for index in self.sliced_inds)

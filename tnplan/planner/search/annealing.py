@@ -136,7 +136,11 @@ class Task:
 
     def with_roots(self, power: float) -> Task:
         """The same task with all sizes to a power."""
-        return self if power == 1.0 else replace(self, sizes=roots(self.sizes, power), arrays=None)
+        if power == 1.0:
+            return self
+        graph, names, closed = self.structure
+        arrays = Structure(graph._replace(weights=power * graph.weights), names, closed)
+        return replace(self, sizes=roots(self.sizes, power), arrays=arrays)
 
 
 @dataclass(frozen=True)

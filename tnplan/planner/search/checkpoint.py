@@ -3,6 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
+7 (2026-11-30): `running` of `pools`.
 6 (2026-11-29): as `tnplan.common.checkpoint`. Version 5 is refused.
 5 (2026-11-26): `pools`, which was `ladder`: two, one without the limit.
 4 (2026-11-25): `power` of a ladder.
@@ -28,7 +29,7 @@ from tnplan.planner.search.round_policy import Pools
 class SearchCheckpoint(CheckpointFile):
     """The file of one search, whose identity is `described`."""
 
-    FORMAT, VERSION = "tnplan.search", 6
+    FORMAT, VERSION = "tnplan.search", 7
     JOB, OTHERS = "search", "network and the options"
     RESTART = "delete it to start again"
 
@@ -72,6 +73,8 @@ def _fits(pools: Pools, task: Task) -> bool:
             return False
         if not all(map(isfinite, figures)) or not 0 < pool.power <= 1 or pool.number < 0:
             return False
+    if not all(_is_tree(given.source, task) for given in pools.running):
+        return False
     return pools.sliced is None or isfinite(pools.sliced)
 
 

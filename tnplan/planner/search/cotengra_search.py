@@ -10,12 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from math import inf, log2
+from math import inf, log2, prod
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_pairs
 from tnplan.planner.networks.network import Network
@@ -157,12 +155,18 @@ def search_jointly(
 def _forced_slices(network: Network, limit: int | None) -> set[str]:
     """Indices to slice because an input alone is over the limit: the largest ones of that input."""
     forced: set[str] = set()
-    for term in network.inputs if limit is not None else ():
-        closed = sorted(set(term) - set(network.output) - forced, key=lambda i: (network.size_dict[i], i))
-        size = int(np.prod([network.size_dict[i] for i in set(term) - forced], dtype=object))
-        while limit is not None and size > limit:
+    if limit is None:
+        return forced
+    sizes = network.size_dict
+    for term in network.inputs:
+        # Repeated indices count once; most tensors are far below the limit.
+        if prod([sizes[index] for index in term]) <= limit:
+            continue
+        closed = sorted(set(term) - set(network.output) - forced, key=lambda i: (sizes[i], i))
+        size = prod([sizes[index] for index in set(term) - forced])
+        while size > limit:
             index = closed.pop()
-            size //= network.size_dict[index]
+            size //= sizes[index]
             forced.add(index)
     return forced
 

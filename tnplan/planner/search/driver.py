@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from multiprocessing import get_context, parent_process
-from typing import Any, TypeVar
+from typing import Any
 
 from tnplan.common.errors import InputError
-from tnplan.planner.search.annealer.annealed import Annealed
+from tnplan.planner.search.annealer.annealed import COLD, Annealed
 from tnplan.planner.search.annealing import (
     OnBetter,
     ScoredTree,
@@ -55,7 +57,8 @@ MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point, which ends at 2^1024."""
 UNLIMITED_TREES = 0.25
 """First trees without the limit take so much of the time of those with it."""
-Result = TypeVar("Result")
+ROUNDS_AHEAD = 4
+"""Where rounds alone end the search: each is drawn before the last of so many are taken."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ def search_joint(
     """A first tree, then rounds on `n_workers` processes until the time or the rounds are used up.
 
     The moves of a round follow from the network and the time given, not from the clock; the last round is
-    shortened to what time is left. `began` is when its time began, by `time.monotonic`; None: now.
+    shortened to what time is left. Without an end of the time no clock has a say, and the path is the same
+    for any number of workers. `began` is when its time began, by `time.monotonic`; None: now.
     `ScoredTree.score` is log2 of the cost of all slices, with the last pair of the path as the waist. With a
     `target` the best is the tree of the least predicted time there, `ScoredTree.time_s`.
     Raises InputError if no schedule fits it.
@@ -228,40 +232,47 @@ class _Rounds:
     def run(self) -> None:
         """Rounds until time is up; the pools are saved after each one that comes back."""
         self._save()
+        is_timed = self.task.effort.time_s < inf
         ends = self.began + self.task.effort.time_s
-        # Other processes cannot report on the way.
-        on_better = self._report if self.n_workers == 1 else None
+        # Invariant: without a clock, the round that is drawn depends on neither the number of workers nor
+        # their pace. So many rounds are drawn before the first of them is taken, and they are taken in order.
+        most = self.n_workers if is_timed else ROUNDS_AHEAD
         running: dict[Future[RoundOutcome], Round] = {}
+        again, self.pools.running = self.pools.running, []
         goes_on = True
-        with _workers(self.n_workers) as workers:
+        with _workers(self.n_workers, self.task, self.target, self._report) as submit:
             while True:
-                while goes_on and len(running) < self.n_workers:
-                    next_round, moves = self._next(ends - time.monotonic())
+                while goes_on and len(running) < most:
+                    given = again.pop(0) if again else None
+                    next_round, moves = self._next(ends - time.monotonic(), given)
                     if moves is None:
                         goes_on = False
                         break
-                    job = workers.submit(
-                        carry_out, self.task, next_round, moves, ends, self.target, on_better
-                    )
-                    running[job] = next_round
-                # Invariant: at most `n_workers` rounds run, and each that comes back is taken before the next
-                # is drawn.
+                    self.pools.running.append(next_round)
+                    running[submit(next_round, moves, ends)] = next_round
                 if not running:
                     break
-                for job in wait(running, return_when=FIRST_COMPLETED).done:
-                    self._take(running.pop(job), job.result())
+                first = next(iter(running))
+                done = wait(running, return_when=FIRST_COMPLETED).done if is_timed else wait([first]).done
+                for job in done:
+                    finished = running.pop(job)
+                    self.pools.running.remove(finished)
+                    self._take(finished, job.result())
 
-    def _next(self, left_s: float) -> tuple[Round, float | None]:
-        """The next round and its moves; None where the search ends before it."""
+    def _next(self, left_s: float, given: Round | None) -> tuple[Round, float | None]:
+        """The next round, or a given one, and its moves; None where the search ends before it."""
         effort, pools = self.task.effort, self.pools
+        if given is None and pools.number >= effort.max_rounds:
+            return Round(0, "rank", pools.best, COLD), None
         # The last share of the time is for predicted times, which take a plan each.
         is_late = left_s < RANKING_SHARE * effort.time_s or pools.given >= self.n_planned
-        next_round = pools.next(self.n_planned, self.target is not None and is_late, self.has_greedy)
+        ranks = self.target is not None and is_late
+        next_round = given or pools.next(self.n_planned, ranks, self.has_greedy)
         wanted = next_round.length * self.full_moves
         annealing_s = left_s - next_round.ranks * self.ranking_s
         moves = wanted if self.move_s == 0.0 else min(wanted, annealing_s / self.move_s)
         has_time = self.has_time and annealing_s > 0 and moves >= SHORTEST_SHARE * wanted
-        return next_round, moves if has_time and pools.number <= effort.max_rounds else None
+        return next_round, moves if has_time else None
 
     def _take(self, done: Round, outcome: RoundOutcome) -> None:
         """What a round came to goes to the pools, and its pace to what the next ones are planned with."""
@@ -292,32 +303,61 @@ class _Rounds:
         self.save_s = self.saved - now
 
 
-class _Here(Executor):
-    """Calls done in this process before `submit` returns."""
+Submit = Callable[[Round, float, float], "Future[RoundOutcome]"]
+"""What takes a round, its moves and its end."""
 
-    def submit(self, call: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
-        future: Future[Result] = Future()
-        future.set_result(call(*arguments, **named))
+
+@contextmanager
+def _workers(count: int, task: Task, target: Target | None, on_better: OnBetter) -> Iterator[Submit]:
+    """Processes for rounds; this one where one is all, so that it reports better trees on the way."""
+
+    def here(next_round: Round, moves: float, ends: float) -> Future[RoundOutcome]:
+        future: Future[RoundOutcome] = Future()
+        future.set_result(carry_out(task, next_round, moves, ends, target, on_better))
         return future
 
-
-def _workers(count: int) -> Executor:
-    """Processes for rounds; this one where one is all, so that it reports better trees on the way."""
     if count == 1:
-        return _Here()
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=end_with_parent)
+        yield here
+        return
+    context = get_context("spawn")
+    gives_up = context.Event()
+    # A large network goes to each process once.
+    with ProcessPoolExecutor(count, context, _begin_worker, (gives_up, task, target)) as pool:
+        try:
+            yield lambda *given: pool.submit(_carry_out_there, *given)
+        except BaseException:
+            gives_up.set()  # rounds would be waited for
+            raise
 
 
-def end_with_parent() -> None:
-    """End this process when the one that started it is gone, killed perhaps."""
+_there: list[tuple[Task, Target | None]] = []
+"""Of a process for rounds: what it searches."""
+
+
+def _begin_worker(gives_up: Any, task: Task, target: Target | None) -> None:
+    end_with_parent(gives_up)
+    _there[:] = [(task, target)]
+
+
+def _carry_out_there(next_round: Round, moves: float, ends: float) -> RoundOutcome:
+    task, target = _there[0]
+    return carry_out(task, next_round, moves, ends, target)
+
+
+def end_with_parent(gives_up: Any = None) -> None:
+    """End this process when the one that started it is gone, killed perhaps, or gives up; not by signals,
+    which that one heeds."""
     parent = parent_process()
     assert parent is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    for wait_for in (parent.join, *([] if gives_up is None else [gives_up.wait])):
 
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
+        def watch(wait_for: Callable[[], object] = wait_for) -> None:
+            wait_for()
+            os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def carry_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 
 from tnplan.common.checks import check_count
@@ -72,7 +73,7 @@ class SearchOptions:
 
         Time alone ends this one then, nothing is resumed, and multiply-adds compare what both find.
         """
-        timed = self.effort.time_s > 0 and self.effort.max_rounds == Effort().max_rounds
+        timed = 0 < self.effort.time_s < inf and self.effort.max_rounds == Effort().max_rounds
         fresh = not self.from_paths and not self.resume
         return self.joint and timed and fresh and self.objective != SCHEDULE
 
