@@ -45,9 +45,64 @@ def search_path(
     given up when it is up. Where trials and rounds, not the time, end the search, the same seed and one
     worker find the same path. Workers of the joint search share their trees; of cotengra's, each searches on
     its own from its own seed. `report` is called with the seconds so far and each better path (of the first
-    worker). The time began at `began`, by `time.monotonic`; None: now.
+    worker). The time began at `began`, by `time.monotonic`; None: now. Interrupted after its first path
+    it raises SearchInterrupted with the best one.
     """
     started = time.monotonic() if began is None else began
+    reached = _Reached()
+    try:
+        return _searched(network, dtype, options, report, started, reached)
+    except KeyboardInterrupt as error:
+        path = reached.path()
+        if path is None:
+            raise
+        figures = _meta(path, reached.task, options, time.monotonic() - started)
+        raise SearchInterrupted(replace(path, meta={**figures, **path.meta}), *error.args) from None
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """A search that was interrupted: `path` is the best path that it had."""
+
+    def __init__(self, path: ContractionPath, *signal_name: str) -> None:
+        super().__init__(*signal_name)
+        self.path = path
+
+
+class _Reached:
+    """The best path of a search so far."""
+
+    def __init__(self) -> None:
+        self.task = Task((), (), {}, None, "", (), 0, Effort())
+        self._early: ContractionPath | None = None
+        self._tree: tuple[SearchedNetwork, ScoredTree] | None = None
+
+    def path(self) -> ContractionPath | None:
+        """The path, if there is one."""
+        if self._tree is None:
+            return self._early
+        path = self._tree[0].path(self._tree[1])
+        return path if self._early is None or self.task.minimize == SCHEDULE else _cheaper(path, self._early)
+
+    def early(self, frame: SearchedNetwork, tree: ScoredTree) -> ContractionPath:
+        """The path of a tree that is made before the first one of the rounds."""
+        path = frame.path(tree)
+        self._early = path if self._early is None else _cheaper(path, self._early)
+        return path
+
+    def better(self, frame: SearchedNetwork, tree: ScoredTree) -> None:
+        """A tree is better than all before it, but for the early ones."""
+        self._tree = frame, tree
+
+
+def _cheaper(path: ContractionPath, other: ContractionPath) -> ContractionPath:
+    return min((path, other), key=log10_mnk_planned)
+
+
+def _searched(
+    network: Network, dtype: str, options: SearchOptions, report: Report | None, started: float,
+    reached: _Reached,
+) -> ContractionPath:  # fmt: skip
+    """The same; `reached` has the best path at all times."""
     options.check(network, dtype)
     limit, n_workers = options.limit(dtype), options.n_workers
     # An input over the limit has to be sliced whatever the tree is; these indices then have extent 1 for the
@@ -60,13 +115,12 @@ def search_path(
     )  # fmt: skip
     task, names = _with_network(without_network, network, forced, options.from_paths)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))
-    early: ContractionPath | None = None
+    reached.task = task
 
     def on_early(tree: ScoredTree) -> None:
-        nonlocal early
-        early = whole.path(tree)
+        path = reached.early(whole, tree)
         if report is not None:
-            report(time.monotonic() - started, early)
+            report(time.monotonic() - started, path)
 
     # While kernels are being compiled a search in plain Python begins, so that a short search has a path in
     # time.
@@ -74,13 +128,13 @@ def search_path(
         if options.checkpoint is not None:
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
         search_uncompiled(task, started + options.effort.time_s, on_early)
+        early = reached.path()
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
             return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
     # The annealer works on what safe contractions leave of the network; `frame` puts these steps in front of
     # its trees.
     if options.joint:
-        task = task.with_arrays()
-    whole_task = task
+        reached.task = task = task.with_arrays()
     core = core_for(task, on_early) if _has_core(task, options, whole) else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
@@ -89,6 +143,7 @@ def search_path(
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
     def on_better(tree: ScoredTree) -> None:
+        reached.better(frame, tree)
         if report is not None:
             report(time.monotonic() - started, frame.path(tree))
 
@@ -113,11 +168,26 @@ def search_path(
             others = [pool.submit(search_tree, other) for other in tasks]
             trees = [search_tree(task, on_better), *(other.result() for other in others)]
         best = min(trees, key=lambda tree: tree.score)
-    path = frame.path(best)
-    if early is not None and options.objective != SCHEDULE:
-        path = min((path, early), key=log10_mnk_planned)
-    figures = _meta(path, whole_task, options, time.monotonic() - started)
+    reached.better(frame, best)
+    path = reached.path()
+    assert path is not None
+    if options.objective == "flops":
+        # Searches count work that slices share only at the waist, plans all of it.
+        path = min((path, *_within_limit(options.from_paths, path, limit)), key=log10_mnk_planned)
+    figures = _meta(path, reached.task, options, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
+
+
+def _within_limit(
+    paths: Sequence[ContractionPath], like: ContractionPath, limit: int | None
+) -> list[ContractionPath]:
+    """Those of the given paths that need no more slices, as paths of pairs."""
+    n = len(like.network.inputs)
+    return [
+        replace(like, ssa_path=ssa_pairs(path.ssa_path, n), sliced_inds=path.sliced_inds)
+        for path in paths
+        if limit is None or path_cost(path).log2_largest <= log2(limit) + 1e-9
+    ]
 
 
 def _with_waist(task: Task, target: Target | None) -> Task:

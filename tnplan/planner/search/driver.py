@@ -138,7 +138,8 @@ def _first_pool(task: Task, target: Target | None, on_better: OnBetter, ends: fl
     if target is None:
         return ElitePool(task.seed, elite[0], elite, limited=limited, power=power)
     fastest = None
-    if len(task.starts) > 1:
+    # Invariant: a given path is ranked before all others, so that none that is slower takes its place.
+    if task.starts:
         timed = [tree for tree in map(target.ranked, as_given) if tree.time_s is not None]
         fastest = min(timed, key=lambda tree: tree.time_s or inf, default=None)
     first = fastest or min(as_given, key=lambda tree: tree.score)
