@@ -27,6 +27,7 @@ from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.networks.tensor_network import TensorNetwork, tensors_beside
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.changed_network import path_of_changed
 from tnplan.planner.search.cotengra_search import Report, SearchInterrupted, search_path
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.search.search_in_proportion import worthwhile_s
@@ -80,8 +81,9 @@ def search(
     unlimited : bool
         No limit: nothing is sliced.
     start : sequence of ContractionPath or path
-        Paths of the same network to start from, perhaps for other limits; several for the method "joint"
-        alone, which takes the four cheapest.
+        Paths to start from, perhaps for other limits; several for the method "joint" alone, which takes the
+        four cheapest. Their networks may differ in extents and some tensors, which are matched by their
+        indices.
     time : float or "auto"
         Seconds of the whole search, those before `resume` counted. "auto": a share of the time that the
         contraction is predicted to take, from a fraction of a second to a minute.
@@ -180,7 +182,7 @@ def search(
         profile=profile,
         precision=precision,
         methods=named,
-        from_paths=[item if isinstance(item, ContractionPath) else read_any(item)[0] for item in start],
+        from_paths=[_as_start(item, structure.network) for item in start],
         n_workers=workers,
         devices=devices,
         checkpoint=checkpoint,
@@ -301,6 +303,11 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
     file = Path(source)
     structure, dtype, tensors_file, values = read_network(file)
     return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), tensors_file
+
+
+def _as_start(item: ContractionPath | str | Path, network: Network) -> ContractionPath:
+    path = item if isinstance(item, ContractionPath) else read_any(item)[0]
+    return path_of_changed(path, network)
 
 
 def _named(methods: Any) -> list[str]:
