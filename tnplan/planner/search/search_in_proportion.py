@@ -66,11 +66,9 @@ def search_in_proportion(
     Short searches come first: often they find a path that no long one is worth. What was found in the same
     time or more before is in a cache on disk (`path_cache`), but for greedy paths. `limit` is counted down.
     """
-    cheapest = cheapest_path(network)
-    if cheapest is not None:
-        path = ContractionPath(network, cheapest, (), dtype)
-        if _fits(path, max_elements):
-            return path
+    optimum = _optimum(network, dtype, max_elements)
+    if optimum is not None:
+        return optimum
     most, limit = None if max_elements == inf else int(max_elements), limit or SearchLimit(inf)
     cache = PathCache(path_cache_folder())
     known = _known(cache, network, dtype, max_elements)
@@ -98,6 +96,39 @@ def search_in_proportion(
     if is_searched or (known is None and is_of_orders):
         cache.keep(CachedPath(best, path_cost(best).log10_mnk_all_slices, spent_s), max_elements)
     return best
+
+
+def search_as_long(
+    network: Network, dtype: str, time_s: float, *, max_elements: float = inf, seed: int = 0
+) -> ContractionPath:
+    """The path of a search of so many seconds, or of as many before, which are in the cache on disk.
+
+    Where the fewest multiply-adds of all paths are known, that path without a search.
+    """
+    optimum = _optimum(network, dtype, max_elements)
+    if optimum is not None:
+        return optimum
+    cache = PathCache(path_cache_folder())
+    known = cache.find(network, dtype, max_elements)
+    if known is not None and known.time_s >= time_s and _fits(known.path, max_elements):
+        return known.path
+    most = None if max_elements == inf else int(max_elements)
+    options = SearchOptions(
+        max_tensor_elements=most, effort=Effort(time_s=time_s), seed=seed, methods=(JOINT,),
+    )  # fmt: skip
+    paths = [search_path(network, dtype, options), *([] if known is None else [known.path])]
+    best = _cheapest(paths, max_elements)
+    cache.keep(CachedPath(best, path_cost(best).log10_mnk_all_slices, time_s), max_elements)
+    return best
+
+
+def _optimum(network: Network, dtype: str, max_elements: float) -> ContractionPath | None:
+    """The path with the fewest multiply-adds of few tensors, where it is within the limit."""
+    cheapest = cheapest_path(network)
+    if cheapest is None:
+        return None
+    path = ContractionPath(network, cheapest, (), dtype)
+    return path if _fits(path, max_elements) else None
 
 
 def quick_path(network: Network, dtype: str, profile: Profile) -> ContractionPath:
