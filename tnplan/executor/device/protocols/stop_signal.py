@@ -61,7 +61,8 @@ def listening(checkpoint: Path) -> Iterator[None]:
 def interrupting() -> Iterator[None]:
     """Let Ctrl-C and the signals raise `KeyboardInterrupt`, with their name; in the main thread alone.
 
-    The first one does so; after that Ctrl-C is Python's again, and the others are ignored.
+    The first one does so; after that Ctrl-C is Python's again, and the others are ignored. What the starter
+    of this process has it ignore stays so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -73,7 +74,8 @@ def interrupting() -> Iterator[None]:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
     is_python_s = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    changed = (*SIGNALS, signal.SIGINT) if is_python_s else SIGNALS
+    changed = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    changed += [signal.SIGINT] if is_python_s else []
     before = [(number, signal.signal(number, on_signal)) for number in changed]
     try:
         yield
