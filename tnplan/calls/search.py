@@ -155,6 +155,7 @@ def search(
         if structure.tensors:
             values = tensors_beside(target)
             check_writable(values)
+    known: ContractionPath | None = None
     named = _named(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
     if JOINT in named:
         if checkpoint is None and target is not None:
@@ -171,7 +172,7 @@ def search(
             # operations.
             minimize = "schedule"
         if resume and target is not None and not Path(checkpoint or "").exists() and target.exists():
-            start = (*start, target)
+            known = _as_start(target, structure.network)
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out", topic="checkpoints")
     options = SearchOptions(
@@ -183,6 +184,7 @@ def search(
         precision=precision,
         methods=named,
         from_paths=[_as_start(item, structure.network) for item in start],
+        goes_on_from=known,
         n_workers=workers,
         devices=devices,
         checkpoint=checkpoint,
@@ -202,7 +204,7 @@ def search(
     options = replace(options, effort=effort)
     report = None if listener is None else _reporter(listener, 0.0 if rounds else effort.time_s)
 
-    output_of = _Output(structure, values, target, None if checkpoint is None else Path(checkpoint))
+    output_of = _Output(structure, values, target, options)
     return output_of.of(
         lambda: search_path(structure.network, dtype or structure.dtype, options, report, began)
     )
@@ -215,7 +217,7 @@ class _Output:
     structure: TensorNetwork
     values: str | Path | None
     target: Path | None
-    checkpoint: Path | None
+    options: SearchOptions
 
     def of(self, search: Callable[[], ContractionPath]) -> ContractionPath:
         """The path that a search gives, written; also the best one of a search that is interrupted."""
@@ -223,19 +225,38 @@ class _Output:
         with interrupting():
             try:
                 path = self._named(search())
-                self._write(path)
+                there = self._cheaper(path) if self.options.resume else None
+                self._write(path if there is None else there)
             except KeyboardInterrupt as error:
                 if isinstance(error, SearchInterrupted):
                     path = self._named(error.path)
                 if path is None:
                     raise
-                if self.target is not None and not _has_cheaper(self.target, path):
+                if self._cheaper(path) is None:
                     self._write(path)
                 raise SearchInterrupted(path, *error.args) from None
-        if self.target is not None and self.checkpoint is not None:
+        if self.target is not None and self.options.checkpoint is not None:
             # Invariant: the checkpoint goes after the path is on disk.
-            self.checkpoint.unlink(missing_ok=True)
-        return path
+            Path(self.options.checkpoint).unlink(missing_ok=True)
+        return path if there is None else there
+
+    def _cheaper(self, path: ContractionPath) -> ContractionPath | None:
+        """The path of the same network that the file has, if it costs no more and has no larger tensors."""
+        try:
+            there = None if self.target is None else read_any(self.target)[0]
+        except InputError:
+            return None
+        if there is None or there.network != path.network:
+            return None
+        known, new = there.meta.get("predicted_s"), path.meta.get("predicted_s")
+        if isinstance(known, float) and isinstance(new, float):
+            is_cheaper = known <= new
+        elif self.options.resume and self.options.objective != "flops":
+            return None  # the search began with that path, or with its own, and has another measure
+        else:
+            is_cheaper = log10_mnk_planned(there) <= log10_mnk_planned(path)
+        is_smaller = path_cost(there).log2_largest <= path_cost(path).log2_largest + 1e-9
+        return self._named(there) if is_cheaper and is_smaller else None
 
     def _named(self, path: ContractionPath) -> ContractionPath:
         tensors = None if self.values is None else os.path.abspath(self.values)
@@ -248,20 +269,6 @@ class _Output:
             save_tensors(self.structure.tensors, self.values)
         values = None if self.values is None else os.path.relpath(self.values, self.target.parent)
         save_path(replace(path, tensors=values), self.target)
-
-
-def _has_cheaper(target: Path, path: ContractionPath) -> bool:
-    """Whether a file has a path of the same network that costs no more and has no larger tensors."""
-    try:
-        there = read_any(target)[0]
-    except InputError:
-        return False
-    if there.network != path.network:
-        return False
-    # A path that was ranked by its predicted time began with the one that is there, or says its own.
-    known, new = there.meta.get("predicted_s"), path.meta.get("predicted_s")
-    is_cheaper = known <= new if known and new else log10_mnk_planned(there) <= log10_mnk_planned(path)
-    return is_cheaper and path_cost(there).log2_largest <= path_cost(path).log2_largest + 1e-9
 
 
 def _check_time(time: float | str, rounds: int | None, methods: Sequence[str]) -> None:

@@ -118,17 +118,19 @@ def test_interrupts_at_random_moments(tmp_path: Path) -> None:
     for number in range(repeats(3, 50)):
         if draw.random() < 0.5:
             checkpoint.unlink(missing_ok=True)
-        line = ["search", "n.json", "--max-tensor", "2^14", "--minimize", "flops", "--time", "100000"]
+        line = ["search", "n.json", "--max-tensor", "2^14", "--minimize", "flops", "--time", "12"]
         line += ["--resume", "-o", "p.json", "--workers", draw.choice("12"), "--seed", "1"]
         running = subprocess.Popen(
             [sys.executable, "-m", "tnplan", *line], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        time.sleep(draw.uniform(0.0, 12.0))
+        assert running.stderr is not None
+        assert "first trees" in running.stderr.readline()
+        time.sleep(draw.uniform(0.0, 6.0))
         by = draw.choice((signal.SIGINT, signal.SIGTERM))
         running.send_signal(by)
         said = running.communicate(timeout=300)[1]
-        assert running.returncode in (-by, 128 + by), said
-        is_written = "is written" in said
+        assert running.returncode in (0, -by, 128 + by), said
+        is_written = "is written" in said or running.returncode == 0
         n_written += is_written
         assert file.exists() or not is_written, said
         if file.exists():
@@ -137,5 +139,6 @@ def test_interrupts_at_random_moments(tmp_path: Path) -> None:
             assert log10_mnk_planned(path) <= before + 1e-9, number
             before = log10_mnk_planned(path)
         assert not [other for other in tmp_path.iterdir() if other.name.startswith(".")]
-        print(number, by.name, round(before, 3), is_written, said.strip().splitlines()[-1:], flush=True)
-    print(n_written, "written")
+        print(number, by.name, before, said.strip().splitlines()[-1:], flush=True)
+    # The first moments may come before a path.
+    assert n_written > repeats(0, 40)

@@ -90,8 +90,9 @@ def _is_tree(tree: ScoredTree, task: Task) -> bool:
     return len(left) == 1 and sliced_once and isfinite(tree.score)
 
 
-def described(task: Task, target: Target | None) -> dict[str, Any]:
-    """What makes a search this one: all but how long it may take and on how many processes."""
+def described(task: Task, target: Target | None, n_starts: int) -> dict[str, Any]:
+    """What makes a search this one: all but how long it may take and on how many processes, and the paths
+    after the first `n_starts` that it starts from."""
     return {
         "limit": task.limit,
         "network": identity_of((task.inputs, task.output, sorted(task.sizes.items()))),
@@ -100,7 +101,7 @@ def described(task: Task, target: Target | None) -> dict[str, Any]:
         "waist_limit": None if task.waist_limit == inf else task.waist_limit,
         "seed": task.seed,
         "methods": list(task.methods),
-        "starts": [identity_of(start) for start in task.starts],
+        "starts": [identity_of(start) for start in task.starts[:n_starts]],
         "dtype": None if target is None else target.frame.dtype,
         "devices": None if target is None else target.devices,
         "precision": None if target is None else target.precision,

@@ -7,7 +7,7 @@ and rounds of its annealing. Slicing is part of both.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from math import inf, log2, prod
@@ -20,7 +20,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Effort, ScoredTree, Task, in_symbols, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import end_with_parent, search_joint
-from tnplan.planner.search.orders.starts import core_for
+from tnplan.planner.search.orders.starts import QUICK_TENSORS, OrderStarts, core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
 from tnplan.planner.search.path_cost import MANY_STEPS, PathCost, counted_cost, log10_mnk_planned, path_cost
 from tnplan.planner.search.ranking import SearchedNetwork, Target
@@ -53,11 +53,9 @@ def search_path(
     try:
         return _searched(network, dtype, options, report, started, reached)
     except KeyboardInterrupt as error:
-        path = reached.path()
-        if path is None:
+        if reached.path() is None:
             raise
-        figures = _meta(path, reached.task, options, time.monotonic() - started)
-        raise SearchInterrupted(replace(path, meta={**figures, **path.meta}), *error.args) from None
+        raise SearchInterrupted(_with_meta(reached, options, started), *error.args) from None
 
 
 class SearchInterrupted(KeyboardInterrupt):
@@ -73,20 +71,34 @@ class _Reached:
 
     def __init__(self) -> None:
         self.task = Task((), (), {}, None, "", (), 0, Effort())
+        self._first: ContractionPath | None = None
         self._early: ContractionPath | None = None
         self._tree: tuple[SearchedNetwork, ScoredTree] | None = None
 
     def path(self) -> ContractionPath | None:
         """The path, if there is one."""
         if self._tree is None:
-            return self._early
+            return _cheapest(self._first, self._early)
         path = self._tree[0].path(self._tree[1])
-        return path if self._early is None or self.task.minimize == SCHEDULE else _cheaper(path, self._early)
+        if self.task.minimize == SCHEDULE:
+            return path
+        # Searches count work that slices share at the waist alone, plans all of it; that decides for "flops".
+        # Other objectives have their own score.
+        return _cheapest(path, self._early, self._first if self.task.minimize == "flops" else None)
 
-    def early(self, frame: SearchedNetwork, tree: ScoredTree) -> ContractionPath:
-        """The path of a tree that is made before the first one of the rounds."""
-        path = frame.path(tree)
-        self._early = path if self._early is None else _cheaper(path, self._early)
+    def at_once(self, task: Task, options: SearchOptions, whole: SearchedNetwork) -> None:
+        """What an interrupt has while first trees and trials are made: given paths, or a front."""
+        self.task = task
+        for given in _within_limit(options.starts, whole.network, whole.dtype, task.limit):
+            self._first = _cheapest(self._first, given)
+        if options.joint and not task.starts and 2 < len(task.inputs) <= QUICK_TENSORS:
+            tree = OrderStarts(task).plain(0)[1]
+            if tree is not None:
+                self._first = whole.path(tree)
+
+    def early(self, path: ContractionPath) -> ContractionPath:
+        """A path that is there before the first one of the rounds."""
+        self._early = _cheapest(path, self._early)
         return path
 
     def better(self, frame: SearchedNetwork, tree: ScoredTree) -> None:
@@ -94,8 +106,9 @@ class _Reached:
         self._tree = frame, tree
 
 
-def _cheaper(path: ContractionPath, other: ContractionPath) -> ContractionPath:
-    return min((path, other), key=log10_mnk_planned)
+def _cheapest(*paths: ContractionPath | None) -> ContractionPath | None:
+    there = [path for path in paths if path is not None]
+    return there[0] if len(there) == 1 else min(there, key=log10_mnk_planned, default=None)
 
 
 def _searched(
@@ -113,12 +126,12 @@ def _searched(
         (), (), {}, limit, options.objective, trials, options.seed, options.effort, (),
         options.element_weight(dtype),
     )  # fmt: skip
-    task, names = _with_network(without_network, network, forced, options.from_paths)
+    task, names = _with_network(without_network, network, forced, options.starts)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))
     reached.task = task
 
     def on_early(tree: ScoredTree) -> None:
-        path = reached.early(whole, tree)
+        path = reached.early(whole.path(tree))
         if report is not None:
             report(time.monotonic() - started, path)
 
@@ -127,14 +140,14 @@ def _searched(
     if options.need_not_wait:
         if options.checkpoint is not None:
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
-        search_uncompiled(task, started + options.effort.time_s, on_early)
-        early = reached.path()
+        early = search_uncompiled(task, started + options.effort.time_s, on_early)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
-            return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
+            return _with_meta(reached, options, started)
     # The annealer works on what safe contractions leave of the network; `frame` puts these steps in front of
     # its trees.
     if options.joint:
-        reached.task = task = task.with_arrays()
+        task = task.with_arrays()
+    reached.at_once(task, options, whole)
     core = core_for(task, on_early) if _has_core(task, options, whole) else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
@@ -169,25 +182,26 @@ def _searched(
             trees = [search_tree(task, on_better), *(other.result() for other in others)]
         best = min(trees, key=lambda tree: tree.score)
     reached.better(frame, best)
+    return _with_meta(reached, options, started)
+
+
+def _with_meta(reached: _Reached, options: SearchOptions, started: float) -> ContractionPath:
     path = reached.path()
     assert path is not None
-    if options.objective == "flops":
-        # Searches count work that slices share only at the waist, plans all of it.
-        path = min((path, *_within_limit(options.from_paths, path, limit)), key=log10_mnk_planned)
     figures = _meta(path, reached.task, options, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
 
 
 def _within_limit(
-    paths: Sequence[ContractionPath], like: ContractionPath, limit: int | None
-) -> list[ContractionPath]:
-    """Those of the given paths that need no more slices, as paths of pairs."""
-    n = len(like.network.inputs)
-    return [
-        replace(like, ssa_path=ssa_pairs(path.ssa_path, n), sliced_inds=path.sliced_inds)
-        for path in paths
-        if limit is None or path_cost(path).log2_largest <= log2(limit) + 1e-9
-    ]
+    paths: Sequence[ContractionPath], network: Network, dtype: str, limit: int | None
+) -> Iterator[ContractionPath]:
+    """The given paths as paths of pairs in this network, without those that need more slices."""
+    for given in paths:
+        pairs = ssa_pairs(given.ssa_path, len(network.inputs))
+        sliced = tuple(sorted(index for index in given.sliced_inds if network.size_dict[index] > 1))
+        path = ContractionPath(network, pairs, sliced, dtype)
+        if limit is None or path_cost(path).log2_largest <= log2(limit) + 1e-9:
+            yield path
 
 
 def _with_waist(task: Task, target: Target | None) -> Task:
@@ -198,20 +212,20 @@ def _checkpoint(task: Task, options: SearchOptions, target: Target | None) -> Se
     """The checkpoint of a task, which may not be there yet."""
     if options.checkpoint is None:
         return None
-    return SearchCheckpoint(Path(options.checkpoint), described(task, target))
+    return SearchCheckpoint(Path(options.checkpoint), described(task, target, len(options.from_paths)))
 
 
 def _has_core(task: Task, options: SearchOptions, whole: SearchedNetwork) -> bool:
     """Whether safe contractions come first: not for given trees, nor where they take much of the time, by a
     nominal pace. A search that is resumed has what it had."""
-    if not options.joint or task.starts:
+    if not options.joint:
         return False
     if options.resume and options.checkpoint is not None and Path(options.checkpoint).exists():
         target = options.target(whole)
         checkpoint = _checkpoint(_with_waist(task, target), options, target)
         return checkpoint is None or not checkpoint.is_own()
     time_s = options.effort.time_s or inf
-    return CORE_TENSOR_S * len(task.inputs) <= CORE_SHARE * time_s
+    return not task.starts and CORE_TENSOR_S * len(task.inputs) <= CORE_SHARE * time_s
 
 
 def search_jointly(
