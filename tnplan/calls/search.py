@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, log2
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -241,7 +241,7 @@ class _Output:
         return path if there is None else there
 
     def _cheaper(self, path: ContractionPath) -> ContractionPath | None:
-        """The path of the same network that the file has, if it costs no more and has no larger tensors."""
+        """The path of the same network that the file has, if it is within the limit and costs no more."""
         try:
             there = None if self.target is None else read_any(self.target)[0]
         except InputError:
@@ -255,8 +255,9 @@ class _Output:
             return None  # the search began with that path, or with its own, and has another measure
         else:
             is_cheaper = log10_mnk_planned(there) <= log10_mnk_planned(path)
-        is_smaller = path_cost(there).log2_largest <= path_cost(path).log2_largest + 1e-9
-        return self._named(there) if is_cheaper and is_smaller else None
+        limit = self.options.limit(path.dtype)
+        fits = limit is None or path_cost(there).log2_largest <= log2(limit) + 1e-9
+        return self._named(there) if is_cheaper and fits else None
 
     def _named(self, path: ContractionPath) -> ContractionPath:
         tensors = None if self.values is None else os.path.abspath(self.values)

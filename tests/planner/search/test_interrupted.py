@@ -24,7 +24,7 @@ from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
-NETWORK = regular_network(60, 0, extents=(2, 3, 5))
+NETWORK = regular_network(60, 0, extents=(2, 3))
 OPTIONS: dict[str, Any] = {"max_tensor": 2**12, "minimize": "flops"}
 
 
@@ -59,7 +59,7 @@ def test_an_interrupted_search_raises_with_its_path_and_writes_it(tmp_path: Path
 def test_what_is_there_is_gone_on_from_and_never_replaced_by_a_worse_path(tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     good = search(NETWORK, rounds=8, **OPTIONS)
-    short = {"rounds": 1, "seed": 3, "output": file, **OPTIONS}
+    short: dict[str, Any] = {"rounds": 1, "seed": 3, "output": file, **OPTIONS}
     save_path(good, file)
     with pytest.raises(KeyboardInterrupt):
         search(NETWORK, progress=stopping_at(1, signal.SIGTERM, []), **short)
@@ -102,7 +102,7 @@ def test_a_given_path_is_never_made_slower_by_a_search_that_ranks_few_trees(seed
     network = peps_network(5, 5, seed, extents=(2, 3), n_open=0)
     start = search(network, max_tensor=2**9, minimize="time", hardware="h200-nvlink", rounds=6, seed=seed)
     path = search(
-        network, max_tensor=2**9, devices=1, hardware="h200-nvlink", start=start, rounds=2, seed=seed,
+        network, max_tensor=2**9, devices=1, hardware="h200-nvlink", start=[start], rounds=2, seed=seed,
     )  # fmt: skip
     assert path.meta["objective"] == "schedule"
     assert path.meta["predicted_s"] <= plan(start, profile, devices=1).projected_s(1)
