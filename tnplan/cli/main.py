@@ -160,13 +160,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _interrupted(error: BaseException | None) -> int:
     """Say what is there after an interrupt, which names its signal where that is not Ctrl-C; the status."""
-    names = signal.Signals.__members__
-    name = next((text for text in getattr(error, "args", ()) if text in names), "SIGINT")
+    name = next((text for text in getattr(error, "args", ()) if text in signal.Signals.__members__), "SIGINT")
     line = "interrupted" if name == "SIGINT" else f"interrupted by {name}"
     if hasattr(error, "path"):
         line += "; the best path so far is written, continue with --resume"
     _print_error(line)
-    return SIGNALLED + names[name]
+    return SIGNALLED + signal.SIGINT if name == "SIGINT" else STATUS
 
 
 @contextmanager
