@@ -139,6 +139,5 @@ def test_interrupts_at_random_moments(tmp_path: Path) -> None:
             assert log10_mnk_planned(path) <= before + 1e-9, number
             before = log10_mnk_planned(path)
         assert not [other for other in tmp_path.iterdir() if other.name.startswith(".")]
-        print(number, by.name, before, said.strip().splitlines()[-1:], flush=True)
     # The first moments may come before a path.
     assert n_written > repeats(0, 40)
