@@ -6,6 +6,7 @@ from tnplan.calls import workload as workload
 from tnplan.calls.calibrate import calibrate as calibrate
 from tnplan.calls.compress_file import compress_file as compress_file
 from tnplan.calls.compress_file import decompress_file as decompress_file
+from tnplan.calls.compress_file import gpu_codec as gpu_codec
 from tnplan.calls.contract import compile as compile
 from tnplan.calls.contract import contract as contract
 from tnplan.calls.count import count as count
@@ -14,7 +15,6 @@ from tnplan.calls.diagonalize import diagonalize as diagonalize
 from tnplan.calls.diagonalize_qubits import QubitDiagonalization as QubitDiagonalization
 from tnplan.calls.diagonalize_qubits import diagonalize_qubits as diagonalize_qubits
 from tnplan.calls.execute import execute as execute
-from tnplan.calls.gpu_codec import gpu_codec as gpu_codec
 from tnplan.calls.network import network as network
 from tnplan.calls.optimizer import Optimizer as Optimizer
 from tnplan.calls.plan import plan as plan

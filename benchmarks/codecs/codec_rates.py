@@ -20,8 +20,7 @@ from tnplan.compress.format.stream import components, real_dtype
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
 from tnplan.compress.gpu.launches import KernelLaunch
-from tnplan.compress.gpu.survey import Survey
-from tnplan.compress.gpu.write import write
+from tnplan.compress.gpu.survey import Survey, write
 
 DTYPES = ("float32", "complex64")
 KINDS = ("product", "sparse", "normal")

@@ -147,7 +147,7 @@ class SlowLine:
 
     def bind_exchange(self, *ways: Sequence[Message]) -> tuple[Call, Call]:
         """An exchange that ends when its messages came and the line has done with them."""
-        from tnplan.executor.device.cuda.runtime.events import record
+        from tnplan.executor.device.cuda.runtime.signals import record
 
         inner_begin, inner_end = self.inner.bind_exchange(*ways)
         size_bytes = max(sum(view.nbytes for _, view in way) for way in ways)

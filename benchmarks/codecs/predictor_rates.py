@@ -22,8 +22,7 @@ from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.stream import real_dtype
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
-from tnplan.compress.gpu.survey import Survey
-from tnplan.compress.gpu.write import write
+from tnplan.compress.gpu.survey import Survey, write
 
 GOAL_GB_PER_S = 100.0
 COMPARED_LOG2 = 22

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from roofline import fill, timed_s
 
-from tnplan.common.memory import ITEM_BYTES
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.cuda.device import CupyDevice

@@ -20,8 +20,8 @@ from typing import Any
 from roofline import aligned_bytes, fill, timed_s
 from shared import PATHS, RESULTS, open_device
 
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.files import write_text
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, nothing

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
+from tnplan.common.arrays import ALIGNMENT_BYTES, ITEM_BYTES
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT

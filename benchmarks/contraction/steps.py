@@ -28,9 +28,9 @@ from roofline import Layouter, Roof, aligned_bytes, fill, measure_roof, timed_s
 from shared import PATHS, RESULTS, ROOF_BYTES, ROOM_BYTES, open_device, size_bytes
 from units import Single, Unit, chain_elements, count, large_units
 
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.errors import InputError
 from tnplan.common.files import write_text
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.cuda.contract.cutensor import CutensorError

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tnplan.common.memory import ITEM_BYTES
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape, FusedShape
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT

@@ -44,9 +44,9 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.integrals import Integrals, dense_two, pair_count
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
+from tnplan.executor.sbd.sigma.cost_model import partition_rows
 from tnplan.executor.sbd.sigma.pair_tiling import ROWS
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ProductHamiltonian, row_costs
-from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import solve
 from tnplan.planner.hardware.profile import load_profile

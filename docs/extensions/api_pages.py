@@ -14,7 +14,7 @@ FOLDER = "reference/api"
 TOPICS = {
     "Contractions": ("tnplan.jobs.arrays", "tnplan.calls.contract", "tnplan.calls.optimizer"),
     "Circuits": ("tnplan.circuits", "tnplan.questions"),
-    "Codecs": ("tnplan.calls.compress_file", "tnplan.calls.gpu_codec", "tnplan.compress"),
+    "Codecs": ("tnplan.calls.compress_file", "tnplan.compress"),
     "Jobs and engines": ("tnplan.jobs", "tnplan.calls.execute", "tnplan.calls.simulate",
                          "tnplan.calls.propagate", "tnplan.calls.warmup", "tnplan.calls.diagonalize",
                          "tnplan.calls.sqd_loop", "tnplan.calls.sci_solver", "tnplan.executor"),

@@ -62,7 +62,7 @@ def test_refusals(
 def test_progress_in_a_log(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tnplan.cli.progress.LOG_EVERY_S", 0.0)
+    monkeypatch.setattr("tnplan.cli.terminal.LOG_EVERY_S", 0.0)
     assert run(arguments(case)) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("slice")]
     assert lines[0].startswith("slice 1 of 8, about ")

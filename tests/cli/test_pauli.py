@@ -62,7 +62,7 @@ def test_where_the_propagation_stands_is_said(
     circuit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tnplan.executor.pauli.propagate.PROGRESS_INTERVAL_S", 0.0)
-    monkeypatch.setattr("tnplan.cli.progress.LOG_EVERY_S", 0.0)
+    monkeypatch.setattr("tnplan.cli.terminal.LOG_EVERY_S", 0.0)
     assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--every", "1"]) == 0
     first, *lines = capsys.readouterr().err.splitlines()
     assert first.startswith("device: cpu")

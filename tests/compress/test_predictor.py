@@ -15,9 +15,9 @@ from tests.support.kernels.compress_arrays import DTYPES, bits, holds_bound, mak
 from tests.support.kernels.first_streams import SMALL, WITHOUT_LOSS
 from tests.support.kernels.smooth_arrays import smooth_array
 from tnplan.compress import StreamError, compress, decompress, worst_size_bytes
+from tnplan.compress.cpu import predictor
 from tnplan.compress.cpu.codec import decode_to_file
-from tnplan.compress.cpu.prediction import predicted
-from tnplan.compress.cpu.prediction.predictor_choice import LEAST_SIZE, MOST_POINTS, sampled_boxes
+from tnplan.compress.cpu.predictor import LEAST_SIZE, MOST_POINTS, sampled_boxes
 from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, SHIFT, Box, box_of_shape, frame_box, passes
 from tnplan.compress.format.stream import frame_seed, pack_frame, pack_header, read_frame, read_header
@@ -90,11 +90,11 @@ def residuals_by_points(fine: np.ndarray, box: Box, number: int) -> list[int]:
 def test_residuals_are_those_of_the_definition(box: Box, number: int, seed: int, largest: int) -> None:
     fine = np.random.default_rng(seed).integers(-largest, largest + 1, box).astype(np.int32).reshape(-1)
     split, residuals = fine.copy(), np.zeros(fine.size, np.int32)
-    predicted.split(split, box, PREDICTORS[number], residuals)
+    predictor.split(split, box, PREDICTORS[number], residuals)
     assert residuals.tolist() == residuals_by_points(fine, box, number)
     assert np.abs(split.astype(np.int64) - fine).max() <= 1 << (SHIFT - 1)
     again = np.empty_like(fine)
-    predicted.join(residuals, box, PREDICTORS[number], again)
+    predictor.join(residuals, box, PREDICTORS[number], again)
     assert np.array_equal(again, split)
 
 

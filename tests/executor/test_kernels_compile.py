@@ -194,9 +194,8 @@ def of_state_measure() -> Iterator[Defines]:
 
 
 def of_state_pass() -> Iterator[Defines]:
-    from tnplan.executor.statevector.cuda.kernel_defines import pass_defines
+    from tnplan.executor.statevector.cuda.kernel_defines import PROGRAM_TILES, TILES, pass_defines
     from tnplan.executor.statevector.cuda.tabled_pass import TARGETS
-    from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
 
     for dtype in DTYPES[2:]:
         for bits in (2, TILES[dtype].bits, PROGRAM_TILES[dtype].wide_bits):
@@ -210,8 +209,7 @@ def of_state_program() -> Iterator[Defines]:
     from tests.support.engines.statevector import plan_of, qft
     from tnplan.executor.statevector.adjoint.joint_sweep import joint_sweep
     from tnplan.executor.statevector.codegen.pass_program import make_program
-    from tnplan.executor.statevector.cuda.kernel_defines import program_defines
-    from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES
+    from tnplan.executor.statevector.cuda.kernel_defines import PROGRAM_TILES, program_defines
 
     tiles = [(name, tile) for name in DTYPES[2:] for tile in (PROGRAM_TILES[name], PROGRAM_TILES[name].wide)]
     for (dtype, tile), circuit in product(tiles, (qft(16), random_circuit(16, 60, 1))):
@@ -232,8 +230,8 @@ def of_state_program() -> Iterator[Defines]:
 
 
 def of_state_words() -> Iterator[Defines]:
+    from tnplan.executor.statevector.cuda.kernel_defines import WORD_TILE_BITS
     from tnplan.executor.statevector.cuda.words import LEAST_BITS, words_defines
-    from tnplan.executor.statevector.scheduling.gpu_tiles import WORD_TILE_BITS
 
     for dtype in DTYPES[2:]:
         for bits in (LEAST_BITS, WORD_TILE_BITS[dtype]):

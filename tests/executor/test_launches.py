@@ -173,8 +173,7 @@ def lists_of_bases(dtype: str) -> None:
     from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
     from tnplan.executor.sbd.lists.batched_list import BatchedList
     from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
-    from tnplan.executor.sbd.qubits.pauli_terms import pauli_terms
-    from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
+    from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian, pauli_terms, words_of
 
     integrals, determinants = random_list(6, (3, 2), (20, 6), 70)
     listed = ListHamiltonian(integrals, as_list(determinants, 6), memory_bytes=0)

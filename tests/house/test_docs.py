@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
+from itertools import pairwise
 from math import cos, log10, sin
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 
 import tnplan
 from tests.support.circuits import contract as contracted
@@ -22,7 +24,7 @@ from tests.support.engines.sbd import every_string, fcidump_text, random_integra
 from tests.support.engines.sbd_growth import chain
 from tests.support.root import ROOT
 from tnplan import diagonalize
-from tnplan.circuits import pauli_sum_file
+from tnplan.circuits import pauli_sum
 from tnplan.executor.contraction.run import result
 from tnplan.executor.contraction.run import run_report as record
 from tnplan.executor.sbd.basis.integrals import dense_two
@@ -58,7 +60,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_formats_have_the_versions_that_are_written() -> None:
     stated = re.findall(r"\(`(tnplan\.\w+)`, version (\d+)\)", page_of("formats.md").read_text())
-    modules = (path_file, schedule, record, result, pauli_sum_file)
+    modules = (path_file, schedule, record, result, pauli_sum)
     written = {module.FORMAT: module.VERSION for module in modules}
     assert {name: int(version) for name, version in stated} == written
 
@@ -334,6 +336,25 @@ def test_help_equals_the_document(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "tnplan.cli.document", str(new)], cwd=ROOT, check=True)
     golden = page_of("cli.md")
     assert new.read_text() == golden.read_text(), "run 'python -m tnplan.cli.document'"
+
+
+def sentences(markdown: str) -> list[str]:
+    """Those of paragraphs and lists, as `docs/extensions/prose.py` splits them; code is a word."""
+    text = re.sub(r"\$[^$\n]+\$", "`x`", markdown)
+    blocks, found = MarkdownIt("commonmark").enable("table").parse(text), []
+    for before, block in pairwise(blocks):
+        if before.type == "paragraph_open":
+            items = block.children or []
+            words = "".join("x" if item.type == "code_inline" else item.content or " " for item in items)
+            paragraph = " ".join(words.split())
+            found += re.split(r"(?<=[!?])\s+|(?<=[.:;])\s+(?=[A-Z0-9\"'(])", paragraph)
+    return found
+
+
+def test_sentences_are_not_too_long() -> None:
+    pages = [page for page in (ROOT / "README.md", *DOCS.rglob("*.md")) if "_build" not in page.parts]
+    for page in pages:
+        assert [each for each in sentences(page.read_text()) if len(each) > 200] == [], page.name
 
 
 def test_links_of_the_documents_exist() -> None:

@@ -16,7 +16,7 @@ import pytest
 import tnplan
 from tests.support.circuit_families import FAMILIES, dynamic, graph
 from tnplan.circuits.circuit import GateSequence
-from tnplan.cli.progress import ProgressLines
+from tnplan.cli.terminal import ProgressLines
 from tnplan.executor.pauli import propagate
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.jobs.progress import TimeLeft
@@ -214,7 +214,7 @@ def test_no_time_left_where_the_work_is_not_known(
     monkeypatch.setattr(propagate, "PROGRESS_INTERVAL_S", 0.0)
     monkeypatch.setattr(mps, "TELL_S", 0.0)
     work, of = Work(), tnplan.Circuit(circuit("trotter", "line", 12, 2))
-    monkeypatch.setattr("tnplan.cli.progress.LOG_EVERY_S", 0.0)
+    monkeypatch.setattr("tnplan.cli.terminal.LOG_EVERY_S", 0.0)
     with ProgressLines() as lines:
 
         def listen(at: tnplan.Progress) -> None:

@@ -23,8 +23,8 @@ from tests.support.null_device.dry_run import dry_run
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
 from tnplan.cli.main import run
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.errors import InputError
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network, structure_key

@@ -13,10 +13,10 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any, Unpack
 
+from tnplan.common.arrays import ALIGNMENT_BYTES, ITEM_BYTES
 from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable, write_text
-from tnplan.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
 from tnplan.common.shown_text import shown_text
 from tnplan.common.units import size_in_bytes, size_text
 from tnplan.executor.calibration import (

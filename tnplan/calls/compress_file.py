@@ -1,5 +1,7 @@
 """Arrays in files, compressed and back: `tnplan compress`, `tnplan decompress`. The codecs are in compress/.
 
+`gpu_codec` lets `tnplan.compress` take arrays of CuPy.
+
 The compressed file is a stream of `format.stream`; the report that these functions return is for people and
 programs, and is not kept.
 """
@@ -18,6 +20,7 @@ from tnplan.common.files import check_writable, file_path, open_input, write_fil
 from tnplan.compress.cpu import codec
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
+from tnplan.compress.gpu.launches import KernelDevice
 
 TOPIC = "compression"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -150,3 +153,32 @@ def _report(header: Header, array_bytes: int, size_bytes: int, output: Path, tim
         "ratio": array_bytes / size_bytes,
         "time_s": time_s,
     }
+
+
+def gpu_codec() -> KernelDevice:
+    """Let `tnplan.compress` work on GPUs, through CuPy.
+
+    From then on `compress` and `decompress` take CuPy arrays, and leave the results on their GPU.
+
+    Returns
+    -------
+    KernelDevice
+        What `compress` and `decompress` take as `device`, for NumPy's arrays and bytes of the host.
+
+    Raises
+    ------
+    InputError
+        Where CuPy is not installed.
+
+    Examples
+    --------
+    >>> packed = tnplan.compress.compress(array, 1e-3, device=tnplan.gpu_codec())  # doctest: +SKIP
+    """
+    try:
+        from tnplan.executor.device.cuda.array_codec import CupyCodec
+    except ImportError as error:
+        raise InputError(
+            "gpu_codec", f"needs CuPy ({error})", "install it with: pip install 'tnplan[gpu]'",
+            topic="installation",
+        ) from None
+    return CupyCodec()

@@ -25,8 +25,7 @@ from tnplan.common.files import check_suffix, check_writable
 from tnplan.common.units import plural, size_text
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_bitstrings
-from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms, pauli_terms
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
+from tnplan.executor.sbd.lists.qubit_hamiltonian import PauliTerms, QubitHamiltonian, pauli_terms, words_of
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import SolveRequest, SolveSetup, set_up_qubits

@@ -150,9 +150,8 @@ def _compile(samples: Samples) -> None:
 def _gpu_passes(dtype: str) -> None:
     """The kernels of passes read from tables, for gates on any number of targets."""
     from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead
-    from tnplan.executor.statevector.cuda.kernel_defines import PASS_FILE, pass_defines
+    from tnplan.executor.statevector.cuda.kernel_defines import PASS_FILE, TILES, pass_defines
     from tnplan.executor.statevector.cuda.tabled_pass import TARGETS
-    from tnplan.executor.statevector.scheduling.gpu_tiles import TILES
 
     compile_ahead((PASS_FILE, pass_defines(dtype, TILES[dtype].bits, targets)) for targets in TARGETS)
 

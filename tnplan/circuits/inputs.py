@@ -12,8 +12,15 @@ import numpy as np
 
 from tnplan.circuits.circuit import check_qubits
 from tnplan.circuits.libraries.pauli_operators import of_library
-from tnplan.circuits.pauli_sum import PauliSum, given_sum, n_qubits_of, parse, pauli_sum, word_masks
-from tnplan.circuits.pauli_sum_file import load_words
+from tnplan.circuits.pauli_sum import (
+    PauliSum,
+    given_sum,
+    load_words,
+    n_qubits_of,
+    parse,
+    pauli_sum,
+    word_masks,
+)
 from tnplan.common.array_file import read_array
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count, is_finite

@@ -3,13 +3,16 @@
 A word on n qubits is two bit masks: bit q of x says that qubit q carries X or Y, bit q of z that it carries Z
 or Y. It stands for the Hermitian operator, Y itself and not XZ. Packed, a row of `keys` has W = ceil(n / 64)
 64-bit words of x and then W of z.
+
+Changelog of `tnplan.pauli_sum`, the JSON file of a sum:
+1 (2026-11-29): first version.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Complex
 from pathlib import Path
@@ -21,9 +24,14 @@ from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
+from tnplan.common.files import check_suffix, check_writable, identity_of, read_json, write_json
 
 TOPIC = "Pauli propagation"
 """What the errors of this module are about, where one says no topic of its own."""
+
+FORMAT = "tnplan.pauli_sum"
+VERSION = 1
+REMEDY = "write the file again, or use a .json object of words without a format"
 
 FACTOR = re.compile(r"([IXYZ])\s*(\d{1,9})")
 """A letter and its qubit."""
@@ -244,9 +252,14 @@ class PauliSum:
 
     def to_file(self, path: str | Path) -> None:
         """Write a JSON file with a checksum (docs/reference/formats.md); `of(Path(path))` reads it."""
-        from tnplan.circuits.pauli_sum_file import save_sum
-
-        save_sum(self, path)
+        check_suffix(path, ".json")
+        check_writable(path)
+        words = {
+            word: [value.real, value.imag] if isinstance(value, complex) else value
+            for word, value in self.to_dict().items()
+        }
+        document = {"format": FORMAT, "version": VERSION, "n_qubits": self.n_qubits, "terms": words}
+        write_json(path, {**document, "identity": identity_of(document)})
 
     def to_qiskit(self) -> Any:
         """Qiskit's `SparsePauliOp`; qubit k stays qubit k."""
@@ -588,3 +601,21 @@ def given_sum(observable: Any, n_qubits: int) -> PauliSum:
     if terms.n_qubits != n_qubits:
         raise InputError("--observable", f"is a sum on {terms.n_qubits} qubits", f"give one on {n_qubits}")
     return terms
+
+
+def load_words(path: str | Path) -> tuple[int, Mapping[str, Any]]:
+    """Read how many qubits a sum has, and its words with their coefficients; check its identity."""
+    document = read_json(path, FORMAT, VERSION)
+    stated = document.pop("identity", None)
+    try:
+        computed = identity_of(document)
+    except ValueError:
+        raise InputError(str(path), "holds a number that is not finite", REMEDY) from None
+    if stated != computed:
+        problem = f"{str(stated)[:12]}... is not that of the contents ({computed[:12]}...)"
+        raise InputError(f"{path}: identity", problem, REMEDY)
+    n_qubits = check_count(f"{path}: n_qubits", document.get("n_qubits"), 1, LARGEST_CIRCUIT)
+    words = document.get("terms")
+    if not isinstance(words, Mapping):
+        raise InputError(f"{path}: terms", "is no object", REMEDY)
+    return n_qubits, words

@@ -11,8 +11,7 @@ import click
 
 from tnplan.cli.from_signature import Call, command
 from tnplan.cli.option_types import BITS, FILE, PROFILE, QUBITS
-from tnplan.cli.progress import ProgressLines
-from tnplan.cli.terminal import say, say_once, say_progress, say_result
+from tnplan.cli.terminal import ProgressLines, say, say_once, say_progress, say_result
 
 SHOWN_STEPS = 6
 

@@ -63,9 +63,9 @@ QUESTIONS = (
 )  # fmt: skip
 ON_RANKS = ("execute", "pauli", "sbd", "sbd-qubits", "sqd", "statevector", *QUESTIONS, "calibrate")
 FILES = {
-    **dict.fromkeys((*QUESTIONS, "estimate"), "questions"), "sbd": "sbd", "sbd-qubits": "sbd", "sqd": "sbd",
-    "count": "count", "optimize": "count", "pauli": "pauli", "report": "report", "search": "search",
-    "workload": "workload",
+    **dict.fromkeys((*QUESTIONS, "estimate", "count", "optimize"), "questions"),
+    **dict.fromkeys(("sbd", "sbd-qubits", "sqd"), "sbd"),
+    **{name: name for name in ("pauli", "report", "search", "workload")},
 }  # fmt: skip
 """The files of the commands that are not in commands.py."""
 LONGEST_LINE = 2000

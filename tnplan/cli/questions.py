@@ -1,4 +1,4 @@
-"""The commands of questions about a circuit, and `tnplan estimate`: what each method would need."""
+"""The commands of questions about a circuit; what each method would need; and of graphs and formulas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import Any
 import click
 import numpy as np
 
-from tnplan.cli.from_signature import Change, command_with, commands, options_of, refuse_without
+from tnplan.cli.from_signature import (
+    Call,
+    Change,
+    command,
+    command_with,
+    commands,
+    options_of,
+    refuse_without,
+)
 from tnplan.cli.option_types import (
     BITS,
     DEVICES,
@@ -21,20 +29,20 @@ from tnplan.cli.option_types import (
     circuit_argument,
     set_parameters,
 )
-from tnplan.cli.pauli_options import (
+from tnplan.cli.pauli import (
     propagation_of,
     repetition_options,
     state_options,
     truncation_options,
 )
-from tnplan.cli.progress import ProgressLines
-from tnplan.cli.terminal import say_result
+from tnplan.cli.terminal import ProgressLines, say_result
 from tnplan.common.shown_text import first_rows, largest_rows, number_text
 from tnplan.executor.pauli.estimate import Estimate
 from tnplan.jobs.job_options import ResumableKeywords
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import told_by_first, watched_ranks
 from tnplan.questions.circuit import Circuit
+from tnplan.questions.combinatorial.problems import PROBLEMS
 from tnplan.questions.options import QuestionOptions
 
 EXACT: dict[str, Change] = {
@@ -269,3 +277,34 @@ def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options
 
 
 commands["estimate"] = lambda summary: command_with(ESTIMATE, estimate, summary, estimate.__doc__ or "")
+
+CONFIGURATIONS: dict[str, Change] = {
+    "problem": click.argument("problem", type=click.Choice(list(PROBLEMS)), metavar="PROBLEM"),
+    "instance": click.argument("instance", metavar="INSTANCE"),
+    "colours": {"type": click.IntRange(1)},
+}
+"""What the options of graphs and formulas differ in."""
+
+
+@command("count.count", **CONFIGURATIONS)
+def count(call: Call, as_json: bool, **options: Any) -> None:
+    """PROBLEM is independent-sets, matchings, dimers (perfect matchings), colourings, ising or sat. INSTANCE
+    is a DIMACS file of a graph or a formula, a file with an edge 'U V' or 'U V WEIGHT' a line, or a lattice
+    such as 'grid 8x8', 'king 10x10' or 'torus 4x4x4'. The number is exact, whatever its size.
+    """
+    _say_configurations(call, as_json, options)
+
+
+@command("count.optimize", **CONFIGURATIONS)
+def optimize(call: Call, as_json: bool, **options: Any) -> None:
+    """PROBLEM and INSTANCE are those of 'tnplan count'. Largest is the weight of sets of vertices and edges,
+    and the number of clauses that hold; least is the energy of spins, and the number of edges whose ends have
+    one colour. The configuration that is shown is checked against the instance.
+    """
+    _say_configurations(call, as_json, options)
+
+
+def _say_configurations(call: Call, as_json: bool, options: Options) -> None:
+    with ProgressLines() as progress:
+        result = call(progress=progress, **options)
+    say_result(result.report, as_json, [result])

@@ -14,7 +14,7 @@ from tests.support.kernels.compress_streams import payloads_of, restored, stream
 from tests.support.kernels.smooth_arrays import SHAPES, smooth_array
 from tnplan.compress import StreamError, compress, decompress
 from tnplan.compress.cpu.codec import flat_values
-from tnplan.compress.cpu.prediction.predictor_choice import HostTrials, sampled_boxes
+from tnplan.compress.cpu.predictor import HostTrials, sampled_boxes
 from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
 from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, Predictor, box_of_shape

@@ -15,7 +15,7 @@ from tnplan.compress.format.bit_tiling import LOGS, SAMPLE, ranked_axes
 from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.gpu import encode as gpu_encode
 from tnplan.compress.gpu import fixed_length
-from tnplan.compress.gpu.write import write
+from tnplan.compress.gpu.survey import write
 
 CASES = (
     # kind, log2 of the elements, of frames, mode, bound, whether it is coded ahead

@@ -14,7 +14,7 @@ from tests.support.contraction.shards import load_shards
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.networks import agrees, eager_profile, random_arrays
 from tnplan.calls.execute import execute
-from tnplan.cli.progress import ProgressLines
+from tnplan.cli.terminal import ProgressLines
 from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
@@ -91,7 +91,7 @@ def test_one_tensor_on_three_groups_under_mpi(tmp_path: Path, n_sliced: int) -> 
 
 
 def test_the_line_of_progress_of_a_group_without_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tnplan.cli.progress.LOG_EVERY_S", 0.0)
+    monkeypatch.setattr("tnplan.cli.terminal.LOG_EVERY_S", 0.0)
     with ProgressLines() as progress:
         progress(Progress(0, 0, "slice 0 of 0"))
         progress(Progress(0, 0, "slice 0 of 0"))
@@ -101,7 +101,7 @@ def test_the_line_of_progress_of_a_group_without_slices(monkeypatch: pytest.Monk
 def test_the_line_of_progress_says_the_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], n_slices: int
 ) -> None:
-    monkeypatch.setattr("tnplan.cli.progress.LOG_EVERY_S", 0.0)
+    monkeypatch.setattr("tnplan.cli.terminal.LOG_EVERY_S", 0.0)
     with ProgressLines() as progress:
         progress(Progress(0, n_slices, f"slice 0 of {n_slices}", share=0.0))
         progress(Progress(1, n_slices, f"slice 1 of {n_slices}", share=1 / n_slices))

@@ -17,7 +17,6 @@ from tnplan.executor.device.cpu import device as numpy_device
 from tnplan.executor.device.cpu import host_memory
 from tnplan.executor.device.cpu import host_memory as host
 from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus, assign
-from tnplan.executor.device.cuda.runtime import early_context
 from tnplan.executor.device.expected_gpu import check_device
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.select import PROFILES, open_device, profile_of
@@ -148,9 +147,9 @@ def test_cuda_begins_early_where_the_gpu_is_known(
 
 
 def test_a_host_without_a_driver_begins_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(early_context, "LIBRARY", "libno-such-driver.so")
+    monkeypatch.setattr(expected_gpu, "LIBRARY", "libno-such-driver.so")
     before = set(threading.enumerate())
-    early_context.begin_cuda.__wrapped__(0)
+    expected_gpu.begin_cuda.__wrapped__(0)
     for thread in set(threading.enumerate()) - before:
         thread.join(60)
         assert not thread.is_alive()

@@ -17,6 +17,7 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.sigma import batched as batched_module
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.cost_model import RowPartition
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 from tnplan.executor.sbd.sigma.opposite_spin import beta_entries
 from tnplan.executor.sbd.sigma.pair_tiling import (
@@ -41,7 +42,6 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import (
     row_costs,
     tile_work,
 )
-from tnplan.executor.sbd.sigma.row_partition import RowPartition
 from tnplan.executor.sbd.solver.davidson import Criteria, davidson
 from tnplan.executor.sbd.solver.vector_backend import HostVectors
 

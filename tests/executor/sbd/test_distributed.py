@@ -32,9 +32,9 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.cost_model import partition_rows
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian, row_costs
-from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.executor.sbd.solver import setup as site_module
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import (

@@ -16,7 +16,7 @@ from tnplan.executor.contraction.sparse_state import RowProducts, RowTensor, Ste
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.workloads.lattice import lattice_circuit
-from tnplan.questions.estimates import rejection_cost
+from tnplan.questions.estimates import contraction_cost
 from tnplan.questions.estimates.cost import SAMPLES_FACTOR
 from tnplan.questions.tensor_networks.network_work import ROW_S
 from tnplan.questions.tensor_networks.sample import expected_rounds
@@ -49,7 +49,7 @@ def cost(shots: int, devices: int = 1, *, size: int = 3, **how: Any) -> tnplan.M
 def test_shots_are_predicted_by_their_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search counts as long as it took: here each takes a millisecond, however busy the machine is."""
     seconds = count()
-    monkeypatch.setattr(rejection_cost, "perf_counter", lambda: 1e-3 * next(seconds))
+    monkeypatch.setattr(contraction_cost, "perf_counter", lambda: 1e-3 * next(seconds))
     few, many, shared = cost(100), cost(50_000), cost(50_000, 10)
     assert few.cost is not None
     assert many.cost is not None

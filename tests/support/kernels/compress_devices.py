@@ -1,6 +1,6 @@
 """Where the CUDA kernels of compress/ run in tests: a GPU, or the emulator.
 
-Both are a `tnplan.compress.gpu.device.KernelDevice`.
+Both are a `tnplan.compress.gpu.launches.KernelDevice`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tnplan.compress.gpu.launches import KernelLaunch
 
 
 class EmulatedDevice:
-    """A `tnplan.compress.gpu.device.KernelDevice` of emulated kernels; its arrays are NumPy's."""
+    """A `tnplan.compress.gpu.launches.KernelDevice` of emulated kernels; its arrays are NumPy's."""
 
     def __init__(self) -> None:
         self.kernels: dict[tuple[str, str], EmulatedKernels] = {}

@@ -188,7 +188,7 @@ def put_in_place(patch: pytest.MonkeyPatch) -> None:
 
     from tnplan.executor.device.cuda import gpus
     from tnplan.executor.device.cuda.contract import cublas
-    from tnplan.executor.device.cuda.runtime import events, kernel_cache
+    from tnplan.executor.device.cuda.runtime import kernel_cache, signals
     from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 
     bind = BoundKernel.__init__
@@ -232,7 +232,7 @@ def put_in_place(patch: pytest.MonkeyPatch) -> None:
             "occupancyMaxActiveBlocksPerMultiprocessor": lambda *_: 2, "launchKernel": nothing,
             "launchCooperativeKernel": nothing,
         }),
-        (gpus, {"Device": Device}), (events, {"driver_record": lambda: nothing}),
+        (gpus, {"Device": Device}), (signals, {"driver_record": lambda: nothing}),
         (cublas, {"bindings": _Library}), (kernel_cache, {"_module": module, "_made": lambda *_: b""}),
         (BoundKernel, {"__init__": bound}),
     ):  # fmt: skip

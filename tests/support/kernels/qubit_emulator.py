@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.support.kernels.list_emulator import EmulatedFile
 from tnplan.executor.sbd.cuda.qubit_steps import FILE, GpuQubits, qubit_defines
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
+from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian
 
 
 class EmulatedQubits(GpuQubits):

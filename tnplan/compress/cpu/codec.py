@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes
-from tnplan.compress.cpu.prediction.predictor_choice import HostTrials, chosen_predictor, sampled_boxes
+from tnplan.compress.cpu.predictor import HostTrials, chosen_predictor, sampled_boxes
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import CLASSES, NATURAL, sampled
 from tnplan.compress.format.bounds import LARGEST_Q, extent, round_down, widened
@@ -41,7 +41,7 @@ def count_classes(
     values: Values, header: Header, limits: tuple[float, ...], n_axes: int
 ) -> NDArray[np.int64]:
     """How often pairs of classes occur (axes, classes, classes) in an array's flat real numbers."""
-    from tnplan.compress.cpu import sample_kernel as kernel
+    from tnplan.compress.cpu import quantize_kernel as kernel
 
     n = header.components
     elements = sampled(header.stored >> n_axes << n_axes)
@@ -60,7 +60,7 @@ def count_classes(
 
 def classes_of(values: Values, header: Header, limits: tuple[float, ...]) -> NDArray[np.uint8]:
     """The class of each element of flat real numbers."""
-    from tnplan.compress.cpu import sample_kernel as kernel
+    from tnplan.compress.cpu import quantize_kernel as kernel
 
     n, real, bits_type = header.components, values.dtype.type, f"u{values.itemsize}"
     sums = np.zeros(values.size // n, values.dtype)

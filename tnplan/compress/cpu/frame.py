@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import fixed_length as fixed
-from tnplan.compress.cpu import rans
-from tnplan.compress.cpu.prediction import predicted
+from tnplan.compress.cpu import predictor, rans
 from tnplan.compress.format.bit_tiling import (
     NATURAL,
     TILE,
@@ -217,7 +216,7 @@ def quantize(
 
     most_exact = values.size // MOST_EXACT + 1
     if header.predictor:
-        return predicted.quantize(values, header, limits, most_exact)
+        return predictor.quantize(values, header, limits, most_exact)
     n = header.components
     n_elements = values.size // n
     axes = usable_axes(header.axes, n_elements)
@@ -256,7 +255,7 @@ def dequantize(q: NDArray[np.int32], header: Header, values: Values) -> None:
     from tnplan.compress.cpu import quantize_kernel as kernel
 
     if header.predictor:
-        predicted.dequantize(q, header, values)
+        predictor.dequantize(q, header, values)
         return
     n = header.components
     n_elements = values.size // n

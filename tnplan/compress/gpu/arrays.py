@@ -29,8 +29,8 @@ from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.errors import CodecError, HostOnlyError
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu.decode import decode, read_header
-from tnplan.compress.gpu.device import WORD_BYTES, KernelDevice
-from tnplan.compress.gpu.write import write
+from tnplan.compress.gpu.launches import WORD_BYTES, KernelDevice
+from tnplan.compress.gpu.survey import write
 
 _DEVICES: dict[str, Callable[[], KernelDevice]] = {}
 

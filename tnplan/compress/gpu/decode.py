@@ -1,7 +1,7 @@
 """Streams read where they are: the kernels of compress/kernels in the order of `codec.decode`.
 
 The host knows the header, or the device sends it first; a verdict on the stream, with its checksums and the
-header's bytes, comes when all is done. Knows no CuPy but `tnplan.compress.gpu.device.KernelDevice`.
+header's bytes, comes when all is done. Knows no CuPy but `tnplan.compress.gpu.launches.KernelDevice`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from tnplan.compress.format import stream
 from tnplan.compress.format.errors import CodecError, HostOnlyError, StreamError
 from tnplan.compress.format.stream import Header, damaged_unless
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import WORD_BYTES, DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.frames import FRAME_WORDS, FrameGroup, frame_count, groups
-from tnplan.compress.gpu.launches import KernelLaunch
+from tnplan.compress.gpu.launches import WORD_BYTES, DeviceArray, KernelDevice, KernelLaunch, block_count
 from tnplan.compress.gpu.predicted import PredictedGroup, residual_rules
 
 MOST_HEADER_BYTES = stream.header_size_bytes(stream.LARGEST_NDIM, 2)

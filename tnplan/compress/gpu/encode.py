@@ -1,6 +1,6 @@
 """Streams written where the array is: the kernels of compress/gpu/kernels in the order of `codec.encode`.
 
-A device is given (`gpu.device.KernelDevice`). Streams are those of the CPU, byte for byte, but for frames
+A device is given (`gpu.launches.KernelDevice`). Streams are those of the CPU, byte for byte, but for frames
 without loss, which are stored raw here. The host waits for what a survey finds, and for the stream's size.
 Nothing is allocated but workspace of a batch of frames; the output buffer is the caller's.
 """
@@ -13,9 +13,9 @@ from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import tile_count
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu import fixed_length, rans
-from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.fixed_length import BATCH_BYTES, code_fast
 from tnplan.compress.gpu.frames import StreamWriter, check_capacity, frame_count, groups
+from tnplan.compress.gpu.launches import DeviceArray, KernelDevice
 from tnplan.compress.gpu.predicted import code_predicted
 from tnplan.compress.gpu.rans import code_small
 

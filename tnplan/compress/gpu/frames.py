@@ -15,8 +15,7 @@ from tnplan.compress.format.bit_tiling import TILE, tile_count, usable_axes
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import MOST_BLOCKS, WORD_BYTES, DeviceArray, KernelDevice
-from tnplan.compress.gpu.launches import FRAME
+from tnplan.compress.gpu.launches import FRAME, MOST_BLOCKS, WORD_BYTES, DeviceArray, KernelDevice
 
 MOST_FRAMES = 1 << 15
 """Frames of a launch that has them along y."""

@@ -1,21 +1,23 @@
 """How the CUDA kernels of compress/kernels are launched: files, definitions, grids, tables and structures.
 
 Arguments are given in the order of the kernel, scalars as NumPy scalars, arrays as device pointers,
-structures as ctypes arrays of bytes. Knows no CuPy: whatever compiles and launches kernels is elsewhere.
+structures as ctypes arrays of bytes. Knows no CuPy: what has arrays, compiles and
+launches kernels is a `KernelDevice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import Array, c_char
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.bounds import pointwise_step, round_down
 from tnplan.compress.format.stream import Header, components, real_dtype
 
@@ -67,6 +69,9 @@ MOST_HEADER_WORDS = 79
 """Words of a stream's header, at most."""
 SMALL_PLAN_WORDS = 3
 """`Plan` of small.cuh."""
+WORD_BYTES = 8
+MOST_BLOCKS = 1 << 11
+"""Blocks that look at an array together, and at the bytes of frames."""
 
 
 class KernelLaunch(NamedTuple):
@@ -271,3 +276,37 @@ def neighbours(blocks: int, n_axes: int) -> KernelLaunch:
 def survey(entry: str, blocks: int) -> KernelLaunch:
     """A kernel of survey.cu, with so many blocks."""
     return KernelLaunch("common/survey.cu", entry, (blocks, 1), THREADS)
+
+
+DeviceArray = Any
+"""A flat array on the device, sliced and assigned like NumPy's."""
+
+
+def block_count(size: int) -> int:
+    """The blocks that look at so many elements or words, some thousands each."""
+    return max(1, min(MOST_BLOCKS, size // TILE))
+
+
+@runtime_checkable
+class KernelDevice(Protocol):
+    """A device for the codec. Arrays are flat; launches and copies happen in order."""
+
+    def upload(self, array: NDArray[Any]) -> DeviceArray:
+        """A copy on the device."""
+
+    def download(self, array: DeviceArray) -> NDArray[Any]:
+        """A copy on the host."""
+
+    def mailbox(self, n_words: int) -> tuple[Any, Callable[[], NDArray[np.uint64]]]:
+        """Memory in which a kernel sends the host so many words of 8 bytes, behind which it writes a 1, and
+        what returns them: it waits for the 1, at most until all launches before are done."""
+
+    def zeros(self, size: int, dtype: str) -> DeviceArray:
+        """A new array of zeros."""
+
+    def empty(self, size: int, dtype: str) -> DeviceArray:
+        """A new array of anything."""
+
+    def launch(self, launch: KernelLaunch, dtype: str, *arguments: Any) -> None:
+        """Run a kernel that is compiled for arrays of `dtype`; arguments are device arrays, NumPy scalars,
+        structures as ctypes arrays of bytes, and what `mailbox` gave."""

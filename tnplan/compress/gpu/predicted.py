@@ -1,6 +1,6 @@
 """Frames under a predictor on a device: values to residuals for the coder `small`, and back.
 
-The kernels do what `cpu.prediction.predicted` does. Residuals are whole numbers in the array's precision,
+The kernels do what `cpu.predictor` does. Residuals are whole numbers in the array's precision,
 which the coder takes like values whose step is 1.
 """
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tnplan.compress.format.box import Box, PointPass, frame_box, passes
 from tnplan.compress.format.stream import Header, Quantizer
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import MOST_BLOCKS, DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.frames import Coded, FrameGroup, lay_out
+from tnplan.compress.gpu.launches import MOST_BLOCKS, DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.rans import Segments, code_residuals
 
 COARSE = 1 << 13

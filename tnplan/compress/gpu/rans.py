@@ -11,9 +11,8 @@ from tnplan.compress.cpu import rans
 from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.stream import Header, components
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.frames import Coded, FrameGroup, lay_out, part_arrays
-from tnplan.compress.gpu.launches import KernelLaunch
+from tnplan.compress.gpu.launches import DeviceArray, KernelDevice, KernelLaunch
 
 
 def slot_bytes(n_components: int) -> int:

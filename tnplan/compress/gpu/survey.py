@@ -1,7 +1,8 @@
-"""Properties of an array on a device that a codec needs: extents, symmetry, a sample, sums.
+"""An array on a device to its stream: surveyed, and coded while the host waits for the results.
 
+A survey gives what a codec needs: extents, symmetry, a sample, sums.
 The host waits once for a survey, once more where a predictor may be chosen, and twice more where 'auto'
-chooses a coder by what samples take. Knows no CuPy but `tnplan.compress.gpu.device.KernelDevice`.
+chooses a coder by what samples take. Knows no CuPy but `tnplan.compress.gpu.launches.KernelDevice`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.cpu.frame import filled
-from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor, sampled_boxes
+from tnplan.compress.cpu.predictor import chosen_predictor, sampled_boxes
 from tnplan.compress.format import stream
 from tnplan.compress.format.box import REFLECTIONS, may_be_smooth
 from tnplan.compress.format.choice import (
+    RANKED_FROM,
     ArrayFacts,
     CodingOptions,
     Limits,
@@ -27,8 +29,10 @@ from tnplan.compress.format.choice import (
 )
 from tnplan.compress.format.stream import FRAME_HEADER_BYTES, Header
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import DeviceArray, KernelDevice, block_count
-from tnplan.compress.gpu.encode import encode
+from tnplan.compress.gpu.encode import encode, go_on
+from tnplan.compress.gpu.fixed_length import Ahead
+from tnplan.compress.gpu.frames import check_capacity
+from tnplan.compress.gpu.launches import DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.survey_kernels import Sampler, SurveyKernels
 
 OVERLAP_BLOCKS = 16
@@ -106,3 +110,41 @@ def add_overlaps(
 def overlap_sums(device: KernelDevice, sums: DeviceArray) -> Limits:
     """The sums of the real and imaginary parts of conj(x) y, of |x|^2 and of |y|^2, x sampled, y values."""
     return tuple(map(float, device.download(sums).reshape(OVERLAP_BLOCKS, -1).sum(axis=0)))
+
+
+def write(
+    device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...], options: CodingOptions,
+    out: DeviceArray,
+) -> tuple[Header, tuple[float, ...], int]:  # fmt: skip
+    """The stream of an array's flat real numbers in `out` (bytes, from a multiple of 8 on): its header, the
+    largest errors of the array's parts, and how many bytes were written.
+
+    As `gpu.survey.Survey` and `gpu.encode.encode` one after the other, byte for byte, and with their errors.
+    """
+    survey, frame_log2 = Survey(device, values, dtype, shape, options), options.frame_log2
+    ahead, has_rule = None, options.bound and options.mode != "pointwise"
+    if options.setting == "fast" and has_rule and _is_regular(survey.size, frame_log2):
+        start = stream.header_size_bytes(len(shape), stream.components(dtype))
+        check_capacity(out, start)
+        # Kernels choose the rule and code by it before the host knows what was found.
+        ahead = Ahead(device, values, survey.kernels, frame_log2, out, start)
+    try:
+        header, limits = survey.header()
+    finally:
+        if ahead:
+            # Invariant: no kernel writes into `out` any more when this function is left, also by an
+            # error.
+            ahead.wait()
+    if not ahead:
+        return header, limits, encode(device, values, header, limits, out)
+    # Where the host chooses another header, what was coded ahead is thrown away.
+    if ahead.suits(header, limits):
+        n_full = max(1, header.stored >> frame_log2)
+        return header, limits, go_on(ahead.writer, values, header, limits, min(ahead.count, n_full))
+    ahead.writer.wait_for_end()
+    return header, limits, encode(device, values, header, limits, out)
+
+
+def _is_regular(size: int, frame_log2: int) -> bool:
+    """Whether axes are ranked and the first frames of equal size, be half of the array stored or all."""
+    return size >= 2 * RANKED_FROM and (size & (size - 1) == 0 or size >= 2 << frame_log2)

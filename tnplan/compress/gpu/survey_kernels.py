@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.cpu.prediction.predictor_choice import (
+from tnplan.compress.cpu.predictor import (
     MOST_POINTS,
     N_BOXES,
     most_predictable,
@@ -26,7 +26,7 @@ from tnplan.compress.format.bit_tiling import CLASSES, SAMPLE, TILE
 from tnplan.compress.format.bounds import Extent
 from tnplan.compress.format.box import ORDERS, REFLECTIONS, Predictor, box_of_shape, passes
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.device import WORD_BYTES, DeviceArray, KernelDevice
+from tnplan.compress.gpu.launches import WORD_BYTES, DeviceArray, KernelDevice
 
 SURVEY_BLOCKS = 1 << 9
 """Blocks that survey an array together: as many as a GPU holds at once, since each ends with atomics."""

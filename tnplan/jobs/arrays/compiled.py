@@ -496,7 +496,7 @@ class CompiledContraction:
 
     def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
         """Contract arrays on this GPU to one there; the host waits for nothing."""
-        from tnplan.executor.device.cuda.library_arrays import empty, in_order, values_on_gpu
+        from tnplan.executor.device.cuda.runtime.library_arrays import empty, in_order, values_on_gpu
 
         assert kind.gpu is not None
         with self._lock:

@@ -25,11 +25,10 @@ from tnplan.common.checks import check_count, check_kind
 from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.files import load_json
 from tnplan.common.units import count_text, plural
-from tnplan.executor.contraction.bind.chains import chains_of_one_rank
+from tnplan.executor.contraction.bind.chains import MissingKernels, chains_of_one_rank
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import host_memory
-from tnplan.executor.device.missing_kernels import MissingKernels
 from tnplan.executor.device.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.jobs.arrays.arrays import (
     as_array,

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from math import gcd, hypot, inf, sqrt
 
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.checks import is_number
 from tnplan.common.errors import InputError
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES, Compression
 from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES, ADJOINT_TILE_BYTES, MOST_STAGES
 from tnplan.planner.hardware.process_grid import Digit, Grid, prime_factors

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.errors import InputError
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.cost import memory_limit
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath

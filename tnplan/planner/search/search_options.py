@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.common.units import count_text
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile

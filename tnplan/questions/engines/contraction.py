@@ -55,7 +55,7 @@ def answer_by_contraction(
 
 def _with_gradient(query: CircuitQuery, use: ContractionOptions) -> tuple[Any, Array]:
     """The values of observables, and their derivatives [observable, parameter]."""
-    from tnplan.questions.tensor_networks.expectation_gradient import expectation_gradients
+    from tnplan.questions.tensor_networks.expectation import expectation_gradients
 
     question = query.question
     assert isinstance(question, ExpectationValues)

@@ -1,12 +1,17 @@
-"""The cost of contraction: the networks of a question, a short search, and the planner's projection."""
+"""The cost of contraction: the networks of a question, a short search, and the planner's projection.
+
+Samples by rejection: the candidates of each round, and the one contraction that a round is.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from math import inf, prod
+from math import ceil, inf, prod
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,6 +19,7 @@ import numpy as np
 from tnplan.circuits.bond_bounds import log2_cuts
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
+from tnplan.executor.contraction.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import batched_network, find_path
 from tnplan.jobs.statevector import DTYPES
@@ -48,16 +54,18 @@ from tnplan.planner.search.search_in_proportion import (
     search_share_s,
 )
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
+from tnplan.planner.sparse_state import SHORTEST_SEARCH_S, distinct_strings, worth_searching_s
 from tnplan.questions.estimates.cost import (
     CONTRACTION_FACTOR,
     GRADIENT_TIME,
     SAMPLES_FACTOR,
     Cost,
     first_use_s,
+    is_gpu,
     room_bytes,
     slowness,
 )
-from tnplan.questions.estimates.rejection_cost import rejection_cost
+from tnplan.questions.methods import LARGEST_OF_SAMPLES
 from tnplan.questions.questions import (
     Amplitudes,
     CircuitQuery,
@@ -74,6 +82,7 @@ from tnplan.questions.tensor_networks.expectation import word_network
 from tnplan.questions.tensor_networks.network_work import START_S, preparing_s
 from tnplan.questions.tensor_networks.networks import closed_by_leaves
 from tnplan.questions.tensor_networks.overlap import pairs_of_trace
+from tnplan.questions.tensor_networks.sample import expected_rounds, random_candidates
 from tnplan.questions.tensor_networks.samples_by_gates import (
     GROUP,
     MOST_CHANGED,
@@ -84,6 +93,7 @@ from tnplan.questions.tensor_networks.samples_by_gates import (
     networks_of_chain,
     why_not_by_gates,
 )
+from tnplan.questions.tensor_networks.sparse_state import SparseState, batch_s
 
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
@@ -437,3 +447,64 @@ def _closed(opened: OpenNetwork, count: int = 1, batch: int = 1) -> _Repeated:
     """A network with its further tensors, which differ within a batch."""
     network = simplify(opened.network, opened.arrays)[0]
     return _Repeated(closed_by_leaves(network, opened), count, len(opened.arrays), batch, len(network.inputs))
+
+def rejection_cost(
+    circuit: GateSequence, question: Sample, profile: Profile, precision: str, devices: Sequence[int]
+) -> dict[int, Cost]:
+    """What samples by rejection take on each number of devices on which a round fits; they share the shots.
+
+    Rounds run on CPUs, on a machine with GPUs too.
+    """
+    here = load_profile("cpu") if is_gpu(profile) else profile
+    costs = {}
+    for count in devices:
+        shots = ceil(question.shots / count)
+        # Candidates come in rounds, and rounds of one size cost the same.
+        rounds = Counter(expected_rounds(shots))
+        costs_of_rounds = [
+            (times, cost) for size, times in rounds.items()
+            if (cost := _round(circuit, question, size, here, precision))
+        ]  # fmt: skip
+        if len(costs_of_rounds) < len(rounds):
+            continue
+        memory = max(size_bytes for _, (size_bytes, _) in costs_of_rounds)
+        seconds = sum(times * round_s for times, (_, round_s) in costs_of_rounds)
+        # The exact probabilities of the samples.
+        if question.fidelity < 1 and circuit.n_qubits <= LARGEST_OF_SAMPLES:
+            exact = _round(circuit, Sample(shots, "rejection"), shots, here, precision)
+            seconds += exact[1] if exact else 0.0
+        costs[count] = Cost(count, memory, seconds, SAMPLES_FACTOR)
+    return costs
+
+
+def _round(
+    circuit: GateSequence, question: Sample, size: int, profile: Profile, precision: str
+) -> tuple[float, float] | None:
+    """Bytes and seconds of a round of so many candidates: its search, and its contraction.
+
+    None where it does not fit under the memory.
+    """
+    n_qubits = circuit.n_qubits
+    n_open = min(question.open_qubits, n_qubits)
+    strings = random_candidates(size, n_qubits, n_open, np.random.default_rng(0))
+    options = ContractionOptions(
+        device="cpu", hardware=profile, memory=float(room_bytes(profile)), precision=precision
+    )
+    search_s = 0.0
+    for _ in range(2):  # the first loads kernels, if any
+        begin = perf_counter()
+        try:
+            state = SparseState(circuit, distinct_strings(strings)[0], options, SHORTEST_SEARCH_S)
+        except InputError:
+            return None
+        if question.fidelity < 1:
+            state.slice_more(ceil(1 / question.fidelity))
+        search_s = perf_counter() - begin
+        if search_s < 2 * SHORTEST_SEARCH_S:
+            break
+    search_s += worth_searching_s(state.plan, state.products_per_s)
+    # Fidelity f is the share of slices that are summed, at least one (Markov et al., arXiv
+    # 1807.10749).
+    share = max(1, round(question.fidelity * state.plan.n_slices)) / state.plan.n_slices
+    size_bytes = ITEM_BYTES[state.dtype] * peak_elements(state.plan)
+    return size_bytes, search_s + share * batch_s(state.plan, state.products_per_s, state.dtype, profile)

@@ -16,6 +16,14 @@ from tnplan.executor.statevector.adjoint.joint_sweep import takes_words
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
 from tnplan.executor.statevector.cpu.state import JOINT_FROM
+from tnplan.executor.statevector.cuda.kernel_defines import JOINT_FROM as GPU_JOINT_FROM
+from tnplan.executor.statevector.cuda.kernel_defines import (
+    MOST_WORDS,
+    PROGRAM_TILES,
+    WORD_RUN_BITS,
+    WORD_TILE_BITS,
+    has_tables,
+)
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
@@ -23,14 +31,6 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     mask_of,
 )
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
-from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM as GPU_JOINT_FROM
-from tnplan.executor.statevector.scheduling.gpu_tiles import (
-    MOST_WORDS,
-    PROGRAM_TILES,
-    WORD_RUN_BITS,
-    WORD_TILE_BITS,
-    has_tables,
-)
 from tnplan.executor.statevector.scheduling.tiled_passes import (
     EMPTY_PRICE,
     TARGET_PRICE,

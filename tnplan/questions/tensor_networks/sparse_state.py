@@ -9,9 +9,8 @@ from math import log2, prod
 import numpy as np
 
 from tnplan.circuits.circuit import GateSequence
-from tnplan.common.arrays import Array
+from tnplan.common.arrays import ITEM_BYTES, Array
 from tnplan.common.errors import InputError
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.sparse_state import BatchReplay, peak_elements
 from tnplan.executor.device.cpu.host_memory import cores, host_memory
 from tnplan.jobs.arrays.options import ContractionOptions

@@ -24,7 +24,7 @@ from tests.support.kernels.exponent_emulator import (
 )
 from tests.support.networks import TOLERANCE, random_arrays, random_path
 from tnplan import plan
-from tnplan.executor.contraction.run import compiled_program, scaled_calls
+from tnplan.executor.contraction.run import compiled_program, scaling
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
@@ -257,7 +257,7 @@ def test_no_call_is_dropped_while_its_kernels_may_run(monkeypatch: pytest.Monkey
 
         monkeypatch.setattr(exponents, "BoundKernel", Launch)
         monkeypatch.setattr(compiled_program, "KEPT_RUNS", 3)
-        monkeypatch.setattr(scaled_calls, "KEPT_CALLS", 3)
+        monkeypatch.setattr(scaling, "KEPT_CALLS", 3)
         device.synchronize, device.recorded = under_way.clear, recorded
         compiled = program(plan(path, memory=inf), device)
         arrays = [np.ones(2), *[np.ones((2, 2))] * 6, np.ones(2)]

@@ -21,7 +21,6 @@ from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import TOLERANCE, random_arrays
 from tnplan.calls.execute import execute
 from tnplan.executor.contraction.bind import binder as bind
-from tnplan.executor.device.cuda.runtime import events as stream_event
 from tnplan.executor.device.cuda.runtime import signals as stream_signal
 from tnplan.executor.device.cuda.runtime.signals import COUNTER_BYTES, Signals
 from tnplan.jobs.job_options import TIMEOUT_S
@@ -114,14 +113,14 @@ def test_an_operation_that_fails_is_an_error(monkeypatch):
 
 
 def test_an_event_that_is_not_recorded_is_an_error(monkeypatch):
-    monkeypatch.setattr(stream_event, "driver_record", lambda: lambda *_: 400)
+    monkeypatch.setattr(stream_signal, "driver_record", lambda: lambda *_: 400)
     with pytest.raises(RuntimeError, match="error 400"):
-        stream_event.record(SimpleNamespace(ptr=1), SimpleNamespace(ptr=2))
+        stream_signal.record(SimpleNamespace(ptr=1), SimpleNamespace(ptr=2))
 
 
 FILL = """
 import threading, time, cupy
-from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.cuda.runtime.signals import record
 from tnplan.executor.device.cuda.runtime.signals import stream_operations
 
 write, wait = stream_operations()

@@ -302,7 +302,7 @@ def test_pinned_memory_is_as_large_as_what_passes_through(monkeypatch: pytest.Mo
     ("asked", "given"), [(0, 1 << 21), (1, 1 << 21), (1 << 21, 1 << 21), ((5 << 21) + 23552, 6 << 21)]
 )
 def test_memory_for_other_ranks_is_whole_blocks(asked: int, given: int) -> None:
-    from tnplan.executor.device.cuda.runtime.own_memory import whole_blocks
+    from tnplan.executor.device.cuda.peer_memory import whole_blocks
 
     assert whole_blocks(asked) == given
 

@@ -17,9 +17,8 @@ from tnplan.executor.statevector.adjoint.joint_sweep import MOST_STEPS, joint_sw
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
 from tnplan.executor.statevector.codegen.pass_program import make_program
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.gates.multiplexed_gate import as_swap
+from tnplan.executor.statevector.gates.multiplexed_gate import WordSum, as_swap, word_sum
 from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
-from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 

@@ -14,7 +14,7 @@ from tnplan.circuits.pauli_sum import parse
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, mirrored_sweep, prepare_joint
 from tnplan.executor.statevector.cpu import state as joint
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.gates.word_sum import WordSum
+from tnplan.executor.statevector.gates.multiplexed_gate import WordSum
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile
 from tnplan.executor.statevector.simulator import Simulator
 

@@ -31,9 +31,8 @@ from tnplan.planner.hardware.cost import CostModel, make_grid
 from tnplan.planner.hardware.profile import CodecRates, Profile, Tier, load_profile, profile_from_document
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import save_path
-from tnplan.planner.passes.lowering.buffer_assignment import assign
+from tnplan.planner.passes.lowering.buffer_assignment import assign, lifetimes
 from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges, exchange_sizes
-from tnplan.planner.passes.lowering.liveness import lifetimes
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.sharding.states import ExchangeTraffic, StateSpace
 from tnplan.planner.passes.tree.build import build

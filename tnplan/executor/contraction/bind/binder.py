@@ -13,8 +13,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.errors import InputError
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.common.units import size_text
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header

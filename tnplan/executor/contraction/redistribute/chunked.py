@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from tnplan.common.memory import ITEM_BYTES
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.peer_copy import (
     can_copy_to_peers,

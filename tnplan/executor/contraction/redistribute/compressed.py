@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.common.arrays import CACHE_LINE_BYTES, round_down, round_up
 from tnplan.common.errors import InputError
-from tnplan.common.memory import CACHE_LINE_BYTES, round_down, round_up
 from tnplan.compress.format.errors import CodecError
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan, plan_redistribution

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tnplan.common.memory import ITEM_BYTES
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan
 from tnplan.executor.contraction.redistribute.redistribution import (

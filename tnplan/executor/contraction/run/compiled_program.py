@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.contraction.run.result import gather_results
-from tnplan.executor.contraction.run.scaled_calls import ScaledCalls
+from tnplan.executor.contraction.run.scaling import ScaledCalls
 from tnplan.executor.contraction.run.slice_partition import (
     active_groups,
     bind_sum_groups,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from tnplan.common.arrays import CACHE_LINE_BYTES, round_up
 from tnplan.common.errors import InputError
-from tnplan.common.memory import CACHE_LINE_BYTES, round_up
 from tnplan.executor.contraction.bind.program import BoundProgram, arena_bytes
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, call_in_turn, nothing

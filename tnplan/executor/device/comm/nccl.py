@@ -17,7 +17,7 @@ from cupy_backends.cuda.libs import nccl
 
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.peer_memory import FIRST, MILLISECONDS, CudaMemory, machine
-from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.cuda.runtime.signals import record
 from tnplan.executor.device.protocols.communicator import (
     Communicator,
     ForwardingCommunicator,

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.common.memory import CACHE_LINE_BYTES
-from tnplan.executor.device.cpu.adjoint import bind_adjoint
+from tnplan.common.arrays import CACHE_LINE_BYTES
 from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
 from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
 from tnplan.executor.device.cpu.exponents import NumpyExponents
-from tnplan.executor.device.cpu.fused import bind_chain
+from tnplan.executor.device.cpu.fused import bind_adjoint, bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.cpu.parallel_rows import blas_threads, is_blas_single
 from tnplan.executor.device.protocols.copy import Copy
@@ -251,7 +250,7 @@ class NumpyDevice(HostDevice):
         self, shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
         outputs: Sequence[Array | None], capacity_bytes: int,
     ) -> Call:  # fmt: skip
-        """The backward pass through a chain, tile by tile; see `cpu.adjoint`."""
+        """The backward pass through a chain, tile by tile; see `cpu.fused`."""
         return bind_adjoint(shape, operand, branches, cotangent, outputs, capacity_bytes)
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:

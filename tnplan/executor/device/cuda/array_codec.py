@@ -17,7 +17,7 @@ import numpy as np
 from cupy_backends.cuda.api import driver
 from numpy.typing import NDArray
 
-from tnplan.common.memory import CACHE_LINE_BYTES, round_up
+from tnplan.common.arrays import CACHE_LINE_BYTES, round_up
 from tnplan.compress.gpu.arrays import register
 from tnplan.compress.gpu.launches import FOLDER, KernelLaunch, defines
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
@@ -60,7 +60,7 @@ def _take_pinned() -> _PinnedBuffer:
 
 
 class CupyCodec:
-    """A `tnplan.compress.gpu.device.KernelDevice` on the current GPU and its current stream."""
+    """A `tnplan.compress.gpu.launches.KernelDevice` on the current GPU and its current stream."""
 
     def upload(self, array: NDArray[Any]) -> Any:
         """A copy on the GPU."""

@@ -19,7 +19,7 @@ from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import FRAME_LOG2, Header, real_dtype
 from tnplan.compress.gpu import decode, survey
-from tnplan.compress.gpu.write import write
+from tnplan.compress.gpu.survey import write
 from tnplan.executor.device.cuda.array_codec import CupyCodec
 from tnplan.executor.device.protocols.codec import Packed, StreamTooLongError, measured, sample_stride
 from tnplan.planner.hardware.compression_options import Lossy

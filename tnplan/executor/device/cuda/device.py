@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_add_block
 from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
-from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.cuda.runtime.own_memory import whole_blocks
+from tnplan.executor.device.cuda.runtime.signals import record
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import AdjointShape, Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.precision import check_precision

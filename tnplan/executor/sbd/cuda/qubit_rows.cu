@@ -1,4 +1,4 @@
-// Rows of a qubit Hamiltonian in a list of bit strings (pauli_terms.py, string_table.py).
+// Rows of a qubit Hamiltonian in a list of bit strings (qubit_hamiltonian.py, string_table.py).
 //
 // A warp makes a row, its lanes take the groups of words in turn. Every element of y is written by one thread, and its
 // sum runs in one order, so that the same bits come out every time. CPU twin: qubit_kernel.py.

@@ -14,7 +14,7 @@ import numpy as np
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.sbd.basis.determinants import ListOfStates
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
+from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian
 
 Array = Any
 """A cupy.ndarray."""

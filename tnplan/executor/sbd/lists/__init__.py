@@ -1,1 +1,1 @@
-"""The Hamiltonian among a list of determinants: its tables, its products, its density matrices."""
+"""Hamiltonians among a list of determinants, or of bit strings: tables, products, density matrices."""

@@ -28,7 +28,7 @@ from tnplan.executor.sbd.lists.list_tables import (
 )
 from tnplan.executor.sbd.lists.listed_rows import LEAST_ROWS, ListedRows
 from tnplan.executor.sbd.properties.reduced_density import Densities, densities_of_parts
-from tnplan.executor.sbd.sigma.row_partition import partition_rows
+from tnplan.executor.sbd.sigma.cost_model import partition_rows
 
 # How the rows of a list of determinants are dealt to blocks of threads on a GPU.
 #

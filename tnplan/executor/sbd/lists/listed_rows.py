@@ -16,7 +16,7 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import NEITHER, ListOfStates
-from tnplan.executor.sbd.sigma.row_partition import RowPartition
+from tnplan.executor.sbd.sigma.cost_model import RowPartition
 
 INDEX_BYTES, VALUE_BYTES = 4, 8
 """What an element of a sparse matrix takes: its column, and every real number of its value."""

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator, messages
+from tnplan.executor.sbd.sigma.cost_model import RowPartition
 from tnplan.executor.sbd.sigma.product_hamiltonian import NEITHER
-from tnplan.executor.sbd.sigma.row_partition import RowPartition
 
 Array = Any
 """An array where the rows are made."""

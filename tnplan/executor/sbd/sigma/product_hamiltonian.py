@@ -36,6 +36,7 @@ from tnplan.executor.sbd.basis.excitations import (
 from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
+from tnplan.executor.sbd.sigma.cost_model import partition_rows
 from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables, beta_entries, opposite_spin_tables
 from tnplan.executor.sbd.sigma.pair_tiling import (
     DEEP,
@@ -47,7 +48,6 @@ from tnplan.executor.sbd.sigma.pair_tiling import (
     pair_tiles,
     tile_counts,
 )
-from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.executor.sbd.sigma.same_spin import SpinMatrix, same_spin, string_energies
 
 # How alpha rows are dealt to blocks of threads in the opposite-spin part, by the tiles of each row.

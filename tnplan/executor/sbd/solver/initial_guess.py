@@ -19,8 +19,8 @@ from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
+from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget, dense_matrix
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
 
 DETERMINANTS = 300

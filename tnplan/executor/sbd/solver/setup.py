@@ -19,9 +19,8 @@ from tnplan.executor.sbd.basis.space import Space
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.lists.batched_list import BatchedList
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.lists.qubit_hamiltonian import PauliTerms, QubitHamiltonian
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
-from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian

@@ -24,10 +24,9 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked, keeping
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.lists.qubit_hamiltonian import PauliTerms, QubitHamiltonian
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
-from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
 from tnplan.executor.sbd.solver.initial_guess import LowStates

@@ -13,8 +13,13 @@ from itertools import pairwise
 
 from tnplan.circuits.circuit import Gate
 from tnplan.executor.statevector.adjoint.words import parameter_words
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, inverse
-from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
+from tnplan.executor.statevector.gates.multiplexed_gate import (
+    MultiplexedGate,
+    WordSum,
+    from_gate,
+    inverse,
+    word_sum,
+)
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
 
 MOST_X_BITS = 2

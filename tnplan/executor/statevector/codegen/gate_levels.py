@@ -14,9 +14,8 @@ from math import pi
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, bits_of
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, WordSum, bits_of
 from tnplan.executor.statevector.gates.phase_polynomial import UNIT, PhasePolynomial, phases_of_diagonal
-from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 
 

@@ -23,9 +23,8 @@ from tnplan.executor.statevector.codegen.phase_macros import (
     Ways,
 )
 from tnplan.executor.statevector.codegen.register_layout import Barriers, LayoutChoice, RegisterLayout
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, as_swap
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, WordSum, as_swap
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
-from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.overlap import MOST_PART_BITS
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of

@@ -28,10 +28,15 @@ from tnplan.executor.statevector.cpu.vector_tables import (
     pass_of_steps,
     round_bits,
 )
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of, mask_of
+from tnplan.executor.statevector.gates.multiplexed_gate import (
+    EXACT,
+    MultiplexedGate,
+    WordSum,
+    bits_of,
+    mask_of,
+)
 from tnplan.executor.statevector.gates.one_bit import Elements, is_real
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
-from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 # The rounds of a pass over both states of a sweep back, with sums between their gates.

@@ -16,8 +16,7 @@ from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, round_bits, vector_pass
 from tnplan.executor.statevector.cpu.word_table import BLOCK, word_scratch, word_table
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
-from tnplan.executor.statevector.gates.word_sum import WordSum
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, WordSum, mask_of
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import TILES, Pass, Tile
@@ -180,7 +179,7 @@ class HostState:
 
     def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
         """The sum over words, masks x and z and factors, of factors times `pauli`."""
-        from tnplan.executor.statevector.cpu.word_sum_kernel import word_sum_value
+        from tnplan.executor.statevector.cpu.word_kernel import word_sum_value
 
         own = self._amplitudes
         table = word_table(words, len(own))
@@ -194,7 +193,7 @@ class HostState:
 
     def write_pauli_sum(self, words: Sequence[tuple[int, int, complex]], out: Array) -> None:
         """Write the sum of words times this state."""
-        from tnplan.executor.statevector.cpu.word_sum_kernel import write_word_sum
+        from tnplan.executor.statevector.cpu.word_kernel import write_word_sum
 
         own = self._amplitudes
         table = word_table(words, len(own))

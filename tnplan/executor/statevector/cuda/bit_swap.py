@@ -15,8 +15,8 @@ import numpy as np
 
 from tnplan.executor.device.cuda.peer_memory import CudaMemory
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
-from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.signals import record
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call
 from tnplan.executor.statevector.scheduling.overlap import Piece

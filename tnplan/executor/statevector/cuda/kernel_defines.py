@@ -1,6 +1,7 @@
-"""What the kernels of passes and measurements are compiled for, and the shared memory of their blocks.
+"""What the kernels of passes and measurements are compiled for: tiles, definitions, shared memory.
 
-Knows no CuPy.
+Also which states have kernels of their own, and which go back together with another: for predictions where
+there is no GPU too. Knows no CuPy.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
+from tnplan.executor.statevector.scheduling.tiled_passes import Tile
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.codegen.pass_program import PassProgram
@@ -32,6 +34,21 @@ PASS_THREADS = 512
 """Threads of a block of a pass read from tables."""
 MEASURE_THREADS = 256
 """Threads of a block of measure.cu."""
+TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
+"""64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
+PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True, 14), "complex128": Tile(12, 2, 1, 4, True, 13)}
+"""Those of compiled passes."""
+WORD_TILE_BITS = {"complex64": 13, "complex128": 12}
+"""Those of inner products about Pauli words: 64 KiB, so that two blocks share a multiprocessor."""
+WORD_RUN_BITS = {"complex64": 4, "complex128": 3}
+"""Their runs of 128 bytes."""
+PROGRAMS_FROM = 18
+"""States of so many bits have passes for which kernels of their own may be compiled."""
+MOST_WORDS = 64
+"""Words that one launch sums: their sums of each warp are in shared memory."""
+JOINT_FROM = 26
+"""States of so many bits are taken back together with lambda, in passes compiled for both. That saves time of
+the device; with smaller states the host takes longer, and the compiler the first time."""
 
 
 def pass_defines(dtype: str, tile_bits: int, targets: int = LARGEST_TARGETS) -> dict[str, str | int]:
@@ -84,3 +101,20 @@ def shared_bytes(dtype: str, tile_bits: int) -> int:
     low = (tile_bits + 1) // 2
     entries = (1 << tile_bits) + (1 << low) + (1 << (tile_bits - low))
     return entries * np.dtype(dtype).itemsize + 8 * (tile_bits + 1 + (tile_bits + 1) % 2)
+
+
+RUNS, COMPILING_S = 25, 0.25
+"""A kernel of a pass is worth waiting for where it saves, in so many runs, the seconds that it takes to be
+compiled beside others."""
+SLOWER_BY_TABLES, COPIED_BYTES_PER_S = 4.0, 2.5e12
+"""Copies of the state by which a pass read from tables takes longer than a compiled one, and their rate."""
+
+
+def saved_s(state_bytes: float) -> float:
+    """Seconds that a pass takes less where it has a kernel of its own."""
+    return SLOWER_BY_TABLES * 2 * state_bytes / COPIED_BYTES_PER_S
+
+
+def has_tables(n_bits: int, state_bytes: float) -> bool:
+    """Whether a state is too small to wait for kernels of its passes, which are read from tables then."""
+    return n_bits < PROGRAMS_FROM or RUNS * saved_s(state_bytes) < COMPILING_S

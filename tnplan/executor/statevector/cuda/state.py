@@ -19,18 +19,26 @@ from cupy.cuda import runtime
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
+from tnplan.executor.device.cuda.peer_memory import own_array
 from tnplan.executor.device.cuda.runtime.bound_kernel import copied
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
-from tnplan.executor.device.cuda.runtime.own_memory import own_array
 from tnplan.executor.statevector.codegen.register_layout import register_rounds
 from tnplan.executor.statevector.cuda.kernel_defines import (
+    COMPILING_S,
+    JOINT_FROM,
     MEASURE_FILE,
     MEASURE_THREADS,
     PROGRAM_FILE,
+    PROGRAM_TILES,
+    PROGRAMS_FROM,
     REGISTER_BITS,
+    RUNS,
+    TILES,
+    has_tables,
     measure_defines,
     program_bytes,
     program_defines,
+    saved_s,
 )
 from tnplan.executor.statevector.cuda.tabled_pass import (
     QUICK_BYTES,
@@ -42,16 +50,6 @@ from tnplan.executor.statevector.cuda.tabled_pass import (
     pass_kernel,
 )
 from tnplan.executor.statevector.cuda.words import join
-from tnplan.executor.statevector.scheduling.gpu_tiles import (
-    COMPILING_S,
-    JOINT_FROM,
-    PROGRAM_TILES,
-    PROGRAMS_FROM,
-    RUNS,
-    TILES,
-    has_tables,
-    saved_s,
-)
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, tile_runs
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile

@@ -19,9 +19,13 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import (
     load_kernel,
     may_compile,
 )
-from tnplan.executor.statevector.cuda.kernel_defines import PASS_FILE, pass_defines, shared_bytes
+from tnplan.executor.statevector.cuda.kernel_defines import (
+    COPIED_BYTES_PER_S,
+    PASS_FILE,
+    pass_defines,
+    shared_bytes,
+)
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
-from tnplan.executor.statevector.scheduling.gpu_tiles import COPIED_BYTES_PER_S
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.runtime.bound_kernel import copied
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.statevector.cuda.kernel_defines import REALS
+from tnplan.executor.statevector.cuda.kernel_defines import MOST_WORDS, REALS, WORD_RUN_BITS, WORD_TILE_BITS
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
-from tnplan.executor.statevector.scheduling.gpu_tiles import MOST_WORDS, WORD_RUN_BITS, WORD_TILE_BITS
 from tnplan.executor.statevector.scheduling.qubit_cover import tile_runs
 from tnplan.executor.statevector.scheduling.tiled_passes import WordGroup, word_groups
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, mask_of
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, WordSum, mask_of
 from tnplan.executor.statevector.gates.one_bit import (
     Elements,
     OneBitGate,
@@ -24,7 +24,6 @@ from tnplan.executor.statevector.gates.one_bit import (
     is_real,
     product,
 )
-from tnplan.executor.statevector.gates.word_sum import WordSum
 
 UNIT = 1e-12
 """Elements whose modulus is nearer than this to 1 are phases: the rounding of products of gates."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, WordSum, word_sum
 from tnplan.executor.statevector.gates.one_bit import (
     ONE,
     ROUNDING,
@@ -26,7 +26,6 @@ from tnplan.executor.statevector.gates.one_bit import (
     product,
     real_between_phases,
 )
-from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 
 BASES_KEPT = 4096
 """Distinct controlled gates whose bases, or signs, are remembered."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
+    WordSum,
     commute,
     expanded,
     merged,
@@ -22,7 +23,6 @@ from tnplan.executor.statevector.gates.phase_polynomial import (
     phases_of,
     split,
 )
-from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.qubit_cover import rounds
 
 FAR_SELECTORS = 2

@@ -20,9 +20,8 @@ from functools import cache
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, WordSum
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
-from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import with_low_bits
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 

@@ -15,13 +15,13 @@ from tnplan.common.errors import InputError
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
+    WordSum,
     as_swap,
     bits_of,
     mask_of,
 )
 from tnplan.executor.statevector.gates.phase_polynomial import commute_phases
 from tnplan.executor.statevector.gates.rotations import as_rotations
-from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep, fuse, fuse_in_rounds
 from tnplan.executor.statevector.scheduling.qubit_cover import (
     QubitExchange,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 
 from tnplan.common.errors import InputError
-from tnplan.planner.passes.lowering.liveness import in_one_arena, until_freed
+from tnplan.planner.passes.lowering.buffer_assignment import in_one_arena, until_freed
 from tnplan.planner.schedule.data_flow import DataFlow, reads, writes
 from tnplan.planner.schedule.file import with_identity
 from tnplan.planner.schedule.schedule import Free, Fused, Instruction, Schedule, with_parts

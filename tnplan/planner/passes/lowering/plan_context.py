@@ -14,8 +14,7 @@ from tnplan.planner.networks.path_file import path_identity
 from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchanges
 from tnplan.planner.passes.fusion.fuse import Fusion
 from tnplan.planner.passes.lowering.annotate import predict
-from tnplan.planner.passes.lowering.buffer_assignment import Arena
-from tnplan.planner.passes.lowering.liveness import at_offsets
+from tnplan.planner.passes.lowering.buffer_assignment import Arena, at_offsets
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.tree.loop_levels import LoopNest

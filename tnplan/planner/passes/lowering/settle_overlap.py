@@ -12,8 +12,7 @@ from itertools import groupby, product
 
 from tnplan.planner.hardware.chunked_overlap import hazards
 from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange
-from tnplan.planner.passes.lowering.buffer_assignment import Arena, Lifetime
-from tnplan.planner.passes.lowering.liveness import at_offsets
+from tnplan.planner.passes.lowering.buffer_assignment import Arena, Lifetime, at_offsets
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.data_flow import Row, Rows, exchange_spans, rows
 from tnplan.planner.schedule.schedule import Buffer, Instruction, Redistribute, StepAnnotation

@@ -11,11 +11,10 @@ from bisect import bisect
 from dataclasses import replace
 from itertools import accumulate
 
-from tnplan.common.memory import ALIGNMENT_BYTES, round_up
+from tnplan.common.arrays import ALIGNMENT_BYTES, round_up
 from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES
 from tnplan.planner.hardware.cost import CostModel
-from tnplan.planner.passes.lowering.buffer_assignment import Arena, assign, most_alive
-from tnplan.planner.passes.lowering.liveness import lifetimes
+from tnplan.planner.passes.lowering.buffer_assignment import Arena, assign, lifetimes, most_alive
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.data_flow import reads, writes
 from tnplan.planner.schedule.schedule import (

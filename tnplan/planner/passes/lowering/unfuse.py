@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tnplan.common.memory import ITEM_BYTES
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
 from tnplan.planner.passes.fusion.chunk_exchanges import with_first
-from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
-from tnplan.planner.passes.lowering.liveness import in_one_arena
+from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, in_one_arena
 from tnplan.planner.passes.sharding.sharded_tree import restrict_layout
 from tnplan.planner.schedule.data_flow import others, reads, writes
 from tnplan.planner.schedule.schedule import (

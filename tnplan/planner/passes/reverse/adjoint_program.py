@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from tnplan.common.memory import ITEM_BYTES
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
 from tnplan.planner.schedule.data_flow import reads, writes

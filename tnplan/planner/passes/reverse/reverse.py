@@ -15,7 +15,7 @@ from tnplan.common.errors import OverLimitError
 from tnplan.common.files import identity_of
 from tnplan.common.units import size_text
 from tnplan.planner.passes.lowering.annotate import predict
-from tnplan.planner.passes.lowering.liveness import in_one_arena, until_freed
+from tnplan.planner.passes.lowering.buffer_assignment import in_one_arena, until_freed
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, adjoint_flow
 from tnplan.planner.passes.reverse.adjoint_program import AdjointProgram, adjoint_program
 from tnplan.planner.passes.reverse.keep_values import by_saving

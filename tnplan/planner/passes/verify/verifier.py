@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.errors import InputError
-from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.chunked_overlap import cut_modes, hazards
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.hardware.process_grid import Layout, grid_size, largest_part, largest_shard

@@ -1,5 +1,5 @@
 // A frame as a box of fine whole numbers, which passes fill from coarse to fine (compress/format/box.py,
-// compress/cpu/prediction/interpolate_kernel.py). Fine numbers are (frames, COMPONENTS, elements); residuals are whole numbers as
+// compress/cpu/predictor_kernel.py). Fine numbers are (frames, COMPONENTS, elements); residuals are whole numbers as
 // reals, (frames, elements), in the order of passes.
 
 #include "../common/tile.cuh"

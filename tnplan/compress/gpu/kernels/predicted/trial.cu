@@ -1,5 +1,5 @@
 // What sampled boxes of an array take as they are and under each predictor
-// (compress/cpu/prediction/predictor_choice.py): counted in whole numbers, as on a CPU.
+// (compress/cpu/predictor.py): counted in whole numbers, as on a CPU.
 
 #include "../rans/count.cuh"
 #include "../common/log2.cuh"

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import ALIGNMENT_BYTES
 from tnplan.common.errors import InputError
-from tnplan.common.memory import ALIGNMENT_BYTES
 from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.cuda.contract.cublas import DATA_TYPES, factors, nvmath_bindings
 from tnplan.executor.device.cuda.runtime.bound_kernel import bind_zero

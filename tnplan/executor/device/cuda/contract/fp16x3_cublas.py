@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.memory import ALIGNMENT_BYTES, round_up
+from tnplan.common.arrays import ALIGNMENT_BYTES, round_up
 from tnplan.executor.device.cuda.contract import Product, cublas
 from tnplan.executor.device.cuda.contract.scatter import offset_tables, spans, table_arguments
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel

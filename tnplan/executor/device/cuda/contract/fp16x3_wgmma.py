@@ -13,7 +13,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tnplan.common.memory import ALIGNMENT_BYTES, round_up
+from tnplan.common.arrays import ALIGNMENT_BYTES, round_up
 from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.cuda.contract.fp16x3_cublas import bind_exponents
 from tnplan.executor.device.cuda.contract.scatter import (

@@ -14,7 +14,7 @@ import numpy as np
 from cupy_backends.cuda.api import driver, runtime
 from numpy.typing import NDArray
 
-from tnplan.common.memory import CACHE_LINE_BYTES, round_up
+from tnplan.common.arrays import CACHE_LINE_BYTES, round_up
 from tnplan.executor.device.protocols.device import Call
 
 

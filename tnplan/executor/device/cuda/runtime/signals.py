@@ -1,7 +1,9 @@
-"""Streams of several GPUs that wait for each other without a kernel, by counters in memory that all reach.
+"""Operations of streams by CUDA's driver: waits of several GPUs for each other, and events.
 
-The only file that calls CUDA's driver for operations of a stream on memory. Knows addresses and streams;
-never what the streams do.
+GPUs wait without a kernel, by counters in memory that all reach. Events are recorded without Python's lock,
+which CuPy keeps meanwhile: a stream that waits for another rank fills up, and then every call on it waits
+too. Ranks in one process share the lock; held, it would keep those that are waited for from ever coming.
+Knows addresses, events and streams; never what the streams do.
 """
 
 from __future__ import annotations
@@ -77,3 +79,19 @@ def stream_operations() -> tuple[Any, Any]:
 def _check(status: int) -> None:
     if status:
         raise RuntimeError(f"CUDA: a stream cannot write or await memory (error {status} of the driver)")
+
+
+def record(event: Any, stream: Any) -> None:
+    """Record a CuPy event in a CuPy stream, both of the GPU that is current."""
+    status = driver_record()(event.ptr, stream.ptr)
+    if status:
+        raise RuntimeError(f"CUDA: an event cannot be recorded (error {status} of the driver)")
+
+
+@cache
+def driver_record() -> Any:
+    """The driver's call, which gives up Python's lock."""
+    call = ctypes.CDLL("libcuda.so.1").cuEventRecord
+    call.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    call.restype = ctypes.c_int
+    return call

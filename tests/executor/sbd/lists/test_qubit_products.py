@@ -24,8 +24,7 @@ from tnplan.circuits.pauli_sum import given_sum, parse
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms, pauli_terms
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
+from tnplan.executor.sbd.lists.qubit_hamiltonian import PauliTerms, QubitHamiltonian, pauli_terms, words_of
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 
 CASES = {

@@ -1,8 +1,13 @@
-"""Whether an array gets a predictor, and which: by what a few sampled boxes would take.
+"""A frame under a predictor: values to residuals and back; and which predictor an array gets, if any.
 
-The boxes are of the array's own points, or of every 4th, 16th, ... along each axis where the finest
-points are all foretold: those are what coarser levels see. What boxes take is counted in whole units, so that
-a CPU and a GPU choose alike. Knows no array; its boxes are given, or what a device has counted.
+Values become fine whole numbers (`format.box`), and each point is predicted from what a decoder knows of
+others. All of it is whole numbers but the first and the last step, so that a CPU and a GPU do the same.
+An element that misses its bound, or is no number, is stored exactly; its residual says something all the
+same.
+
+A predictor is chosen by what a few sampled boxes would take. They are of the array's own points, or of every
+4th, 16th, ... along each axis where the finest points are all foretold: those are what coarser levels see.
+What boxes take is counted in whole units, so that a CPU and a GPU choose alike.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import rans
-from tnplan.compress.format.bit_tiling import LOG2_BITS, TILE, times_log2
+from tnplan.compress.format.bit_tiling import LOG2_BITS, TILE, tile_count, times_log2
+from tnplan.compress.format.bounds import round_down
 from tnplan.compress.format.box import (
     LARGEST_FINE,
     PREDICTORS,
@@ -25,10 +31,12 @@ from tnplan.compress.format.box import (
     Box,
     Predictor,
     box_of_shape,
+    frame_box,
     lattices,
 )
 from tnplan.compress.format.stream import Header
 
+Values = NDArray[np.floating]
 N_BOXES = 4
 EDGES = (TILE + 1, 65, 17)
 """Of a box of one, two and three axes: a tile of points, and those between which they lie."""
@@ -43,6 +51,63 @@ MOST_POINTS = 6144
 MOST_BEYOND = 0.02
 """Of numbers that are too large for a predictor, and stored exactly."""
 FIRST_TRIED = PREDICTORS[1]
+
+
+def quantize(
+    values: Values, header: Header, limits: tuple[float, ...], most_exact: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
+    """Residuals (components, tiles * 4096), and the positions (component * tiles * 4096 + element) of values
+    to be stored exactly; None for these where they are more than `most_exact`."""
+    from tnplan.compress.cpu import predictor_kernel as kernel
+
+    predictor, n, real = _predictor(header), header.components, values.dtype.type
+    box = frame_box(header.shape, values.size // n)
+    fine = np.empty(values.size // n, np.int32)
+    residuals = np.empty((n, tile_count(fine.size) * TILE), np.int32)
+    residuals[:, fine.size :] = 0
+    exact, n_exact = np.empty(most_exact, np.int64), 0
+    for c, rule in enumerate(header.quantizers):
+        before, step, component = n_exact, real(rule.step), np.ascontiguousarray(values[c::n])
+        kernel.fill_fine(component, real(1) / step, fine)
+        split(fine, box, predictor, residuals[c])
+        limit = real(round_down(limits[c], values.dtype))
+        n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
+        exact[before:n_exact] += c * residuals.shape[1]
+    return residuals, exact[:n_exact] if n_exact <= exact.size else None
+
+
+def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> None:
+    """Fill a frame's values from residuals."""
+    from tnplan.compress.cpu import predictor_kernel as kernel
+
+    predictor, n = _predictor(header), header.components
+    fine = np.empty(values.size // n, np.int32)
+    box = frame_box(header.shape, fine.size)
+    component = values if n == 1 else np.empty(fine.size, values.dtype)
+    for c, rule in enumerate(header.quantizers):
+        join(residuals[c], box, predictor, fine)
+        kernel.fill_values(fine, values.dtype.type(rule.step), component)
+        if n > 1:
+            values[c::n] = component
+
+
+def _predictor(header: Header) -> Predictor:
+    assert header.predictor is not None
+    return header.predictor
+
+
+def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: NDArray[np.int32]) -> None:
+    """Residuals of a box of fine numbers, which become what a decoder will know."""
+    from tnplan.compress.cpu import predictor_kernel as kernel
+
+    kernel.split(fine, np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic, residuals)
+
+
+def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
+    """A box of fine numbers from residuals."""
+    from tnplan.compress.cpu import predictor_kernel as kernel
+
+    kernel.join(fine, np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic, residuals)
 
 
 @dataclass(frozen=True)
@@ -154,20 +219,20 @@ class _Trial:
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
-        from tnplan.compress.cpu.prediction import choice_kernel as kernel
+        from tnplan.compress.cpu import predictor_kernel as kernel
 
         return int(kernel.count_beyond(self.values, most)) / self.values.size
 
     def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
-        from tnplan.compress.cpu.prediction import choice_kernel as kernel
+        from tnplan.compress.cpu import predictor_kernel as kernel
 
         kernel.fill_plain(self.values, self.steps, turned, self.tiles)
         return coded_units(self.tiles)
 
     def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take. Boxes of one axis have the same passes in every order."""
-        from tnplan.compress.cpu.prediction import choice_kernel as kernel
+        from tnplan.compress.cpu import predictor_kernel as kernel
 
         passes = lattices(self.box, predictor.order)
         key = passes.tobytes(), predictor.cubic

@@ -13,7 +13,7 @@ import pytest
 from tests.support.contraction.executor import lattice
 from tests.support.contraction.fused import planned
 from tnplan import plan
-from tnplan.executor.contraction.run.scaling_plan import SAFE, SafeRange, ScalingPlan
+from tnplan.executor.contraction.run.scaling import SAFE, SafeRange, ScalingPlan
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.schedule import Contract, Fused, Schedule

@@ -1,1 +1,0 @@
-"""Frames under a predictor, and which predictor an array gets."""
