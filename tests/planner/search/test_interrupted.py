@@ -58,8 +58,8 @@ def test_an_interrupted_search_raises_with_its_path_and_writes_it(tmp_path: Path
 
 def test_what_is_there_is_gone_on_from_and_never_replaced_by_a_worse_path(tmp_path: Path) -> None:
     file = tmp_path / "p.json"
-    good = search(NETWORK, rounds=8, **OPTIONS)
-    short: dict[str, Any] = {"rounds": 1, "seed": 3, "output": file, **OPTIONS}
+    good = search(NETWORK, rounds=8, seed=7, **OPTIONS)
+    short: dict[str, Any] = {"rounds": 1, "seed": 4, "output": file, **OPTIONS}
     save_path(good, file)
     with pytest.raises(KeyboardInterrupt):
         search(NETWORK, progress=stopping_at(1, signal.SIGTERM, []), **short)
