@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,27 @@ def ising_2d(side: int, layers: int, angle: float) -> list[Turn]:
     ]
     layer: list[Turn] = [("X", (q,), angle) for q, _, _ in sites]
     return (layer + [("ZZ", bond, angle) for bond in bonds]) * layers
+
+
+def tfim(side: int, steps: int, spread: float = 0.0) -> list[Turn]:
+    """The tilted-field Ising model of monoprop's own benchmark on a square lattice: RZZ(0.075) on bonds, then
+    RZ(0.05) and RX(0.05) on sites, repeated; angles larger by up to `spread`, all different."""
+    rng, bonds = np.random.default_rng(0), []
+    for q in range(side * side):
+        bonds += [(q, q + 1)] * (q % side < side - 1) + [(q, q + side)] * (q < side * (side - 1))
+    layer: list[Turn] = [("ZZ", bond, 0.075) for bond in bonds]
+    layer += [(letter, (q,), 0.05) for letter in "ZX" for q in range(side * side)]
+    return [(*turn[:2], turn[2] + spread * float(rng.random())) for turn in layer * steps]
+
+
+def qiskit_circuit(n_qubits: int, turns: list[Turn]) -> Any:
+    """The rotations as a circuit of Qiskit."""
+    from qiskit import QuantumCircuit
+
+    circuit = QuantumCircuit(n_qubits)
+    for letters, qubits, angle in turns:
+        getattr(circuit, f"r{letters.lower()}")(angle, *qubits)
+    return circuit
 
 
 def steps_of(turns: list[Turn]) -> list[PauliStep]:

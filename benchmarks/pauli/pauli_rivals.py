@@ -47,6 +47,8 @@ def monoprop(problem: dict[str, Any]) -> Callable[[], tuple[int, float]]:
     from monoprop import Circuit, ExpGate, Pauli, PauliOperator, PauliPropagator
 
     n = problem["n_qubits"]
+    if problem.get("is_whole"):
+        return monoprop_from_qiskit(problem)
     gates = [ExpGate(PauliOperator({Pauli(p, q): 1.0}, num_qubits=n)) for p, q, _ in problem["rotations"]]
     angles = [-angle / 2 for _, _, angle in problem["rotations"]]
     circuit = Circuit(gates=gates, system_size=n, parameters=angles)
@@ -54,6 +56,31 @@ def monoprop(problem: dict[str, Any]) -> Callable[[], tuple[int, float]]:
 
     def run() -> tuple[int, float]:
         done = PauliPropagator.from_circuit(circuit, observable, cutoff=n, lower_atol=problem["cut"])
+        return int(done.size()), float(done.expectation_value())
+
+    return run
+
+
+def monoprop_from_qiskit(problem: dict[str, Any]) -> Callable[[], tuple[int, float]]:
+    """From a circuit of Qiskit to the value of Z on two qubits."""
+    from monoprop import PauliPropagator
+    from monoprop.qiskit_conversion import from_qiskit_circuit, from_qiskit_operator
+    from qiskit import QuantumCircuit
+    from qiskit.quantum_info import SparsePauliOp
+
+    n = problem["n_qubits"]
+    circuit = QuantumCircuit(n)
+    for letters, qubits, angle in problem["rotations"]:
+        getattr(circuit, f"r{letters.lower()}")(angle, *qubits)
+    observable = SparsePauliOp.from_sparse_list([("ZZ", problem["observable"], 1.0)], num_qubits=n)
+
+    def run() -> tuple[int, float]:
+        converted = from_qiskit_circuit(circuit, initial_state=[])
+        done = PauliPropagator(
+            initial_operator=from_qiskit_operator(observable), initial_state=converted.initial_state,
+            cutoff=n, lower_atol=problem["cut"],
+        )  # fmt: skip
+        done.propagate(converted)
         return int(done.size()), float(done.expectation_value())
 
     return run

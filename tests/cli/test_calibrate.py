@@ -93,6 +93,12 @@ def test_without_an_output_the_profile_is_printed(tmp_path: Path, capsys: pytest
     (tmp_path / "own.toml").write_text(capsys.readouterr().out)
     profile, base = load_profile(tmp_path / "own.toml"), load_profile("cpu")
     assert set(profile.gemm_curves) == {"float64"}
+    assert set(profile.algebras) == {"max-plus", "min-plus", "residues"}
+    assert all(0 < share <= 1 for share in profile.algebras.values())
+    measured, estimated = (profile.over(name, "float64", 0.01) for name in ("residues", "optima"))
+    share, plain = profile.algebras["residues"], profile.gemm_curves["float64"]["fp64"].flop_per_s
+    assert measured.gemm_curves["float64"]["fp64"].flop_per_s == tuple(share * rate for rate in plain)
+    assert estimated.rate("float64", "fp64") == 0.01 * profile.rate("float64", "fp64")
     assert profile.flop_per_s["complex64"] == base.flop_per_s["complex64"]
 
 

@@ -70,6 +70,8 @@ def test_every_operation_on_vectors_has_a_plain_loop() -> None:
     others = {
         "sum_signed_products", "prefetch", "load_acquire", "store_release", "vector_at", "columns_at",
         "yield_processor",
+        # Of integers: tests/questions/combinatorial/test_tables.py.
+        "lowered", "copy_least", "relax", "relax_reversed", *(f"relax_lane_bit_{bit}" for bit in range(6)),
     }  # fmt: skip
     assert operations == {name.partition(" ")[0] for name in CALLS} | others
 

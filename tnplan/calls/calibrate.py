@@ -26,16 +26,28 @@ from tnplan.executor.calibration import (
     redistribution_rate,
     redistribution_time,
 )
+from tnplan.executor.device.cpu.algebra import MODULAR, NAMED, algebra_of
+from tnplan.executor.device.cpu.algebra_device import AlgebraDevice
+from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.precision import supported
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, RankKeywords, takes_job
-from tnplan.planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
+from tnplan.planner.hardware.profile import (
+    DEFAULT_PRECISION,
+    GemmCurve,
+    Profile,
+    Tier,
+    load_profile,
+    profile_text,
+)
 
 GPU_BYTES = 1 << 31
 CPU_BYTES = 1 << 26
 WORKSPACE_SHARE = 8
 """A product's tile is this part of a buffer, but at most what the base profile says."""
+ALGEBRA_BYTES, ALGEBRA_K = 1 << 23, 512
+"""Of a tensor, and of the products, by which algebras are measured."""
 SWAP_STEP = 4
 LEAST_SWAP_BYTES = 1 << 20
 LATENCY_BYTES = 1 << 12
@@ -195,8 +207,27 @@ class _Calibration:
             "memory_bytes_per_s": memory, "permute_bytes_per_s": permute, "launch_s": launch_s,
             "gemm_curves": {**self.base.gemm_curves, **direct},
             "scattered_curves": {**self.base.scattered_curves, **scattered},
-            "flop_per_s": flop_per_s, **self._fused(permute),
+            "flop_per_s": flop_per_s, "algebras": self._algebras(), **self._fused(permute),
         }  # fmt: skip
+
+    def _algebras(self) -> dict[str, float]:
+        """The share of the rate of their dtype that products over algebras reach, on a CPU."""
+        if self.device.name == "gpu":
+            return self.base.algebras
+        shares = {}
+        for algebra in filter(None, map(algebra_of, (*NAMED, *MODULAR))):
+            dtype, precision = algebra.dtype, DEFAULT_PRECISION[algebra.dtype]
+            if dtype not in self.dtypes or precision not in self.base.flop_per_s.get(dtype, {}):
+                continue
+            over, plain = (
+                LocalBench(device, min(self.size_bytes, ALGEBRA_BYTES), 0, 0)
+                for device in (AlgebraDevice(algebra), NumpyDevice())
+            )
+            k = min(over.product_extents(dtype)[-1], ALGEBRA_K)
+            rates = [bench.product_flop_per_s(dtype, precision, k, False) for bench in (over, plain)]
+            shares[algebra.name] = min(1.0, rates[0] / rates[1])
+            self.say(f"products over {algebra.name} at k = n = {k}: {shares[algebra.name]:.3g} of {dtype}")
+        return {**self.base.algebras, **shares}
 
     def _fused(self, permute_bytes_per_s: float) -> dict[str, Any]:
         """Rates of fused chains, for a base profile that has them."""

@@ -6,8 +6,9 @@ This module has only the calls. What they do is imported while a GPU begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import tnplan
 from tnplan.common.errors import InputError
@@ -16,7 +17,23 @@ from tnplan.executor.device.expected_gpu import expect_gpu
 TOPIC = "contractions in Python"
 """What the errors of this module are about, where one says no topic of its own."""
 
+Call = TypeVar("Call", bound=Callable[..., Any])
 
+
+def _quick(contract: Call) -> Call:
+    """`contract` that looks an equation without options up at once: eleven keywords take as long as a small
+    product."""
+
+    @wraps(contract)
+    def call(network: Any, *arrays: Any, **options: Any) -> Any:
+        if options or not _loaded or type(network) is not str:
+            return contract(network, *arrays, **options)
+        return _loaded[0](network, arrays)
+
+    return cast(Call, call)
+
+
+@_quick
 def contract(
     network: Any,
     *arrays: Any,
@@ -70,8 +87,9 @@ def contract(
         Return a pair (mantissa, exponent): the result is mantissa * 10^exponent, and may be beyond the range
         of the dtype. The mantissa's largest real or imaginary part is from 0.5 to 1.
     algebra : str or Algebra, optional
-        What adds and multiplies: "max-plus", "min-plus", "boolean", or an algebra of `tnplan.Algebra`. The
-        arrays have its values, and so has the result, in its dtype. Default: sums and products of numbers.
+        What adds and multiplies: "max-plus", "min-plus", "boolean", "residues:7", or an algebra of
+        `tnplan.Algebra`. The arrays have its values, and so has the result, in its dtype. Default: sums and
+        products of numbers.
 
     Returns
     -------
@@ -102,7 +120,7 @@ def contract(
     else:
         if not _loaded:
             _load()
-        result = _loaded[0](network, arrays, options)
+        result = _loaded[1](network, arrays, options)
     if out is None:
         return result
     from tnplan.jobs.arrays.arrays import store
@@ -111,14 +129,15 @@ def contract(
 
 
 _loaded: list[Callable[..., Any]] = []
-"""What contracts. A list and no cached function: torch.compile, which reads `contract`, warns of caches."""
+"""What contracts: an equation without options, and all. A list and no cached function: torch.compile, which
+reads `contract`, warns of caches."""
 
 
 def _load() -> None:
     """Import what contracts. It comes behind `_expect_gpu`: the GPU begins in the meantime."""
-    from tnplan.jobs.arrays.contracted import contract_arrays
+    from tnplan.jobs.arrays.contracted import contract_arrays, contract_plain
 
-    _loaded.append(contract_arrays)
+    _loaded.extend((contract_plain, contract_arrays))
 
 
 def compile(
@@ -138,6 +157,7 @@ def compile(
     devices: int = 1,
     threads: int | None = None,
     strip_exponent: bool = False,
+    algebra: tnplan.Algebra | str | None = None,
 ) -> tnplan.CompiledContraction:
     """Make a contraction ready to be called again and again with new values.
 
@@ -166,8 +186,8 @@ def compile(
         About how often it will be called. The search for a path weighs what is contracted once against what
         is contracted in each call, and takes the longer the more it can gain. Default: the batch; 1000 where
         there are constants; else 1.
-    optimize, hardware, memory, precision, device, devices, threads, strip_exponent
-        As in `contract`.
+    optimize, hardware, memory, precision, device, devices, threads, strip_exponent, algebra
+        As in `contract`. An algebra has a dtype of its own, and no gradients.
 
     Returns
     -------
@@ -190,7 +210,9 @@ def compile(
     if not isinstance(constants, Mapping | None):
         raise InputError("constants", f"are {type(constants).__name__}", "give a dict of arrays by number")
     fixed = dict(constants or {})
-    _expect_gpu(device, (*shapes, *fixed.values()))
+    if algebra is None:
+        _expect_gpu(device, (*shapes, *fixed.values()))
+    from tnplan.executor.device.cpu.algebra import algebra_of
     from tnplan.jobs.arrays.options import CallOptions, ContractionOptions, in_bytes
     from tnplan.jobs.arrays.planning import compile_network
 
@@ -198,9 +220,14 @@ def compile(
     # and again.
     options = ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads,
-        strip_exponent=strip_exponent, waits_for_kernels=True,
+        strip_exponent=strip_exponent, waits_for_kernels=True, algebra=algebra_of(algebra),
     )  # fmt: skip
-    return compile_network(network, shapes, options, CallOptions(dtype, fixed, batch, batched, keep, calls))
+    of_calls = CallOptions(dtype, fixed, batch, batched, keep, calls)
+    if options.algebra is None:
+        return compile_network(network, shapes, options, of_calls)
+    from tnplan.jobs.arrays.algebra_contraction import compile_over
+
+    return compile_over(network, shapes, options, of_calls)
 
 
 def _expect_gpu(device: str, arrays: Iterable[Any]) -> None:

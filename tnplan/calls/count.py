@@ -48,7 +48,7 @@ def count(
     threads : int, optional
         Threads of a rank. Default: the cores over the ranks.
     progress : bool or callable, optional
-        True: a bar (`ProgressBar`). Or a function that is called with a `Progress` before each prime.
+        True: a bar (`ProgressBar`). Or a function that is called with a `Progress` again and again.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def optimize(
     colours : int
         Those of colourings.
     count_optima : bool
-        Count the configurations that attain the optimum, which takes several times as long.
+        Count the configurations that attain the optimum.
     memory : float or str, optional
         The most bytes that tensors take, such as "12GiB". Default: what is free.
     device : {"auto", "cpu"}

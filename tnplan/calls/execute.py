@@ -32,6 +32,7 @@ def execute(
     result: str = "gathered",
     engine: str = "native",
     compress: str | None = None,
+    algebra: tnplan.Algebra | str | None = None,
     **job: Unpack[ResumableKeywords],
 ) -> tnplan.ExecutionResult:
     """Contract the network of a schedule, or some of its slices.
@@ -56,6 +57,9 @@ def execute(
     compress : str, optional
         exchange=BOUND[:RATIO], store=BOUND, setting=fast|small, checkpoints; several with commas
         (docs/explanation/compression.md). Default: as planned.
+    algebra : str or Algebra, optional
+        The algebra that the schedule is planned for: with its prime, such as residues:8388593 or optima:7, or
+        one of your own. Default: the one of that name.
     ranks : int, optional
         Ranks as threads of this process; under mpirun they are those of mpirun. Default: one group.
     output : path, optional
@@ -94,4 +98,5 @@ def execute(
     expect_gpu(options.device)
     from tnplan.jobs.schedules import ExecutionRequest, run_execution
 
-    return run_execution(ExecutionRequest(schedule, tensors, slices, result, engine, compress), options)
+    request = ExecutionRequest(schedule, tensors, slices, result, engine, compress, algebra)
+    return run_execution(request, options)

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import tnplan
 from tnplan.common.files import check_json_name, check_writable
 from tnplan.common.units import size_in_bytes
-from tnplan.planner.hardware.compression_options import parse_request
+from tnplan.executor.device.cpu.algebra import algebra_of
+from tnplan.planner.hardware.compression_options import check_lossless, parse_request
 from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.planner.load import read_path
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -43,6 +45,7 @@ def plan(
     precision: str | None = None,
     policy: str = "ours",
     compress: str | None = None,
+    algebra: tnplan.Algebra | str | None = None,
     output: str | Path | None = None,
 ) -> Schedule:
     """Plan a contraction path as a schedule for a group of ranks.
@@ -69,6 +72,9 @@ def plan(
     compress : str, optional
         exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; several with commas, such as
         exchange=1e-3:4,store=1e-3:3 (docs/explanation/compression.md). Default: nothing.
+    algebra : str or Algebra, optional
+        What adds and multiplies: max-plus, min-plus, boolean, residues, optima, or an algebra of your own.
+        Values have its dtype. Default: sums and products of numbers.
     output : path, optional
         A schedule file to write. The tensors go beside it where the file of the path itself has their values.
 
@@ -94,7 +100,11 @@ def plan(
     if output is not None:
         check_writable(output, path, hardware)
     profile = known_profile(hardware)
+    over = algebra_of(algebra)
     read, arrays = read_path(path)
+    if over is not None:
+        check_lossless(compression, over.name)
+        read, profile = replace(read, dtype=over.dtype), over.profile(profile)
     values = None if output is None else _values(Path(output))
     if values is not None and arrays is not None:
         check_writable(values)
@@ -109,6 +119,8 @@ def plan(
         read, profile, devices=devices, ranks_per_group=ranks_per_group, **limits_bytes, precision=precision,
         policy=policy, compression=compression,
     )  # fmt: skip
+    if over is not None:
+        schedule = with_identity(replace(schedule, algebra=over.name))
     if output is not None:
         if values is not None and arrays is not None:
             # Invariant: tensors first. A schedule that is there names tensors that are there.

@@ -153,7 +153,7 @@ class LoopOptions(JobOptions):
 def run(
     counts: Samples,
     integrals: Integrals | str | Path,
-    samples_per_batch: int,
+    samples_per_batch: int = 300,
     *,
     num_batches: int = 1,
     symmetrize_spin: bool = False,
@@ -180,7 +180,7 @@ def run(
     integrals : Integrals or path
         An FCIDUMP file, or `tnplan.from_arrays(...)`.
     samples_per_batch : int
-        Distinct configurations in a batch.
+        Distinct configurations in a batch, at most.
     num_batches : int
         Batches in an iteration.
     symmetrize_spin : bool

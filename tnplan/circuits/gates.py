@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from math import cos, pi, sin, sqrt
+from functools import lru_cache, reduce
+from math import cos, isfinite, pi, sin, sqrt
 
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
+from tnplan.common.errors import InputError
 
 I2 = np.eye(2, dtype=np.complex128)
 X = np.array([[0, 1], [1, 0]], dtype=np.complex128)
@@ -29,9 +30,12 @@ PAULI_MATRICES = np.array([I2, X, Y, Z])
 """The matrices of the letters I, X, Y and Z."""
 
 
+_identity = lru_cache(np.eye)
+
+
 def turn(axis: np.ndarray, angle: float) -> np.ndarray:
     """exp(-i angle axis / 2) for an `axis` whose square is one."""
-    return np.asarray(cos(angle / 2) * np.eye(len(axis)) - 1j * sin(angle / 2) * axis)
+    return np.asarray(cos(angle / 2) * _identity(len(axis)) - 1j * sin(angle / 2) * axis)
 
 
 def kronecker(factors: Iterable[np.ndarray]) -> np.ndarray:
@@ -39,9 +43,16 @@ def kronecker(factors: Iterable[np.ndarray]) -> np.ndarray:
     return reduce(np.kron, factors, np.eye(1, dtype=np.complex128))
 
 
+def diagonal(elements: Sequence[complex]) -> np.ndarray:
+    """A diagonal matrix, complex128."""
+    matrix = np.zeros((len(elements), len(elements)), np.complex128)
+    matrix.flat[:: len(elements) + 1] = elements
+    return matrix
+
+
 def rz(angle: float) -> np.ndarray:
     """Rotation about Z, exactly diagonal."""
-    return np.diag([np.exp(-0.5j * angle), np.exp(0.5j * angle)])
+    return diagonal([np.exp(-0.5j * angle), np.exp(0.5j * angle)])
 
 
 def root(axis: np.ndarray) -> np.ndarray:
@@ -51,7 +62,7 @@ def root(axis: np.ndarray) -> np.ndarray:
 
 def phase(angle: float) -> np.ndarray:
     """diag(1, exp(i angle))."""
-    return np.diag([1, np.exp(1j * angle)])
+    return diagonal([1, np.exp(1j * angle)])
 
 
 def rxy(theta: float, phi: float) -> np.ndarray:
@@ -114,7 +125,17 @@ KINDS: dict[str, Kind] = {
 }
 
 
+@lru_cache(maxsize=4096)
+def shared_matrix(kind: Kind, params: tuple[float, ...]) -> np.ndarray:
+    """The matrix of a gate for finite angles, read-only, so that gates share it."""
+    matrix = np.array(kind.matrix(*params), dtype=np.complex128)
+    matrix.flags.writeable = False
+    return matrix
+
+
 def gate(name: str, qubits: Sequence[int], params: Sequence[float] = ()) -> Gate:
     """The gate `name` of `KINDS` on `qubits`."""
-    matrix = np.asarray(KINDS[name].matrix(*params), dtype=np.complex128)
-    return Gate(name, tuple(qubits), matrix, tuple(params))
+    angles = tuple(params)
+    if not all(map(isfinite, angles)):
+        raise InputError(f"gate {name}", f"has the angles {angles}", "give finite numbers")
+    return Gate(name, tuple(qubits), shared_matrix(KINDS[name], angles), angles)

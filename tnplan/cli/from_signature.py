@@ -31,6 +31,7 @@ commands: dict[str, Callable[[str], click.Command]] = {}
 """What makes each command of the files that were imported, from the first line of its help."""
 
 EVERYWHERE: dict[str, Other] = {
+    "algebra": {"type": str, "metavar": "NAME"},
     "amplitude": {"metavar": "BITS"},
     "circuit": circuit_argument,
     "compress": {"metavar": "BOUNDS"},

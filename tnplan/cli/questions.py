@@ -29,12 +29,7 @@ from tnplan.cli.option_types import (
     circuit_argument,
     set_parameters,
 )
-from tnplan.cli.pauli import (
-    propagation_of,
-    repetition_options,
-    state_options,
-    truncation_options,
-)
+from tnplan.cli.pauli import propagation_of, repetition_options, state_options, truncation_options
 from tnplan.cli.terminal import ProgressLines, say_result
 from tnplan.common.shown_text import first_rows, largest_rows, number_text
 from tnplan.executor.pauli.estimate import Estimate

@@ -129,6 +129,8 @@ class InputError(ValueError):
     def __init__(
         self, place: str, problem: str, remedy: str, page: str | None = None, topic: str | None = None
     ) -> None:
+        # Arrays show as several lines.
+        place, problem = (" ".join(text.split()) if "\n" in text else text for text in (place, problem))
         super().__init__(in_python(f"{place}: {problem}; {remedy}"))
         self.place = place
         self.problem = problem

@@ -269,7 +269,7 @@ class Staged:
 
     def add(self, path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
         """Let `write` fill the temporary file of `path`; raises InputError where it cannot be written."""
-        target = Path(path)
+        target = file_path(path)
         temporary = target.parent / f".{target.name}.{uuid4().hex[:8]}"
         # Named before it exists, so that Ctrl-C at any moment leaves none behind.
         self._files.append((temporary, target))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
@@ -31,6 +31,9 @@ from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs import Writes, check_outputs, locked
 from tnplan.jobs.progress import Listener, Progress
 
+if TYPE_CHECKING:
+    from tnplan.executor.device.cpu.algebra import Algebra
+
 USABLE = 0.95
 """The share of a GPU's free memory that a job takes: libraries and fragments take the rest."""
 
@@ -43,13 +46,14 @@ class Needs:
     """What a rank needs before it starts.
 
     Bytes on a GPU or a CPU, and what to do where they are not there. `cpu_only` names what a CPU alone can
-    do.
+    do. An `algebra` is what it adds and multiplies with.
     """
 
     gpu_bytes: int = 0
     cpu_bytes: int = 0
     remedy: str = "allow more memory, or start more ranks"
     cpu_only: str = ""
+    algebra: Algebra | None = None
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,9 @@ def _on_rank(
     if needs.cpu_only and options.device == "gpu":
         raise AgreedError("--device", f"{needs.cpu_only} run on a CPU alone", "choose --device cpu")
     device_choice = "cpu" if needs.cpu_only else options.device
-    chosen = open_device(device_choice, world, needs.gpu_bytes, threads, needs.cpu_bytes, needs.remedy)
+    chosen = open_device(
+        device_choice, world, needs.gpu_bytes, threads, needs.cpu_bytes, needs.remedy, needs.algebra
+    )
     if needs.cpu_only and options.device == "auto":
         chosen = replace(chosen, line=f"device: cpu ({needs.cpu_only} run there alone)")
     with _closing(chosen):

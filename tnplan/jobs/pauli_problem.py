@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_suffix, check_writable
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import value_in
-from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, gate_steps
+from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, steps_of_gates
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State, given_overlap, given_state
 from tnplan.executor.pauli.repetitions import MonteCarlo, check_sampling
 from tnplan.executor.pauli.resources import Resources
@@ -105,23 +105,25 @@ def _state(request: PauliRequest, n_qubits: int) -> str | State | None:
 
 def _steps(circuit: GateSequence, request: PauliRequest) -> tuple[list[PauliStep], list[int]]:
     """The steps of all gates, and the gate of each."""
-    steps, gates = [], []
-    for number, gate in enumerate(circuit.gates):
-        for step in _noisy(gate, f"gate {number} ({gate.name})", request):
-            steps.append(step)
-            gates.append(number)
+    steps: list[PauliStep] = []
+    gates: list[int] = []
+    for number, own_steps in enumerate(steps_of_gates(circuit.gates, rotations=request.gradient)):
+        steps += own_steps
+        if request.depolarize:
+            steps += _noise(circuit.gates[number], f"gate {number} ({circuit.gates[number].name})", request)
+        gates += [number] * (len(steps) - len(gates))
     return steps, gates
 
 
-def _noisy(gate: Gate, place: str, request: PauliRequest) -> Iterator[PauliStep]:
-    yield from gate_steps(gate, place, rotations=request.gradient)
-    if request.depolarize and not isinstance(gate, GlobalPhase):
-        if len(gate.qubits) > MOST_QUBITS:
-            raise InputError(
-                place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {MOST_QUBITS}",
-                "split the gate, or leave --depolarizing out",
-            )  # fmt: skip
-        yield depolarizing(gate.qubits, request.depolarize)
+def _noise(gate: Gate, place: str, request: PauliRequest) -> list[PauliStep]:
+    if isinstance(gate, GlobalPhase):
+        return []
+    if len(gate.qubits) > MOST_QUBITS:
+        raise InputError(
+            place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {MOST_QUBITS}",
+            "split the gate, or leave --depolarizing out",
+        )  # fmt: skip
+    return [depolarizing(gate.qubits, request.depolarize)]
 
 
 def _united(parts: tuple[PauliSum, ...]) -> PauliSum:

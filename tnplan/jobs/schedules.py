@@ -41,12 +41,13 @@ from tnplan.executor.contraction.run.run_report import FORMAT as REPORT_FORMAT
 from tnplan.executor.contraction.run.run_report import result_document
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device.comm.launcher import launched_place
+from tnplan.executor.device.cpu.algebra import Algebra, modulus_text, planned_algebra
 from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs import Writes
-from tnplan.planner.hardware.compression_options import Request, parse_request
+from tnplan.planner.hardware.compression_options import Request, check_lossless, parse_request
 from tnplan.planner.load import load_schedule
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import check_tensors, load_tensors, values_identity
@@ -214,6 +215,11 @@ class ExecutionRequest:
     result: str
     engine: str
     compress: str | None
+    algebra: Algebra | str | None
+
+    def over(self, plan: Schedule) -> Algebra | None:
+        """The algebra of a schedule; each rank has it from its own call."""
+        return planned_algebra(self.algebra, plan.algebra, plan.dtype)
 
 
 @dataclass(frozen=True)
@@ -233,10 +239,10 @@ def run_execution(request: ExecutionRequest, options: JobOptions) -> ExecutionRe
         options = replace(options, device="gpu")
     job = Job(
         prepare=lambda: _prepare(request, options),
-        work=lambda rank, problem: _work(rank, problem, options),
+        work=lambda rank, problem: _work(rank, problem, request, options),
         ranks=lambda problem: problem.run.schedule.ranks_per_group,
         check_ranks=lambda problem, n: share_of(problem.run.schedule, n, 0, *problem.run.slices),
-        needs=lambda problem, n, threads: _needs(problem),
+        needs=lambda problem, n, threads: _needs(problem, request),
         writes=lambda problem, n: _writes(problem, options.output, n),
     )
     try:
@@ -252,10 +258,12 @@ def run_execution(request: ExecutionRequest, options: JobOptions) -> ExecutionRe
         raise AgreedError(f"--engine {request.engine}", error.problem, remedy) from None
 
 
-def _needs(problem: ExecutionProblem) -> Needs:
+def _needs(problem: ExecutionProblem, request: ExecutionRequest) -> Needs:
     """The arena of the schedule, on any device."""
-    arena_bytes = needed_bytes(problem.run.schedule)
-    return Needs(arena_bytes, arena_bytes, REMEDY)
+    schedule = problem.run.schedule
+    arena_bytes, algebra = needed_bytes(schedule), request.over(schedule)
+    cpu_only = "" if algebra is None else f"contractions over {algebra.name}"
+    return Needs(arena_bytes, arena_bytes, REMEDY, cpu_only, algebra)
 
 
 def _writes(problem: ExecutionProblem, output: Path | None, n_ranks: int) -> Writes | None:
@@ -282,7 +290,7 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     if isinstance(origin, Schedule):
         verify(plan)
     compression = Request() if request.compress is None else parse_request(request.compress)
-    plan = _compressed(plan, compression)
+    plan, algebra = _compressed(plan, compression), request.over(plan)
     # cuTENSORMp carries out single contractions of distributed tensors; chains are taken apart to
     # their steps.
     if engine == "cutensormp":
@@ -299,10 +307,10 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     elif is_sharded:
         raise InputError("--result", "needs an output file", "name it with --output")
     checkpoint = options.checkpoint_file if plan.body and engine == "native" else None
-    arrays = _tensors(plan, source)
+    arrays = _tensors(plan, source, algebra)
     # A checkpoint holds partial sums over slices: of other values of the inputs they would be wrong
     # without a trace, so that the identity of the values is part of it.
-    values = "" if checkpoint is None else values_identity(arrays)
+    values = "" if checkpoint is None else values_identity(arrays) + modulus_text(algebra)
     if compression.checkpoints and checkpoint is None:
         raise InputError(
             "--compress",
@@ -317,6 +325,8 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
 def _compressed(plan: Schedule, bounds: Request) -> Schedule:
     """The schedule with the bounds that were asked for; the exchanges that pay are marked."""
     marked = compress_exchanges(plan, bounds)
+    if plan.algebra is not None:
+        check_lossless(marked.compression, plan.algebra)
     if marked is not plan:
         verify(marked)
     return marked
@@ -396,18 +406,21 @@ def _source(schedule: Schedule, tensors: Tensors | None, folder: Path) -> Tensor
     return file_path(folder / schedule.tensors)
 
 
-def _tensors(schedule: Schedule, tensors: Tensors) -> list[NDArray[Any]]:
+def _tensors(schedule: Schedule, tensors: Tensors, algebra: Algebra | None) -> list[NDArray[Any]]:
+    exactly = None if algebra is None else algebra.exactly
     network = Network(schedule.leaves, schedule.output, schedule.size_dict)
     if not isinstance(tensors, str | Path | Sequence):
         raise InputError("tensors", f"is {type(tensors).__name__}", "give a list of arrays, or an .npz file")
     if isinstance(tensors, str | Path):
-        arrays = load_tensors(tensors, network, schedule.dtype)
+        arrays = load_tensors(tensors, network, schedule.dtype, exactly)
     else:
-        arrays = check_tensors(tensors, network, schedule.dtype, "tensors")
+        arrays = check_tensors(tensors, network, schedule.dtype, "tensors", exactly)
     return [np.ascontiguousarray(array) for array in arrays]
 
 
-def _work(rank: Rank, problem: ExecutionProblem, options: JobOptions) -> ExecutionResult:
+def _work(
+    rank: Rank, problem: ExecutionProblem, request: ExecutionRequest, options: JobOptions
+) -> ExecutionResult:
     """Run this rank's slices, and hand over the result."""
     outcome = None
     note = topology_note(problem.run.schedule, rank.world.gather_objects(launched_place()))
@@ -416,6 +429,7 @@ def _work(rank: Rank, problem: ExecutionProblem, options: JobOptions) -> Executi
 
     try:
         run, binder = problem.run, _binder(problem.run.engine)
+        run = replace(run, algebra=request.over(run.schedule))
         outcome = run_rank(run, problem.tensors, rank.chosen.ranks, rank.device, rank.say, binder)
         return _hand_over(rank, problem, outcome, options.output)
     # Invariant: errors after the run are of writing alone. The command ends with another status for
@@ -436,7 +450,7 @@ def _hand_over(
     # part of the result.
     array = gather_result(outcome, rank.device) if gathered else None
     present = array if gathered else rank_shard(outcome, rank.device)
-    not_finite = 0 if present is None else count_not_finite(present)
+    not_finite = 0 if present is None else count_not_finite(present, problem.run.schedule.algebra)
     document = result_document(problem.run, outcome, rank.device, rank.world, rank.threads, not_finite)
     if rank.builds is not None:
         document["environment"]["builds"] = rank.builds

@@ -43,7 +43,7 @@ Subspace = tuple[Array, Array]
 class SqdOptions:
     """How the loop goes, in the words of qiskit-addon-sqd; see `tnplan.sqd.run`."""
 
-    samples_per_batch: int
+    samples_per_batch: int = 300
     num_batches: int = 1
     energy_tol: float = 1e-8
     occupancies_tol: float = 1e-5
@@ -207,8 +207,8 @@ class Recovery:
     def _carried(self, state: SubspaceState) -> Subspace:
         """The strings of the large amplitudes, those of most weight first."""
         fermion = _addon("fermion")
-        state = fermion.SCIState(state.amplitudes, *state.strings, self._n_orbitals, self._electrons)
-        result = fermion.SCIResult(state.energy, state, tuple(state.occupancies))
+        wave_function = fermion.SCIState(state.amplitudes, *state.strings, self._n_orbitals, self._electrons)
+        result = fermion.SCIResult(state.energy, wave_function, tuple(state.occupancies))
         carried: Subspace = self._policy.select_carryover(
             result, symmetrize_spin=self._options.symmetrize_spin
         )

@@ -26,7 +26,7 @@ def schedule_document(schedule: Schedule, devices: int) -> dict[str, Any]:
     return {
         **_fields(schedule, "name", "identity", "path_identity"),
         "hardware": schedule.profile["name"],
-        **_fields(schedule, "policy", "dtype", "precision"),
+        **_fields(schedule, "policy", "dtype", "algebra", "precision"),
         "devices": devices,
         "n_groups": groups,
         "ranks_per_group": schedule.ranks_per_group,

@@ -134,7 +134,7 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
             "network",
             f"{shown_text(schedule.name) or 'unnamed'} "
             f"({count_text(len(schedule.leaves), 'tensor', 'tensors')}, "
-            f"{schedule.dtype})",
+            f"{schedule.values_text})",
         ),
         ("hardware", f"{machine}, {schedule.precision}, policy {schedule.policy}"),
         (

@@ -23,7 +23,7 @@ from tests.support.engines.pauli import (
     pauli_channel,
 )
 from tests.support.robustness.refusals import Refusal, Row, table
-from tnplan.circuits.circuit import Gate
+from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
@@ -79,6 +79,28 @@ def test_every_gate_maps_every_word_as_its_matrix(name: str, run: Propagate) -> 
         for keep in (False, True):
             done = run(gate_steps(item), start, None, keep_cliffords=keep)
             np.testing.assert_allclose(dense(done.result), image, atol=1e-14)
+
+
+def test_the_steps_of_a_circuit_are_those_of_its_gates() -> None:
+    """Bit by bit, also near multiples of pi/2 and under a phase of the whole gate."""
+    rng, gates = np.random.default_rng(3), []
+    for name in sorted(KINDS) * 8:
+        kind, turns = KINDS[name], np.pi / 2 * rng.integers(-4, 5)
+        choices = (rng.uniform(-7, 7), turns, turns + 1e-13 * rng.normal(), 1e-9 * rng.normal())
+        params = tuple(rng.choice(choices, kind.n_params).tolist())
+        matrix = np.exp(1j * rng.choice([0.0, 0.3])) * gate(name, range(kind.n_qubits), params).matrix
+        qubits = tuple(rng.choice(70, kind.n_qubits, replace=False).tolist())
+        gates.append(Gate(name, qubits, matrix, params))
+    steps = circuit_steps(GateSequence(70, tuple(gates)))
+    expected = [step for item in gates for step in gate_steps(item)]
+    for step, other in zip(steps, expected, strict=True):
+        assert type(step) is type(other)
+        if isinstance(step, Rotation):
+            assert step == other
+            continue
+        assert step.qubits == other.qubits
+        for array in ("images", "signs") if isinstance(step, Clifford) else ("matrix",):
+            np.testing.assert_array_equal(getattr(step, array), getattr(other, array))
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))

@@ -24,7 +24,7 @@ HARMLESS = (
     "IUHF=0", "TREL=.false.", "TREAL=.TRUE.", "PROPBITLEN=15", "NPROP=1 1 1", "OCC=2,0", "CLOSED=-1",
     "FROZEN=0", "CORE=1", "IGENERAL=0", "VIBRONIC=F", "ST=0", "III=.FALSE.", "KSYM=0 0 0", "KMOD=2",
     "SYMML=0", "UHF=.FALSE.",
-    "FOCK= -1.5, 2.5E-1,0", "ITGENERAL=1",
+    "FOCK= -1.5, 2.5E-1,0", "ITGENERAL=1", "NSTATE=3", "NROOT=1", "PNTGRP=D2h", "NSYM=8", "DENSITY=.TRUE.",
 )  # fmt: skip
 HARMFUL = (
     "CORE=-1.5", "VIBRONIC=.TRUE.", "ST=1", "III=T", "ORBSYM=1,1,1 UHF", "ISYM=1 SYMLZ(2)=1", "ISYM=9",
@@ -151,7 +151,7 @@ def test_a_partner_that_is_another_number_is_refused(
     changed = first if is_first else again
     value, *indices = lines[changed].split()
     digits = min(len(text.split()[0].split("E")[0].split(".")[1]) for text in (lines[first], lines[again]))
-    more = (units + 1) * max(10.0 ** (1 - digits), 1e-8) * max(1.0, abs(float(value)))
+    more = (units + 1) * max(10.0 ** (1 - digits), 1e-7) * max(1.0, abs(float(value)))
     lines[changed] = f"{float(value) + (-more if is_less else more):.16E} {' '.join(indices)}"
     with pytest.raises(
         InputError, match=f"h: line {again + 2}: gives .* of line {first + 2} again, .* apart"
@@ -166,12 +166,26 @@ def test_the_partner_of_more_digits_is_taken(file: Path) -> None:
     ):
         read(file, HEADER, lines)
         assert 0.6634720448605567 in read_fcidump(file).two
-    for other in ("0.66347208", "0.6634721"):
+    for other in ("0.66347218", "0.6634723"):
         with pytest.raises(InputError, match=r"h: line 3: gives .* of line 2 again"):
             read(file, HEADER, ["0.6634720448605567 2 2 1 1", f"{other}0 1 1 2 2"])
     for other in ("0.7", "1"):
         with pytest.raises(InputError, match=r"h: line 3: gives .* of line 2 again"):
             read(file, HEADER, ["0.6 2 2 1 1", f"{other} 1 1 2 2"])
+
+
+@given(st.integers(0, len(BODY) - 2), st.integers(0, 7), st.floats(1.2e-8, 1e-7), st.booleans())
+def test_the_mean_of_partners_that_are_near_is_taken_with_a_note(
+    file: Path, at: int, way: int, apart: float, is_less: bool
+) -> None:
+    value, *indices = BODY[at].split()
+    other = float(value) + max(1.0, abs(float(value))) * (-apart if is_less else apart)
+    file.write_text("\n".join([HEADER, *BODY, f"{other:.17E} {' '.join(partner(indices, way))}", ""]))
+    note = f"h: line {len(BODY) + 2}: gives .* of line {at + 2} again, .* apart; the mean is taken"
+    with pytest.warns(UserWarning, match=note):
+        found = read_fcidump(file)
+    mean = (float(value) + other) / 2
+    assert np.isclose([*found.two.flat, *found.one.flat], mean, rtol=1e-15, atol=1e-15).any()
 
 
 def test_files_of_other_programs() -> None:

@@ -224,10 +224,10 @@ def test_bits_of_the_next_pass_leave_what_they_say(seed: int) -> None:
     held, counts = np.zeros((2, 12), np.int64)
     rest, room = np.zeros((12, len(every)), np.int64), np.zeros((4, 64), np.int64)
     # No exchange of bits, so that those are seen that the pass begins with.
-    later = grouping_kernel.next_passes(
-        targets, masks, every, 70, always, size, 0, 9, room, held, rest, counts
-    )  # fmt: skip
-    assert held[0] == grouping_kernel.grow(targets, masks, every, always, size)
+    columns, choices = (targets, masks), grouping_kernel.Choices(held, rest, counts)
+    search = grouping_kernel.CoverSearch(always, size, window=70, tries=0)
+    later = grouping_kernel.next_passes(columns, every, search, 9, room, choices)
+    assert held[0] == grouping_kernel.grow(columns, every, always, size)
     wanted = int(np.bitwise_or.reduce(targets[every[:70]])) | always
     for mask in held[1:].tolist():
         assert mask & always == always
@@ -236,16 +236,15 @@ def test_bits_of_the_next_pass_leave_what_they_say(seed: int) -> None:
     assert len({*held.tolist()}) > 6
     for number, mask in enumerate(held.tolist()):
         out = np.zeros_like(every)
-        count = grouping_kernel.remaining(targets, masks, every, mask, out)
+        count = grouping_kernel.remaining(columns, every, mask, out)
         assert counts[number] == count
         assert rest[number, :count].tolist() == out[:count].tolist()
     better = held.copy()
-    again = grouping_kernel.next_passes(
-        targets, masks, every, 70, always, size, 64, 9, room, better, rest, counts
-    )  # fmt: skip
+    search, choices = search._replace(tries=64), choices._replace(chosen=better)
+    again = grouping_kernel.next_passes(columns, every, search, 9, room, choices)
     assert again == later  # random bits are the same
     for mask, other in zip(held.tolist(), better.tolist(), strict=True):
-        done = [grouping_kernel.n_done(targets, masks, every[:70], one) for one in (mask, other)]
+        done = [grouping_kernel.n_done(columns, every[:70], one) for one in (mask, other)]
         assert done[1] >= done[0]
 
 
@@ -262,10 +261,10 @@ def test_blocks_are_counted_for_all_bits_at_once_as_for_each(seed: int) -> None:
     for _ in range(20):
         drawn = [1 << int(bit) for bit in generator.permutation(n)]
         kept, others = sum(drawn[:10]), sum(drawn[10:22])
-        grouping_kernel.count_each(targets, masks, left, kept, others, *scratch)
+        grouping_kernel.count_each((targets, masks), left, kept, others, scratch)
         for bit in range(n):
             if others >> bit & 1:
-                count = grouping_kernel.n_done(targets, masks, left, kept | 1 << bit)
+                count = grouping_kernel.n_done((targets, masks), left, kept | 1 << bit)
                 assert scratch[0, bit] == count
                 seen.add(count)
     assert len(seen) > 3

@@ -3,80 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, prod
+from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tnplan
+from tests.support.contraction.algebras import ALGEBRAS, PRIMES, check, make, reference, values
 from tests.support.networks import eager_profile, random_path
 from tnplan.executor.device.cpu import algebra_device, device
 from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, algebra_of, is_prime
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.passes import pipeline
-
-PRIMES = [7, 8388593, 8388587]
-"""A small one, in whose range sums wrap often, and the largest below 2^23."""
-MAX_MIN = tnplan.Algebra("max-min", "float64", -np.inf, np.inf, np.maximum, np.minimum)
-ALGEBRAS = ["residues", "max-plus", "min-plus", "boolean", "optima", "max-min"]
-
-
-def make(name: str, prime: int) -> Any:
-    made = {"residues": tnplan.Residues(prime), "optima": tnplan.Optima(prime), "max-min": MAX_MIN}
-    return made.get(name, name)
-
-
-def values(name: str, shape: tuple[int, ...], prime: int, random: np.random.Generator) -> np.ndarray:
-    """Random values; those of tropical algebras are few integers, so that many are equal, and some zeros."""
-    weights = random.integers(-2, 3, shape).astype(float)
-    counts = random.integers(0, prime, shape)
-    gone = random.random(shape) < 0.2
-    match name:
-        case "residues":
-            return counts
-        case "boolean":
-            return random.random(shape) < 0.4
-        case "optima":
-            return np.where(gone, -np.inf + 0j, weights + 1j * counts)
-    return np.where(gone, np.inf if name == "min-plus" else -np.inf, weights)
-
-
-def reference(network: tnplan.Network, arrays: list[np.ndarray], name: str, prime: int) -> np.ndarray:
-    """All products of all values of the indices, then their sums: over one axis of one array."""
-    order = [*network.output, *(index for index in network.size_dict if index not in network.output)]
-    sizes = [network.size_dict[index] for index in order]
-    grid = dict(zip(order, np.indices(sizes), strict=True))
-    columns = [
-        np.broadcast_to(array[tuple(grid[index] for index in term)], sizes).reshape(network.output_size, -1)
-        for array, term in zip(arrays, network.inputs, strict=True)
-    ]
-    if name == "residues":
-        return prod([column.astype(object) for column in columns]).sum(axis=1) % prime
-    if name == "boolean":
-        return np.logical_and.reduce(columns).any(axis=1)
-    if name == "max-min":
-        return np.minimum.reduce(columns).max(axis=1)
-    if name != "optima":
-        total = np.add.reduce(columns)
-        return total.min(axis=1) if name == "min-plus" else total.max(axis=1)
-    total = np.add.reduce([column.real for column in columns])
-    counts = prod([column.imag.astype(np.int64).astype(object) for column in columns])
-    best = total.max(axis=1)
-    return pairs(best, np.where(total == best[:, None], counts, 0).sum(axis=1) % prime)
-
-
-def pairs(best: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    result = np.empty(best.shape, complex)
-    result.real, result.imag = best, counts.astype(float)
-    return result
-
-
-def check(found: Any, network: tnplan.Network, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(
-        np.asarray(found).reshape(-1), expected.astype(np.asarray(found).dtype), err_msg=repr(network)
-    )
 
 
 @pytest.mark.parametrize("name", ALGEBRAS)
@@ -195,7 +135,7 @@ def test_other_moduli_are_refused(prime: int) -> None:
 def test_schedules_of_numbers_are_refused() -> None:
     schedule = tnplan.plan(random_path(3, 500))
     arrays = [np.ones(tuple(schedule.size_dict[index] for index in leaf)) for leaf in schedule.leaves]
-    with pytest.raises(tnplan.InputError, match="whose chains sum in numbers"):
+    with pytest.raises(tnplan.InputError, match="and the schedule is for plus-times"):
         tnplan.contract(schedule, *arrays, algebra="max-plus")
 
 

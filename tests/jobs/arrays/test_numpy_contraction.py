@@ -117,7 +117,7 @@ def test_large_plain_calls_equal_numpy(way: str, monkeypatch: pytest.MonkeyPatch
             live = [number for number in live if number not in step] + [n_tensors + len(path)]
             path.append(tuple(step))
         copies = [array.copy() for array in arrays]
-        check(NumpyContraction(network, path)(arrays), equation, arrays, dtype)
+        check(NumpyContraction(network, path).call(*arrays), equation, arrays, dtype)
         assert all(map(np.array_equal, arrays, copies))
 
 
@@ -144,7 +144,7 @@ def test_paths_equal_numpy(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
         for array, term in zip(arrays, network.inputs, strict=True):
             operands += [array.astype(np.complex128), [labels[index] for index in term]]
         expected = np.asarray(np.einsum(*operands, [labels[index] for index in network.output]))
-        result = NumpyContraction(network, path.ssa_path)(arrays)
+        result = NumpyContraction(network, path.ssa_path).call(*arrays)
         scale = max(1.0, np.abs(expected).max(initial=0.0))
         assert result.dtype == np.dtype(path.dtype)
         assert np.abs(result - expected).max(initial=0.0) <= TOLERANCE[path.dtype] * scale, seed
@@ -207,15 +207,15 @@ def test_options_that_a_schedule_is_for(options: dict[str, Any]) -> None:
 def test_threads_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
 
-    def dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         counts.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
-        return np.matmul(x, y)
+        return x @ y
 
-    matrix = np.ones((200, 200))
-    with compile_contraction("ij,jk->ik", matrix, matrix, threads=1, device="cpu") as compiled:
-        monkeypatch.setattr(np, "dot", dot)
-        contract("ij,jk->ik", matrix, matrix, threads=1, device="cpu")
-        compiled(matrix, matrix)
+    matrices = np.ones((4, 100, 100))
+    with compile_contraction("bij,bjk->bik", matrices, matrices, threads=1, device="cpu") as compiled:
+        monkeypatch.setattr(np, "matmul", matmul)
+        contract("bij,bjk->bik", matrices, matrices, threads=1, device="cpu")
+        compiled(matrices, matrices)
     assert counts == [{1}, {1}]
 
 

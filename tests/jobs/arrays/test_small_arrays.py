@@ -179,7 +179,7 @@ def test_threads_at_once() -> None:
         equation, extents = equations[seed % len(equations)], dict.fromkeys("ijkl", 2 + seed % 5)
         arrays = values(equation, extents, DTYPES[seed % 4], seed)
         cases.append((equation, arrays, wanted(equation, arrays)))
-    contracted.remembered.cache_clear()
+    contracted.forget()
 
     def work(number: int) -> float:
         worst = 0.0
@@ -206,11 +206,11 @@ def test_arrays_are_not_kept_alive(equation: str, dtype: str) -> None:
 
 
 def test_so_many_calls_areremembered() -> None:
-    contracted.remembered.cache_clear()
+    contracted.forget()
     for extent in range(1, contracted.REMEMBERED + 20):
         assert contract("i->", np.ones(extent)) == extent
     assert contracted.remembered.cache_info().currsize == contracted.REMEMBERED
-    contracted.remembered.cache_clear()
+    contracted.forget()
 
 
 @pytest.mark.parametrize(

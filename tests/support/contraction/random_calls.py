@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -34,9 +35,11 @@ INSTEAD_OF_0 = 37
 MAY_REFUSE = (
     "beside objects", "in arrays of jax", "beyond 64 bits", "have dtype", "memory", "more than the limit",
     "to one device", "of one library", "out: is ndarray; give an array of cupy", "out: is on another device",
+    "torch follows",
 )  # fmt: skip
 """What a right call may be refused for: objects beside torch, arrays of JAX as `out`, sums that may overflow,
-long doubles, integers on a GPU, arrays of several devices, and small limits of memory."""
+long doubles, integers on a GPU, arrays of several devices, small limits of memory, and `out` and exponents of
+what torch differentiates."""
 Ways = dict[str, Callable[[random.Random, Any], Any]]
 """How an operand is given."""
 
@@ -209,13 +212,13 @@ def _of_torch() -> tuple[Ways, Ways]:
         "torch, transposed": lambda _, array: make(array.T).permute(tuple(range(array.ndim)[::-1])),
         "torch, conjugated": lambda _, array: make(array.conj()).conj(),
         "torch, negative": lambda _, array: negative(array),
+        "torch, requires a gradient": lambda _, array: make(array).requires_grad_(array.dtype.kind in "fc"),
     }
     ones: Callable[..., Any] = torch.ones
     wrong: Ways = {
         "meta": lambda _, array: ones(array.shape, device="meta"),
         "sparse of torch": lambda _, array: ones(array.shape).to_sparse(),
         "nested": lambda _, array: torch.nested.nested_tensor([ones(2), ones(3)]),
-        "requires a gradient": lambda _, array: ones(array.shape, requires_grad=True),
         "quantized": lambda _, array: torch.quantize_per_tensor(ones(array.shape), 0.1, 0, torch.quint8),
         "half complex": lambda _, array: torch.zeros(array.shape, dtype=torch.complex32),
         "float8": lambda _, array: ones(array.shape).to(torch.float8_e4m3fn),
@@ -417,9 +420,14 @@ def _result(call: Call, wanted: tuple[Array, Array] | None) -> Any:
         dtype = None if have_dtypes else np.result_type(*call.values)
         with compile_contraction(call.arguments[0], *shapes, dtype=dtype, **call.options) as compiled:
             compiled(*call.operands)
-            return compiled(*call.operands)
+            return _written(call, wanted, partial(compiled, *call.operands))
+    return _written(call, wanted, partial(contract, *call.arguments, **call.options))
+
+
+def _written(call: Call, wanted: tuple[Array, Array] | None, contract: Callable[..., Any]) -> Any:
+    """What a call gives, or writes."""
     if not call.out or wanted is None or call.is_wrong:
-        return contract(*call.arguments, **call.options)
+        return contract()
     dtype = np.result_type(*call.values)
     if call.options.get("strip_exponent") and dtype.kind in "iu":
         dtype = np.dtype(float)
@@ -428,7 +436,7 @@ def _result(call: Call, wanted: tuple[Array, Array] | None) -> Any:
         import torch
 
         out = torch.from_numpy(np.array(out, np.complex128 if call.out == "wider" else dtype))
-    found = contract(*call.arguments, out=out, **call.options)
+    found = contract(out=out)
     written = found[0] if call.options.get("strip_exponent") else found
     assert written is out, "not the array given"
     result = np.asarray(out).astype(dtype)
@@ -466,7 +474,7 @@ def _compare(call: Call, found: Any, exact: Array, magnitudes: Array) -> None:
     if libraries and not (call.out or call.options.get("strip_exponent")):
         assert type(found).__module__.partition(".")[0] in libraries, type(found)
         found = found.get() if "cupy" in libraries else found
-        found = found.cpu().numpy() if "torch" in libraries else np.asarray(found)
+        found = found.detach().cpu().numpy() if "torch" in libraries else np.asarray(found)
     assert isinstance(found, np.ndarray), type(found)
     assert (found.dtype, found.shape) == (dtype, exact.shape), (found.dtype, dtype, found.shape, exact.shape)
     if dtype.kind in "biuO":

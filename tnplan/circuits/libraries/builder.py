@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from tnplan.circuits.circuit import Gate, global_phase
 from tnplan.circuits.derivatives.dual_number import DualNumber, VariedGate
+from tnplan.circuits.gates import Kind, shared_matrix
 from tnplan.circuits.program import Channel, CircuitProgram, Measurement, Operation, Reset
 from tnplan.common.errors import InputError
 
@@ -49,6 +51,15 @@ class Builder:
         if generators:
             gate = VariedGate(name, gate.qubits, values, numbers, generators)
         self.operations.append(gate)
+        self._touched.update(qubits)
+
+    def standard(self, name: str, kind: Kind, qubits: Sequence[int], params: tuple[float, ...]) -> None:
+        """Add a gate of a kind, whose matrix others of the same angles share."""
+        if not all(map(isfinite, params)):
+            raise InputError(
+                f"{self.place}: gate {name}", "has a matrix that is not finite", "let its angles be finite"
+            )
+        self.operations.append(Gate(name, tuple(qubits), shared_matrix(kind, params), params))
         self._touched.update(qubits)
 
     def channel(self, qubits: Sequence[int], kraus: Iterable[Any]) -> None:

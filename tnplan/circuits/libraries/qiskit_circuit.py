@@ -35,8 +35,6 @@ def parameter_names(circuit: Any) -> list[str]:
 
 def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
     """The program of a circuit, with values for its parameters."""
-    from qiskit.circuit import ControlFlowOp
-
     check_parameters(tuple(parameter_names(circuit)), parameters, PLACE)
     values = {name: _number(value) for name, value in parameters.items()}
     free = circuit
@@ -44,7 +42,7 @@ def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
         circuit = circuit.assign_parameters(values)
     # Control flow goes through Qiskit's own OpenQASM 3, whose rules of scope and of bits the reader
     # has.
-    if any(isinstance(item.operation, ControlFlowOp) for item in circuit.data):
+    if any(item.is_control_flow() for item in circuit.data):
         from qiskit import qasm3
 
         return parse_qasm_program(qasm3.dumps(circuit), PLACE)
@@ -94,8 +92,13 @@ def _add(builder: Builder, angles: _Angles, circuits: tuple[Any, Any], places: _
     # Phases of definitions count: under a control of an outer gate they are relative.
     builder.phase(float(circuit.global_phase))
     for item, unbound in zip(circuit.data, free.data, strict=True):
-        operation, on = item.operation, [qubits[qubit] for qubit in item.qubits]
-        name = operation.name
+        name, on = item.name, [qubits[qubit] for qubit in item.qubits]
+        # `item.operation` makes an object, which takes longer than all else.
+        kind = INCLUDED.get(name) if item.is_standard_gate() and not angles.varied else None
+        if kind is not None and kind.n_params == len(item.params) and kind.n_qubits <= LARGEST_MATRIX:
+            builder.standard(name, kind, on, tuple(map(float, item.params)))
+            continue
+        operation = item.operation
         if name == "barrier":
             builder.barrier()
         if name in IDLE:

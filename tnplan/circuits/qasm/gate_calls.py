@@ -180,6 +180,13 @@ class GateCalls:
                 "use fewer rounds or smaller definitions",
             )
 
+    def standard_gate(
+        self, name: str, kind: Kind, params: tuple[float, ...], qubits: tuple[int, ...]
+    ) -> Gate:
+        """A standard gate that is not split."""
+        name, params, matrix = self._matrix(name, kind, params, ())
+        return Gate(name, qubits, matrix, params)
+
     def gates(self, call: Call) -> Iterator[Gate]:
         """The gates that a call becomes."""
         n, target = len(call.qubits), call.target

@@ -6,8 +6,10 @@ Takes nodes of the reference parser, and plain statements. Inside a definition c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
+from tnplan.circuits.gates import Kind
 from tnplan.circuits.program import Reset
 from tnplan.circuits.qasm.declarations import Declarations
 from tnplan.circuits.qasm.expressions import determined
@@ -71,7 +73,11 @@ class QuantumStatements:
             raise Mistake(f"calls the subroutine {name!r} with indexed qubits", "write name(arguments)")
         # Where measured bits decide an angle, `determined` raises Undetermined: the statement is then
         # run for each of their values, and the program chooses among gates.
-        params = tuple(real(determined(self.evaluator.value(argument))) for argument in item.arguments)
+        params = tuple([
+            argument if type(argument) is float and isfinite(argument)
+            else real(determined(self.evaluator.value(argument)))
+            for argument in item.arguments
+        ])  # fmt: skip
         qubits = []
         for register, index in item.operands:
             symbol = self.scopes.find(register)
@@ -205,17 +211,19 @@ class QuantumStatements:
         expected = target.n_params if not isinstance(target, Definition) else len(target.params)
         if len(params) != expected:
             raise Mistake(f"has {len(params)} angles", f"give {expected}")
-        n_operands = n_qubits(target) + n_controls(modifiers)
+        n_operands = n_qubits(target) + (n_controls(modifiers) if modifiers else 0)
         if len(qubits) != n_operands:
             raise Mistake(f"acts on {len(qubits)} qubits", f"give {n_operands}")
         if len(set(qubits)) != len(qubits):
             raise Mistake("acts on one qubit twice", "name each qubit once")
-        call = Call(shown(name), target, params, modifiers, qubits)
         if self._calls is not None:
-            self._calls.append(call)
+            self._calls.append(Call(shown(name), target, params, modifiers, qubits))
             return
         self.recorder.touched.update(qubits)
-        for gate in self.gates.gates(call):
+        if isinstance(target, Kind) and not modifiers and 0 < n_operands <= self.gates.largest:
+            self.recorder.emit(self.gates.standard_gate(shown(name), target, params, qubits))
+            return
+        for gate in self.gates.gates(Call(shown(name), target, params, modifiers, qubits)):
             self.recorder.emit(gate)
 
 

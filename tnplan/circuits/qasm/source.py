@@ -52,6 +52,8 @@ WORDS_3 = frozenset((
     "durationof", "sizeof", "delay", "nop", "defcalgrammar", "im", "true", "false",
 ))  # fmt: skip
 """Words of OpenQASM 3 that are names as any other in OpenQASM 2."""
+CHANGED_WORDS = WORDS_3 | {"opaque"}
+"""Words of a text of version 2 that `_as_version_3` changes."""
 ESCAPE = "\u02b9"
 """Behind such a name of version 2, so that the reference parser takes it for one: a letter, in no file."""
 WORD_OR_POWER = re.compile(rf'"[^"\n]*"|\^|\bopaque\b[^;]*;|{NAME}')
@@ -111,10 +113,12 @@ def parse_source(
     bare = _without_comments(text)
     if version is None:
         version = language_version(bare, place)
-    if version == 2:
+    words = frozenset(re.findall(r"\w+", bare))
+    if version == 2 and ("^" in bare or not words.isdisjoint(CHANGED_WORDS)):
         bare = _as_version_3(bare)
     _check_nesting(bare, place)
-    _check_numbers(bare, place)
+    if max(map(len, words), default=0) > LONGEST_NUMBER:
+        _check_numbers(bare, place)
     plain: list[tuple[int, int, Any]] = list(_plain(bare))
     pieces, end = [], 0
     for begin, stop, _ in plain:
@@ -190,7 +194,7 @@ def _without_comments(text: str) -> str:
 
 
 def _blank(text: str) -> str:
-    return re.sub(r"[^\n]", " ", text)
+    return re.sub(r"[^\n]", " ", text) if "\n" in text else " " * len(text)
 
 
 def _as_version_3(bare: str) -> str:
@@ -232,48 +236,52 @@ def _check_numbers(bare: str, place: str) -> None:
 
 def _plain(bare: str) -> Iterator[tuple[int, int, PlainGate | PlainMeasurement]]:
     """Where plain statements begin and end, and what they are: those outside of blocks."""
-    depth, begin, line, counted = 0, 0, 1, 0
-    for end in ENDS.finditer(bare):
-        sign = end[0]
-        if sign == "{":
-            depth += 1
-        elif sign == "}":
-            depth -= 1
-        elif sign != ";":
+    begin, line, counted = 0, 1, 0
+    while True:
+        match = PLAIN_GATE.match(bare, begin) or PLAIN_MEASUREMENT.match(bare, begin)
+        item = None if match is None else _plain_item(match)
+        if match is None or item is None:
+            begin = _statement_end(bare, begin)
+            if begin < 0:
+                return
             continue
-        stop = end.end()
-        # Inside of braces the meaning depends on the block, which is for the reference parser.
-        if sign == ";" and depth == 0:
-            item = _plain_statement(bare, begin, stop)
-            if item is not None:
-                start = begin
-                while bare[start].isspace():
-                    start += 1
-                # Counted on from the last plain statement, so that long files take linear time.
-                line += bare.count("\n", counted, start)
-                counted = start
-                item.line = line
-                yield start, stop, item
-        if depth == 0:
-            begin = stop
+        start = begin
+        while bare[start].isspace():
+            start += 1
+        begin = match.end()
+        # Counted on from the last plain statement, so that long files take linear time.
+        line += bare.count("\n", counted, start)
+        counted = start
+        item.line = line
+        yield start, begin, item
 
 
-def _plain_statement(bare: str, begin: int, stop: int) -> PlainGate | PlainMeasurement | None:
-    gate = PLAIN_GATE.fullmatch(bare, begin, stop)
-    if gate is not None:
-        name, text, operands = gate.groups()
-        if name in NO_GATES:
-            return None
-        arguments = _arguments(text)
+def _statement_end(bare: str, begin: int) -> int:
+    """Where a statement ends that is not plain, with all blocks that it has; -1 at the end of the text."""
+    depth = 0
+    # Inside of braces the meaning depends on the block, which is for the reference parser.
+    for end in ENDS.finditer(bare, begin):
+        depth += (end[0] == "{") - (end[0] == "}")
+        if depth == 0 and end[0] in ";}":
+            return end.end()
+    return -1
+
+
+def _plain_item(match: re.Match[str]) -> PlainGate | PlainMeasurement | None:
+    if match.re is PLAIN_GATE:
+        name, text, operands = match.groups()
+        arguments = None if name in NO_GATES else _arguments(text)
         if arguments is None:
             return None
-        return PlainGate(name, arguments, tuple((r, int(k)) for r, k in INDEXED.findall(operands)), 0)
-    measured = PLAIN_MEASUREMENT.fullmatch(bare, begin, stop)
-    if measured is None:
-        return None
-    target, qubit = (measured[1], measured[2]) if measured[1] else (measured[4], measured[3])
-    (qubit_name, qubit_index), (bit_name, bit_index) = INDEXED.findall(qubit)[0], INDEXED.findall(target)[0]
-    return PlainMeasurement((qubit_name, int(qubit_index)), (bit_name, int(bit_index)), 0)
+        return PlainGate(name, arguments, _indexed(operands), 0)
+    target, qubit = (match[1], match[2]) if match[1] else (match[4], match[3])
+    return PlainMeasurement(_indexed(qubit)[0], _indexed(target)[0], 0)
+
+
+@lru_cache(4096)
+def _indexed(text: str) -> tuple[tuple[str, int], ...]:
+    """Names with their indices."""
+    return tuple((name, int(index)) for name, index in INDEXED.findall(text))
 
 
 def _arguments(text: str | None) -> tuple[Any, ...] | None:

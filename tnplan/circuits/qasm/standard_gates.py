@@ -12,7 +12,7 @@ from math import cos, pi, sin, sqrt
 
 import numpy as np
 
-from tnplan.circuits.gates import I2, SWAP, Kind, X, Y, Z, controlled, phase, rz, turn
+from tnplan.circuits.gates import I2, SWAP, Kind, X, Y, Z, controlled, diagonal, phase, rz, turn
 
 Matrix = np.ndarray
 
@@ -26,8 +26,8 @@ def u(theta: float, phi: float, lam: float) -> Matrix:
 
 
 def _rzz(angle: float) -> Matrix:
-    a = np.exp(-0.5j * angle)
-    return np.diag([a, a.conjugate(), a.conjugate(), a])
+    a, b = np.exp(-0.5j * angle), np.exp(0.5j * angle)
+    return diagonal([a, b, b, a])
 
 
 def _rccx() -> Matrix:

@@ -443,6 +443,88 @@ signed_sum: Any = vector_operation(_signed_sum)
 `products` from `offset` on, each times its sign."""
 
 
+
+
+# Costs of min-plus: unsigned integers, of which the largest below the sign bit stands for infinity. The sum
+# of two is in range, and is cut to infinity.
+
+
+def _infinity(v: Vectors) -> Any:
+    return v.ir.Constant(v.vector, [(1 << (v.vector.element.width - 1)) - 1] * v.lanes)
+
+
+def _lesser(v: Vectors, x: Any, y: Any) -> Any:
+    return v.builder.select(v.builder.icmp_unsigned("<", x, y), x, y)
+
+
+def _least(v: Vectors, *terms: tuple[Any, Any]) -> Any:
+    """The least sum of two vectors, or infinity."""
+    least = _infinity(v)
+    for cost, weight in terms:
+        least = _lesser(v, v.builder.add(cost, weight), least)
+    return least
+
+
+def _lowered(v: Vectors, operands: Sequence[Any]) -> None:
+    costs, offset, table, source, less = operands
+    x = v.load(table, source)
+    lowered = v.builder.sub(x, v.broadcast(v.builder.load(less)))
+    is_finite = v.builder.icmp_unsigned("<", x, _infinity(v))
+    v.store(v.builder.select(is_finite, lowered, x), costs, offset)
+
+
+def _copy_least(v: Vectors, operands: Sequence[Any]) -> None:
+    table, target, costs, offset, least, of_least = operands
+    x = v.load(costs, offset)
+    v.store(x, table, target)
+    v.store(_lesser(v, x, v.load(least, of_least)), least, of_least)
+
+
+def _relax(v: Vectors, operands: Sequence[Any]) -> None:
+    costs, first, second, weights, offset = operands
+    x, y = v.load(costs, first), v.load(costs, second)
+    w = [v.load(weights, v.shifted(offset, number * v.lanes)) for number in range(4)]
+    v.store(_least(v, (x, w[0]), (y, w[2])), costs, first)
+    v.store(_least(v, (x, w[1]), (y, w[3])), costs, second)
+
+
+def _relax_lane_bit(bit: int, v: Vectors, operands: Sequence[Any]) -> None:
+    costs, first, weights, offset = operands
+    if v.lanes <= 1 << bit:
+        return
+    x = v.load(costs, first)
+    own, other = (v.load(weights, v.shifted(offset, number * v.lanes)) for number in range(2))
+    v.store(_least(v, (x, own), (v.exchange_by_bit(x, bit), other)), costs, first)
+
+
+def _relax_reversed(v: Vectors, operands: Sequence[Any]) -> None:
+    costs, weights = operands[:2]
+    pairs = list(zip(operands[2:4], operands[4:6], strict=True))
+    x = [v.load(costs, offset) for offset, _ in pairs]
+    for own, other, (offset, chosen) in zip(x, x[::-1], pairs, strict=True):
+        w = [v.load(weights, v.shifted(chosen, number * v.lanes)) for number in range(2)]
+        turned = v.shuffle(other, other, range(v.lanes - 1, -1, -1))
+        v.store(_least(v, (own, w[0]), (turned, w[1])), costs, offset)
+
+
+lowered: Any = vector_operation(_lowered)
+"""(costs, offset, table, source, less): a vector of a table, less the first number of `less` where finite."""
+copy_least: Any = vector_operation(_copy_least)
+"""(table, target, costs, offset, least, of_least): copy a vector; `least` has the least in each lane."""
+relax: Any = vector_operation(_relax)
+"""(costs, first, second, weights, offset): costs x and y at two offsets become the least of x + w[0] and
+y + w[2], and of x + w[1] and y + w[3], with four vectors of weights from an offset on."""
+(
+    relax_lane_bit_0, relax_lane_bit_1, relax_lane_bit_2, relax_lane_bit_3, relax_lane_bit_4,
+    relax_lane_bit_5,
+) = (vector_operation(partial(_relax_lane_bit, bit)) for bit in range(6))  # fmt: skip
+"""(costs, first, weights, offset): a lane's cost becomes the least of its own, plus the first vector of
+weights, and that of the lane whose number differs in a bit, plus the second."""
+relax_reversed: Any = vector_operation(_relax_reversed)
+"""(costs, weights, first, second, offset, other): the costs at two offsets each become the least of their
+own, plus a weight, and of those at the other one with lanes in reverse, plus the next vector's."""
+
+
 def _sum_signed_products(
     typing_context: Any, weights: Any, values: Any, entries: Any, first: Any, middle: Any, last: Any
 ) -> tuple[Any, Generate]:

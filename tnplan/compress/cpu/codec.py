@@ -15,11 +15,11 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes
+from tnplan.compress.cpu.frame import bit_rule, decode_frame, encode_frame, linear_rule, most_payload_bytes
 from tnplan.compress.cpu.predictor import HostTrials, chosen_predictor, sampled_boxes
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import CLASSES, NATURAL, sampled
-from tnplan.compress.format.bounds import LARGEST_Q, extent, round_down, widened
+from tnplan.compress.format.bounds import extent, widened
 from tnplan.compress.format.box import (
     box_of_shape,
     fill_reflected,
@@ -62,18 +62,14 @@ def classes_of(values: Values, header: Header, limits: tuple[float, ...]) -> NDA
     """The class of each element of flat real numbers."""
     from tnplan.compress.cpu import quantize_kernel as kernel
 
-    n, real, bits_type = header.components, values.dtype.type, f"u{values.itemsize}"
+    n = header.components
     sums = np.zeros(values.size // n, values.dtype)
     for c, rule in enumerate(header.quantizers):
         if rule.bits_step:
-            sign_bit = np.array(1 << (8 * values.itemsize - 1), bits_type)[()]
-            least, infinite = (int(np.array(x, real).view(bits_type)) for x in (np.finfo(real).tiny, np.inf))
-            kernel.add_pointwise(
-                values.view(bits_type), n, c, sign_bit, least, infinite, rule.bits_step, rule.base_bits, sums
-            )
+            bits = values.view(f"u{values.itemsize}")
+            kernel.add_pointwise(bits, n, c, bit_rule(rule, values.dtype.type), sums)
         elif rule.step:
-            step, limit = real(rule.step), real(round_down(limits[c], values.dtype))
-            kernel.add_linear(values, n, c, step, real(1) / step, limit, real(LARGEST_Q[values.dtype]), sums)
+            kernel.add_linear(values, n, c, linear_rule(rule, limits[c], values.dtype), sums)
     classes = np.empty(sums.size, np.uint8)
     kernel.fill_classes(sums, classes)
     return classes

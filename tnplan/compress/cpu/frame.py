@@ -15,6 +15,7 @@ The kind is whichever is smallest, so that a payload is never larger than its va
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,10 @@ from tnplan.compress.format.bit_tiling import (
     usable_axes,
 )
 from tnplan.compress.format.bounds import LARGEST_Q, round_down
-from tnplan.compress.format.stream import Header, damaged_unless
+from tnplan.compress.format.stream import Header, Quantizer, damaged_unless
+
+if TYPE_CHECKING:
+    from tnplan.compress.cpu.quantize_kernel import BitRule, LinearRule
 
 RAW, PLANES, CODED = range(3)
 SHUFFLED = 4
@@ -225,27 +229,19 @@ def quantize(
     exact = np.empty(most_exact, np.int64)
     real = values.dtype.type
     n_exact = 0
+    bits, sign_bit = _bits(values), _sign_bit(values)
     for c, rule in enumerate(header.quantizers):
-        before = n_exact
+        before, order = n_exact, kernel.TileOrder(n, c, local, tiles)
         if rule.bits_step:
-            least, infinite = (int(_bits(np.array([x], real))[0]) for x in (np.finfo(real).tiny, np.inf))
-            n_exact = kernel.quantize_pointwise(
-                _bits(values), n, c, local, tiles, _sign_bit(values), least, infinite, rule.bits_step,
-                rule.base_bits, q[c], exact, n_exact,
-            )  # fmt: skip
+            n_exact = kernel.quantize_pointwise(bits, order, bit_rule(rule, real), q[c], exact, n_exact)
         elif rule.step:
-            n_exact = kernel.quantize_absolute(
-                values, n, c, local, tiles, real(rule.step), real(1) / real(rule.step),
-                real(round_down(limits[c], values.dtype)), real(LARGEST_Q[values.dtype]), q[c], exact,
-                n_exact,
-            )  # fmt: skip
+            linear = linear_rule(rule, limits[c], values.dtype)
+            n_exact = kernel.quantize_absolute(values, order, linear, q[c], exact, n_exact)
         else:
-            zero_bits = _bits(values).dtype.type(rule.zero_bits)
             # Zeros of either sign are the same constant.
-            checked = ~_sign_bit(values) if rule.zero_bits == 0 else ~_sign_bit(values) | _sign_bit(values)
-            n_exact = kernel.quantize_constant(
-                _bits(values), n, c, local, tiles, zero_bits, checked, q[c], exact, n_exact
-            )
+            checked = ~sign_bit if rule.zero_bits == 0 else ~sign_bit | sign_bit
+            constant = bits.dtype.type(rule.zero_bits), checked
+            n_exact = kernel.quantize_constant(bits, order, constant, q[c], exact, n_exact)
         exact[before:n_exact] += c * q.shape[1]
     return q, exact[:n_exact] if n_exact <= exact.size else None
 
@@ -262,13 +258,28 @@ def dequantize(q: NDArray[np.int32], header: Header, values: Values) -> None:
     axes = usable_axes(header.axes, n_elements)
     local, tiles = local_offsets(axes), tile_offsets(axes, n_elements)
     for c, rule in enumerate(header.quantizers):
+        order = kernel.TileOrder(n, c, local, tiles)
         if rule.bits_step:
-            kernel.dequantize_pointwise(
-                q[c], n, c, local, tiles, _sign_bit(values), rule.bits_step, rule.base_bits, _bits(values)
-            )
+            kernel.dequantize_pointwise(q[c], order, bit_rule(rule, values.dtype.type), _bits(values))
         else:
             zero = np.array([rule.zero_bits], _bits(values).dtype).view(values.dtype)[0]
-            kernel.dequantize_absolute(q[c], n, c, local, tiles, values.dtype.type(rule.step), zero, values)
+            kernel.dequantize_absolute(q[c], order, values.dtype.type(rule.step), zero, values)
+
+
+def bit_rule(rule: Quantizer, real: type[np.floating]) -> BitRule:
+    """Steps of bits as kernels take them, for values of a type."""
+    from tnplan.compress.cpu.quantize_kernel import BitRule
+
+    least, infinite = (int(_bits(np.array([x], real))[0]) for x in (np.finfo(real).tiny, np.inf))
+    return BitRule(_sign_bit(np.empty(0, real)), least, infinite, rule.bits_step, rule.base_bits)
+
+
+def linear_rule(rule: Quantizer, limit: float, dtype: np.dtype[Any]) -> LinearRule:
+    """Steps of one width as kernels take them; `limit` is rounded down to the values' precision."""
+    from tnplan.compress.cpu.quantize_kernel import LinearRule
+
+    real, step = dtype.type, dtype.type(rule.step)
+    return LinearRule(step, real(1) / step, real(round_down(limit, dtype)), real(LARGEST_Q[dtype]))
 
 
 def element_indices(

@@ -11,7 +11,7 @@ whole numbers, their sum over components, at most CLASSES - 1 (`format.bit_tilin
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,24 +24,55 @@ int64: Any = np.int64
 uint8: Any = np.uint8
 
 
+class TileOrder(NamedTuple):
+    """The values of component c of `components` in tile order (`format.bit_tiling`): tiles[t] + local[j] is
+    the element at place j of tile t."""
+
+    components: Any
+    c: Any
+    local: Any
+    tiles: Any
+
+
+class LinearRule(NamedTuple):
+    """Steps of one width: x becomes rint(x * inverse), at most `largest`, and errs by less than `limit`."""
+
+    step: Any
+    inverse: Any
+    limit: Any
+    largest: Any
+
+
+class BitRule(NamedTuple):
+    """Steps in the bits of the magnitude, from `base`; `least` and `infinite` are the bits of the least
+    normal number and of infinity."""
+
+    sign_bit: Any
+    least: Any
+    infinite: Any
+    step: Any
+    base: Any
+
+
 # Every kernel decodes each number in the same arithmetic as a decoder would and compares with the
 # bound: rounding of the steps is part of the test. What misses it is stored as it is, and its
 # number is 0.
 @inline
-def absolute_number(x: Any, step: Any, inverse: Any, limit: Any, largest: Any) -> Any:
+def absolute_number(x: Any, rule: Any) -> Any:
     """rint(x / step) in the values' precision, and whether it keeps the bound; 0 where it is too large."""
     # np.abs(nan) <= largest is false: what is no number is stored as it is.
-    scaled = np.rint(x * inverse)
-    if np.abs(scaled) <= largest:
-        return int64(scaled), np.abs(x - scaled * step) < limit
+    scaled = np.rint(x * rule.inverse)
+    if np.abs(scaled) <= rule.largest:
+        return int64(scaled), np.abs(x - scaled * rule.step) < rule.limit
     return int64(0), False
 
 
 @inline
-def pointwise_number(word: Any, sign_bit: Any, least: Any, infinite: Any, bits_step: Any, base: Any) -> Any:
+def pointwise_number(word: Any, rule: Any) -> Any:
     """The number of a value with these bits, and whether it keeps the bound."""
     # The bits of an IEEE number without its sign rise with its magnitude, nearly as its logarithm:
     # equal steps of the bits are steps relative to the value, exact in whole numbers.
+    sign_bit, least, infinite, bits_step, base = rule
     magnitude = int64(word & ~sign_bit)
     if least <= magnitude < infinite:
         steps = (magnitude - base + bits_step // 2) // bits_step
@@ -52,14 +83,11 @@ def pointwise_number(word: Any, sign_bit: Any, least: Any, infinite: Any, bits_s
 
 
 @jit
-def quantize_absolute(
-    values: Any, components: Any, c: Any, local: Any, tiles: Any, step: Any, inverse: Any, limit: Any,
-    largest: Any, q: Any, places: Any, n_missed: Any,
-) -> Any:  # fmt: skip
-    """q = rint(x / step) in the values' precision; `limit` is the bound rounded down to it."""
-    # tiles[t] + local[j] is the element at place j of tile t (`format.bit_tiling`). Invariant: with
-    # `n_missed` past the end of `places` counting goes on, so that the caller knows how much room is
-    # needed.
+def quantize_absolute(values: Any, order: Any, rule: Any, q: Any, places: Any, n_missed: Any) -> Any:
+    """q = rint(x / step) in the values' precision, by a `LinearRule`."""
+    # Invariant: with `n_missed` past the end of `places` counting goes on, so that the caller knows how many
+    # there are.
+    components, c, local, tiles = order
     n = values.size // components
     for t in range(tiles.size):
         for j in range(local.size):
@@ -68,7 +96,7 @@ def quantize_absolute(
             if element >= n:
                 q[position] = 0
                 continue
-            number, good = absolute_number(values[components * element + c], step, inverse, limit, largest)
+            number, good = absolute_number(values[components * element + c], rule)
             q[position] = number if good else 0
             if not good:
                 if n_missed < places.size:
@@ -78,11 +106,9 @@ def quantize_absolute(
 
 
 @jit
-def quantize_constant(
-    bits: Any, components: Any, c: Any, local: Any, tiles: Any, zero_bits: Any, checked: Any, q: Any,
-    places: Any, n_missed: Any,
-) -> Any:  # fmt: skip
-    """q = 0 everywhere; elements that differ from the constant in the `checked` bits are appended."""
+def quantize_constant(bits: Any, order: Any, constant: Any, q: Any, places: Any, n_missed: Any) -> Any:
+    """q = 0 everywhere; elements are appended that differ from a constant: its bits, and those checked."""
+    (components, c, local, tiles), (zero_bits, checked) = order, constant
     n = bits.size // components
     for t in range(tiles.size):
         for j in range(local.size):
@@ -97,12 +123,9 @@ def quantize_constant(
 
 
 @jit
-def quantize_pointwise(
-    bits: Any, components: Any, c: Any, local: Any, tiles: Any, sign_bit: Any, least: Any, infinite: Any,
-    bits_step: Any, base: Any, q: Any, places: Any, n_missed: Any,
-) -> Any:  # fmt: skip
-    """Steps in the bits of the magnitude; `least` and `infinite` are the bits of the least normal number and
-    of infinity."""
+def quantize_pointwise(bits: Any, order: Any, rule: Any, q: Any, places: Any, n_missed: Any) -> Any:
+    """Steps in the bits of the magnitude, by a `BitRule`."""
+    components, c, local, tiles = order
     n = bits.size // components
     for t in range(tiles.size):
         for j in range(local.size):
@@ -112,7 +135,7 @@ def quantize_pointwise(
             if element >= n:
                 continue
             word = bits[components * element + c]
-            number, good = pointwise_number(word, sign_bit, least, infinite, bits_step, base)
+            number, good = pointwise_number(word, rule)
             if good:
                 q[position] = number
                 continue
@@ -123,10 +146,9 @@ def quantize_pointwise(
 
 
 @jit
-def dequantize_absolute(
-    q: Any, components: Any, c: Any, local: Any, tiles: Any, step: Any, zero: Any, values: Any
-) -> None:
+def dequantize_absolute(q: Any, order: Any, step: Any, zero: Any, values: Any) -> None:
     """x' = q * step, or `zero` where q is 0."""
+    components, c, local, tiles = order
     n = values.size // components
     for t in range(tiles.size):
         for j in range(local.size):
@@ -137,11 +159,9 @@ def dequantize_absolute(
 
 
 @jit
-def dequantize_pointwise(
-    q: Any, components: Any, c: Any, local: Any, tiles: Any, sign_bit: Any, bits_step: Any, base: Any,
-    bits: Any,
-) -> None:  # fmt: skip
-    """Bits base + (|q| - 1) bits_step with the sign of q; zero where q is 0."""
+def dequantize_pointwise(q: Any, order: Any, rule: Any, bits: Any) -> None:
+    """Bits base + (|q| - 1) step with the sign of q; zero where q is 0."""
+    components, c, local, tiles = order
     n = bits.size // components
     for t in range(tiles.size):
         for j in range(local.size):
@@ -149,20 +169,19 @@ def dequantize_pointwise(
             if element < n:
                 number = int64(q[t * local.size + j])
                 where = components * element + c
-                bits[where] = base + (abs(number) - 1) * bits_step if number else 0
+                bits[where] = rule.base + (abs(number) - 1) * rule.step if number else 0
                 if number < 0:
-                    bits[where] |= sign_bit
+                    bits[where] |= rule.sign_bit
 
 
 
 @jit
-def add_linear(
-    values: Any, components: Any, c: Any, step: Any, inverse: Any, limit: Any, largest: Any, sums: Any
-) -> None:
+def add_linear(values: Any, components: Any, c: Any, rule: Any, sums: Any) -> None:
     """Add to sums, in the values' precision, magnitudes of component c under steps of one width."""
     # As `absolute_number`, in the values' precision and without branches, so that it becomes vector
     # instructions.
     zero = values.dtype.type(0)
+    step, inverse, limit, largest = rule
     for i in range(sums.size):
         x = values[components * i + c]
         scaled = np.rint(x * inverse)
@@ -171,13 +190,10 @@ def add_linear(
 
 
 @jit
-def add_pointwise(
-    bits: Any, components: Any, c: Any, sign_bit: Any, least: Any, infinite: Any, bits_step: Any, base:
-    Any, sums: Any
-) -> None:  # fmt: skip
+def add_pointwise(bits: Any, components: Any, c: Any, rule: Any, sums: Any) -> None:
     """The same under steps of bits."""
     for i in range(sums.size):
-        number, good = pointwise_number(bits[components * i + c], sign_bit, least, infinite, bits_step, base)
+        number, good = pointwise_number(bits[components * i + c], rule)
         if good:
             sums[i] += abs(number)
 

@@ -106,7 +106,7 @@ def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> by
     words = np.empty(most_words(segment, q.shape[0]), np.uint16)
     sizes = np.empty(-(-n_tiles >> planned.tiles_log2), np.int64)
     out = np.empty(most_bytes // 2 + 1, "<u2")
-    end = int(kernel.encode_segments(q, symbols, raw_bits, TILE * segment, packed, words, sizes, out))
+    end = int(kernel.encode_segments((q, symbols, raw_bits), TILE * segment, packed, words, sizes, out))
     if end < 0:
         return None
     data = pack_head(planned, sizes) + out[:end].tobytes()
@@ -141,16 +141,9 @@ def decode(data: NDArray[np.uint8], q: NDArray[np.int32], place: str) -> None:
     segments[: -kernel.MOST_AHEAD] = data[at:].view("<u2")
     magnitudes = np.zeros(TILE + kernel.LANES, np.int32)
     work = np.zeros(kernel.WORK_ROWS * kernel.LANES, np.uint32)
-    good = kernel.decode_segments(
-        segments,
-        counts,
-        slot_table(frequencies),
-        step,
-        q.view(np.uint32),
-        magnitudes,
-        work,
-        work.view(np.float32),
-    )
+    scratch = magnitudes, work, work.view(np.float32)
+    slots = slot_table(frequencies)
+    good = kernel.decode_segments(segments, counts, slots, step, q.view(np.uint32), scratch)
     damaged_unless(bool(good), place)
 
 

@@ -77,12 +77,11 @@ def fill_buckets(magnitudes: Any, floats: Any, buckets: Any) -> None:
 
 
 @jit
-def fill_symbols(
-    q: Any, bases: Any, zigzags: Any, singles: Any, doubles: Any, symbols: Any, raw_bits: Any
-) -> Any:
+def fill_symbols(q: Any, bases: Any, work: Any, symbols: Any, raw_bits: Any) -> Any:
     """Symbols of a tile's numbers, which are their tokens above `bases`, and raw bits, whose sum is returned.
-    zigzags (int32), singles (float32) and doubles (float64) are for work."""
+    `work` are a tile of zigzag numbers (int32), one of float32 and one of float64."""
     # A symbol is table * TOKENS + token; `bases` has the first part.
+    zigzags, singles, doubles = work
     largest = int32(0)
     for i in range(TILE):
         zigzags[i] = (int32(2) * q[i] - int32(1)) ^ ((q[i] - int32(1)) >> int32(31))
@@ -148,8 +147,8 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
     # Invariant: q has whole tiles; magnitudes ends in LANES zeros, the row for neighbours that come
     # later.
     magnitudes, buckets = np.zeros(TILE + LANES, np.int32), np.zeros(TILE, np.int32)
-    bases, zigzags = np.zeros(TILE, np.int32), np.zeros(TILE, np.int32)
-    singles, doubles = np.zeros(TILE, np.float32), np.zeros(TILE, np.float64)
+    bases, singles = np.zeros(TILE, np.int32), np.zeros(TILE, np.float32)
+    work = np.zeros(TILE, np.int32), singles, np.zeros(TILE, np.float64)
     histograms = np.zeros((HISTOGRAMS, counts.size), np.int64)
     most = int32(LARGEST_MAGNITUDE)
     total = int64(0)
@@ -172,7 +171,7 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
         for i in range(TILE):
             bases[i] = buckets[i] * int32(TOKENS)
         own = symbols[0, first : first + TILE]
-        total += fill_symbols(reals, bases, zigzags, singles, doubles, own, raw_bits[0, first : first + TILE])
+        total += fill_symbols(reals, bases, work, own, raw_bits[0, first : first + TILE])
         add_to(histograms, own)
         if q.shape[0] == 2:
             for i in range(TILE):
@@ -180,9 +179,7 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
                 kind = min(size, int32(2)) + int32(size >= 4)
                 bases[i] = (int32(BUCKETS) + int32(CLASSES) * buckets[i] + kind) * int32(TOKENS)
             own = symbols[1, first : first + TILE]
-            total += fill_symbols(
-                imaginaries, bases, zigzags, singles, doubles, own, raw_bits[1, first : first + TILE]
-            )
+            total += fill_symbols(imaginaries, bases, work, own, raw_bits[1, first : first + TILE])
             add_to(histograms, own)
     flat = counts.reshape(-1)
     for k in range(HISTOGRAMS):
@@ -274,13 +271,12 @@ def push_symbols(work: Any, words: Any, top: Any, lanes: Any) -> Any:
 
 
 @jit
-def encode_segment(
-    q: Any, symbols: Any, raw_bits: Any, begin: Any, stop: Any, packed: Any, states: Any, words: Any
-) -> Any:
+def encode_segment(coded: Any, begin: Any, stop: Any, packed: Any, states: Any, words: Any) -> Any:
     """Encode places begin .. stop - 1 of q (components, ...), the last one first: returns where in `words`
     they start, -1 where they do not fit. The first 32 of `states` are set to what the decoder starts with."""
     # The reverse of the decoder's order in everything: rounds, components, raw bits before tokens,
     # parts from the last.
+    q, symbols, raw_bits = coded
     work, into, frequencies = unowned(states), unowned(words), unowned(packed)
     lanes, top = uint64(work.size) // uint64(WORK_ROWS), int64(words.size)
     for lane in range(lanes):
@@ -319,21 +315,19 @@ def encode_segment(
 
 
 @jit
-def encode_segments(
-    q: Any, symbols: Any, raw_bits: Any, step: Any, packed: Any, words: Any, counts: Any, out: Any
-) -> Any:
+def encode_segments(coded: Any, step: Any, packed: Any, words: Any, counts: Any, out: Any) -> Any:
     """Put segments of `step` places into out (uint16): states, words, and filling up to 32 bits. Returns how
     many were written, -1 where they do not fit; counts (segments) gets the words of each.
 
-    symbols and raw_bits are those of `count`; packed (symbols, uint32): the frequency of each, and in the
-    lower 16 bits its first slot. A segment's places are put the last one first. `words` is for work.
+    `coded` are q, and symbols and raw_bits of `count`; packed (symbols, uint32): the frequency of each, and
+    in the lower 16 bits its first slot. A segment's places are put the last one first. `words` is for work.
     """
     states = np.zeros(WORK_ROWS * LANES, np.uint32)
     at = 0
     for segment in range(counts.size):
         begin = segment * step
-        stop = min(begin + step, q.shape[1])
-        top = encode_segment(q, symbols, raw_bits, begin, stop, packed, states, words)
+        stop = min(begin + step, coded[0].shape[1])
+        top = encode_segment(coded, begin, stop, packed, states, words)
         size = words.size - top
         if top < 0 or at + 2 * LANES + size + 1 > out.size:
             return -1

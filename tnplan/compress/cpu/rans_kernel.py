@@ -319,21 +319,19 @@ def zeros_of(slots: Any, table: Any) -> Any:
 
 
 @jit
-def decode_segments(
-    data: Any, counts: Any, slots: Any, step: Any, q: Any, magnitudes: Any, work: Any, floats: Any
-) -> Any:
+def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any, scratch: Any) -> Any:
     """Fill q (components, tiles * 4096; uint32) from segments of `step` places: 32-bit states and 16-bit
     words, filled up to 32 bits, in data (uint16), which has as many words as `counts` say, and behind them
     MOST_AHEAD of anything. False where words or states do not come out even.
 
-    For work: magnitudes (int32, 4096 + 32, which end in zeros), work (uint32, WORK_ROWS * 32), and floats,
-    the same memory as float32.
+    `scratch` are magnitudes (int32, 4096 + 32, which end in zeros), work (uint32, WORK_ROWS * 32), and the
+    same memory as float32.
     """
     # Invariant: `data` is not trusted. Words may be read up to MOST_AHEAD behind the last; each
     # round begins with a look whether the place is past the end, and states have to end at LOW,
     # where the encoder began.
-    words, slots, magnitudes = unowned(data), unowned(slots), unowned(magnitudes)
-    work, floats = unowned(work), unowned(floats)
+    words, slots, magnitudes = unowned(data), unowned(slots), unowned(scratch[0])
+    work, floats = unowned(scratch[1]), unowned(scratch[2])
     rows = unowned(q)
     lanes = uint64(work.size) // uint64(WORK_ROWS)
     zeros, at, used, later = uint32(zeros_of(slots, 0)), 0, uint64(0), uint64(0)

@@ -122,7 +122,7 @@ class Sampler:
 
 
 class DeviceTrials:
-    """A `predictor_choice.Trials` of what a device has counted: units (levels, trials), and behind them how
+    """A `cpu.predictor.Trials` of what a device has counted: units (levels, trials), and behind them how
     many values are too large."""
 
     def __init__(self, counted: NDArray[np.uint64], n_values: int) -> None:

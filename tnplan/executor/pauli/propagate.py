@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import takewhile
 from time import perf_counter
 
@@ -64,7 +63,8 @@ class FewTerms(ShardedTerms):
         if self.n > max_terms:
             return super().rotate_many(rotations.between(0, CAPPED_AT_ONCE), cut, limits)
         local = rotations._replace(distances=np.zeros(len(rotations.due), np.int64))
-        return rotate_all(self.shards, local, cut, limits, self.ledger, bound=Bound(max_terms))
+        bound = Bound(max_terms, self.most_terms)
+        return rotate_all(self.shards, local, cut, limits, self.ledger, bound=bound)
 
     def moved(self) -> Terms:
         """The terms on the GPU, if they are many."""
@@ -233,7 +233,6 @@ def joined(sums: Sequence[PauliSum]) -> PauliSum:
     return PauliSum(sums[0].n_qubits, keys, coefficients).sorted()
 
 
-@lru_cache(maxsize=4096)
 def cosine_and_sine(angle: float) -> tuple[float, float]:
     """Cosine and sine, exact at multiples of pi/2."""
     quarters = quarter_turns(angle)
@@ -324,10 +323,9 @@ class Propagator:
             # Many rotations are one kernel call where nothing has to be looked at between them.
             batch_limit = self.terms.batch_limit(self.memory_terms) if self.is_batched else 0
             batch = first_rotations(batches[number : min(number + batch_limit, sharded)])
-            if batch:
-                number += self._rotate(batch, last=number + len(batch) == len(batches))
-            else:
-                number += 1
+            n_done = self._rotate(batch, last=number + len(batch) == len(batches)) if batch else 0
+            number += max(1, n_done)
+            if not n_done:
                 self.do(batches[number - 1], last=number == len(batches))
             # Few terms stay on a CPU until they are many; then they go to the GPU.
             terms = self.terms.moved()
@@ -363,8 +361,8 @@ class Propagator:
         return pack_all([(rotation.x, rotation.z) for rotation in rotations], self.terms.n_qubits)
 
     def _rotate(self, rotations: Sequence[Rotation], *, last: bool) -> int:
-        """Rotations, and the truncations that are due after them; how many were done, 1 at least."""
-        due, counters = [], []
+        """Rotations, and the truncations that are due after them; how many were done."""
+        due, counters = [], [(self.since_truncation, self.has_zeros)]
         angles = [cosine_and_sine(rotation.angle) for rotation in rotations]
         for number, (cosine, _) in enumerate(angles, start=1):
             self.since_truncation += 1
@@ -382,7 +380,7 @@ class Propagator:
             self._packed(rotations), cosines, sines, np.array(due), np.zeros(len(due), np.int64)
         )
         n_done = self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
-        self.since_truncation, self.has_zeros = counters[n_done - 1]
+        self.since_truncation, self.has_zeros = counters[n_done]
         self.number += n_done
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
         return n_done

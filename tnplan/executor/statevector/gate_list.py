@@ -118,8 +118,8 @@ class GateList:
                 write_word_sum(left, final, table, block, 0, self._size // len(block.re))
             by_terms = np.zeros((len(group), len(factors)))
             sweep_back(
-                state.view(np.float64), lefts.view(np.float64), self._table, elements, factors, scratch,
-                overlaps, by_terms,
+                state.view(np.float64), lefts.view(np.float64), self._table, (elements, factors),
+                (scratch, overlaps), by_terms,
             )  # fmt: skip
             for row, terms in zip(gradients[start:], by_terms, strict=False):
                 row += np.bincount(self._columns, terms[self._rows] * self._frequencies, len(row))

@@ -1,8 +1,9 @@
-"""A contraction over an algebra: planned as any other, on a device that adds and multiplies as that does."""
+"""Contractions over an algebra: planned as any other, on a device that adds and multiplies as that does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.algebra import Algebra, algebra_of
 from tnplan.jobs.arrays.arrays import as_library, check_axes, common_kind, host_array, refuse_followed
+from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.contracted import contract_arrays
-from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
-from tnplan.jobs.arrays.planning import compiled, find_schedule, read_request
+from tnplan.jobs.arrays.options import CallOptions, ContractionOptions, in_bytes
+from tnplan.jobs.arrays.planning import compile_network, compiled, find_schedule, read_request
+from tnplan.planner.schedule.schedule import Schedule
 
 
 def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
@@ -30,9 +33,6 @@ def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tup
     refuse_followed(enumerate(call.operands))
     if not call.operands:
         raise InputError("contract", "has no arrays", "give one array a tensor")
-    if call.schedule is not None:
-        problem = "is a schedule, whose chains sum in numbers"
-        raise InputError("network", problem, "give the network or its path with an algebra", topic="algebras")
     check_axes(call.output)
     kind = common_kind(call.operands)
     if kind.gpu is not None:
@@ -43,7 +43,7 @@ def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tup
         return as_library(np.full(shape, algebra.zero, algebra.dtype), kind, call.operands[0])
     extents = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [
-        _values(array, number, algebra).reshape(shape)
+        algebra.exactly(host_array(array, f"array {number}"), f"array {number}").reshape(shape)
         for number, (array, shape) in enumerate(zip(call.operands, extents, strict=True))
     ]
     with compiled(find_schedule(call, algebra.dtype, options), options) as contraction:
@@ -51,13 +51,35 @@ def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tup
     return None if result is None else as_library(result, kind, call.operands[0])
 
 
-def _values(array: Any, number: int, algebra: Algebra) -> NDArray[Any]:
-    """An array in the dtype of an algebra, where no value is rounded or foreign to it."""
-    values = host_array(array, f"array {number}")
-    is_narrower = values.dtype.kind == "c" and np.dtype(algebra.dtype).kind != "c"
-    converted = (values.real if is_narrower else values).astype(algebra.dtype, copy=False)
-    if is_narrower or not ((converted.astype(values.dtype) == values) | (values != values)).all():
-        problem = f"has values of {values.dtype} that {algebra.dtype}, the dtype of {algebra.name}, rounds"
-        raise InputError(f"array {number}", problem, "give values that it has exactly", topic="algebras")
-    algebra.check(converted, f"array {number}")
-    return converted
+class AlgebraContraction(CompiledContraction):
+    """A compiled contraction over the algebra of its options: arrays of calls have its values."""
+
+    def __init__(self, schedule: Schedule, options: ContractionOptions, *arguments: Any) -> None:
+        assert options.algebra is not None
+        self._algebra: Algebra = options.algebra
+        super().__init__(schedule, options, *arguments)
+
+    def _call(self, arrays: Sequence[Any]) -> Any:
+        refuse_followed(self._by_number(arrays).items())
+        return super()._call(arrays)
+
+    def _values(self, array: Any, number: int) -> NDArray[Any]:
+        place = f"array {number}"
+        return super()._values(self._algebra.exactly(host_array(array, place), place), number)
+
+    def _go_back(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int] | None) -> Any:
+        problem = f"are of numbers, and the algebra is {self._algebra.name}"
+        raise InputError("gradients", problem, "compile without an algebra", topic="algebras")
+
+
+def compile_over(
+    network: Any, shapes: Sequence[Any], options: ContractionOptions, calls: CallOptions
+) -> CompiledContraction:
+    """Make a contraction over the algebra of the options ready to be called again and again."""
+    algebra = options.algebra
+    assert algebra is not None
+    if calls.dtype not in (None, algebra.dtype):
+        problem = f"is {calls.dtype!r}, and {algebra.name} is in {algebra.dtype}"
+        raise InputError("dtype", problem, "leave it out", topic="algebras")
+    calls = replace(calls, dtype=algebra.dtype)
+    return compile_network(network, shapes, options, calls, AlgebraContraction)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import log10
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
+from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
+from tnplan.common.files import file_path
 from tnplan.common.units import count_text, size_text
 from tnplan.executor.contraction.bind.program import needed_bytes
+from tnplan.executor.device.cpu.algebra import modulus_text
+from tnplan.executor.device.protocols.communicator import agree
 from tnplan.jobs.arrays.arrays import (
     ArrayKind,
     as_array,
@@ -24,6 +31,7 @@ from tnplan.jobs.arrays.arrays import (
     is_compiled,
     refuse_followed,
     stated_dtype,
+    store,
 )
 from tnplan.jobs.arrays.gradient_calls import (
     Differentiable,
@@ -35,8 +43,11 @@ from tnplan.jobs.arrays.gradient_calls import (
 )
 from tnplan.jobs.arrays.numpy_contraction import DirectCall
 from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.power import Rows, RowsDone
 from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks
+from tnplan.jobs.progress import Listener, as_listener
 from tnplan.planner.networks.importers.subscripts import EinsumCall
+from tnplan.planner.networks.tensors import values_identity
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -97,14 +108,20 @@ class CompiledContraction:
         self._shapes = list(shapes or leaves)
         """Of arrays of calls: inputs take elements as they come, so that axes of extent 1 do not matter."""
         constants = constants or {}
-        self._direct, self._leaves, self._has_all_axes = direct, leaves, self._shapes == leaves
+        self._direct, self._leaves = direct, leaves
+        self._plain: Any = None
+        """While it is open: (((), shape, dtype), shape, dtype) ... of arrays contracted as they are."""
+        if direct is not None and self._shapes == leaves:
+            self._plain = ()
+            for shape in leaves:
+                self._plain = self._plain, shape, self._dtype
         self._latest: Sequence[NDArray[Any]] = ()
         """The arrays of the last call that was contracted without the schedule."""
         self._inputs = [number for number in range(len(schedule.leaves)) if number not in constants]
         fixed = {number: self._values(array, number) for number, array in constants.items()}
         self._strips = options.strip_exponent
         self._has_run = False
-        """Whether the last run ended, so that some of its arrays may stay."""
+        """Whether the last run of the schedule ended, so that some of its arrays may stay."""
         self._options, self._constants, self._gradient_plan = options, fixed, gradient_plan
         self._of_call: Differentiable | None = None
         """What torch and JAX map."""
@@ -112,7 +129,7 @@ class CompiledContraction:
         """By the tensors of the gradients: of the last choice alone, which has memory of its own."""
         self._ranks: Ranks | None = open_ranks(schedule, options, fixed)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Contract these arrays.
 
         Parameters
@@ -121,23 +138,40 @@ class CompiledContraction:
             The tensors that are not constant, in the order and with the shapes of the network, of NumPy or
             of one other library. Those of a batch have one axis more, the first, all of one length. torch and
             JAX differentiate, map and compile a call as they do an einsum.
+        out : array, optional
+            Where the result is written, as in `tnplan.contract`.
 
         Returns
         -------
         array
-            The result, of the library of the arrays and on their device; as of `tnplan.contract` a view of
-            the only array where nothing is summed; with `strip_exponent` the pair of a mantissa whose
-            largest part is from 0.5 to 1, and the exponent x of the factor 10^x, a float.
+            The result, of the library of the arrays and on their device, or `out`; as of `tnplan.contract` a
+            view of the only array where nothing is summed; with `strip_exponent` the pair of a mantissa
+            whose largest part is from 0.5 to 1, and the exponent x of the factor 10^x, a float.
 
         Raises
         ------
         InputError
-            Where arrays do not fit the network, would be rounded, or the contraction is closed.
+            Where arrays do not fit the network, would be rounded, or the contraction is closed; or where
+            `out` does not fit the result.
         """
         # The common case of arrays of NumPy that fit first: this takes as long as a small product.
-        if self._direct is not None and self._ranks is not None and self._fit(arrays):
-            self._latest, self._has_run = arrays, True
-            return self._direct(arrays)
+        key: Any = ()
+        for array in arrays:
+            if type(array) is not ndarray:
+                key = False
+                break
+            key = key, array.shape, array.dtype
+        if key == self._plain and self._direct is not None:
+            self._latest = arrays
+            result = self._direct(*arrays)
+        else:
+            result = self._call(arrays)
+        if out is None:
+            return result
+        return store(result, out)
+
+    def _call(self, arrays: Sequence[Any]) -> Any:
+        """Contract any arrays, and let a library follow."""
         follower = follower_of(arrays)
         if follower is not None:
             if not is_compiled():  # torch.compile cannot read the checks; what it runs makes them again
@@ -150,13 +184,6 @@ class CompiledContraction:
             return followed_call(self, arrays, follower)
         with self._open().together():
             return self._contract(self._by_number(arrays))
-
-    def _fit(self, arrays: Sequence[Any]) -> bool:
-        """Whether all are arrays of NumPy as the contraction takes them."""
-        if set(map(type, arrays)) != {np.ndarray} or not self._has_all_axes:
-            return False
-        dtype = self._dtype
-        return self._leaves == [array.shape for array in arrays if array.dtype is dtype]
 
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""
@@ -401,19 +428,141 @@ class CompiledContraction:
             raise InputError("update", f"is given {type(arrays).__name__}", "give a dict of arrays by number")
         if self._batched:
             raise InputError("update", "is not for batches", "call with all arrays")
-        if not self._has_run:
+        if not (self._has_run or self._latest):
             raise InputError("update", "comes before the first call", "call with all arrays first")
         for number in arrays:
-            if number not in self._inputs:
+            if not hasattr(number, "__index__") or number not in self._inputs:
                 problem = f"tensor {number!r} is constant, or not there"
                 remedy = f"tensors are numbered from 0 to {len(self.schedule.leaves) - 1}"
                 raise InputError("update", problem, remedy)
+
+    def power(
+        self, n: int, *arrays: Any, vector: int | None = None, checkpoint: str | Path | None = None,
+        resume: bool = False, progress: Listener | bool | None = None,
+    ) -> Any:  # fmt: skip
+        """Contract `n` times, each time with the last result in the place of one array: the n-th power of a
+        transfer matrix, times a vector.
+
+        The vector stays in the memory of the contraction, and on its rank, where the result lies as the array
+        does. Otherwise it is copied, over rank 0 where there are several, before each row.
+
+        Parameters
+        ----------
+        n : int
+            How often, 0 or more.
+        *arrays : array_like
+            As of a call; the vector is that of the first row.
+        vector : int, optional
+            The number of the tensor that the result replaces, of the result's shape. Default: the first that
+            is not constant.
+        checkpoint : path, optional
+            A file for the vector between rows, deleted at the end.
+        resume : bool
+            Go on from that file, where it is there: to the same bits.
+        progress : bool or callable, optional
+            True: a bar (`ProgressBar`). Or a function that is called with a `Progress` after every row.
+
+        Returns
+        -------
+        array
+            As of a call.
+
+        Raises
+        ------
+        InputError
+            As of a call; where the shapes differ, for batches, stripped exponents and on GPUs; or for a
+            checkpoint that belongs to other arrays.
+        WriteError
+            Where the checkpoint cannot be written.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> matrix = np.array([[1.0, 1.0], [1.0, 0.0]])
+        >>> with tnplan.compile("ab,b->a", matrix, (2,), dtype="float64", constants={0: matrix}) as step:
+        ...     step.power(10, np.array([1.0, 0.0]))
+        array([89., 55.])
+        """
+        with self._open().together():
+            inputs = self._by_number(arrays)
+            refuse_followed(inputs.items())
+            kind = common_kind(list(inputs.values()))
+            number = self._vector(vector)
+            check_count("n", n, 0)
+            values = {each: self._values(array, each) for each, array in inputs.items()}
+            file = None
+            if checkpoint is not None:
+                file = self._rows_done(file_path(checkpoint), number, values)
+            elif resume:
+                raise InputError("resume", "has no checkpoint", "name its file", topic="checkpoints")
+            with self._lock:
+                result = self._rows(Rows(
+                    number, n, 0, self.schedule.output_shape, values, as_listener(progress),
+                    checkpoint is not None, file,
+                ), resume)  # fmt: skip
+            return None if result is None else as_library(result, kind, next(iter(inputs.values())))
+
+    def _vector(self, vector: int | None) -> int:
+        """The number of the tensor that the result replaces; raises InputError where it cannot."""
+        if self._batched or self._strips or self.device == "gpu":
+            problem = "is on a GPU" if self.device == "gpu" else "has a batch, or strips exponents"
+            raise InputError("power", f"is called, and the contraction {problem}", "compile it without")
+        number = next(iter(self._inputs), None) if vector is None else vector
+        if number not in self._inputs:
+            problem = f"{vector!r} is no tensor that calls take"
+            raise InputError("vector", problem, f"name one of {', '.join(map(str, self._inputs))}")
+        shape = self._leaves[number]
+        if shape != self.schedule.output_shape:
+            problem = f"has shape {shape}, and the result {self.schedule.output_shape}"
+            raise InputError(f"array {number}", problem, "give the result the axes of the vector")
+        return number
+
+    def _rows_done(self, path: Path, vector: int, values: Mapping[int, NDArray[Any]]) -> RowsDone | None:
+        """The checkpoint of rows, on the rank that reads and writes it."""
+        ranks = self._open()
+        if not ranks.has_result:
+            return None
+        arrays = {**self._constants, **values}
+        identity = {
+            "schedule": self.schedule.identity, "vector": vector, "dtype": self._dtype.name,
+            "shape": list(self.schedule.output_shape),
+            "values": values_identity([arrays[each] for each in sorted(arrays)])
+            + modulus_text(self._options.algebra),
+        }  # fmt: skip
+        return RowsDone(path, identity)
+
+    def _rows(self, rows: Rows, resume: bool) -> NDArray[Any] | None:
+        """The vector after all rows; None where another process has it."""
+        ranks = self._open()
+        done, start = 0, rows.values[rows.vector]
+        found = None
+        if rows.keeps:
+
+            def read() -> tuple[int, NDArray[Any]] | None:
+                return None if rows.checkpoint is None else rows.checkpoint.read(resume, rows.n)
+
+            world = ranks.world if isinstance(ranks, RankHere) else None
+            found = read() if world is None else world.broadcast_object(agree(world, read), 0)
+        if found is not None:
+            done, start = found
+        result = np.array(start, self._dtype) if ranks.has_result else None
+        if done < rows.n:
+            # Invariant: as in a call. The vector in memory is no array of a call: `update` waits for one.
+            self._has_run = False
+            values = {**rows.values, rows.vector: start}
+            flat = ranks.carry_out(replace(rows, done=done, values=values).on_rank)
+            if result is not None and flat is not None:
+                result = result.reshape(self.schedule.output_shape)
+                _store(result, flat[0], None)
+        if rows.checkpoint is not None:
+            rows.checkpoint.remove()
+        return result
 
     def close(self) -> None:
         """Give the memory back; later calls are refused. A second call does nothing."""
         with self._lock:
             if self._ranks is not None:
-                ranks, self._ranks = self._ranks, None
+                ranks, self._ranks, self._plain = self._ranks, None, None
                 for calls in self._differentiated.values():
                     calls.close()
                 self._differentiated.clear()
@@ -491,8 +640,7 @@ class CompiledContraction:
             latest[number].reshape(shape).astype(self._dtype, copy=False)
             for number, shape in enumerate(self._leaves)
         ]
-        self._has_run = True
-        return self._direct(self._latest)
+        return self._direct(*self._latest)
 
     def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
         """Contract arrays on this GPU to one there; the host waits for nothing."""

@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import cache, cached_property, lru_cache, partial
 from math import prod
 from numbers import Number
-from operator import attrgetter, is_
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from tnplan.jobs.arrays.planning import Planned
 
 Array = NDArray[Any]
-Evaluate = Callable[[Sequence[Array]], Any]
+Evaluate = Callable[..., Any]
 """What is done with arrays of the host: it gives the result, or with `strip_exponent` a mantissa and an
 exponent, or None where another process has it. Holds no arrays."""
 
@@ -58,10 +59,33 @@ REMEMBERED = 512
 """Calls that are looked up, by what they are given; the least recently used is given up first."""
 DEFAULTS = ("auto", None, None, None, "auto", 1, None, False)
 """The options of `contract`, in the order of its parameters."""
-NUMPY, SHAPE, DTYPE = {np.ndarray}, attrgetter("shape"), attrgetter("dtype")
+SHAPE, DTYPE = attrgetter("shape"), attrgetter("dtype")
 EXACT_IN_FLOAT64, EXACT_IN = 2**53, {"b": 2**63, "i": 2**63, "u": 2**64}
 ROUNDING = 1e-6
 """A bound that was itself computed in floating point is taken this much larger."""
+
+
+def contract_plain(equation: str, arrays: Sequence[Any]) -> Any:
+    """`contract_arrays` with an equation and the default options."""
+    # Each look-up and each call takes as long as a sum of a few hundred numbers: there is one of both for
+    # arrays of NumPy that were met before.
+    key: Any = equation
+    for array in arrays:
+        if type(array) is not ndarray:
+            return contract_arrays(equation, arrays, DEFAULTS)
+        key = key, array.shape, array.dtype
+    evaluate = _plain_calls.get(key)
+    if evaluate is None:
+        if equation.endswith(".json"):
+            return contract_anew(equation, arrays, DEFAULTS)
+        if len(_plain_calls) >= REMEMBERED:
+            _plain_calls.clear()
+        evaluate = _plain_calls[key] = remembered(equation, *_shapes_and_dtypes(arrays))
+    return evaluate(*arrays)
+
+
+_plain_calls: dict[Any, Evaluate] = {}
+"""Evaluations of `remembered` by ((equation, shape, dtype), shape, dtype) ..., with those of each array."""
 
 
 def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
@@ -71,21 +95,17 @@ def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ..
     """
     # `remembered` caches by value: the text of the network, shapes, dtypes and the options. Its
     # evaluations hold no arrays, so that a call keeps nothing of another one alive.
-    if isinstance(network, np.str_):  # an equation, although it has a shape
-        network = str(network)
-    is_text = type(network) is str and not network.endswith(".json")
-    are_arrays = set(map(type, arrays)) == NUMPY
-    # The common case first: this look-up takes as long as a small product.
-    if is_text and are_arrays and all(map(is_, settings, DEFAULTS)):
-        return remembered(network, tuple(map(SHAPE, arrays)), tuple(map(DTYPE, arrays)))(arrays)
+    are_arrays = all(type(array) is np.ndarray for array in arrays)
     if not are_arrays and is_compiled():
         from tnplan.jobs.arrays.torch_function import contract_in_graph
 
         return contract_in_graph(network, settings, *arrays)
-    if not is_text or not _are_names(*settings):
+    if isinstance(network, np.str_):  # an equation, although it has a shape
+        network = str(network)
+    if type(network) is not str or network.endswith(".json") or not _are_names(*settings):
         return contract_anew(network, arrays, settings)
     if are_arrays:
-        return remembered(network, *_shapes_and_dtypes(arrays), *settings)(arrays)
+        return remembered(network, *_shapes_and_dtypes(arrays), *settings)(*arrays)
     operands = [as_array(operand, number) for number, operand in enumerate(arrays)]
     if follower_of(operands) is not None:
         return contract_anew(network, operands, settings)
@@ -94,7 +114,7 @@ def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ..
         return contract_anew(network, operands, settings)
     values = [host_array(array, f"array {number}") for number, array in enumerate(operands)]
     evaluate = remembered(network, *_shapes_and_dtypes(values), *settings)
-    return _in_library(evaluate(values), kind, operands[0])
+    return _in_library(evaluate(*values), kind, operands[0])
 
 
 def _shapes_and_dtypes(arrays: Sequence[Array]) -> tuple[Shapes, Dtypes]:
@@ -146,6 +166,12 @@ def remembered(network: str | Terms, shapes: Shapes, dtypes: Dtypes, *settings: 
     return _evaluation(EinsumCall(inputs, output, dict(sizes), ()), shapes, dtypes, options)
 
 
+def forget() -> None:
+    """Empty the caches of calls."""
+    remembered.cache_clear()
+    _plain_calls.clear()
+
+
 def contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
     """Contract what is read anew: a path, a file, lists of labels, or arrays on a GPU."""
     options = _options(settings)
@@ -170,7 +196,7 @@ def contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]
         evaluate = remembered(terms, shapes, dtypes, *settings)
     else:
         evaluate = _evaluation(call._replace(operands=()), shapes, dtypes, options)
-    return _in_library(evaluate(values), kind, call.operands[0])
+    return _in_library(evaluate(*values), kind, call.operands[0])
 
 
 def _contract_followed(
@@ -299,7 +325,7 @@ class ContractionOfCall:
         """The same, of values alone and shaped as the network shapes them."""
         fitted = [array.reshape(shape) for array, shape in zip(arrays, self._extents, strict=True)]
         if may_be_direct and not wrt:
-            return [np.asarray(self._evaluate([array.astype(self.dtype, copy=False) for array in fitted]))]
+            return [np.asarray(self._evaluate(*(array.astype(self.dtype, copy=False) for array in fitted)))]
         from tnplan.jobs.arrays.planning import compiled
 
         with compiled(self._planned, self._options) as contraction:
@@ -333,12 +359,12 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
     # An empty sum is 0; nothing is planned for it.
     if 0 in sizes.values():
         shape = tuple(sizes[index] for index in call.output)
-        return lambda values: (np.zeros(shape, dtype), 0.0) if strips else np.zeros(shape, dtype)
+        return lambda *values: (np.zeros(shape, dtype), 0.0) if strips else np.zeros(shape, dtype)
     extents = tuple([tuple(map(sizes.__getitem__, term)) for term in call.inputs])
     # As in numpy.einsum, one array of which nothing is summed gives a view of itself, of any dtype.
     is_view = len(call.inputs) == 1 and set(call.inputs[0]) == set(call.output) and dtypes[0] == dtype
     if is_view and may_be_direct(options) and call.schedule is None and dtype.kind != "O":
-        view = NumpyContraction(call.network, ())
+        view = NumpyContraction(call.network, ()).call
         return view if extents == shapes else partial(_fitted, view, extents, dtypes, dtype)
     # Integers and objects are contracted exactly or refused: floating point alone would round them without
     # a word.
@@ -359,17 +385,17 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
     return partial(_fitted, direct, extents, (computed,) * len(extents), dtype)
 
 
-def _fitted(evaluate: Evaluate, shapes: Shapes, dtypes: Dtypes, dtype: np.dtype[Any], values: Any) -> Any:
+def _fitted(evaluate: Evaluate, shapes: Shapes, dtypes: Dtypes, dtype: np.dtype[Any], *values: Array) -> Any:
     """What is evaluated of arrays without their axes of extent 1 that are broadcast, in other dtypes; the
     result in its own."""
     fits = zip(values, shapes, dtypes, strict=True)
-    result = evaluate([array.reshape(shape).astype(wanted, copy=False) for array, shape, wanted in fits])
+    result = evaluate(*(array.reshape(shape).astype(wanted, copy=False) for array, shape, wanted in fits))
     if isinstance(result, tuple):
         return with_dtype(np.asarray(result[0]), dtype), result[1]
     return None if result is None else with_dtype(np.asarray(result), dtype)
 
 
-def _planned(call: EinsumCall, dtype: str, options: ContractionOptions, values: Sequence[Any]) -> Any:
+def _planned(call: EinsumCall, dtype: str, options: ContractionOptions, *values: Any) -> Any:
     """The contraction planned and compiled, both from caches where they are there."""
     from tnplan.jobs.arrays.planning import compiled, find_schedule
 
@@ -392,12 +418,14 @@ def _exact_steps(call: EinsumCall, options: ContractionOptions) -> DirectCall:
     """The steps of a contraction of integers or objects, in slices where its path has these."""
     steps = _path_at_once(call, options)
     if steps is not None and options.memory is None:
-        return NumpyContraction(call.network, steps)
+        return NumpyContraction(call.network, steps).call
     from tnplan.jobs.arrays.planning import find_path
 
     # Halved, since no plan is made that would say whether the steps fit.
     path = find_path(call, "float64", options, 0 if options.memory is None else 1)
-    return sliced_contraction(path) if path.sliced_inds else NumpyContraction(call.network, path.ssa_path)
+    if path.sliced_inds:
+        return sliced_contraction(path)
+    return NumpyContraction(call.network, path.ssa_path).call
 
 
 def _direct(call: EinsumCall, dtype: str, options: ContractionOptions) -> Evaluate | None:
@@ -422,12 +450,12 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
         )
     shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
-    result = _planned(call._replace(operands=()), computed_dtype(dtype), options, values)
+    result = _planned(call._replace(operands=()), computed_dtype(dtype), options, *values)
     return result if options.strip_exponent or result is None else with_dtype(result, dtype)
 
 
 def contract_exactly(
-    contraction: DirectCall, summed: int, dtype: np.dtype[Any], arrays: Sequence[Array]
+    contraction: DirectCall, summed: int, dtype: np.dtype[Any], *arrays: Array
 ) -> Array:
     """Contract integers or booleans to `dtype`; each entry of the result is a sum of `summed` products.
 
@@ -442,14 +470,14 @@ def contract_exactly(
     # Sum and product of booleans are "or" and "and": a count of nonzero products above 0. Counts
     # are exact below 2^53, and above that rounding makes no count zero.
     if dtype.kind == "b":
-        return np.asarray(contraction([array.astype(np.float64) for array in arrays]) > 0)
+        return np.asarray(contraction(*(array.astype(np.float64) for array in arrays)) > 0)
     # |entry| <= summed * prod(max |x|). Where that is too large for 64 bits, the contraction of the
     # magnitudes bounds each entry closer; it is rounded itself, so that ROUNDING widens it.
     largest = (max(abs(int(array.max(initial=0))), abs(int(array.min(initial=0)))) for array in arrays)
     bound: float = prod(largest) * summed
     if bound >= EXACT_IN[dtype.kind]:
-        magnitudes = [np.abs(array.astype(np.float64)) for array in arrays]
-        bound = float(contraction(magnitudes).max(initial=0)) * (1 + ROUNDING)
+        magnitudes = (np.abs(array.astype(np.float64)) for array in arrays)
+        bound = float(contraction(*magnitudes).max(initial=0)) * (1 + ROUNDING)
     if not bound < EXACT_IN[dtype.kind]:
         problem = f"are of {dtype}, and sums of their products may be {bound:.3g}, beyond 64 bits"
         raise InputError("arrays", problem, "convert them to float64")
@@ -457,7 +485,7 @@ def contract_exactly(
     # order of summation, so that BLAS may be used. What is larger on the way is only ever
     # multiplied by 0.
     wide = np.float64 if bound < EXACT_IN_FLOAT64 else np.uint64 if dtype.kind == "u" else np.int64
-    result = contraction([array.astype(wide) for array in arrays])
+    result = contraction(*(array.astype(wide) for array in arrays))
     limits = np.iinfo(dtype)
     if bound > limits.max and result.size and (result.min() < limits.min or result.max() > limits.max):
         problem = f"are of {dtype}, and the result goes from {result.min():.0f} to {result.max():.0f}"
@@ -465,18 +493,18 @@ def contract_exactly(
     return np.asarray(result.astype(dtype))
 
 
-def contract_objects(contraction: DirectCall, arrays: Sequence[Array]) -> Array:
+def contract_objects(contraction: DirectCall, *arrays: Array) -> Array:
     """Contract numbers of Python, such as fractions and integers of any size, by their own arithmetic.
 
     Raises InputError where they cannot be added or multiplied, or where the order of factors may matter.
     """
-    arrays = [array.astype(object, copy=False) for array in arrays]
+    arrays = tuple(array.astype(object, copy=False) for array in arrays)
     for number, value in ((number, value) for number, array in enumerate(arrays) for value in array.flat):
         if not (isinstance(value, Number) or getattr(value, "is_commutative", False)):
             problem = f"has an object of type {type(value).__name__}"
             raise InputError(f"array {number}", problem, "give numbers")
     try:
-        return contraction(arrays)
+        return contraction(*arrays)
     except (ArithmeticError, TypeError, ValueError) as error:
         problem = f"of objects cannot be contracted ({' '.join(str(error).split())})"
         raise InputError("arrays", problem, "give numbers that can be added and multiplied") from None

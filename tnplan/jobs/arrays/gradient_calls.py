@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from operator import index
 from secrets import randbits
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -171,11 +172,12 @@ class _GradientShape:
 
 def check_wrt(wrt: Sequence[int] | None, variable: Sequence[int]) -> tuple[int, ...]:
     """The numbers of the tensors whose gradients are asked for: each once, and none constant."""
-    if wrt is not None and not isinstance(wrt, Iterable):
-        raise InputError("wrt", f"is {wrt!r}", "give a list of numbers of tensors")
-    numbers = tuple(variable) if wrt is None else tuple(wrt)
+    try:
+        numbers = tuple(variable) if wrt is None else tuple(map(index, wrt))
+    except TypeError:
+        raise InputError("wrt", f"is {wrt!r}", "give a list of numbers of tensors") from None
     for number in numbers:
-        if not hasattr(number, "__index__") or number not in variable:
+        if number not in variable:
             problem = f"names tensor {number!r}, which is constant, or not there"
             raise InputError("wrt", problem, f"choose from {', '.join(map(str, variable))}")
     if not numbers or len(set(numbers)) < len(numbers):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
+from operator import methodcaller
 from string import ascii_letters
 from typing import Any
 
@@ -23,8 +24,14 @@ Sizes = Mapping[str, int]
 Step = Callable[..., Any]
 NumberedStep = tuple[Step, tuple[int, ...]]
 """A step with the numbers of its operands."""
-DirectCall = Callable[[Sequence[Array]], Array]
+DirectCall = Callable[..., Array]
 """What contracts arrays of the extents and the dtype that it is for."""
+
+try:
+    from numpy._core.multiarray import c_einsum
+except ImportError:  # of another version
+    c_einsum = np.einsum
+"""The loops of numpy.einsum. What it does before them takes as long as they do with small arrays."""
 
 MOST_TENSORS = 100
 """Of a network that is contracted without a schedule."""
@@ -36,7 +43,7 @@ MOST_OF_SEVERAL, INTENSE = 1 << 16, 8
 """A step has this many multiply-adds, and fewer than so many an element, where it is bound by memory."""
 UNFUSED_TENSORS, MOST_STREAMED = 7, 1 << 19
 """With more tensors, and more elements of such steps, a schedule is faster, which fuses them."""
-MOST_SUMMED_BY_LOOPS = 256
+MOST_SUMMED_BY_LOOPS = 512
 """Products of a sum by the loops of numpy.einsum: they add one after the other, so that the rounding error of
 a sum grows with its length. BLAS sums in blocks and SIMD lanes."""
 TINY = 1024
@@ -45,9 +52,9 @@ MOST_BY_LOOPS = 4096
 """Elements of a small sum, which loops take."""
 LOOP_NS, BLAS_NS, COPY_NS, PACK_NS = 0.7, 0.06, 2.0, 0.2
 """Of a multiply-add by loops and by BLAS, of an element that is copied, and of one that BLAS reads."""
-CALL_NS, STACK_NS, LOOPS_CALL_NS = 200.0, 2500.0, 1500.0
+CALL_NS, STACK_NS, LOOPS_CALL_NS = 200.0, 2500.0, 700.0
 """Of a product of a stack of matrices, of a stack, and of a call of the loops."""
-SHORT_ROW, MANY_ROWS = 64, 256
+SHORT_ROW, MANY_ROWS = 64, 32
 """Elements of a row of a product without sums, and rows, that the loops take."""
 INNER = 10
 """Multiply-adds in the time that an innermost loop takes to begin."""
@@ -74,9 +81,10 @@ def direct_contraction(
     for which none is made.
     """
     contraction = NumpyContraction(network, ssa_path)
+    call = _with_threads(contraction.call, options.threads)
     # Of few elements nothing is too much: a first call of a small product need not count them.
     if options.memory is None and prod(network.size_dict.values()) <= MOST_OF_SEVERAL:
-        return _with_threads(contraction, options.threads)
+        return call
     products, streamed, peak = contraction.work()
     if len(network.inputs) > UNFUSED_TENSORS and streamed > most_streamed:
         return None
@@ -93,19 +101,19 @@ def direct_contraction(
 
         if chosen_device(ContractionPath(network, tuple(ssa_path), (), dtype), options) == "gpu":
             return None
-    return _with_threads(contraction, options.threads)
+    return call
 
 
-def _with_threads(contraction: NumpyContraction, threads: int | None) -> DirectCall:
+def _with_threads(contraction: DirectCall, threads: int | None) -> DirectCall:
     """The contraction where BLAS takes so many threads; None: as it is set."""
     if threads is None:
         return contraction
 
-    def limited(arrays: Sequence[Array]) -> Array:
+    def limited(*arrays: Array) -> Array:
         from tnplan.executor.device.cpu.parallel_rows import blas_threads
 
         with blas_threads(threads):
-            return contraction(arrays)
+            return contraction(*arrays)
 
     return limited
 
@@ -113,9 +121,9 @@ def _with_threads(contraction: NumpyContraction, threads: int | None) -> DirectC
 class NumpyContraction:
     """The steps of a contraction as calls of NumPy, made once for its extents.
 
-    Called with arrays of one dtype and of the extents, it gives an array of that dtype: a view of the only
-    array where nothing is summed, and else a new one. It holds no values, so that any number of threads may
-    call it at once.
+    Its `call` takes arrays of one dtype and of the extents, and gives an array of that dtype: a view of the
+    only array where nothing is summed, and else a new one. It holds no values, so that any number of threads
+    may call it at once.
     """
 
     def __init__(self, network: Network, ssa_path: Sequence[tuple[int, ...]]) -> None:
@@ -133,39 +141,34 @@ class NumpyContraction:
             self._path = [tuple(range(len(self._terms)))]
         self._steps = self._steps_of(self._terms)
         is_lone = not self._has_ones and self._path == [tuple(range(len(self._terms)))]
-        self._call = self._steps[0][0] if is_lone else None
-        self._in_order: dict[tuple[tuple[int, ...], ...], list[NumberedStep]] = {}
-        """The steps for arrays whose axes lie in these orders."""
+        is_view = len(self._terms) == 1 and set(self._terms[0]) == set(self._output)
+        # Small arrays are read as fast in another order: to look at it takes longer.
+        is_any_order = is_view or sum(_size(term, sizes) for term in self._terms) <= MOST_BY_LOOPS
+        self.call: DirectCall = self._steps[0][0] if is_lone and is_any_order else self._contract
+        self._steps_in_order = lru_cache(ORDERS)(self._steps_by_order)
 
-    def __call__(self, arrays: Sequence[Array]) -> Array:
+    def _contract(self, *arrays: Array) -> Array:
         """The contraction of these arrays."""
-        steps, call = self._steps, self._call
-        if self._has_ones:
-            arrays = [array.reshape(shape) for array, shape in zip(arrays, self._shapes, strict=True)]
-        for array in arrays:
-            if not array.flags.c_contiguous:
-                orders = tuple([_memory_order(array) for array in arrays])
-                arrays = [array.transpose(order) for array, order in zip(arrays, orders, strict=True)]
-                steps, call = self._steps_in_order(orders), None
-                break
-        if call is not None:
-            return call(*arrays)
+        steps = self._steps
         tensors: list[Any] = list(arrays)
-        for call, numbers in steps:
-            tensors.append(call(*[tensors[number] for number in numbers]))
+        if self._has_ones:
+            tensors = [array.reshape(shape) for array, shape in zip(arrays, self._shapes, strict=True)]
+        for array in tensors:
+            if not array.flags.c_contiguous:
+                orders = tuple([_memory_order(array) for array in tensors])
+                tensors = [array.transpose(order) for array, order in zip(tensors, orders, strict=True)]
+                steps = self._steps_in_order(orders)
+                break
+        for step, numbers in steps:
+            tensors.append(step(*[tensors[number] for number in numbers]))
             for number in numbers:
                 tensors[number] = None
         return tensors[-1].reshape(self._shape) if self._has_ones else tensors[-1]
 
-    def _steps_in_order(self, orders: tuple[tuple[int, ...], ...]) -> list[NumberedStep]:
+    def _steps_by_order(self, orders: tuple[tuple[int, ...], ...]) -> list[NumberedStep]:
         """The steps for arrays whose axes are in these orders."""
-        steps = self._in_order.get(orders)
-        if steps is None:
-            pairs = zip(self._terms, orders, strict=True)
-            steps = self._steps_of([tuple(term[axis] for axis in order) for term, order in pairs])
-            if len(self._in_order) < ORDERS:
-                self._in_order[orders] = steps
-        return steps
+        pairs = zip(self._terms, orders, strict=True)
+        return self._steps_of([tuple(term[axis] for axis in order) for term, order in pairs])
 
     def _steps_of(self, inputs: Sequence[Term]) -> list[NumberedStep]:
         """The steps for arrays in C order with these terms."""
@@ -218,16 +221,16 @@ def sliced_contraction(path: ContractionPath) -> DirectCall:
     """The contraction as the sum over the slices of a path."""
     network, sliced = path.network, path.sliced_inds
     inputs = tuple(tuple(i for i in term if i not in sliced) for term in network.inputs)
-    one = NumpyContraction(Network(inputs, network.output, network.size_dict), path.ssa_path)
+    one = NumpyContraction(Network(inputs, network.output, network.size_dict), path.ssa_path).call
 
-    def contract(arrays: Sequence[Array]) -> Array:
+    def contract(*arrays: Array) -> Array:
         result: Any = 0
         for values in product(*(range(network.size_dict[i]) for i in sliced)):
             at = dict(zip(sliced, values, strict=True))
-            result += one([
+            result += one(*(
                 array[(..., *(at.get(i, slice(None)) for i in term))]
                 for array, term in zip(arrays, network.inputs, strict=True)
-            ])  # fmt: skip
+            ))  # fmt: skip
         return np.asarray(result, arrays[0].dtype)
 
     return contract
@@ -304,15 +307,14 @@ def _alone(term: Term, output: Term, sizes: Sizes) -> Step:
     plain = tuple(dict.fromkeys(term))
     if len(output) == len(plain):
         if plain == term:
-            axes = tuple(term.index(i) for i in output)
-            return lambda x: x.transpose(axes)
-        return _diagonal(term, output)
+            return methodcaller("transpose", tuple(term.index(i) for i in output))
+        return partial(c_einsum, _text([term], output))
     n_elements = _size(plain, sizes)
     is_short = n_elements <= MOST_SUMMED_BY_LOOPS * _size(output, sizes)
     if is_short and (plain != term or n_elements <= MOST_BY_LOOPS):
         return _by_loops([term], output, sizes)
     if plain != term:
-        diagonal = _diagonal(term, plain)
+        diagonal = partial(c_einsum, _text([term], plain))
         if len(plain) == 1:
             return lambda x: np.asarray(np.add.reduce(diagonal(x)), x.dtype)
         sums = _alone(plain, output, sizes)
@@ -327,43 +329,30 @@ def _alone(term: Term, output: Term, sizes: Sizes) -> Step:
     if after == 1 and not start:
         return partial(_whole_sum, _rows(term, sizes) if n_elements > MOST_BY_LOOPS else (1, n_elements))
     left = tuple(i for axis, i in enumerate(term) if not start <= axis < end)
-    left_shape, then = tuple(sizes[i] for i in left), _alone(left, output, sizes)
+    left_shape = tuple(sizes[i] for i in left)
+    if left == output:
+        return lambda x: _sums(x.reshape(shape)).reshape(left_shape)
+    then = _alone(left, output, sizes)
     return lambda x: then(_sums(x.reshape(shape)).reshape(left_shape))
-
-
-def _diagonal(term: Term, output: Term) -> Step:
-    """A view of the elements whose equal indices are equal; it may be written where the array may."""
-    first, second = [axis for axis, i in enumerate(term) if term.count(i) > 1][:2]
-    if len(term) != len(output) + 1:
-        return partial(np.einsum, _text([term], output))
-    left = (*(i for i in term if i != term[first]), term[first])
-    axes = tuple(left.index(i) for i in output)
-
-    def diagonal(x: Array) -> Array:
-        view = x.diagonal(0, first, second)
-        view.flags.writeable = x.flags.writeable
-        return view if len(axes) == 1 else view.transpose(axes)
-
-    return diagonal
 
 
 def _sums(x: Array) -> Array:
     """The sums over the second of the three axes of an array."""
     before, n_summed, after = x.shape
-    if x.dtype.kind not in "fc" or (after == 1 and x.dtype.kind == "c"):
-        return np.add.reduce(x, axis=1)
-    # BLAS multiplies by ones at the speed of the memory. Parts of complex numbers are summed apart: a
-    # complex product with 1 makes a NaN of infinity.
-    real = x.real.dtype
-    if x.dtype != real:
-        return _sums(np.ascontiguousarray(x).view(real)).view(x.dtype)
+    dtype = x.dtype
+    if dtype.kind != "f":
+        if dtype.kind != "c" or after == 1:
+            return np.add.reduce(x, axis=1)
+        # Parts of complex numbers are summed apart: a complex product with 1 makes a NaN of infinity.
+        return _sums(np.ascontiguousarray(x).view(x.real.dtype)).view(dtype)
+    # BLAS multiplies by ones at the speed of the memory.
     if n_summed > 4 * WIDTH:
         end = n_summed // WIDTH * WIDTH
         blocks = x[:, :end].reshape(before, end // WIDTH, WIDTH, after)
-        return _sums(np.matmul(_ones(WIDTH, real), blocks)) + _sums(x[:, end:])
+        return _sums(np.matmul(_ones(WIDTH, dtype), blocks)) + _sums(x[:, end:])
     if after == 1:
-        return np.dot(x.reshape(before, n_summed), _ones(n_summed, real)).reshape(before, 1)
-    return np.matmul(_ones(n_summed, real), x)
+        return x.reshape(before, n_summed).dot(_ones(n_summed, dtype))
+    return np.matmul(_ones(n_summed, dtype), x)
 
 
 def _rows(term: Term, sizes: Sizes) -> tuple[int, int]:
@@ -384,10 +373,17 @@ def _whole_sum(rows: tuple[int, int], x: Array) -> Array:
             sums = _sums(x.reshape(1, end // WIDTH, WIDTH))
             return np.asarray(np.add.reduce(sums[0]) + np.add.reduce(rest), x.dtype)
         if x.dtype.kind == "f":
-            x = np.dot(x.reshape(rows), _ones(rows[1], x.dtype))
-        else:
-            x = _sums(x.reshape(1, *rows))
+            sums = x.reshape(rows).dot(_ones(rows[1], x.dtype))
+            return _inner(sums, _ones(rows[0], x.dtype))
+        x = _sums(x.reshape(1, *rows))
     return np.asarray(np.add.reduce(x, axis=None), x.dtype)
+
+
+def _inner(x: Array, y: Array) -> Array:
+    """The inner product of two vectors, an array without axes."""
+    result = np.empty((), x.dtype)
+    x.dot(y, result)
+    return result
 
 
 @lru_cache(ORDERS)
@@ -402,8 +398,10 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
     n_summed = _size(summed, sizes)
     if n_summed <= MOST_SUMMED_BY_LOOPS:
         if output:
-            return partial(np.einsum, text)
-        return lambda *arrays: np.asarray(np.einsum(text, *arrays), arrays[0].dtype)
+            return partial(c_einsum, text)
+        if len(terms) == 1:
+            return lambda x: np.asarray(c_einsum(text, x), x.dtype)
+        return lambda *arrays: np.asarray(c_einsum(text, *arrays), arrays[0].dtype)
     longest = max(summed, key=lambda i: sizes[i])
     width = max(1, MOST_SUMMED_BY_LOOPS * sizes[longest] // n_summed)
 
@@ -415,7 +413,7 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
                 array[tuple(cut if i == longest else slice(None) for i in term)]
                 for array, term in zip(arrays, terms, strict=True)
             ]
-            result += np.einsum(text, *pieces)
+            result += c_einsum(text, *pieces)
         return np.asarray(result, arrays[0].dtype)
 
     return chunks
@@ -498,12 +496,17 @@ def _by_blas(
     if not stack:
         read_a = _reader(a, (*m, *k), (n_m, n_k) if m else (n_k,), copies_a, sizes)
         read_b = _reader(b, (*k, *n), (n_k, n_n) if n else (n_k,), copies_b, sizes)
-        is_shaped = len(m) <= 1 and len(n) <= 1
+        is_shaped = len(m) <= 1 and len(n) <= 1 and back is None
+        if is_shaped and shape and read_a is None and read_b is None:
+            return np.ndarray.dot, term
 
         def matrix(x: Array, y: Array) -> Any:
-            result = np.dot(x if read_a is None else read_a(x), y if read_b is None else read_b(y))
-            if is_shaped and back is None:
-                return result if shape else np.asarray(result, x.dtype)
+            x, y = x if read_a is None else read_a(x), y if read_b is None else read_b(y)
+            if not shape:
+                return _inner(x, y)
+            result = x.dot(y)
+            if is_shaped:
+                return result
             result = result.reshape(shape)
             return result if back is None else result.transpose(back)
 
@@ -551,18 +554,15 @@ def _outer(a: Term, b: Term, output: Term | None, sizes: Sizes) -> tuple[Step, T
     # Where no index is on both, rows are as long as all of b: other orders are views of that.
     written = natural if set(a).isdisjoint(b) else term
     back = None if written == term else tuple(written.index(i) for i in term)
-    read_a, read_b = (
-        _reader(
-            each, tuple(i for i in written if i in each),
-            tuple(sizes[i] if i in each else 1 for i in written), False, sizes,
-        ) for each in (a, b)
-    )  # fmt: skip
+    read_a, read_b = (_factor(each, written, sizes) for each in (a, b))
 
     # Rows of real numbers that are short are faster by the loops.
     row = [i for i in written if (i in a, i in b) == (written[-1] in a, written[-1] in b)]
     n_row = _size(row, sizes)
     is_short = n_row <= SHORT_ROW and _size(written, sizes) > MANY_ROWS * n_row
     loops = _by_loops([a, b], written, sizes) if is_short else None
+    if loops is read_a is read_b is back is None and term:
+        return partial(np.multiply, order="C"), term
 
     def multiplied(x: Array, y: Array) -> Any:
         if loops is not None and x.dtype.kind == "f":
@@ -575,3 +575,10 @@ def _outer(a: Term, b: Term, output: Term | None, sizes: Sizes) -> tuple[Step, T
         return result if back is None else result.transpose(back)
 
     return multiplied, term
+
+
+def _factor(term: Term, product: Term, sizes: Sizes) -> Callable[[Array], Array] | None:
+    """What gives a factor the axes of a product without sums; NumPy adds those before its first one."""
+    first = next((axis for axis, i in enumerate(product) if i in term), len(product))
+    shape = tuple(sizes[i] if i in term else 1 for i in product[first:])
+    return _reader(term, tuple(i for i in product if i in term), shape, False, sizes)

@@ -28,6 +28,7 @@ from tnplan.common.units import count_text, plural
 from tnplan.executor.contraction.bind.chains import MissingKernels, chains_of_one_rank
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.executor.device.cpu.algebra import planned_algebra
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.jobs.arrays.arrays import (
@@ -179,6 +180,7 @@ class Planned:
 def find_schedule(request: EinsumCall, dtype: str, options: ContractionOptions) -> Planned:
     """The schedule that was given, or the plan of the path that was given or is found."""
     if request.schedule is not None:
+        planned_algebra(options.algebra or "plus-times", request.schedule.algebra, request.schedule.dtype)
         if not np.can_cast(dtype, request.schedule.dtype):
             problem = f"have dtype {dtype}, and the schedule is for {request.schedule.dtype}"
             raise InputError("arrays", problem, "convert them, or plan for a wider dtype")
@@ -459,10 +461,7 @@ def _profile(options: ContractionOptions, device: str) -> Profile:
     profile = known_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
     if options.algebra is None:
         return profile
-    share, dtype = options.algebra.share, options.algebra.dtype
-    rates = {precision: share * rate for precision, rate in profile.flop_per_s.get(dtype, {}).items()}
-    # Chains sum in numbers alone.
-    return replace(profile, fused_bytes=0, flop_per_s={**profile.flop_per_s, dtype: rates})
+    return options.algebra.profile(profile)
 
 
 def memory_bytes(options: ContractionOptions, device: str) -> float:
@@ -517,11 +516,14 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     # recently used. What is dropped is not closed, since another thread may be in a call of it: its
     # memory goes with its last user.
     with _contractions_lock:
-        contraction = _contractions.pop(key)[0] if key in _contractions else compile_schedule()
-        _contractions[key] = contraction, contraction.size_bytes
-        total_bytes = sum(size_bytes for _, size_bytes in _contractions.values())
-        while len(_contractions) > CACHED_CONTRACTIONS or total_bytes > CACHED_TOTAL_BYTES:
-            total_bytes -= _contractions.popitem(last=False)[1][1]
+        new = key not in _contractions
+        contraction, last_bytes = (compile_schedule(), 0) if new else _contractions.pop(key)
+        own_bytes = contraction.size_bytes
+        _contractions[key] = contraction, own_bytes
+        if own_bytes != last_bytes:  # summing over all takes longer than a small contraction
+            total_bytes = sum(size_bytes for _, size_bytes in _contractions.values())
+            while len(_contractions) > CACHED_CONTRACTIONS or total_bytes > CACHED_TOTAL_BYTES:
+                total_bytes -= _contractions.popitem(last=False)[1][1]
     yield contraction
 
 
@@ -534,8 +536,9 @@ def forget_contractions() -> None:
 
 
 def compile_network(
-    network: Any, shapes: Sequence[Any], options: ContractionOptions, calls: CallOptions
-) -> CompiledContraction:
+    network: Any, shapes: Sequence[Any], options: ContractionOptions, calls: CallOptions,
+    kind: type[CompiledContraction] = CompiledContraction,
+) -> CompiledContraction:  # fmt: skip
     """Make a contraction ready to be called again and again: the arguments of `compile`."""
     request = read_request(network, shapes)
     check_axes(request.output)
@@ -573,7 +576,7 @@ def compile_network(
         limit = memory_bytes(options, planned.device)
         schedule = keep_results(schedule, None if calls.keep else changing, limit)
     gradients = None
-    if not options.strip_exponent:
+    if not (options.strip_exponent or options.algebra):
         index = None if batch is None else BATCH
         gradients = gradient_plan(replace(planned, schedule=schedule), options, index)
     options = options.changed(device=planned.device, devices=planned.devices)
@@ -585,7 +588,7 @@ def compile_network(
         else shape_of(operand, number)
         for number, operand in enumerate(request.operands)
     ]  # fmt: skip
-    return CompiledContraction(schedule, options, fixed, batched, gradients, shapes, direct)
+    return kind(schedule, options, fixed, batched, gradients, shapes, direct)
 
 
 def _direct_of(planned: Planned, options: ContractionOptions) -> DirectCall | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import count
 from math import prod
 from queue import SimpleQueue
@@ -28,6 +29,15 @@ from tnplan.planner.schedule.schedule import Schedule
 
 OnRank = Callable[[Communicator, int], CompiledProgram]
 """Binds a contraction to the device that a rank gets, with so many threads; collective."""
+
+
+OnProgram = Callable[[CompiledProgram], "list[NDArray[Any]] | None"]
+"""What each rank does in a call; collective."""
+
+
+def _contract(rank: CompiledProgram, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
+    rank.run_with(values)
+    return rank.gathered()
 
 
 def bytes_with_inputs(schedule: Schedule) -> int:
@@ -64,8 +74,12 @@ class RankHere(CompiledProgram):
         """The flat result for new values of some inputs, the others as before, and the flat gradients where
         the schedule has some; valid until the next call. None where another process has them."""
         with self.working():
-            self.run_with(values)
-            return self.gathered()
+            return _contract(self, values)
+
+    def carry_out(self, work: OnProgram) -> list[NDArray[Any]] | None:
+        """What a collective call gives on this rank."""
+        with self.working():
+            return work(self)
 
     def working(self) -> AbstractContextManager[Any]:
         """The device may be used inside, with the threads of BLAS that were asked for."""
@@ -101,10 +115,14 @@ class ThreadRanks:
         self._calls = count(1)
 
     def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
-        """Hand the values to all threads, and wait for the result of rank 0."""
+        """As of `RankHere`: all threads are handed the values."""
+        return self.carry_out(partial(_contract, values=values))
+
+    def carry_out(self, work: OnProgram) -> list[NDArray[Any]] | None:
+        """Let all threads make a collective call, and wait for what it gives on rank 0."""
         number = next(self._calls)
         with blas_threads(self._threads):
-            self._mailbox.order(number, values)
+            self._mailbox.order(number, work)
             result: list[NDArray[Any]] = self._mailbox.answer(number)
             return result
 
@@ -128,9 +146,9 @@ class _Mailbox:
         self.orders: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(n_ranks)]
         self.answers: SimpleQueue[tuple[int | None, Any]] = SimpleQueue()
 
-    def order(self, number: int, values: Mapping[int, Any]) -> None:
+    def order(self, number: int, work: OnProgram) -> None:
         for queue in self.orders:
-            queue.put((number, values))
+            queue.put((number, work))
 
     def end(self) -> None:
         for queue in self.orders:
@@ -163,9 +181,8 @@ def _drive(mailbox: _Mailbox, on_rank: OnRank, threads: int) -> None:
             # those to calls that were interrupted are left out by them.
             mailbox.answers.put((0, rank.device.name))
         while (order := mailbox.orders[own.rank].get()) is not None:
-            number, values = order
-            rank.run_with(values)
-            result = rank.gathered()
+            number, work = order
+            result = work(rank)
             if own.rank == 0:
                 mailbox.answers.put((number, result))
         rank.close()

@@ -48,6 +48,19 @@ class Compression:
             raise InputError(PLACE, f"setting {self.setting!r} is unknown", f"choose {' or '.join(SETTINGS)}")
 
 
+def is_lossless(compression: Compression | None) -> bool:
+    """Whether all that is compressed is restored to the bit."""
+    both = () if compression is None else (compression.exchange, compression.store)
+    return all(each is None or each.bound == 0 for each in both)
+
+
+def check_lossless(compression: Compression | None, algebra: str) -> None:
+    """Refuse bounds of errors where values are those of an algebra."""
+    if not is_lossless(compression):
+        problem = f"has a bound of errors, and values of {algebra} have none"
+        raise InputError(PLACE, problem, "give bounds of 0: what is compressed is restored to the bit")
+
+
 @dataclass(frozen=True)
 class Request:
     """`--compress` as it was given: bounds, and ratios where they are named; None for what is not named."""

@@ -1,13 +1,13 @@
 """Hardware profiles: the figures of a machine that the cost model uses, read from TOML.
 
-Changelog of the profile: the fields below are version 1 (2026-11-21).
+Changelog of the profile: the fields below are version 1 (2026-11-21); `algebras` (2026-11-30) is optional.
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
@@ -96,6 +96,8 @@ class Profile:
         Rates of the memory on chip and of the kernel for chains, by dtype and precision.
     codecs : dict
         Rates of the settings of `compress` that the device has figures for.
+    algebras : dict
+        By the name of an algebra, the share of the rates of its dtype that its products reach.
 
     Raises
     ------
@@ -126,6 +128,7 @@ class Profile:
     fused_tile_bytes_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
     fused_flop_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
     codecs: dict[str, CodecRates] = field(default_factory=dict)
+    algebras: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Figures of a profile are divisors throughout the cost model: none but those marked `zero` may be
@@ -161,6 +164,8 @@ class Profile:
             _check_figure(f"{own}.decode_bytes_per_s", codec.decode_bytes_per_s)
             _check_figure(f"{own}.launch_s", codec.launch_s, zero=True)
             _check_figure(f"{own}.workspace_bytes", codec.workspace_bytes, zero=True)
+        for name, share in self.algebras.items():
+            _check_figure(f"{place}: algebras.{name}", share)
         if not self.tiers:
             raise InputError(f"{place}: tiers", "is empty", "describe one tier of interconnect or more")
         for tier in self.tiers:
@@ -208,6 +213,25 @@ class Profile:
                 f"add a table [codecs.{setting}], or choose another setting (it has: {known}) or profile",
             )  # fmt: skip
         return self.codecs[setting]
+
+    def over(self, algebra: str, dtype: str, share: float) -> Profile:
+        """The profile for contractions over an algebra in a dtype: without chains, which sum in numbers.
+
+        Its products reach the share of the dtype's rates that the profile knows for it, else `share`.
+        """
+        share = self.algebras.get(algebra, share)
+        rates = {name: share * rate for name, rate in self.flop_per_s.get(dtype, {}).items()}
+        direct, scattered = (
+            {**curves, dtype: {
+                name: replace(curve, flop_per_s=tuple(share * rate for rate in curve.flop_per_s))
+                for name, curve in curves.get(dtype, {}).items()
+            }}
+            for curves in (self.gemm_curves, self.scattered_curves)
+        )  # fmt: skip
+        return replace(
+            self, fused_bytes=0, flop_per_s={**self.flop_per_s, dtype: rates}, gemm_curves=direct,
+            scattered_curves=scattered,
+        )  # fmt: skip
 
     def document(self) -> dict[str, Any]:
         """The profile as it is embedded in a schedule."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.checks import check_kind
 from tnplan.common.errors import InputError
 from tnplan.common.shown_text import html_table
 from tnplan.common.units import count_text
@@ -26,7 +28,7 @@ def dtype_name(dtype: Any, place: str) -> str:
     """The name of a dtype of contractions, which may be given in any way that NumPy takes."""
     try:
         name = "" if dtype is None else np.dtype(dtype).name
-    except TypeError:
+    except (TypeError, ValueError):
         name = ""
     if name not in DTYPES:
         raise InputError(place, f"{dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
@@ -78,8 +80,24 @@ class ContractionPath:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype, "path dtype"))
+        check_kind("path tensors", self.tensors, str)
+        for name, kind in (("network", Network), ("name", str), ("meta", dict)):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise InputError(f"path {name}", f"is {value!r}", f"give a {kind.__name__}")
+        try:
+            steps = tuple(tuple(map(operator.index, step)) for step in self.ssa_path)
+        except TypeError:
+            problem = f"is {self.ssa_path!r}"
+            raise InputError("ssa_path", problem, "give the numbers of the tensors of each step") from None
+        object.__setattr__(self, "ssa_path", steps)
         self._check_path()
-        self._check_slices()
+        try:
+            object.__setattr__(self, "sliced_inds", tuple(self.sliced_inds))
+            self._check_slices()
+        except TypeError:
+            problem = f"are {self.sliced_inds!r}"
+            raise InputError("sliced_inds", problem, "give a tuple of names of indices") from None
 
     def __repr__(self) -> str:
         name = f"{self.name}: " if self.name else ""

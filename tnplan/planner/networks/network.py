@@ -54,6 +54,16 @@ class Network:
     size_dict: dict[str, int]
 
     def __post_init__(self) -> None:
+        try:
+            self._check()
+        except InputError:
+            raise
+        except (AttributeError, TypeError, ValueError):
+            problem = "has inputs, an output or a size_dict that are none"
+            remedy = "give tuples of names of indices, and a dict of extents"
+            raise InputError("network", problem, remedy) from None
+
+    def _check(self) -> None:
         if not self.inputs:
             raise InputError("network inputs", "there is no tensor", "give at least one tensor")
         present = set().union(*self.inputs)

@@ -145,4 +145,8 @@ def _tail(tensors: str | None, meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(document: dict[str, Any]) -> str:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False) + "\n"
+    try:
+        return json.dumps(document, separators=(",", ":"), ensure_ascii=False) + "\n"
+    except (TypeError, ValueError) as error:
+        remedy = "give text, numbers, lists and dicts, and names of indices that are text"
+        raise InputError("path.json", f"cannot hold all values ({error})", remedy) from None

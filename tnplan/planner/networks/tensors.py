@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,33 @@ from tnplan.planner.networks.network import Network
 REMEDY = "give the arrays t0, t1, ... that belong to this network"
 
 
-def load_tensors(path: str | Path, network: Network, dtype: str) -> list[np.ndarray]:
+Exactly = Callable[[np.ndarray, str], np.ndarray]
+"""Converts the values of an array, at a place that errors name, without changing any."""
+
+
+def load_tensors(
+    path: str | Path, network: Network, dtype: str, exactly: Exactly | None = None
+) -> list[np.ndarray]:
     """Read the arrays t0, t1, ... of an .npz, check their shapes and cast them to `dtype`.
 
-    Real values may become complex and the precision may change; complex values for a real dtype are refused.
+    Real values may become complex and the precision may change, unless values are converted `exactly`;
+    complex values for a real dtype are refused.
     """
     arrays = _read(path, network, dtype)
-    return check_tensors(arrays, network, dtype, str(path))
+    return check_tensors(arrays, network, dtype, str(path), exactly)
 
 
-def check_tensors(arrays: Sequence[np.ndarray], network: Network, dtype: str, place: str) -> list[np.ndarray]:
-    """Check the number, shapes and kinds of arrays against a network and cast them to `dtype`."""
+def check_tensors(
+    arrays: Sequence[np.ndarray], network: Network, dtype: str, place: str, exactly: Exactly | None = None
+) -> list[np.ndarray]:
+    """Check the number, shapes and kinds of arrays against a network and cast them to `dtype`, or convert
+    them `exactly`."""
     if len(arrays) != len(network.inputs):
         counts = plural(len(arrays), "array", "arrays"), plural(len(network.inputs), "tensor", "tensors")
         raise InputError(place, f"has {counts[0]} for {counts[1]}", REMEDY)
-    return [_cast(array, network.shape(i), dtype, f"{place}: t{i}") for i, array in enumerate(arrays)]
+    return [
+        _cast(array, network.shape(i), dtype, f"{place}: t{i}", exactly) for i, array in enumerate(arrays)
+    ]
 
 
 def save_tensors(arrays: Sequence[np.ndarray], path: str | Path) -> None:
@@ -99,7 +111,7 @@ def _check_kind(
     """Refuse an array of another shape, or one whose values are none that `dtype` can hold."""
     if shape != wanted:
         raise InputError(place, f"has shape {shape}, the network says {wanted}", REMEDY)
-    if kind.kind not in "iufc":
+    if kind.kind not in "biufc":
         raise InputError(place, f"has dtype {kind}", "give real or complex numbers")
     if kind.kind == "c" and not dtype.startswith("complex"):
         raise InputError(
@@ -109,12 +121,16 @@ def _check_kind(
         )
 
 
-def _cast(array: np.ndarray, shape: tuple[int, ...], dtype: str, place: str) -> np.ndarray:
+def _cast(
+    array: np.ndarray, shape: tuple[int, ...], dtype: str, place: str, exactly: Exactly | None
+) -> np.ndarray:
     try:
         array = np.asarray(array)
     except ValueError:
         raise InputError(place, "is no array of one shape", "give real or complex numbers") from None
     _check_kind(array.shape, array.dtype, shape, dtype, place)
+    if exactly is not None:
+        return exactly(array, place)
     with np.errstate(over="ignore"):
         values = array.astype(dtype)
     if np.isfinite(array).all() and not np.isfinite(values).all():

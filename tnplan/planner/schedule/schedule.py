@@ -11,6 +11,7 @@ Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 7, 8 (2026-11-24): `adds` of `fused`; `before` and `after` of an exchange in parts are numbers of chains.
 9 (2026-11-25): `closing` of `fused`.
 10 (2026-11-25): `parts` of `fused`; its result may take its operand's place and be larger or smaller.
+11 (2026-11-30): `algebra`; `algebras` of the profile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.process_grid import Digit, Layout
 
 FORMAT = "tnplan.schedule"
-VERSION = 10
+VERSION = 11
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
@@ -380,6 +381,8 @@ class Schedule:
         What is expected on one rank.
     compression, summed
         Bounds of what is compressed, and indices that are summed within a slice.
+    algebra : str, optional
+        What adds and multiplies instead of numbers: the name of an algebra with that dtype.
     identity : str
         The SHA-256 of all else.
 
@@ -416,6 +419,7 @@ class Schedule:
     compression: Compression | None = None
     outer: tuple[LoopLevel, ...] = ()
     summed: tuple[str, ...] = ()
+    algebra: str | None = None
     identity: str = ""
 
     def __repr__(self) -> str:
@@ -427,12 +431,17 @@ class Schedule:
     @property
     def _facts(self) -> dict[str, str]:
         return {
-            "network": f"{count_text(len(self.leaves), 'tensor', 'tensors')}, {self.dtype}",
+            "network": f"{count_text(len(self.leaves), 'tensor', 'tensors')}, {self.values_text}",
             "ranks": f"{count_text(self.ranks_per_group, 'rank', 'ranks')} of {self.profile['name']}",
             "slices": count_text(self.n_slices, "slice", "slices"),
             "time": f"{time_text(self.projected_s(1))} predicted",
             "memory": f"peak {size_text(self.predicted.peak_bytes)}",
         }
+
+    @property
+    def values_text(self) -> str:
+        """The dtype of its values, and the algebra that they are of."""
+        return self.dtype if self.algebra is None else f"{self.algebra} in {self.dtype}"
 
     @property
     def parts(self) -> tuple[LoopLevel, ...]:

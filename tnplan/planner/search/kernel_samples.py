@@ -57,8 +57,8 @@ def of_trees() -> list[Sample]:
         (put_in_order, (numbers, numbers, 2, numbers, numbers)),
         (join_all, (legs, weights, numbers, numbers, numbers, 0)),
         (total_bits, (weights, weights, 0.0, numbers, numbers)),
-        (run_measure, (PAIR, weights, numbers, numbers, numbers, legs, stored)),
-        (run_sweep, (legs, weights, numbers, numbers, numbers, 0, new_sweep(2, 1), 1.0, 0.0)),
-        (region_below, (weights, numbers, numbers, 2, 2, numbers, numbers)),
+        (run_measure, (PAIR, weights, (numbers, numbers, numbers), legs, stored)),
+        (run_sweep, (legs, weights, (numbers, numbers, numbers), 0, new_sweep(2, 1), (1.0, 0.0))),
+        (region_below, (weights, numbers, numbers, 2, numbers, numbers)),
         (take_indices, (stored, NodeSizes(weights, weights, numbers), numbers, 1.0, numbers, numbers)),
     ]

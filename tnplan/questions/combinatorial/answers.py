@@ -60,8 +60,7 @@ class Count:
         for size, number in (self.by_size or {}).items():
             yield f"  {report['size']} {size}: {number}"
         primes = report["primes"]
-        how = "in floating point, exact below 2^53"
-        how = f"modulo {plural(primes, 'prime', 'primes')}" if primes else how
+        how = f"modulo {plural(primes, 'prime', 'primes')}" if primes else "exact"
         yield f"{how}, in {report['time_s']:.3g} s"
 
 
@@ -120,9 +119,9 @@ def count_instance(name: str, given: Any, colours: int, by_size: bool, settings:
         remedy = "ask for those of each energy: by_size=True, or --by-size"
         raise InputError("ising", f"has 2^{model.n_free} configurations of spins", remedy)
     if by_size:
-        weights, primes = count_by_weight(model, options, listener)
+        weights = count_by_weight(model, options, listener)
         sizes = dict(sorted((model.worth(weight), number) for weight, number in weights.items()))
-        value = sum(sizes.values())
+        value, primes = sum(sizes.values()), 0
     else:
         value, primes = count_model(model, options, listener)
     counted = _soft_name(name) if by_size else problem.counted

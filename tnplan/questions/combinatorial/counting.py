@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,15 @@ from tnplan.executor.device.cpu.algebra import (
 )
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.arrays.planning import find_schedule
+from tnplan.jobs.arrays.planning import find_schedule, memory_bytes
 from tnplan.jobs.arrays.ranks import inputs_bytes
 from tnplan.jobs.progress import Listener, Progress
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.schedule.schedule import Schedule
+from tnplan.questions.combinatorial.frontier import best_order
+from tnplan.questions.combinatorial.frontier_count import STATE_BYTES, STATE_S, count_states
 from tnplan.questions.combinatorial.models import Model
+from tnplan.questions.combinatorial.passes import Costs
 
 Array = NDArray[Any]
 EXACT = 2**53
@@ -36,8 +38,9 @@ ROUNDED = 1 + 2**-12
 MOST_ROUNDINGS = 2**40
 PLANNED = {algebra.name: algebra for algebra in (Residues(2), Optima())}
 """The algebras that stand in plans for all of their kind."""
-LARGEST_DEGREE = 20_000
-"""Of a polynomial: it is evaluated at so many points for each prime."""
+LEAST_PLANNED_S, MOST_TABLE_S = 5.0, 1e5
+"""Seconds of tables of a frontier from which a tree is planned, and from which no table is tried."""
+WORD_BITS = 64
 
 
 def network_of(model: Model) -> EinsumCall:
@@ -58,8 +61,30 @@ def schedule_of(model: Model, algebra: Algebra, options: ContractionOptions, cal
     return find_schedule(call, algebra.dtype, options).schedule
 
 
+def is_tree_faster(model: Model, algebra: Algebra, options: ContractionOptions, table_s: float) -> bool:
+    """Whether a tree takes less time than tables of a frontier that take so many seconds."""
+    if table_s < LEAST_PLANNED_S:
+        return False
+    if table_s > MOST_TABLE_S:
+        return True
+    try:
+        return schedule_of(model, algebra, options, 1).projected_s(1) < table_s
+    except InputError:  # no tree fits the memory
+        return False
+
+
 def count_model(model: Model, options: ContractionOptions, progress: Listener | None) -> tuple[int, int]:
     """The number of configurations, and how many primes it took."""
+    binary, _ = model.binary()
+    order, log_size = best_order(binary, only_allowed=True)
+    memory, n_states = memory_bytes(options, "cpu"), 2 ** min(log_size, 1000.0)
+    # A table that is far too large for the memory is not begun.
+    fits = n_states / len(order) * STATE_BYTES < memory
+    if fits and not is_tree_faster(model, Residues(largest_prime()), options, STATE_S * n_states):
+        powers = [factor.allowed.astype(np.int64) - 1 for factor in binary.factors]
+        number = count_states(binary, order, powers, memory, progress)
+        if number is not None:
+            return number, 0
     bound = model.bound
     algebra = Residues(largest_prime())
     schedule = schedule_of(model, algebra, options, 1 + len(list(_primes(bound))))
@@ -100,61 +125,28 @@ def at_most(bound: int, rounded: float, schedule: Schedule) -> int:
 
 def count_by_weight(
     model: Model, options: ContractionOptions, progress: Listener | None
-) -> tuple[dict[int, int], int]:
-    """The number of configurations of each weight, where there are some; and how many primes it took.
+) -> dict[int, int]:  # fmt: skip
+    """The number of configurations of each weight, where there are some.
 
-    A factor of weight w is x^w: the contraction is the polynomial whose coefficients are the numbers. It is
-    evaluated modulo each prime at as many points as it has coefficients, and interpolated there.
+    A factor of cost c is x^c: the sum is the polynomial whose coefficients are the numbers. Its value at a
+    power of 2 above them has them as digits.
     """
-    least = [int(factor.weights.min()) for factor in model.factors]
-    unit = reduce(gcd, (int(gap) for factor, low in zip(model.factors, least, strict=True)
-                        for gap in (factor.weights - low).flat), 0) or 1  # fmt: skip
-    exponents = [(factor.weights - low) // unit for factor, low in zip(model.factors, least, strict=True)]
-    degree = sum(int(each.max()) for each in exponents)
-    if degree > LARGEST_DEGREE:
-        problem = f"may be {degree + 1:,} different ones"
-        raise InputError("sizes", problem, f"round the weights, to at most {LARGEST_DEGREE:,}")
-    algebra = Residues(largest_prime())
-    schedule = schedule_of(model, algebra, options, 2 + degree)
-    allowed = [factor.allowed.astype(float) for factor in model.factors]
-    # All coefficients are non-negative, and their sum is the number of configurations.
-    bound = at_most(model.bound, count_once(schedule, options, allowed), schedule)
-    with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
-
-        def values() -> list[int]:
-            prime = int(algebra.modulus[0])
-            powers = np.array([[pow(x, e, prime) for e in range(1 + max(map(np.max, exponents)))]
-                               for x in range(degree + 1)], float)  # fmt: skip
-            at = [
-                int(contraction(*(powers[x][e] * each for e, each in zip(exponents, allowed, strict=True))))
-                for x in range(degree + 1)
-            ]
-            return interpolated(at, prime)
-
-        tables = residues_of(algebra, values, bound, progress)
-    base = sum(least)
-    found = {}
-    for power in range(degree + 1):
-        number = by_remainders([(prime, table[power]) for prime, table in tables])
-        if number:
-            found[base + unit * power] = number
-    return found, len(tables)
-
-
-def interpolated(values: Sequence[int], prime: int) -> list[int]:
-    """The coefficients modulo a prime of the polynomial with these values at 0, 1, 2, ..., by Newton."""
-    n = len(values)
-    c = np.array(values, np.int64)
-    # Divided differences at points of distance j: (c[i] - c[i - 1]) / j.
-    for j in range(1, n):
-        c[j:] = (c[j:] - c[j - 1 : -1]) * pow(j, -1, prime) % prime
-    polynomial = np.zeros(n, np.int64)
-    # Horner: p(x) becomes p(x) (x - i) + c[i].
-    for i in range(n - 1, -1, -1):
-        shifted = np.concatenate([[0], polynomial[:-1]])
-        polynomial = (shifted - i * polynomial) % prime
-        polynomial[0] = (polynomial[0] + c[i]) % prime
-    return [int(each) for each in polynomial]
+    binary, _ = model.binary()
+    order, _ = best_order(binary, only_allowed=True)
+    costs = Costs.of(binary)
+    # A state has no more configurations of the variables that have left than the free variables have values.
+    words = 1 + (prod(model.extents[: model.n_free]).bit_length()) // WORD_BITS
+    memory = memory_bytes(options, "cpu")
+    total = count_states(binary, order, costs.factors, memory, progress, words)
+    if total is None:
+        n_sizes = 1 + sum(int(each.max(initial=0)) for each in costs.factors)
+        problem = f"does not hold the numbers of up to {n_sizes:,} sizes for each state"
+        raise InputError("memory", problem, "allow more, or round the weights", topic="memory")
+    size = words * WORD_BITS // 8
+    digits = total.to_bytes(-(-total.bit_length() // 8) + size, "little")
+    begins = range(0, len(digits), size)
+    numbers = [int.from_bytes(digits[begin : begin + size], "little") for begin in begins]
+    return {costs.offset - costs.unit * cost: number for cost, number in enumerate(numbers) if number}
 
 
 def residues_of(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from math import lcm, log2, prod
 from typing import Any
 
@@ -111,6 +112,21 @@ class Model:
             )  # fmt: skip
         self.factors = larger + lone
         return self
+
+    def binary(self) -> tuple[Model, list[range]]:
+        """The same over binary variables, and those of each variable, its highest bit first."""
+        widths = [max(1, (extent - 1).bit_length()) for extent in self.extents]
+        if all(extent == 2 for extent in self.extents):
+            return self, [range(variable, variable + 1) for variable in range(len(self.extents))]
+        bits = [range(last - width, last) for width, last in zip(widths, accumulate(widths), strict=True)]
+        model = Model([2] * sum(widths), self.n_free, self.sign, self.scale)
+        for factor in self.factors:
+            variables = [bit for variable in factor.variables for bit in bits[variable]]
+            more = [(0, (1 << widths[each]) - self.extents[each]) for each in factor.variables]
+            shape = [2] * len(variables)
+            allowed = np.pad(factor.allowed, more).reshape(shape)
+            model.add(variables, allowed, np.pad(factor.weights, more).reshape(shape))
+        return model, bits
 
     def check_weights(self) -> None:
         """Raise InputError where sums of weights may be beyond what float64 has exactly."""

@@ -28,11 +28,14 @@ from tnplan.questions.combinatorial.counting import (
     EXACT,
     at_most,
     by_remainders,
+    is_tree_faster,
     largest_prime,
     network_of,
     residues_of,
     schedule_of,
 )
+from tnplan.questions.combinatorial.frontier import best_order
+from tnplan.questions.combinatorial.least_cost import COST_S, least_cost
 from tnplan.questions.combinatorial.models import Model
 
 Array = NDArray[Any]
@@ -56,6 +59,26 @@ def largest_weight(
     model: Model, options: ContractionOptions, counts: bool, progress: Listener | None
 ) -> Optimum | None:
     """The optimum of a model; None where no configuration is allowed."""
+    binary, bits = model.binary()
+    order, log_size = best_order(binary, only_allowed=False)
+    tables, table_s = None, COST_S * 2 ** min(log_size, 1000.0)
+    if not is_tree_faster(model, Optima() if counts else NAMED["max-plus"], options, table_s):
+        threads = (options.threads or 1) * options.devices
+        tables = least_cost(binary, order, memory_bytes(options, "cpu"), threads, progress)
+    if tables is None:
+        return _by_tree(model, options, counts, progress)
+    optimum = tables.optimum(counts)
+    if optimum is None:
+        return None
+    weight, number, of_bits = optimum
+    values = [int("".join(str(of_bits[bit]) for bit in each), 2) for each in bits]
+    return Optimum(weight, number, values, 0)
+
+
+def _by_tree(
+    model: Model, options: ContractionOptions, counts: bool, progress: Listener | None
+) -> Optimum | None:  # fmt: skip
+    """The optimum by contraction of a tree."""
     arrays = [np.where(factor.allowed, factor.weights, -inf) for factor in model.factors]
     number, primes = None, 0
     if counts:

@@ -76,7 +76,7 @@ def _plan_simple(network: Network, values: Sequence[Array], options: Contraction
     request = _request(network, values)
     direct = _direct(network, find_path(request, dtype, options), options)
     if direct is not None:
-        return lambda: np.asarray(direct([np.ascontiguousarray(array, dtype) for array in values]))
+        return lambda: np.asarray(direct(*(np.ascontiguousarray(array, dtype) for array in values)))
     planned = find_schedule(request, dtype, options)
 
     def run() -> Array:

@@ -82,7 +82,7 @@ def test_a_host_that_tells_nothing_is_never_full(tmp_path: Path, monkeypatch: py
 def test_contractions_are_planned_where_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "host_memory", lambda: (UNKNOWN_BYTES, UNKNOWN_BYTES))
     planning.forget_contractions()
-    contracted.remembered.cache_clear()
+    contracted.forget()
     assert tnplan.contract("ab,bc,ca->", *np.ones((3, 2, 2))) == 8
 
 

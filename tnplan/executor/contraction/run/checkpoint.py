@@ -38,6 +38,7 @@ from tnplan.compress.cpu.codec import allocate, decode, encode
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, slices_of_group
+from tnplan.executor.device.cpu.algebra import Algebra
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.stop_signal import asked
 
@@ -159,12 +160,14 @@ class Generation(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """The folder of a run's partial sums, of so many `elements` on this rank; whether they are compressed."""
+    """The folder of a run's partial sums, of so many `elements` on this rank; whether they are compressed,
+    and the algebra that they are sums of."""
 
     folder: Path
     run: RunIdentity
     elements: int
     compressed: bool = False
+    algebra: Algebra | None = None
 
 
 class RunCheckpoint:
@@ -174,6 +177,7 @@ class RunCheckpoint:
         self._folder = settings.folder
         self._compressed = settings.compressed
         self._run = settings.run
+        self._algebra = settings.algebra
         self._elements = settings.elements
         self._manifest = Manifest(settings.folder / "manifest.json", settings.run)
         self._world = world
@@ -248,12 +252,13 @@ class RunCheckpoint:
         """
         if self._group_number != 0:
             return {}, None
-        total, done = np.zeros(self._elements, self._run.dtype), {}
+        zero, add = (0, np.add) if self._algebra is None else (self._algebra.zero, self._algebra.add)
+        total, done = np.full(self._elements, zero, self._run.dtype), {}
         ranks = {name.rank for name in self._files() if name.division == self._division.number}
         for number in self._group.broadcast_object(sorted({rank // self._group.size for rank in ranks}), 0):
             count, partial = self._newest(number)
             if partial is not None:
-                total += partial
+                add(total, partial, out=total)
                 done[number] = count
         return done, total
 

@@ -4,7 +4,7 @@ sum over the groups, the result on rank 0. Measures nothing; knows no files and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
+from tnplan.executor.contraction.run.carry import bind_carry, load_in_place
 from tnplan.executor.contraction.run.result import gather_results
 from tnplan.executor.contraction.run.scaling import ScaledCalls
 from tnplan.executor.contraction.run.slice_partition import (
@@ -24,7 +25,7 @@ from tnplan.executor.contraction.run.slice_partition import (
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn, nothing
 from tnplan.planner.schedule.data_flow import DataFlow
-from tnplan.planner.schedule.schedule import Free, GradientSchedule, Instruction, Schedule
+from tnplan.planner.schedule.schedule import Free, GradientSchedule, Instruction, Load, Schedule
 
 RECORDED_CALLS = 20_000
 """The most calls of instructions in a run, those of all slices counted, that are recorded as one."""
@@ -138,6 +139,58 @@ class CompiledProgram:
         self.run(changed)
         self._sum_groups()
         self._is_ready = True
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank has the results of `gathered`."""
+        return self._ranks.rank == 0
+
+    def agreed(self, value: Any) -> Any:
+        """The value of the first rank, on every rank."""
+        return value if self._ranks.size == 1 else self._ranks.broadcast_object(value, 0)
+
+    def repeat(
+        self, tensor: int, values: Mapping[int, Any], rows: Sequence[int], after_row: Callable[[int], None]
+    ) -> None:
+        """Contract `values` of all inputs for the first of some rows; in the others input `tensor` is the
+        result of the row before. `after_row` is called with the number of each row."""
+        for row in rows[:1]:
+            self.run_with(values)
+            after_row(row)
+        self._is_ready = False
+        next_row = self._next_row(tensor)
+        for row in rows[1:]:
+            next_row()
+            after_row(row)
+        self._is_ready = True
+
+    def _next_row(self, tensor: int) -> Call:
+        """A run with the last result as one input."""
+        numbers: Sequence[int] = range(len(self._once))
+        if self._flow is not None:
+            numbers = self._flow.needed((tensor,))
+        load = load_in_place(self.bound.schedule, tensor, numbers) if self._share.n_groups == 1 else None
+        if load is None:
+            return partial(self._handed_over, tensor)
+        # Exchanges in parts are several calls, so that calls are counted by their loads.
+        is_load = [bound.op == Load.op for bound in self.bound.once]
+        loads = [item.op == Load.op for item in self._items[0]]
+        call = [number for number, each in enumerate(is_load) if each][sum(loads[: load.number])]
+        carry = bind_carry(self.bound, self.device, self._group.rank, load, tensor)
+        calls = [carry, *(self._once[number] for number in numbers if number != call)]
+        if self._levels:
+            calls.append(self._run_slices)
+        return call_in_turn(calls)
+
+    def _handed_over(self, tensor: int) -> None:
+        """A run for which the whole result goes to every rank first."""
+        results = self.gathered()
+        self.set(tensor, self.agreed(None if results is None else results[0]))
+        if self._ranks.size > 1:
+            # Invariant: threads get the first rank's memory itself, and copy it before that goes on.
+            self._ranks.barrier()
+        self.run(frozenset((tensor,)))
+        self._sum_groups()
 
     def gathered(self) -> list[NDArray[Any]] | None:
         """The flat result of the last run and the flat gradients, on rank 0; None on the others."""

@@ -27,6 +27,7 @@ from tnplan.executor.contraction.run.checkpoint import (
 )
 from tnplan.executor.contraction.run.replay import Timings, new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.slice_partition import Share, active_groups, bind_sum_groups, share_of
+from tnplan.executor.device.cpu.algebra import Algebra
 from tnplan.executor.device.protocols.communicator import Communicator, CountedCommunicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError, keeping
@@ -46,7 +47,8 @@ class ContractionRun:
     """What to run: slices first .. stop-1, with checkpoints in a folder (None: without).
 
     `values` is the identity of the tensors' values, which belongs to that of a checkpoint. `engine` names
-    what carries out the contractions. With `compress_checkpoints` they are compressed, without loss.
+    what carries out the contractions. With `compress_checkpoints` they are compressed, without loss. An
+    `algebra` is what the device adds and multiplies with.
     """
 
     schedule: Schedule
@@ -56,6 +58,7 @@ class ContractionRun:
     values: str = ""
     engine: str = "native"
     compress_checkpoints: bool = False
+    algebra: Algebra | None = None
 
 
 @dataclass
@@ -150,7 +153,9 @@ def _division(
         return None, first_division(identity, share.n_groups)
     result, digits = schedule.buffers[schedule.result], rank_digits(share.rank_in_group, schedule.grid)
     shape = box_shape(box(result.modes, result.layout, schedule.extents, digits, schedule.grid))
-    settings = CheckpointSettings(job.checkpoint_folder, identity, prod(shape), job.compress_checkpoints)
+    settings = CheckpointSettings(
+        job.checkpoint_folder, identity, prod(shape), job.compress_checkpoints, job.algebra
+    )
     checkpoint = RunCheckpoint(settings, world, group)
     return checkpoint, checkpoint.open(job.resume)
 

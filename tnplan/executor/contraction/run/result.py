@@ -167,8 +167,10 @@ def _index(schedule: Schedule, output: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def count_not_finite(values: NDArray[Any]) -> int:
-    """How many values are NaN or infinite, looked at piece by piece."""
+def count_not_finite(values: NDArray[Any], algebra: str | None = None) -> int:
+    """How many values are NaN or infinite, looked at piece by piece; over an algebra NaN: infinity may be its
+    zero."""
+    is_number = np.isfinite if algebra is None else lambda piece: ~np.isnan(piece)
     flat = values.reshape(-1)
     pieces = (flat[first : first + CHECKED_ELEMENTS] for first in range(0, len(flat), CHECKED_ELEMENTS))
-    return sum(int(len(piece) - np.count_nonzero(np.isfinite(piece))) for piece in pieces)
+    return sum(int(len(piece) - np.count_nonzero(is_number(piece))) for piece in pieces)

@@ -8,6 +8,7 @@ Changelog of `tnplan.result`:
 5 (2026-11-23): `parts` of `measured`.
 6 (2026-11-23): `repeats` of these.
 7 (2026-11-26): `divisions` of `slices`.
+8 (2026-11-30): `algebra`; over one `step_error` is null.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tnplan.common.release import PACKAGE, release
 from tnplan.executor.contraction.redistribute.compressed import Tally, summary
 from tnplan.executor.contraction.run.rank_run import ContractionRun, RunOutcome
 from tnplan.executor.contraction.run.slice_partition import Share, SliceRanges, starts
+from tnplan.executor.device.cpu.algebra import modulus_text
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
@@ -27,7 +29,7 @@ from tnplan.executor.device.protocols.precision import check_precision, expected
 from tnplan.planner.schedule.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
-VERSION = 7
+VERSION = 8
 KINDS = {
     "contract": "contract_s",
     "fused": "contract_s",
@@ -87,9 +89,10 @@ def result_document(
         "path": schedule.path_identity,
         "name": schedule.name,
         "dtype": schedule.dtype,
+        "algebra": None if schedule.algebra is None else schedule.algebra + modulus_text(job.algebra),
         "precision": schedule.precision,
         "engine": job.engine,
-        "step_error": step_error(schedule, device.name == "gpu"),
+        "step_error": None if schedule.algebra else step_error(schedule, device.name == "gpu"),
         "shape": list(schedule.output_shape),
         "ranks": world.size,
         "ranks_per_group": schedule.ranks_per_group,

@@ -8,6 +8,7 @@ of any contraction.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.contract import bind_product, is_small
 from tnplan.executor.device.protocols.device import Call
+from tnplan.planner.hardware.profile import Profile
 
 Array = NDArray[Any]
 
@@ -29,6 +31,8 @@ BLOCK = 1 << 16
 """Elements of a block of the result whose sum is longer."""
 UNREDUCED = float(np.finfo(np.float64).max)
 """The modulus of counts that are not reduced: all are below it, and those beyond become NaN."""
+FEW_TERMS = 2048
+"""Terms of residues in all up to which loops beat a call of BLAS, which takes 1 us: measured."""
 FEW_COLUMNS = 8
 """Columns up to which loops go over single elements."""
 
@@ -69,6 +73,23 @@ class Algebra:
 
     def __repr__(self) -> str:
         return f"Algebra({self.name}, {self.dtype})"
+
+    def profile(self, profile: Profile) -> Profile:
+        """A profile with the rates of the algebra; where it has none, those of `share`, an estimate."""
+        return profile.over(self.name, self.dtype, self.share)
+
+    def exactly(self, values: Array, place: str) -> Array:
+        """Values in the dtype of the algebra; refused where one is rounded, or none of the algebra's."""
+        if values.dtype == self.dtype:
+            self.check(values, place)
+            return values
+        is_narrower = values.dtype.kind == "c" and np.dtype(self.dtype).kind != "c"
+        converted = (values.real if is_narrower else values).astype(self.dtype, copy=False)
+        if is_narrower or not ((converted.astype(values.dtype) == values) | (values != values)).all():
+            problem = f"has values of {values.dtype} that {self.dtype}, the dtype of {self.name}, rounds"
+            raise InputError(place, problem, "give values that it has exactly", topic="algebras")
+        self.check(converted, place)
+        return converted
 
     def check(self, values: Array, place: str) -> None:
         """Raise InputError where an array has a value that is none of the algebra."""
@@ -173,7 +194,7 @@ class Modular(Algebra):
             return
         if not isinstance(prime, int) or not 2 <= prime < LARGEST_PRIME or not is_prime(prime):
             problem = f"modulus {prime!r} is no prime below 2^23"
-            raise InputError("algebra", problem, "give such a prime, and combine the results of several")
+            raise InputError("--algebra", problem, "give such a prime, and combine the results of several")
         self.modulus[0] = prime
 
     def _add(self, a: Array, b: Array, out: Array) -> Array:
@@ -221,11 +242,11 @@ class Residues(Modular):
         check_counts(values, place, self.modulus[0])
 
     def bind_product(self, a: Array, b: Array, c: Array) -> Call:
-        """By BLAS, 64 terms at once, each block reduced; small and thin products by loops."""
+        """By BLAS, 64 terms at once, each block reduced; small products by loops."""
         from tnplan.executor.device.cpu import algebra_kernel
 
         (n_batch, m, k), n = a.shape, b.shape[1]
-        if k <= DEPTH and (is_small(n_batch, m, n, k) or min(m, n) * k <= DEPTH):
+        if k <= DEPTH and (is_small(n_batch, m, n, k) or c.size * k <= FEW_TERMS):
             return algebra_kernel.residue_products.bound(a, b, c, self.modulus)
         transposed = b.swapaxes(1, 2)
         if k <= DEPTH:
@@ -311,10 +332,15 @@ class Optima(Modular):
 
 def check_counts(counts: Array, place: str, modulus: float) -> None:
     """Raise InputError where numbers are no integers from 0 to the modulus."""
-    if ((counts < 0) | (counts >= modulus) | (counts % 1 != 0)).any():
+    if ((counts < 0) | (counts >= modulus) | (counts != np.floor(counts))).any():
         most = "up" if modulus == UNREDUCED else f"to {int(modulus) - 1}"
         remedy = "reduce them modulo the prime"
         raise InputError(place, f"has values that are no integers from 0 {most}", remedy, topic="algebras")
+
+
+def modulus_text(algebra: Algebra | None) -> str:
+    """The modulus of an algebra that has one, as part of what identifies its values."""
+    return f" modulo {algebra.prime}" if isinstance(algebra, Modular) else ""
 
 
 def is_prime(number: int) -> bool:
@@ -322,9 +348,30 @@ def is_prime(number: int) -> bool:
     return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
 
 
+MODULAR: dict[str, tuple[Any, int | None]] = {"residues": (Residues, 8388593), "optima": (Optima, None)}
+"""The algebras that have a prime besides their name, and the prime where none is given: of residues the
+largest."""
 NAMED = {algebra.name: algebra for algebra in (Tropical(False), Tropical(True), Boolean())}
-"""The algebras that have a name: always the same objects, for which plans are remembered. Residues and optima
-have a prime besides."""
+"""The others that have a name: always the same objects, for which plans are remembered."""
+
+
+def planned_algebra(given: Any, name: str | None, dtype: str) -> Algebra | None:
+    """The algebra of a schedule that is planned for one of a name, in a dtype: the one that is given, else
+    that of the name; None for numbers.
+
+    Raises
+    ------
+    InputError
+        Where the schedule is for another algebra, or for numbers.
+    """
+    algebra = algebra_of(name if given is None else given)
+    stated = None if algebra is None else (algebra.name, algebra.dtype)
+    if stated != (None if name is None else (name, dtype)):
+        has = "plus-times" if name is None else f"{name} in {dtype}"
+        wanted = "plus-times" if algebra is None else f"{algebra.name} in {algebra.dtype}"
+        problem = f"is {wanted}, and the schedule is for {has}"
+        raise InputError("--algebra", problem, "plan for the algebra that is to be used", topic="algebras")
+    return algebra
 
 
 def algebra_of(given: Any) -> Algebra | None:
@@ -337,7 +384,17 @@ def algebra_of(given: Any) -> Algebra | None:
     """
     if isinstance(given, Algebra) or given is None or given == "plus-times":
         return given if isinstance(given, Algebra) else None
-    if not isinstance(given, str) or given not in NAMED:
-        names = ", ".join(("plus-times", *NAMED))
-        raise InputError("algebra", f"{given!r} is unknown", f"give one of {names}, or an Algebra")
-    return NAMED[given]
+    if isinstance(given, str) and given in NAMED:
+        return NAMED[given]
+    kind, _, prime = given.partition(":") if isinstance(given, str) else ("", "", "")
+    if kind not in MODULAR or not (prime.isdecimal() or given == kind):
+        names = ", ".join(("plus-times", *NAMED, *(f"{name}[:PRIME]" for name in MODULAR)))
+        problem, remedy = f"{given!r} is unknown", f"give one of {names}, or an Algebra"
+        raise InputError("--algebra", problem, remedy, topic="algebras")
+    return _modular(kind, int(prime) if prime else MODULAR[kind][1])
+
+
+@lru_cache
+def _modular(kind: str, prime: int | None) -> Algebra:
+    """Residues or optima by name: the same object each time."""
+    return MODULAR[kind][0](prime)

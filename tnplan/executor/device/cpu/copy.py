@@ -85,9 +85,7 @@ class CopyKernel:
         """A call of the kernel, with its starts and its range of entries."""
         from tnplan.executor.device.cpu.copy_kernel import copy_elements, copy_runs
 
-        table = self.tables
-        arguments = target, source, table.target, table.source, *places
-        sizes = table.outer, table.middle, table.columns
-        if table.run > 1 or self._add:
-            return copy_runs.bound(*arguments, *sizes, table.run, self._add)
-        return copy_elements.bound(*arguments, *sizes)
+        arguments = (target, source), self.tables, *places
+        if self.tables.run > 1 or self._add:
+            return copy_runs.bound(*arguments, self._add)
+        return copy_elements.bound(*arguments)

@@ -16,13 +16,16 @@ jit = kernel(nogil=True)
 
 @jit
 def copy_elements(
-    target: Any, source: Any, target_table: Any, source_table: Any,
-    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
+    arrays: Any, tables: Any, target_start: int, source_start: int, first: int, last: int
 ) -> None:  # fmt: skip
-    """target[...] = source[...] for outer entries first .. last-1 of a table whose runs are one element."""
+    """target[...] = source[...] for outer entries first .. last-1 of tables whose runs are one element.
+
+    `arrays` are target and source, `tables` the `CopyTables`.
+    """
     # A table has four levels one after the other, outer | middle | columns | inner; an offset is the sum of
     # an entry of each. A call does a range of the outer ones.
     # Invariant: different outer entries write different elements, so that their ranges may run at once.
+    (target, source), (source_table, target_table, outer, middle, columns, _) = arrays, tables
     column, inner = outer + middle, outer + middle + columns
     target_inner, source_inner = target_table[inner:], source_table[inner:]
     for o in range(first, last):
@@ -38,11 +41,10 @@ def copy_elements(
 
 @jit
 def copy_runs(
-    target: Any, source: Any, target_table: Any, source_table: Any,
-    target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
-    run: int, add: bool,
+    arrays: Any, tables: Any, target_start: int, source_start: int, first: int, last: int, add: bool
 ) -> None:  # fmt: skip
     """Like `copy_elements`, with runs of `run` elements, which are added to the target if `add`."""
+    (target, source), (source_table, target_table, outer, middle, columns, run) = arrays, tables
     # Unsigned like the tables: an index of mixed signs would become a float in numba.
     length = np.uint64(run)
     column, inner = outer + middle, outer + middle + columns
@@ -79,15 +81,14 @@ def small_products(a: Any, b: Any, c: Any) -> None:
 
 
 @jit
-def fused_tiles(
-    operand: Any, branches: Any, out: Any, scratch: Any, tile_source: Any, tile_target: Any,
-    gather: Any, scatter: Any, tables: Any, sizes: Any, adds: bool, closes: bool, closed: Any,
-) -> None:  # fmt: skip
-    """Every tile of the operand through all stages of a chain; see `cpu.fused.ChainTables` for the tables.
+def fused_tiles(operand: Any, branches: Any, out: Any, scratch: Any, chain: Any, end: Any) -> None:
+    """Every tile of the operand through all stages of a chain, by its `cpu.fused.TileTables`.
 
-    `branches` holds all branches one after the other, each [n | k]; `scratch` two tiles. One that `closes`
-    adds to `closed` the products with `out`, which it does not write.
+    `branches` holds all branches one after the other, each [n | k]; `scratch` two tiles. The end of a chain
+    says whether it adds, whether it closes, and an array of one number: if it closes it adds to that the
+    products with `out`, which it does not write.
     """
+    (tile_source, tile_target, gather, scatter, tables, sizes), (adds, closes, closed) = chain, end
     zero = operand.dtype.type(0)
     for t in range(tile_source.size):
         # Two halves of the scratch memory take turns: nothing between two stages leaves it (fused contraction

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +30,13 @@ Labels = tuple[int, ...]
 Tensor = tuple[Array, Labels]
 
 
-@dataclass(frozen=True)
-class ChainTables:
+class TileTables(NamedTuple):
     """The index tables of a chain, in elements.
 
     Tile t begins at `tile_source[t]` of the operand and `tile_target[t]` of the result. Its elements lie at
     `gather` from there, and those that it ends with go to `scatter`. Stage s forms, for each m, n and k of
     `sizes[s]`, next[m, n] = the sum over k of held[tables of m + tables of k] times branch[n, k]; `tables`
-    holds for every stage first m, then k entries. `turned[s]` are the axes of branch s in the order
-    [n | k] and `shapes[s]` its extents as stored.
+    holds for every stage first m, then k entries.
     """
 
     tile_source: Array
@@ -47,6 +45,16 @@ class ChainTables:
     scatter: Array
     tables: Array
     sizes: Array
+
+
+@dataclass(frozen=True)
+class ChainTables:
+    """A chain in tiles of so many elements.
+
+    `turned[s]` are the axes of branch s in the order [n | k] and `shapes[s]` its extents as stored.
+    """
+
+    tiles: TileTables
     shapes: tuple[tuple[int, ...], ...]
     turned: tuple[tuple[int, ...], ...]
     elements: int
@@ -75,10 +83,8 @@ def bind_chain(
     closes_with = out if closing is None else closing
     # A chain that closes sums over all tiles: in double precision, and rounded once.
     total = np.zeros(1, np.result_type(out.dtype, np.float64))
-    arguments = (
-        plan.tile_target, plan.gather, plan.scatter, plan.tables, plan.sizes, shape.adds, shape.closes, total
-    )  # fmt: skip
-    multiply = fused_tiles.bound(operand, turned, closes_with, scratch, plan.tile_source, *arguments)
+    end = shape.adds, shape.closes, total
+    multiply = fused_tiles.bound(operand, turned, closes_with, scratch, plan.tiles, end)
 
     def run() -> None:
         for target, source in moves:
@@ -115,12 +121,12 @@ def make_plan(shape: FusedShape, capacity: int) -> ChainTables:
         axes = {mode: axis for axis, (mode, _) in enumerate(branch)}
         turned.append(tuple(axes[mode] for mode, _ in (*n, *k)))
         modes = m + n
-    return ChainTables(
+    tiles = TileTables(
         _table(loops, source), _table(loops, target), gather, _table(modes, target),
         np.concatenate(tables), np.array(sizes, np.int64),
-        tuple(tuple(extent for _, extent in branch) for branch in shape.branches), tuple(turned),
-        tile.elements,
     )  # fmt: skip
+    shapes = tuple(tuple(extent for _, extent in branch) for branch in shape.branches)
+    return ChainTables(tiles, shapes, tuple(turned), tile.elements)
 
 
 def _table(modes: Modes, strides: dict[int, int]) -> Array:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,7 @@ class Copy:
         return not self.lead and not self.axes
 
 
-@dataclass(frozen=True)
-class CopyTables:
+class CopyTables(NamedTuple):
     """Offsets of a copy, in elements, for each side: the entries of the four loops one after the other."""
 
     source: NDArray[np.uint64]

@@ -7,9 +7,10 @@ significant: bit 2 j is x of qubit j, bit 2 j + 1 is z of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, reduce
+from itertools import chain
 
 import numpy as np
 
@@ -91,11 +92,57 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
 
 def circuit_steps(circuit: GateSequence) -> tuple[PauliStep, ...]:
     """The steps of a circuit in the order in which its gates act."""
-    return tuple(
-        step
-        for number, gate in enumerate(circuit.gates)
-        for step in gate_steps(gate, f"gate {number} ({gate.name})")
-    )
+    return tuple(chain.from_iterable(steps_of_gates(circuit.gates)))
+
+
+def steps_of_gates(gates: Sequence[Gate], *, rotations: bool = False) -> Iterator[tuple[PauliStep, ...]]:
+    """What `gate_steps` gives for each of the gates, which are named by their numbers in errors."""
+    # By the identity of a matrix, which gates of one kind and angle share: `gates` keeps them alive.
+    local = {} if rotations else _rotations_at_once(gates)
+    known: dict[tuple[int, tuple[int, ...]], tuple[PauliStep, ...]] = {}
+    for number, gate in enumerate(gates):
+        key = id(gate.matrix), gate.qubits
+        steps = None if rotations else known.get(key)
+        if steps is None:
+            turn = local.get(key[0])
+            steps = known[key] = (
+                gate_steps(gate, f"gate {number} ({gate.name})", rotations=rotations) if turn is None
+                else (Rotation(*_moved_masks(turn[0], turn[1], gate.qubits), turn[2]),)
+            )  # fmt: skip
+        yield steps
+
+
+def _rotations_at_once(gates: Sequence[Gate]) -> dict[int, tuple[int, int, float]]:
+    """Masks and angles of the rotations among gates that are not Clifford, by the identity of their matrices.
+
+    The formulas are those of `_as_rotation`, for all matrices of a size together.
+    """
+    known: dict[int, tuple[int, int, float]] = {}
+    matrices = {id(gate.matrix): gate.matrix for gate in gates}
+    for q in range(1, MOST_QUBITS + 1):
+        of_size = [matrix for matrix in matrices.values() if len(matrix) == 2**q]
+        if not of_size:
+            continue
+        stack, words = np.array(of_size), local_words(q)
+        word_of = [word_masks(range(q), word) for word in range(4**q)]
+        coefficients = stack.swapaxes(1, 2).reshape(len(stack), -1) @ words.reshape(4**q, -1).T / 2**q
+        are_nonzero = np.abs(coefficients) > EXACT
+        chosen = np.flatnonzero(are_nonzero[:, 0] & (are_nonzero[:, 1:].sum(axis=1) == 1))
+        turned = np.argmax(are_nonzero[chosen, 1:], axis=1) + 1
+        a, b = coefficients[chosen, 0], coefficients[chosen, turned]
+        # U U^dagger = (|a|^2 + |b|^2) I + 2 Re(a b*) P for U = a I + b P.
+        error = np.maximum(np.abs(np.abs(a) ** 2 + np.abs(b) ** 2 - 1), 2 * np.abs((a * b.conj()).real))
+        is_unitary = error <= UNITARY_ROUNDING / 2
+        chosen, turned, a, b = chosen[is_unitary], turned[is_unitary], a[is_unitary], b[is_unitary]
+        cosines = np.hypot(a.real, a.imag)
+        sines = (1j * b * cosines / a).real
+        columns = (values.tolist() for values in (chosen, turned, sines, cosines))
+        for k, word, sine, cosine in zip(*columns, strict=True):
+            angle = 2 * math.atan2(sine, cosine)
+            # Nearer ones may be Cliffords.
+            if min(abs(math.cos(angle)), abs(math.sin(angle))) > 100 * EXACT:
+                known[id(of_size[k])] = (*word_of[word], angle)
+    return known
 
 
 def gate_steps(gate: Gate, place: str = "gate", *, rotations: bool = False) -> tuple[PauliStep, ...]:
@@ -153,12 +200,22 @@ def _local_steps(gate: Gate, rotations: bool) -> tuple[PauliStep, ...] | None:
 def _moved(step: PauliStep, qubits: Sequence[int]) -> PauliStep:
     """A step on qubits 0, 1, ... on these qubits instead."""
     if isinstance(step, Rotation):
-        x, z = (sum((mask >> j & 1) << qubit for j, qubit in enumerate(qubits)) for mask in (step.x, step.z))
-        return Rotation(x, z, step.angle)
+        return Rotation(*_moved_masks(step.x, step.z, qubits), step.angle)
     acted = tuple(qubits[j] for j in step.qubits)
     if isinstance(step, Clifford):
         return Clifford(acted, step.images, step.signs)
     return TransferMatrix(acted, step.matrix)
+
+
+def _moved_masks(x: int, z: int, qubits: Sequence[int]) -> tuple[int, int]:
+    """Masks of bits 0, 1, ... with these bits instead."""
+    if len(qubits) == 1:
+        return x << qubits[0], z << qubits[0]
+    new_x = new_z = 0
+    for j, qubit in enumerate(qubits):
+        new_x |= (x >> j & 1) << qubit
+        new_z |= (z >> j & 1) << qubit
+    return new_x, new_z
 
 
 def clifford_or_transfer(qubits: tuple[int, ...], kraus: Sequence[Array]) -> Clifford | TransferMatrix:
@@ -193,7 +250,6 @@ def local_words(n_qubits: int) -> Array:
     )
 
 
-@lru_cache(maxsize=4096)
 def quarter_turns(angle: float) -> int | None:
     """How many times pi/2 an angle is, modulo 4, and None where it is farther than EXACT from a multiple."""
     cosine, sine = math.cos(angle), math.sin(angle)
@@ -296,4 +352,7 @@ def _simple(step: Rotation) -> PauliStep:
 
 def simple_steps(steps: Sequence[PauliStep]) -> tuple[PauliStep, ...]:
     """The same steps, with rotations that are Clifford gates on one or two qubits as Cliffords."""
-    return tuple(_simple(step) if isinstance(step, Rotation) else step for step in steps)
+    return tuple([
+        _simple(step) if isinstance(step, Rotation) and quarter_turns(step.angle) is not None else step
+        for step in steps
+    ])  # fmt: skip

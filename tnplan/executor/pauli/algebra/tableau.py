@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,29 +56,34 @@ class Tableau:
             [(1 << q, 0, 0) for q in range(n_qubits)], [(0, 1 << q, 0) for q in range(n_qubits)]
         )  # fmt: skip
         self.is_identity = True
+        self._qubits: Sequence[int] = range(n_qubits)
 
     def image(self, x: int, z: int) -> Masks:
         """B^dagger P B."""
         if self.is_identity:
             return x, z, 1
-        return signed(self._product((x & z).bit_count(), _factors(x, z)))
+        return signed(self._product((x & z).bit_count(), _factors(x, z), self._qubits))
 
     def append(self, step: Clifford | Rotation) -> None:
         """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
         # With B = C_k ... C_1 in the order in which they act, B^dagger P B is the product of the
         # old images of the factors of C_k^dagger P C_k. All new images are computed before any old
         # one is replaced.
-        changes = _changes(step)
+        qubits = self._qubits if isinstance(step, Rotation) else step.qubits
+        changes = (
+            _changes(step) if isinstance(step, Rotation)
+            else _clifford_changes(step.images.tobytes(), step.signs.tobytes())
+        )  # fmt: skip
         self.is_identity = self.is_identity and not changes
-        words = [self._product(power, factors) for _, _, power, factors in changes]
+        words = [self._product(power, factors, qubits) for _, _, power, factors in changes]
         for (letter, q, _, _), word in zip(changes, words, strict=True):
-            self.images[letter][q] = word
+            self.images[letter][qubits[q]] = word
 
-    def _product(self, e: int, factors: Sequence[tuple[int, int]]) -> Word:
-        """i^e times the images of factors."""
+    def _product(self, e: int, factors: Sequence[tuple[int, int]], qubits: Sequence[int]) -> Word:
+        """i^e times the images of factors, whose qubits are positions in `qubits`."""
         x = z = 0
         for letter, q in factors:
-            a, b, power = self.images[letter][q]
+            a, b, power = self.images[letter][qubits[q]]
             e += power + 2 * (z & a).bit_count()
             x ^= a
             z ^= b
@@ -88,6 +94,14 @@ class Tableau:
 def _factors(x: int, z: int) -> tuple[tuple[int, int], ...]:
     """The factors of a word, all X before all Z."""
     return tuple((letter, q) for letter, mask in enumerate((x, z)) for q in set_bits(mask))
+
+
+@lru_cache(maxsize=4096)
+def _clifford_changes(images: bytes, signs: bytes) -> tuple[Change, ...]:
+    """The changes by a Clifford on qubits 0, 1, ..., which is the same wherever it acts."""
+    arrays = np.frombuffer(images, np.int64), np.frombuffer(signs, np.int64)
+    n_qubits = (len(arrays[0]).bit_length() - 1) // 2
+    return _changes(Clifford(tuple(range(n_qubits)), *arrays))
 
 
 @lru_cache(maxsize=4096)
@@ -125,8 +139,7 @@ def rotation_image(step: Rotation, x: int, z: int) -> tuple[int, int, int]:
     return x, z, sign if quarters == 1 else -sign
 
 
-@dataclass(frozen=True, eq=False)
-class CliffordLayer:
+class CliffordLayer(NamedTuple):
     """Cliffords as one map of packed words: P becomes the product of the images of its factors.
 
     `images` is uint64 [128 W, 2 W]: row b is the image of the word that has bit b alone; `powers` int32

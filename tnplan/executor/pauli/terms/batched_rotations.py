@@ -73,7 +73,8 @@ def rotate_all(
 
     def work(first: int) -> None:
         try:
-            kernel.rotate_shards(tables, rotations, cut, limits, limits.has_frequency, bound, first, workers)
+            cuts = cut, limits, limits.has_frequency
+            kernel.rotate_shards(tables, rotations, cuts, bound, first, workers)
         # The other threads would wait for this one for ever.
         except BaseException:
             tables.stop[0] = 1

@@ -85,9 +85,7 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
 # rotation is s ^ distance, and the partner's partner is s itself: two shards only wait for each
 # other.
 @jit
-def split_shard(
-    tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool, max_terms: int
-) -> bool:  # fmt: skip
+def split_shard(tables: Any, s: int, number: int, rotations: Any, cuts: Any, max_terms: int) -> bool:
     """The first phase: split the terms of shard s, and list their branches.
 
     False, and nothing done, where terms and branches may be more than `max_terms`.
@@ -95,7 +93,7 @@ def split_shard(
     # Bounds are looked at before anything is changed, so that a rotation is done whole or not at
     # all.
     shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
-    generator = rotations.generators[number]
+    generator, (cut, _, follow) = rotations.generators[number], cuts
     rows = arrays_of(tables, s, generator.size)
     log[BEFORE] = shard[N] - shard[N_SPARE]
     shard[N_HITS] = shard[LISTED] = shard[N_CHANGED] = 0
@@ -107,9 +105,8 @@ def split_shard(
     if log[BEFORE] + hits > max_terms:
         return False
     shard[N_HITS] = shard[N_CHANGED] = hits
-    shard[LISTED], losses[0], losses[1], log[CUT] = split(
-        rows, shard[N_HITS], follow, generator, rotations.cosines[number], rotations.sines[number], cut
-    )
+    rotation = generator, rotations.cosines[number], rotations.sines[number]
+    shard[LISTED], losses[0], losses[1], log[CUT] = split(rows, shard[N_HITS], follow, rotation, cut)
     log[BRANCHED] = shard[N_HITS]
     return True
 
@@ -134,8 +131,8 @@ def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, fo
             source.counts[:listed], generator,
         )  # fmt: skip
         shard[N], shard[N_SPARE], fresh, log[MERGED] = merge_branches(
-            arrays_of(tables, s, generator.size), shard[N], shard[N_SPARE], branches, s == other, follow,
-            shard[N_HITS],
+            arrays_of(tables, s, generator.size), (shard[N], shard[N_SPARE], shard[N_HITS]), branches,
+            s == other, follow,
         )  # fmt: skip
         shard[N_CHANGED] = shard[N_HITS] + fresh
     log[GROWN] = terms_of(tables.numbers, s)
@@ -143,9 +140,7 @@ def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, fo
 
 
 @jit
-def sweep_shard(
-    tables: Any, s: int, number: int, width: int, limits: Any, is_due: bool, follow: bool
-) -> None:  # fmt: skip
+def sweep_shard(tables: Any, s: int, number: int, width: int, cuts: Any, is_due: bool) -> None:
     """The third phase: drop terms of shard s that are past the limits, if that is due."""
     shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
     # A sweep looks at the changed rows alone, where all others have been looked at since they
@@ -154,7 +149,7 @@ def sweep_shard(
         rows = arrays_of(tables, s, width)
         n_changed = shard[N_CHANGED] if shard[IS_SWEPT] else -1
         shard[N_SPARE], losses[2], losses[3], log[SWEPT] = sweep(
-            rows, shard[N], shard[N_SPARE], limits, follow, shard[N_HITS], n_changed
+            rows, shard[N], shard[N_SPARE], cuts[1], cuts[2], (shard[N_HITS], n_changed)
         )
         if ROWS_A_GAP * shard[N_SPARE] > shard[N]:
             shard[N], shard[N_SPARE] = close_gaps(rows, shard[N], shard[N_SPARE]), 0
@@ -163,11 +158,10 @@ def sweep_shard(
 
 
 @jit
-def rotate_shards(
-    tables: Any, rotations: Any, cut: float, limits: Any, follow: bool, bound: Any, first: int, threads: int
-) -> None:
+def rotate_shards(tables: Any, rotations: Any, cuts: Any, bound: Any, first: int, threads: int) -> None:
     """Take the shards first, first + threads, ... through the `RotationBatch`, as far as they come.
 
+    `cuts` are the cut of branches, the `TermLimits`, and whether frequencies are followed.
     Stops before a rotation when all shards together have more terms than `bound.before`, or where one may
     have more than `bound.after` behind it.
     """
@@ -189,7 +183,7 @@ def rotate_shards(
                     for t in range(n_shards):
                         total += terms_of(tables.numbers, t)
                     if total > bound.before or not split_shard(
-                        tables, s, number, rotations, cut, follow, bound.after
+                        tables, s, number, rotations, cuts, bound.after
                     ):
                         store_release(stop, 0, 1)
                         return
@@ -198,11 +192,11 @@ def rotate_shards(
                 elif load_acquire(done, WORDS_A_LINE * other) < PHASES * number + phase:
                     break
                 elif phase == 1:
-                    if not merge_shard(tables, s, other, number, rotations, follow):
+                    if not merge_shard(tables, s, other, number, rotations, cuts[2]):
                         store_release(stop, 0, 1)
                         return
                 else:
-                    sweep_shard(tables, s, number, width, limits, rotations.due[number], follow)
+                    sweep_shard(tables, s, number, width, cuts, rotations.due[number])
                 store_release(done, WORDS_A_LINE * s, done[WORDS_A_LINE * s] + 1)
                 has_moved = True
             is_unfinished = is_unfinished or done[WORDS_A_LINE * s] < phases

@@ -28,8 +28,8 @@ def local_word(row: Any, qubits: Any) -> Any:
 
 
 @jit
-def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, touched: Any, out: Any) -> None:
-    """Every row becomes the product of the images of its factors; see `tableau.CliffordLayer`.
+def clifford(keys: Any, coefficients: Any, n: int, layer: Any, out: Any) -> None:
+    """Every row becomes the product of the images of its factors, by a `tableau.CliffordLayer`.
 
     `out` is scratch for a row.
     """
@@ -37,6 +37,7 @@ def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, tou
     # x and a Z for each bit of z, qubit by qubit. Qubits that no gate touches keep their letters.
     # Invariant: a Hermitian word has a Hermitian image, so that the power of i is even in the end:
     # 0 or 2, a sign.
+    images, powers, touched = layer
     words = touched.size
     for i in range(n):
         power = np.int64(0)
@@ -76,16 +77,16 @@ def multiply(row: Any, other: Any) -> int:
 
 
 @jit
-def branches(
-    keys: Any, coefficients: Any, frequencies: Any, n: int, qubits: Any, weights: Any, cut: float,
-    senders: Any, values: Any, counts: Any,
-) -> Any:  # fmt: skip
+def branches(rows: Any, n: int, qubits: Any, weights: Any, cut: float, lists: Any) -> Any:
     """List weights[a] times each term of local word a with another than 0.
+
+    `rows` are the `ShardArrays`, `lists` the senders, values and frequencies of branches.
 
     Returns the branches listed, and the L1 norm and number of those below `cut`, which are not, but zeros.
     """
     # A transfer matrix T maps local words: word a becomes sum_b T[b, a] b. Branches with b = a ^ d
     # share d: they go to the word times the local word d, which is one generator for all of them.
+    keys, coefficients, (senders, values, counts) = rows.keys, rows.coefficients, lists
     listed = dropped = 0
     l1 = 0.0
     for i in range(n):
@@ -96,7 +97,7 @@ def branches(
         if abs(branch) < cut:
             l1, dropped = l1 + abs(branch), dropped + int(branch != 0)
             continue
-        senders[listed], values[listed], counts[listed] = i, branch, frequencies[i]
+        senders[listed], values[listed], counts[listed] = i, branch, rows.frequencies[i]
         listed += 1
     return listed, l1, dropped
 

@@ -162,7 +162,7 @@ class HashTerms:
         self.refresh()
         self.is_swept = self.is_swept and not self.n_changed
         self.n_hits = self.n_changed = self.count(generator)
-        listed, *sums = self.kernel.split(self.arrays, self.n_hits, True, generator, cosine, sine, cut)
+        listed, *sums = self.kernel.split(self.arrays, self.n_hits, True, (generator, cosine, sine), cut)
         arrays = self.arrays
         branches = Branches(arrays.keys, arrays.tags, arrays.senders, arrays.values, arrays.counts, generator)
         return branches.first(listed), self.n_hits, Loss(*sums)
@@ -181,13 +181,11 @@ class HashTerms:
             if not np.any(weights):
                 continue
             senders, values, counts = (np.empty(self.n, array.dtype) for array in arrays[SENT])
-            listed, lost_l1, n_dropped = self.maps.branches(
-                arrays.keys, arrays.coefficients, arrays.frequencies, self.n, qubits, weights, cut,
-                senders, values, counts,
-            )  # fmt: skip
+            sent = senders, values, counts
+            listed, lost_l1, n_dropped = self.maps.branches(arrays, self.n, qubits, weights, cut, sent)
             l1, dropped = l1 + lost_l1, dropped + n_dropped
             generator = pack(*word_masks(step.qubits, int(d)), self.n_qubits)
-            branches = Branches(arrays.keys, arrays.tags, senders, values, counts, generator)
+            branches = Branches(arrays.keys, arrays.tags, *sent, generator)
             lists.append(branches.first(listed))
         splits = np.count_nonzero(step.matrix, axis=0) > 1
         factors = np.ascontiguousarray(np.diag(step.matrix))
@@ -203,7 +201,7 @@ class HashTerms:
         self.reserve(self.n + branches.n)
         self.refresh()
         self.n, self.n_spare, fresh, merged = self.kernel.merge_branches(
-            self.arrays, self.n, self.n_spare, branches, False, True, self.n_hits
+            self.arrays, (self.n, self.n_spare, self.n_hits), branches, False, True
         )
         self.n_changed = self.n_hits + fresh
         return int(merged)
@@ -226,7 +224,7 @@ class HashTerms:
         """Apply Cliffords one after another, in one pass."""
         layer, (keys, coefficients) = clifford_layer(tuple(gates), self.n_qubits), self.arrays[:2]
         row = np.empty(keys.shape[1], np.uint64)
-        self.maps.clifford(keys, coefficients, self.n, layer.images, layer.powers, layer.touched, row)
+        self.maps.clifford(keys, coefficients, self.n, layer, row)
         self._changed(is_new=True)
 
     def sweep(self, limits: TermLimits) -> Loss:
@@ -234,7 +232,7 @@ class HashTerms:
         self.refresh()
         n_changed = self.n_changed if self.is_swept else -1
         self.n_spare, *sums = self.kernel.sweep(
-            self.arrays, self.n, self.n_spare, limits, limits.has_frequency, self.n_hits, n_changed
+            self.arrays, self.n, self.n_spare, limits, limits.has_frequency, (self.n_hits, n_changed)
         )
         if self.n_spare:
             self.n, self.n_spare = self.kernel.close_gaps(self.arrays, self.n, self.n_spare), 0

@@ -197,15 +197,15 @@ def may_split(union: Any, generator: Any) -> Any:
 
 
 @jit
-def split(
-    rows: Any, n_hits: int, follow: bool, generator: Any, cosine: float, sine: float, cut: float
-) -> Any:
+def split(rows: Any, n_hits: int, follow: bool, rotation: Any, cut: float) -> Any:
     """P becomes cosine P - s sine Q with G P = i s Q, for the terms of `hits`: scale them, list -s sine Q.
 
-    Returns the branches listed, and the L1 norm, squares and number of those below `cut`, which are not, but
-    zeros. `where` has the positions of terms in the list. Frequencies are counted where they are followed.
+    `rotation` are the generator, the cosine and the sine. Returns the branches listed, and the L1 norm,
+    squares and number of those below `cut`, which are not, but zeros. `where` has the positions of terms in
+    the list. Frequencies are counted where they are followed.
     """
     keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _, used = rows
+    generator, cosine, sine = rotation
     words = generator.size // 2
     # G P = i^(|gx & gz| + |x & z| - |qx & qz|) (-1)^|gz & x| Q, with q = g ^ p: the factors of i
     # that make words Hermitian, and a sign for each Z of G that passes an X of P. The power is odd,
@@ -256,14 +256,13 @@ def is_product(row: Any, j: Any, source: Any, i: Any, generator: Any) -> Any:
 
 
 @jit
-def merge_branches(
-    rows: Any, n: int, n_spare: int, branches: Any, is_own: bool, follow: bool, n_hits: int
-) -> Any:  # fmt: skip
+def merge_branches(rows: Any, numbers: Any, branches: Any, is_own: bool, follow: bool) -> Any:
     """Add each value of `Branches` to its word; make terms of words not there.
 
-    Writes where each went to `targets` and new terms behind the `n_hits` first of `hits`. Returns the rows,
-    the spare ones, the number of new terms, and of values that met a term. `is_own`: the list is this shard's
-    newest, so that of two terms that send branches to each other the first finds the other for both.
+    `numbers` are those of rows, of spare ones, and of hits. Writes where each value went to `targets`, and
+    new terms behind these first ones of `hits`. Returns the rows, the spare ones, the number of new terms,
+    and of values that met a term. `is_own`: the list is this shard's newest, so that of two terms that send
+    branches to each other the first finds the other for both.
 
     Goes in blocks, whose entries and rows are prefetched, so that the processor waits for many lines of
     memory at once.
@@ -273,12 +272,12 @@ def merge_branches(
     # first of the two serves both; the second sees that where[i] is no longer its position.
     keys, coefficients, tags, frequencies, slots, where, spare, union, hits = rows[:9]
     sources, source_tags, senders, values, counts, generator = branches
-    targets = rows.targets
+    targets, (n, n_spare, n_hits) = rows.targets, numbers
     mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
     fresh = merged = 0
     for begin in range(0, senders.size, BLOCK):
         end = min(senders.size, begin + BLOCK)
-        look_ahead(keys, coefficients, slots, where, source_tags, senders, begin, end, generator_tag, is_own)
+        look_ahead(rows, branches, begin, end, generator_tag, is_own)
         for b in range(begin, end):
             i = np.int64(senders[b])
             if is_own and np.int64(where[i]) != b:
@@ -296,12 +295,12 @@ def merge_branches(
             # list.
             if slots[at] != FREE:
                 targets[b] = j = term(slots[at])
-                add(coefficients, frequencies, j, values, counts, b, follow)
+                add(rows, j, branches, b, follow)
                 merged += 1
                 back = np.int64(where[j])
                 if is_own and back < senders.size and np.int64(senders[back]) == j:
                     targets[back], where[j] = i, NONE
-                    add(coefficients, frequencies, i, values, counts, back, follow)
+                    add(rows, i, branches, back, follow)
                     merged += 1
                 continue
             # A new term takes a spare row, or one behind the last: then n_spare goes below 0 and
@@ -328,7 +327,7 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
 
     Returns how many those are.
     """
-    keys, coefficients, _, frequencies, slots = rows[:5]
+    keys, slots = rows.keys, rows.slots
     sources, source_tags, senders, values, counts, generator = branches
     mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
     n_others = 0
@@ -342,7 +341,7 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
         ):
             at = (at + ONE) & mask
         if slots[at] != FREE:
-            add(coefficients, frequencies, term(slots[at]), values, counts, b, follow)
+            add(rows, term(slots[at]), branches, b, follow)
         else:
             senders[n_others], values[n_others], counts[n_others] = senders[b], values[b], counts[b]
             n_others += 1
@@ -350,14 +349,13 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
 
 
 @jit
-def look_ahead(
-    keys: Any, coefficients: Any, slots: Any, where: Any, source_tags: Any, senders: Any, begin: int,
-    end: int, generator_tag: Any, is_own: bool,
-) -> None:  # fmt: skip
+def look_ahead(rows: Any, branches: Any, begin: int, end: int, generator_tag: Any, is_own: bool) -> None:
     """Ask for the entries and the rows that values begin .. end-1 of a list will meet."""
     # A table of millions of terms lies in main memory: each access takes about as long as hundreds
     # of instructions. A block asks for all its entries first, then for the rows that they name; the
     # accesses overlap. Nothing is changed here.
+    keys, coefficients, slots, where = rows.keys, rows.coefficients, rows.slots, rows.where
+    source_tags, senders = branches.tags, branches.senders
     mask = np.uint64(slots.size - 1)
     for b in range(begin, end):
         prefetch(slots, np.int64(home(source_tags[senders[b]] ^ generator_tag, mask)))
@@ -375,11 +373,11 @@ def look_ahead(
 
 
 @inline
-def add(coefficients: Any, frequencies: Any, j: Any, values: Any, counts: Any, b: Any, follow: bool) -> None:
+def add(rows: Any, j: Any, branches: Any, b: Any, follow: bool) -> None:
     """Add value b of a list to term j."""
-    coefficients[j] += values[b]
+    rows.coefficients[j] += branches.values[b]
     if follow:
-        frequencies[j] = min(frequencies[j], counts[b])
+        rows.frequencies[j] = min(rows.frequencies[j], branches.counts[b])
 
 
 @inline
@@ -394,19 +392,19 @@ def letters(keys: Any, i: Any) -> Any:
 
 
 @jit
-def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, n_hits: int, n_changed: int) -> Any:
+def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, changed: Any) -> Any:
     """Remove terms that are zero or past the `TermLimits`; that of frequency where they are followed.
 
-    Looks at all terms where `n_changed` is negative, else at so many of `hits`, of which the first `n_hits`
-    have the letters that they had. Returns the spare rows, and the L1 norm, squares and number of the terms
-    removed that were not zero.
+    `changed` are two numbers. Looks at all terms where the second is negative, else at so many of `hits`, of
+    which as many as the first says have the letters that they had. Returns the spare rows, and the L1 norm,
+    squares and number of the terms removed that were not zero.
     """
     # After a sweep, only terms that a rotation touched can have become too small or too frequent;
     # the letters of the terms that it split have not changed, those of new terms have to be looked
     # at.
     keys, coefficients, tags, frequencies, slots, where, spare, _, hits = rows[:9]
     l1 = squares = 0.0
-    dropped = 0
+    dropped, (n_hits, n_changed) = 0, changed
     is_full = n_changed < 0
     mask, n_dead = np.uint64(slots.size - 1), n_spare
     looked = n if is_full else n_changed

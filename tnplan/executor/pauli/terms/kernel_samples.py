@@ -35,7 +35,7 @@ def of_rotations(dtype: str) -> list[Sample]:
     tables, numbers, reals = shard_tables([_one_term(dtype)], 1), np.zeros(1, np.int64), np.zeros(1)
     rotations = RotationBatch(np.zeros((1, 2), np.uint64), reals, reals, np.zeros(1, np.bool_), numbers)
     return [
-        (many.rotate_shards, (tables, rotations, 0.0, LIMITS, False, UNBOUNDED, 0, 1)),
+        (many.rotate_shards, (tables, rotations, (0.0, LIMITS, False), UNBOUNDED, 0, 1)),
     ]
 
 
@@ -61,19 +61,16 @@ def of_steps(dtype: str) -> list[Sample]:
     layer = clifford_layer((Clifford((0,), np.arange(4), np.ones(4)),), 1)
     keys, coefficients = arrays.keys, arrays.coefficients
     return [
-        (kernel.merge_branches, (arrays, 0, 0, branches, False, True, 0)),
-        (kernel.merge_branches, (arrays, 0, 0, packed, False, True, 0)),
+        (kernel.merge_branches, (arrays, (0, 0, 0), branches, False, True)),
+        (kernel.merge_branches, (arrays, (0, 0, 0), packed, False, True)),
         (kernel.meet, (arrays, branches, True)),
         (kernel.meet, (arrays, packed, True)),
-        (kernel.split, (arrays, 0, True, word, 1.0, 0.0, 0.0)),
-        (kernel.sweep, (arrays, 0, 0, LIMITS, False, 0, 0)),
+        (kernel.split, (arrays, 0, True, (word, 1.0, 0.0), 0.0)),
+        (kernel.sweep, (arrays, 0, 0, LIMITS, False, (0, 0))),
         (kernel.anticommuting, (keys, 0, word, arrays.hits, arrays.columns)),
         (kernel.close_gaps, (arrays, 0, 0)),
         (kernel.tag_all, (packed.keys, 0, arrays.tags)),
-        (clifford_kernel.clifford, (keys, coefficients, 0, layer.images, layer.powers, layer.touched, word)),
-        (
-            clifford_kernel.branches,
-            (keys, coefficients, arrays.frequencies, 0, numbers, reals, 0.0, *sent),
-        ),
+        (clifford_kernel.clifford, (keys, coefficients, 0, layer, word)),
+        (clifford_kernel.branches, (arrays, 0, numbers, reals, 0.0, sent)),
         (clifford_kernel.scale, (keys, coefficients, 0, numbers, reals, np.zeros(1, np.bool_))),
     ]

@@ -29,7 +29,7 @@ from tnplan.executor.pauli.resharding import (
     Sample,
     rank_and_size,
 )
-from tnplan.executor.pauli.terms.batched_rotations import NO_BOUND, Bound, rotate_all
+from tnplan.executor.pauli.terms.batched_rotations import NO_BOUND, UNBOUNDED, Bound, rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
@@ -84,6 +84,8 @@ class ShardedTerms(Terms):
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.ledger = Ledger()
         self.term_cap: TermCap | None = None
+        self.most_terms = NO_BOUND
+        """Terms that the memory of this rank holds."""
 
     def close(self) -> None:
         """End the threads."""
@@ -101,15 +103,24 @@ class ShardedTerms(Terms):
         return sum(shard.size_bytes for shard in self.shards)
 
     def batch_limit(self, memory_terms: int | None) -> int:
-        """How many rotations may be done at once: where memory is bounded, those that fit if each doubles."""
-        if memory_terms is None:
+        """How many rotations may be done at once: where memory is bounded, those that fit if each doubles.
+
+        A lone shard stops by itself where the next may not fit.
+        """
+        if memory_terms is None or self.is_lone:
             return max(1, min(MOST_ROTATIONS, MOST_VISITS // max(1, self.n)))
         n = max(1, self.all_ranks(self.n))
         return min(MOST_ROTATIONS_BOUNDED, max(0, (memory_terms // n).bit_length() - 1))
 
+    @property
+    def is_lone(self) -> bool:
+        """Whether all terms of all ranks are always in one shard."""
+        return len(self.shards) * self.n_ranks == 1
+
     def limit(self, n_terms: int) -> None:
         """Grow no shard past its share of so many terms of this rank, unless it has more."""
         self._distribute()
+        self.most_terms = n_terms
         for shard in self.shards:
             shard.max_rows = n_terms // self.n_local
 
@@ -154,7 +165,9 @@ class ShardedTerms(Terms):
             while last < len(distances) and distances[last] < self.n_local:
                 last += 1
             if last > first:
-                self._rotate_on_rank(rotations.between(first, last), cut, limits)
+                n_done = self._rotate_on_rank(rotations.between(first, last), cut, limits)
+                if n_done < last - first:
+                    return first + n_done
             else:
                 last += 1
                 super().rotate_many(rotations.between(first, last), cut, limits)
@@ -201,18 +214,23 @@ class ShardedTerms(Terms):
         """This rank's part of the value in a computational state; None is all 0."""
         return sum((value_in(shard.rows(), bits) for shard in self.shards), 0.0)
 
-    def _rotate_on_rank(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
-        """Rotations that leave all branches on this rank."""
+    def _rotate_on_rank(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
+        """Rotations that leave all branches on this rank; how many are done, all but for a lone shard."""
+        n_first = 0
         if not self.is_distributed:
             undistributed = rotations._replace(distances=np.zeros_like(rotations.distances))
             bound = Bound(SINGLE_SHARD_BELOW)
-            n_done = rotate_all(self.shards[:1], undistributed, cut, limits, self.ledger, bound=bound)
-            rotations = rotations.between(n_done)
+            n_first = rotate_all(self.shards[:1], undistributed, cut, limits, self.ledger, bound=bound)
+            rotations = rotations.between(n_first)
             if not len(rotations.due):
-                return
+                return n_first
             self._distribute()
         self._each(HashTerms.refresh, least=SINGLE_SHARD_BELOW)
-        rotate_all(self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads)
+        bound = Bound(after=self.most_terms) if self.is_lone else UNBOUNDED
+        n_done = rotate_all(
+            self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads, bound
+        )  # fmt: skip
+        return n_first + n_done
 
     def _rotate_capped(self, rotations: RotationBatch, cut: float, limits: TermLimits, cap: TermCap) -> None:
         """Rotations of capped terms: many at once where one shard has all, while they are sure to fit.
@@ -221,7 +239,7 @@ class ShardedTerms(Terms):
         """
         before = NO_BOUND if self.threads == 1 else SINGLE_SHARD_BELOW
         while len(rotations.due):
-            n_done, is_alone = 0, not self.is_distributed or len(self.shards) * self.n_ranks == 1
+            n_done, is_alone = 0, not self.is_distributed or self.is_lone
             if is_alone:
                 undistributed = rotations._replace(distances=np.zeros_like(rotations.distances))
                 bound = Bound(before, cap.n_terms)

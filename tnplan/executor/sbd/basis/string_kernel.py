@@ -185,8 +185,9 @@ def fill_energies(words: Any, one: Any, two: Any, energies: Any) -> None:
 
 
 @jit
-def fill_dense(words: Any, first: int, last: int, above: int, one: Any, two: Any, matrix: Any) -> None:
+def fill_dense(words: Any, first: int, last: int, above: int, integrals: Any, matrix: Any) -> None:
     """Rows first .. last-1 of the same-spin Hamiltonian; row `above` of it is row 0 of the dense matrix."""
+    one, two = integrals
     for i in range(first, last):
         for j in range(len(words)):
             differing = distance(words[i], words[j])
@@ -194,10 +195,9 @@ def fill_dense(words: Any, first: int, last: int, above: int, one: Any, two: Any
 
 
 @jit
-def fill_sparse(
-    words: Any, first: int, last: int, above: int, one: Any, two: Any, start: Any, column: Any, value: Any
-) -> None:
+def fill_sparse(words: Any, first: int, last: int, above: int, integrals: Any, matrix: Any) -> None:
     """Rows first .. last-1 of the same-spin Hamiltonian, linked strings only; row `above` has start[0]."""
+    (one, two), (start, column, value) = integrals, matrix
     for i in range(first, last):
         # Invariant: start comes from `count_links` over the same words, so that the range of a row is of
         # exactly its elements; columns rise within a row.
@@ -211,10 +211,11 @@ def fill_sparse(
 
 
 @jit
-def sparse_rows(first: int, last: int, start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
+def sparse_rows(first: int, last: int, matrix: Any, x: Any, out: Any) -> None:
     """out[i] += the sum over e of value[e] x[column[e]] for rows first .. last-1 of x[j, b]."""
     # Whole rows of x are added, since the beta strings are contiguous: the inner loop becomes
     # vector instructions.
+    start, column, value = matrix
     for i in range(first, last):
         for e in range(start[i], start[i + 1]):
             factor, row = value[e], x[column[e]]

@@ -230,7 +230,7 @@ struct __align__(8) Cell {
 };
 
 // y[i] += the excitations of both spins of row i, whose beta string is betas[i]. Beta string b has links link_start[b]
-// to before link_start[b+1], each of a pair and a sign; row i has their cells from start[i] on (list_cells.py). `two`
+// to before link_start[b+1], each of a pair and a sign; row i has their cells from start[i] on (list_tables.py). `two`
 // has a row for each pair of beta. A warp takes a row, LANES of its lanes a cell. Grid: a warp for each row.
 extern "C" __global__ void __launch_bounds__(THREADS)
     opposite_spin(Index n_rows, int n_pairs, const int *__restrict__ betas, const Index *__restrict__ link_start,

@@ -17,8 +17,10 @@ from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integral_arrays import add_by_parts
 from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, spin_constant
 from tnplan.executor.sbd.lists.list_tables import (
-    GroupLinks,
     ListCells,
+    ListedSpin,
+    RowElements,
+    RowTables,
     SpinTerms,
     StringGroups,
     list_cells,
@@ -71,10 +73,6 @@ def list_tasks(groups: StringGroups, candidates: Array, rows: tuple[int, int]) -
 # The Hamiltonian among a list of determinants, on a CPU: the rows of one rank.
 
 
-NO_COLUMNS = np.empty(0, np.int32)
-NO_VALUES = np.empty(0)
-
-
 class ListHamiltonian(ListedRows):
     """H, without the core energy, among a list of determinants; of several ranks each has a range of rows."""
 
@@ -100,19 +98,23 @@ class ListHamiltonian(ListedRows):
 
         # The same-spin part of a single excitation depends on the strings alone, and many
         # determinants share it: it is computed once for each link, in O(links) memory.
-        def with_elements(groups: StringGroups, links: GroupLinks, spin: SpinTerms) -> SpinTerms:
-            tables = groups.own, links, spin.one, spin.two, np.empty(len(links.other))
+        def with_elements(spin: ListedSpin) -> SpinTerms:
+            filled = spin._replace(terms=spin.terms._replace(singles=np.empty(len(spin.links.other))))
             over_rows(
-                len(groups.own), self.threads,
-                lambda first, last: list_kernel.fill_singles(first, last, *tables), least=LEAST_ROWS,
+                len(spin.groups.own), self.threads,
+                lambda first, last: list_kernel.fill_singles(first, last, filled), least=LEAST_ROWS,
             )  # fmt: skip
-            return spin._replace(singles=tables[-1])
+            return filled.terms
 
-        alpha, beta, alpha_links, beta_links = self.tables
-        of_alpha = with_elements(alpha, alpha_links, terms[0])
-        if alpha_links is beta_links and self.integrals.beta is None:
+        alpha, beta = self.tables.spins(terms)
+        of_alpha = with_elements(alpha)
+        if alpha.links is beta.links and self.integrals.beta is None:
             return of_alpha, of_alpha
-        return of_alpha, with_elements(beta, beta_links, terms[1])
+        return of_alpha, with_elements(beta)
+
+    def _matrix_of(self, terms: tuple[SpinTerms, SpinTerms]) -> RowTables:
+        """What the local rows are made from, with the integrals of one part."""
+        return RowTables(*self.tables.spins(terms), self.cells)
 
     @cached_property
     def cells(self) -> ListCells:
@@ -127,23 +129,23 @@ class ListHamiltonian(ListedRows):
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.lists import list_kernel
 
-        tables = (self.tables, self.cells, *self.terms_of_parts[0])
-        self._over_rows(list_kernel.count_rows, *tables, counts, NO_VALUES, NO_COLUMNS)
+        matrix = self._matrix_of(self.terms_of_parts[0])
+        self._over_rows(list_kernel.count_rows, matrix, counts, RowElements())
 
     def _fill(self, start: Array, column: Array) -> Array:
         from tnplan.executor.sbd.lists import list_kernel
 
         values = []
         for terms in self.terms_of_parts:
-            value, tables = np.empty(start[-1]), (self.tables, self.cells, *terms)
-            self._over_rows(list_kernel.fill_rows, *tables, start, NO_VALUES, column, value)
-            values.append(value)
+            elements = RowElements(column, np.empty(start[-1]))
+            self._over_rows(list_kernel.fill_rows, self._matrix_of(terms), start, elements)
+            values.append(elements.value)
         return values[0] if len(values) == 1 else np.asarray(values[0] + 1j * values[1])
 
     def _fill_diagonal(self, energies: Array) -> None:
         from tnplan.executor.sbd.lists import list_kernel
 
-        self._over_rows(list_kernel.fill_energies, self.tables, *self.terms_of_parts[0], energies)
+        self._over_rows(list_kernel.fill_energies, *self.tables.spins(self.terms_of_parts[0]), energies)
 
     def open_shells(self) -> Array:
         """The numbers of singly occupied orbitals of the local determinants."""
@@ -174,8 +176,8 @@ class ListHamiltonian(ListedRows):
         from tnplan.executor.sbd.lists import list_kernel
 
         def add(number: int, real: Array, increment: Array) -> None:
-            tables = self.tables, self.cells, *self.terms_of_parts[number]
-            self._over_rows(list_kernel.add_rows, *tables, real, NO_COLUMNS, increment)
+            matrix = self._matrix_of(self.terms_of_parts[number])
+            self._over_rows(list_kernel.add_rows, matrix, RowElements(x=real), increment)
 
         y += self._diagonal * x[slice(*self.rows)]
         add_by_parts(partial(add, 0), x, y)
@@ -198,10 +200,11 @@ def list_densities(hamiltonian: ListHamiltonian, x: Array) -> Densities:
 
 def _between(h: ListHamiltonian, bra: Array, ket: Array) -> Densities:
     """The same products of operators between two real states."""
-    from tnplan.executor.sbd.lists import list_density_kernel
+    from tnplan.executor.sbd.lists import list_kernel
 
-    n, cells = h.integrals.n_orbitals, h.cells
+    n, matrix = h.integrals.n_orbitals, h._matrix_of(h.terms_of_parts[0])
     high, low = (np.append(side, side[n:]).astype(np.int32) for side in all_pairs(n))
+    pairs, states = (low, high), (bra, ket)
     bounds = np.linspace(0, len(bra), h.threads + 1).astype(int)
     densities: list[list[Array]] = [[] for _ in range(h.threads)]
 
@@ -209,7 +212,7 @@ def _between(h: ListHamiltonian, bra: Array, ket: Array) -> Densities:
         for number in range(first, last):
             densities[number] = [np.zeros((n,) * axes) for axes in (2, 2, 4, 4, 4)]
             rows = int(bounds[number]), int(bounds[number + 1])
-            list_density_kernel.add_densities(*rows, h.tables, cells, low, high, bra, ket, *densities[number])
+            list_kernel.add_densities(*rows, matrix, pairs, states, tuple(densities[number]))
 
     over_rows(h.threads, h.threads, share)
     return Densities(*(np.sum(same, axis=0) for same in zip(*densities, strict=True)))

@@ -1,7 +1,8 @@
 """The numba kernels over lists of determinants: which couple, the elements between them, and products.
 
-Imported lazily (numba loads slowly). Tables are those of `list_tables`, cells those of `list_cells`. The
-elements of a row stand in this order: the diagonal, excitations of beta, of alpha, of both.
+Imported lazily (numba loads slowly). Tables and cells are those of `list_tables`; `matrix` are the
+`RowTables` of rows. The elements of a row stand in this order: the diagonal, excitations of beta, of alpha,
+of both. At the end are the kernels that sort excitations into cells, and those of density matrices.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from tnplan.executor.sbd.basis.string_kernel import (
     double_value,
     is_filled,
     move_sign,
+    only_in,
     single_value,
 )
+from tnplan.executor.sbd.properties.reduced_density_kernel import add_same_spin
 
 COUNT, FILL, PRODUCT = 0, 1, 2
 """Modes of a row: the number of its elements, these with their columns, or their sum with a state."""
 
 
-# Determinants are pairs (a, b) of an alpha and a beta string. `alpha` and `beta` are
+# Determinants are pairs (a, b) of an alpha and a beta string. The groups of alpha and of beta are
 # `StringGroups`: group g of alpha has all determinants with alpha string g, and its `words` are
 # their beta strings. H couples (a, b) to
 #       (a, b')   within the alpha group, b' one or two excitations from b;
@@ -58,11 +61,12 @@ def own_energy(alpha: Any, beta: Any, alpha_terms: Any, beta_terms: Any) -> Any:
 
 
 @jit
-def fill_singles(first: int, last: int, own: Any, links: Any, one: Any, two: Any, singles: Any) -> None:
+def fill_singles(first: int, last: int, spin: Any) -> None:
     """The elements between strings first .. last-1 of one spin and those linked to them, by link."""
+    own, links, terms = spin.groups.own, spin.links, spin.terms
     for string in range(first, last):
         for link in range(links.start[string], links.start[string + 1]):
-            singles[link] = single_value(own[string], own[links.other[link]], one, two)
+            terms.singles[link] = single_value(own[string], own[links.other[link]], terms.one, terms.two)
 
 
 @jit
@@ -80,19 +84,14 @@ def over_filled(string: Any, row: Any) -> Any:
 
 
 @jit
-def same_spin_row(
-    mode: int, groups: Any, group: int, number: int, others: Any, links: Any, terms: Any, x: Any, at: int,
-    column: Any, value: Any,
-) -> Any:  # fmt: skip
-    """Elements of a determinant within a group, by excitations of its other string, which is `number`.
-
-    `others` are the groups of that spin, `links` and `terms` its links and integrals. Members of a group and
-    links of a string both stand in rising order of strings.
-    """
+def same_spin_row(mode: int, d: int, groups: Any, spin: Any, elements: Any, at: int) -> Any:
+    """Elements of determinant d by excitations of `spin`, within its group by the other spin's string."""
     # The list holds no bounds on which members couple: each is compared, which costs a few word
     # operations. `link` goes through the links of the string beside the members.
     # Invariant: both stand in rising order of strings, so that `link` only moves forward; every
     # member that is a single excitation away is linked, so that it never runs past the end.
+    others, links, terms = spin
+    group, number = groups.number[d], others.number[d]
     total, link = 0.0, links.start[number]
     group_string, own = groups.own[group], others.own[number]
     for k in range(groups.begin[group], groups.begin[group + 1]):
@@ -112,24 +111,20 @@ def same_spin_row(
                 field = over_filled(group_string, terms.two_other[links.pairs[link]])
                 element = terms.singles[link] + field * links.sign[link]
             if mode == FILL:
-                column[at] = groups.determinants[k]
-                value[at] = element
+                elements.column[at] = groups.determinants[k]
+                elements.value[at] = element
             else:
-                total += element * x[groups.determinants[k]]
+                total += element * elements.x[groups.determinants[k]]
         at += 1
     return at, total
 
 
 @jit
-def opposite_spin_row(
-    mode: int, cells: Any, links: Any, i: int, b: int, two: Any, x: Any, at: int, column: Any, value: Any
-) -> Any:
-    """Elements of local row i, of beta string b, by excitations of both spins.
-
-    `links` are those of beta, `two` integrals [pair of beta, pair of alpha].
-    """
+def opposite_spin_row(mode: int, i: int, b: int, matrix: Any, elements: Any, at: int) -> Any:
+    """Elements of local row i, of beta string b, by excitations of both spins."""
     # <a b|H|a' b'> = +-(pq|rs) with a = +-a+_p a_q a', b = +-a+_r a_s b'. The entries of a cell
     # share b', so the sign and the pair of beta are those of the link.
+    cells, links, two = matrix.cells, matrix.beta.links, matrix.beta.terms.two_other
     total, s, base = 0.0, cells.start[i], cells.base[i]
     for link in range(links.start[b], links.start[b + 1]):
         first, last = base + cells.cells[s, 0], base + cells.cells[s, 1]
@@ -144,89 +139,71 @@ def opposite_spin_row(
             determinant, code = cells.entries[e, 0], cells.entries[e, 1]
             element = two[pair, code >> 2] * (1 - 2 * (code & 1))
             if mode == FILL:
-                column[at] = determinant
-                value[at] = element * links.sign[link]
+                elements.column[at] = determinant
+                elements.value[at] = element * links.sign[link]
                 at += 1
             else:
-                link_sum += element * x[determinant]
+                link_sum += element * elements.x[determinant]
         total += link_sum * links.sign[link]
     return at, total
 
 
 @jit
-def couple_row(
-    d: int, above: int, mode: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, x: Any,
-    at: int, column: Any, value: Any,
-) -> Any:  # fmt: skip
-    """The elements of row d of the Hamiltonian: the number after the last one, and their sum with x.
+def couple_row(mode: int, d: int, i: int, matrix: Any, elements: Any, at: int) -> Any:
+    """The elements of row d of the Hamiltonian, local row i: the number after the last, and their sum with x.
 
-    The sum is without the diagonal. Row `above` is the first local one.
+    The sum is without the diagonal.
     """
     # One function for three modes, so that counting, filling and multiplying visit the same
     # elements in the same order. Invariant: COUNT gives exactly the number of elements that FILL
     # writes.
-    alpha, beta, alpha_links, beta_links = tables
-    a, b = alpha.number[d], beta.number[d]
+    alpha, beta, cells = matrix
+    a, b = alpha.groups.number[d], beta.groups.number[d]
     if mode == FILL:
-        column[at] = d
-        value[at] = own_energy(alpha.own[a], beta.own[b], alpha_terms, beta_terms)
+        elements.column[at] = d
+        elements.value[at] = own_energy(alpha.groups.own[a], beta.groups.own[b], alpha.terms, beta.terms)
     at += 1
-    at, total = same_spin_row(mode, alpha, a, b, beta, beta_links, beta_terms, x, at, column, value)
-    at, added = same_spin_row(mode, beta, b, a, alpha, alpha_links, alpha_terms, x, at, column, value)
+    at, total = same_spin_row(mode, d, alpha.groups, beta, elements, at)
+    at, added = same_spin_row(mode, d, beta.groups, alpha, elements, at)
     total += added
     if mode == COUNT:
-        for s in range(cells.start[d - above], cells.start[d - above + 1]):
+        for s in range(cells.start[i], cells.start[i + 1]):
             at += cells.cells[s, 1] - cells.cells[s, 0]
         return at, total
-    at, added = opposite_spin_row(
-        mode, cells, beta_links, d - above, b, beta_terms.two_other, x, at, column, value
-    )
+    at, added = opposite_spin_row(mode, i, b, matrix, elements, at)
     return at, total + added
 
 
 @jit
-def count_rows(
-    first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any,
-    counts: Any, x: Any, column: Any,
-) -> None:  # fmt: skip
+def count_rows(first: int, last: int, above: int, matrix: Any, counts: Any, elements: Any) -> None:
     """The numbers of elements of rows first .. last-1; row `above` is counts[0]."""
     for d in range(first, last):
-        counts[d - above] = couple_row(
-            d, above, COUNT, tables, cells, alpha_terms, beta_terms, x, 0, column, x
-        )[0]
+        counts[d - above] = couple_row(COUNT, d, d - above, matrix, elements, 0)[0]
 
 
 @jit
-def fill_rows(
-    first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, start: Any,
-    x: Any, column: Any, value: Any,
-) -> None:  # fmt: skip
+def fill_rows(first: int, last: int, above: int, matrix: Any, start: Any, elements: Any) -> None:
     """The elements of rows first .. last-1; those of row `above` begin at start[0]."""
     for d in range(first, last):
-        at = start[d - above]
-        couple_row(d, above, FILL, tables, cells, alpha_terms, beta_terms, x, at, column, value)
+        couple_row(FILL, d, d - above, matrix, elements, start[d - above])
 
 
 @jit
-def add_rows(
-    first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, x: Any,
-    column: Any, out: Any,
-) -> None:  # fmt: skip
+def add_rows(first: int, last: int, above: int, matrix: Any, elements: Any, out: Any) -> None:
     """Add rows first .. last-1 of the Hamiltonian times x to out, whose first row is `above`.
 
     Without the diagonal.
     """
     for d in range(first, last):
-        out[d - above] += couple_row(
-            d, above, PRODUCT, tables, cells, alpha_terms, beta_terms, x, 0, column, x
-        )[1]
+        out[d - above] += couple_row(PRODUCT, d, d - above, matrix, elements, 0)[1]
 
 
 @jit
-def add_sparse(first: int, last: int, start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
-    """out[d] += the sum over e of value[e] x[column[e]] for rows first .. last-1."""
+def add_sparse(first: int, last: int, matrix: Any, x: Any, out: Any) -> None:
+    """out[d] += the sum over e of value[e] x[column[e]] for rows first .. last-1 of a `SparseMatrix`."""
     # Compressed sparse rows; a row is summed in one variable and in one order, whatever
     # the threads.
+    start, column, value = matrix
     for d in range(first, last):
         total = 0.0
         for e in range(start[d], start[d + 1]):
@@ -235,14 +212,11 @@ def add_sparse(first: int, last: int, start: Any, column: Any, value: Any, x: An
 
 
 @jit
-def fill_energies(
-    first: int, last: int, above: int, tables: Any, alpha_terms: Any, beta_terms: Any, out: Any
-) -> None:
+def fill_energies(first: int, last: int, above: int, alpha: Any, beta: Any, out: Any) -> None:
     """The energies of determinants first .. last-1."""
-    alpha, beta, _, _ = tables
     for d in range(first, last):
-        own = alpha.own[alpha.number[d]], beta.own[beta.number[d]]
-        out[d - above] = own_energy(own[0], own[1], alpha_terms, beta_terms)
+        string_a, string_b = alpha.groups.own[alpha.groups.number[d]], beta.groups.own[beta.groups.number[d]]
+        out[d - above] = own_energy(string_a, string_b, alpha.terms, beta.terms)
 
 
 @jit
@@ -307,3 +281,143 @@ def add_exchange(first: int, last: int, above: int, factor: float, tables: Any, 
     """out[d] += factor times the sum over p != q of E^a_pq E^b_qp x, for rows first .. last-1."""
     for d in range(first, last):
         out[d - above] += factor * exchange_row(d, tables, x)
+
+
+@jit
+def fill_entries(group: int, groups: Any, links: Any, scratch: Any, entries: Any) -> int:
+    """Entries of an alpha group, sorted by beta string; how many strings have some."""
+    # A counting sort by beta string, in time of the entries and not of all strings: `present` lists
+    # the strings that occur, so that only these are looked at and reset.
+    beta_of, counts, ends, present = scratch
+    n_present = 0
+    # First run: how many entries each beta string has.
+    for link in range(links.start[group], links.start[group + 1]):
+        other = links.other[link]
+        for k in range(groups.begin[other], groups.begin[other + 1]):
+            b = beta_of[k]
+            if counts[b] == 0:
+                present[n_present] = b
+                n_present += 1
+            counts[b] += 1
+    # Then where the entries of each begin.
+    at = 0
+    for i in range(n_present):
+        ends[present[i]] = at
+        at += counts[present[i]]
+    # Second run: write them; ends[b] ends where the cell ends. The codes are those of `ListCells`.
+    for link in range(links.start[group], links.start[group + 1]):
+        other, rises = links.other[link], links.create[link] > links.destroy[link]
+        code = 4 * links.pairs[link] + 2 * rises + (links.sign[link] < 0)
+        for k in range(groups.begin[other], groups.begin[other + 1]):
+            b = beta_of[k]
+            entries[ends[b], 0] = groups.determinants[k]
+            entries[ends[b], 1] = code
+            ends[b] += 1
+    return n_present
+
+
+@jit
+def fill_cells(first: int, last: int, rows: Any, tables: Any, listed: Any, scratch: Any) -> None:
+    """Entries of alpha groups first .. last-1 that have rows[0] .. rows[1]-1, and their cells.
+
+    `listed` are the `ListCells`, their `base` by group; `scratch` is a `CellScratch`.
+    """
+    groups, _, links, beta_links = tables
+    entries, base, start, cells = listed
+    # Invariant: counts is zero everywhere at the start of each group, and is set to it again at its
+    # end.
+    beta_of, counts, ends, present = scratch
+    for group in range(first, last):
+        n_present = 0
+        if base[group + 1] > base[group]:
+            # Groups without local rows have no entries in `base`, and cost nothing.
+            own = entries[base[group] : base[group + 1]]
+            n_present = fill_entries(group, groups, links, scratch, own)
+        for k in range(groups.begin[group], groups.begin[group + 1]):
+            d = groups.determinants[k]
+            if d < rows[0] or d >= rows[1]:
+                continue
+            # The cells of a row: one for each link of its beta string, empty where no determinant
+            # of a linked alpha string has that beta string. Bounds are relative to base[group], to
+            # fit 32 bits.
+            s = start[d - rows[0]]
+            for link in range(beta_links.start[beta_of[k]], beta_links.start[beta_of[k] + 1]):
+                b = beta_links.other[link]
+                cells[s, 0] = ends[b] - counts[b] if counts[b] else 0
+                cells[s, 1] = ends[b] if counts[b] else 0
+                s += 1
+        for i in range(n_present):
+            counts[present[i]] = 0
+
+
+@jit
+def add_within(d: int, is_beta: bool, matrix: Any, weight: float, x: Any, densities: Any) -> None:
+    """What excitations of one spin of determinant d give, within its group; `weight` is its own x."""
+    # gamma[p, q] = <a+_p a_q>, Gamma[p, q, r, s] = <a+_p a+_r a_s a_q>, to which a pair of
+    # determinants with product c_bra c_ket adds as to an element of H. `mixed` is [pq of alpha, rs
+    # of beta].
+    one_alpha, one_beta, two_alpha, two_beta, mixed = densities
+    alpha, beta = matrix.alpha.groups, matrix.beta.groups
+    groups, excited = (alpha, beta) if is_beta else (beta, alpha)
+    one, two = (one_beta, two_beta) if is_beta else (one_alpha, two_alpha)
+    group, own = groups.number[d], excited.own[excited.number[d]]
+    n, group_string = len(one), groups.own[group]
+    for k in range(groups.begin[group], groups.begin[group + 1]):
+        apart = differing(own, groups.words, k)
+        if apart != 2 and apart != 4:
+            continue
+        ket, product = groups.words[k], weight * x[groups.determinants[k]]
+        add_same_spin(own, ket, apart, product, one, two)
+        # A single excitation pq also meets each electron r of the other spin, in a+_p a_q n_r.
+        if apart == 2:
+            p, q = only_in(own, ket, 0), only_in(ket, own, 0)
+            product *= move_sign(ket, p, q)
+            for r in range(n):
+                if is_filled(group_string, r):
+                    if is_beta:
+                        mixed[r, r, p, q] += product
+                    else:
+                        mixed[p, q, r, r] += product
+
+
+@jit
+def add_across(d: int, pairs: Any, matrix: Any, weight: float, x: Any, mixed: Any) -> None:
+    """What excitations of both spins give in row d; `pairs` are their lower and their higher orbitals."""
+    # Excitations of both spins give one element of `mixed` alone: pq from the code of the entry
+    # (alpha), rt from the link (beta).
+    (low, high), cells, links = pairs, matrix.cells, matrix.beta.links
+    b, s, base = matrix.beta.groups.number[d], cells.start[d], cells.base[d]
+    for link in range(links.start[b], links.start[b + 1]):
+        r, t = links.create[link], links.destroy[link]
+        for e in range(base + cells.cells[s, 0], base + cells.cells[s, 1]):
+            determinant, code = cells.entries[e, 0], cells.entries[e, 1]
+            product = weight * x[determinant] * links.sign[link] * (1 - 2 * (code & 1))
+            p, q = low[code >> 2], high[code >> 2]
+            # The pair is stored as (low, high); the code tells which of the two is created.
+            if code & 2:
+                p, q = q, p
+            mixed[p, q, r, t] += product
+        s += 1
+
+
+@jit
+def add_densities(first: int, last: int, matrix: Any, pairs: Any, states: Any, densities: Any) -> None:
+    """Add what rows first .. last-1 of one state and another state give, of one spin and of both."""
+    # Invariant: `cells` are those of all rows, as row d is read at start[d]; each thread has
+    # density matrices of its own, which are added afterwards.
+    bra, ket = states
+    one_alpha, one_beta, two_alpha, two_beta, mixed = densities
+    alpha, beta, n = matrix.alpha.groups, matrix.beta.groups, len(one_alpha)
+    for d in range(first, last):
+        string_a, string_b, weight = alpha.own[alpha.number[d]], beta.own[beta.number[d]], bra[d]
+        own = weight * ket[d]
+        add_same_spin(string_a, string_a, 0, own, one_alpha, two_alpha)
+        add_same_spin(string_b, string_b, 0, own, one_beta, two_beta)
+        for p in range(n):
+            if is_filled(string_a, p):
+                for r in range(n):
+                    if is_filled(string_b, r):
+                        mixed[p, p, r, r] += own
+        add_within(d, True, matrix, weight, ket, densities)
+        add_within(d, False, matrix, weight, ket, densities)
+        add_across(d, pairs, matrix, weight, ket, mixed)

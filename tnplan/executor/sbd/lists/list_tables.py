@@ -73,6 +73,14 @@ class SpinTerms(NamedTuple):
     singles: Array
 
 
+class ListedSpin(NamedTuple):
+    """The groups of determinants by the strings of one spin, the links of these, and its integrals."""
+
+    groups: StringGroups
+    links: GroupLinks
+    terms: SpinTerms
+
+
 class ListTables(NamedTuple):
     """The groups of a list of determinants by the string of each spin, and the links between these."""
 
@@ -85,6 +93,11 @@ class ListTables(NamedTuple):
     def size_bytes(self) -> int:
         """The memory of all tables, those that the spins share counted once."""
         return sum({id(table): table.nbytes for tables in self for table in tables}.values())
+
+    def spins(self, terms: tuple[SpinTerms, SpinTerms]) -> tuple[ListedSpin, ListedSpin]:
+        """Alpha and beta with their integrals."""
+        alpha, beta = terms
+        return ListedSpin(self.alpha, self.alpha_links, alpha), ListedSpin(self.beta, self.beta_links, beta)
 
 
 def spin_terms(integrals: Integrals) -> tuple[SpinTerms, SpinTerms]:
@@ -191,28 +204,50 @@ class ListCells(NamedTuple):
         return int((self.cells[:, 1] - self.cells[:, 0]).sum(dtype=np.int64))
 
 
+class CellScratch(NamedTuple):
+    """The beta string of each member of the alpha groups; and by beta string: how many entries its cell has
+    (zero between groups), where the next one goes, and which strings have a cell."""
+
+    beta_of: Array
+    counts: Array
+    ends: Array
+    present: Array
+
+
+class RowTables(NamedTuple):
+    """What the rows of the Hamiltonian of one rank are made from."""
+
+    alpha: ListedSpin
+    beta: ListedSpin
+    cells: ListCells
+
+
+class RowElements(NamedTuple):
+    """Where elements of rows are written, and the state that they are multiplied by; empty where unused."""
+
+    column: Array = np.empty(0, np.int32)
+    value: Array = np.empty(0)
+    x: Array = np.empty(0)
+
+
 def list_cells(tables: ListTables, rows: tuple[int, int], threads: int) -> ListCells:
     """The cells of rows[0] .. rows[1]-1."""
-    from tnplan.executor.sbd.lists import list_cells_kernel
+    from tnplan.executor.sbd.lists import list_kernel
 
     # Entries of an alpha string are the determinants of all linked strings: their number is known
     # before, so each group has a range of its own and threads need no order.
     n_entries, n_cells = _counts(tables, rows)
     base = np.concatenate([[0], np.cumsum(n_entries)])
     start = np.concatenate([[0], np.cumsum(n_cells)])
-    entries = np.empty((base[-1], 2), np.int32)
-    cells = np.empty((start[-1], 2), np.int32)
+    listed = ListCells(np.empty((base[-1], 2), np.int32), base, start, np.empty((start[-1], 2), np.int32))
     beta_of = tables.beta.number[tables.alpha.determinants]
 
     def groups(first: int, last: int) -> None:
-        scratch = np.zeros((3, len(tables.beta.own)), np.int32)
-        list_cells_kernel.fill_cells(
-            first, last, *rows, tables.alpha, tables.alpha_links, tables.beta_links, beta_of, base, start,
-            entries, cells, scratch,
-        )  # fmt: skip
+        scratch = CellScratch(beta_of, *np.zeros((3, len(tables.beta.own)), np.int32))
+        list_kernel.fill_cells(first, last, rows, tables, listed, scratch)
 
     over_rows(len(n_entries), threads, groups)
-    return ListCells(entries, base[tables.alpha.number[slice(*rows)]], start, cells)
+    return listed._replace(base=base[tables.alpha.number[slice(*rows)]])
 
 
 def _counts(tables: ListTables, rows: tuple[int, int]) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import NEITHER, ListOfStates
 from tnplan.executor.sbd.sigma.cost_model import RowPartition
+from tnplan.executor.sbd.sigma.same_spin import SparseMatrix
 
 INDEX_BYTES, VALUE_BYTES = 4, 8
 """What an element of a sparse matrix takes: its column, and every real number of its value."""
@@ -34,7 +35,7 @@ class ListedRows(ListOfStates):
         self.dtype, self.threads, self.partition = dtype, threads, partition
         self.shape: tuple[int, ...] = (partition.bounds[-1],)
         self.rows = partition.rows(rank)
-        self._matrix: tuple[Array, Array, Array] | None = None
+        self._matrix: SparseMatrix | None = None
         self.element_bytes = INDEX_BYTES + VALUE_BYTES * (1 + self.is_complex)
 
     @property
@@ -72,7 +73,7 @@ class ListedRows(ListOfStates):
         if self.element_bytes * start[-1] > memory_bytes:
             return
         column = np.empty(start[-1], np.int32)
-        self._matrix = start, column, self._fill(start, column)
+        self._matrix = SparseMatrix(start, column, self._fill(start, column))
 
     def diagonal(self) -> Array:
         """The diagonal over the local rows, a new array of real numbers."""
@@ -142,7 +143,7 @@ class ListedRows(ListOfStates):
             return
         matrix = self._matrix
         over_rows(
-            self.n_rows, self.threads, lambda first, last: list_kernel.add_sparse(first, last, *matrix, x, y),
+            self.n_rows, self.threads, lambda first, last: list_kernel.add_sparse(first, last, matrix, x, y),
             least=LEAST_ELEMENTS * self.n_rows // (len(matrix[1]) + 1),
         )  # fmt: skip
 

@@ -26,6 +26,7 @@ from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.sbd.basis.strings import from_occupied
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.sigma.cost_model import partition_rows
+from tnplan.executor.sbd.sigma.same_spin import SparseMatrix
 
 # A list of distinct bit strings that rises as numbers do, and where each of them is found.
 #
@@ -85,6 +86,15 @@ REAL_UNITS, COMPLEX_UNITS = np.array([1.0, 0.0]), np.array([1.0, 1j])
 """What real and imaginary words are multiplied by."""
 
 
+class QubitOperator(NamedTuple):
+    """What rows are made from: strings, words, what real and imaginary words count, the local diagonal."""
+
+    strings: StringTable
+    groups: WordGroups
+    units: Array
+    diagonal: Array
+
+
 class QubitHamiltonian(ListedRows):
     """The operator without its core among distinct strings in rising order, uint64 [string, W]."""
 
@@ -101,7 +111,6 @@ class QubitHamiltonian(ListedRows):
         dtype = np.dtype(np.complex128 if terms.is_complex else np.float64)
         partition = partition_rows(np.ones(len(self.strings.words)), rank_of[1])
         super().__init__(dtype, threads or cores(), partition, rank_of[0])
-        self._units = COMPLEX_UNITS if terms.is_complex else REAL_UNITS
         self.store(memory_bytes)
 
     def among(self, chosen: Array) -> QubitHamiltonian:
@@ -120,6 +129,12 @@ class QubitHamiltonian(ListedRows):
         """The memory of words and strings, and of the stored elements."""
         return self.strings.size_bytes + self.terms.size_bytes + self.elements_bytes
 
+    @property
+    def _operator(self) -> QubitOperator:
+        """What the local rows are made from."""
+        units = COMPLEX_UNITS if self.terms.is_complex else REAL_UNITS
+        return QubitOperator(self.strings, self.terms.groups, units, self._diagonal)
+
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.lists import qubit_kernel
 
@@ -128,10 +143,9 @@ class QubitHamiltonian(ListedRows):
     def _fill(self, start: Array, column: Array) -> Array:
         from tnplan.executor.sbd.lists import qubit_kernel
 
-        value = np.empty(start[-1], self.dtype)
-        tables = self.strings, self.terms.groups, self._units, self._diagonal
-        self._over_rows(qubit_kernel.fill_rows, *tables, start, column, value)
-        return value
+        sparse = SparseMatrix(start, column, np.empty(start[-1], self.dtype))
+        self._over_rows(qubit_kernel.fill_rows, self._operator, sparse)
+        return sparse.value
 
     def _fill_diagonal(self, energies: Array) -> None:
         from tnplan.executor.sbd.lists import qubit_kernel
@@ -141,8 +155,7 @@ class QubitHamiltonian(ListedRows):
     def _add_again(self, x: Array, y: Array) -> None:
         from tnplan.executor.sbd.lists import qubit_kernel
 
-        tables = self.strings, self.terms.groups, self._units, self._diagonal
-        self._over_rows(qubit_kernel.add_rows, *tables, x, y)
+        self._over_rows(qubit_kernel.add_rows, self._operator, x, y)
 
 
 class WordGroups(NamedTuple):

@@ -114,11 +114,10 @@ def count_rows(first: int, last: int, above: int, strings: Any, groups: Any, cou
 
 
 @jit
-def fill_rows(
-    first: int, last: int, above: int, strings: Any, groups: Any, units: Any, diagonal: Any, start: Any,
-    column: Any, value: Any,
-) -> None:  # fmt: skip
-    """Columns and values of the elements of rows first .. last-1."""
+def fill_rows(first: int, last: int, above: int, operator: Any, sparse: Any) -> None:
+    """Elements of rows first .. last-1 of a `QubitOperator`, into a `SparseMatrix`."""
+    strings, groups, units, diagonal = operator
+    start, column, value = sparse
     for row in range(first, last):
         e = start[row - above]
         column[e] = row
@@ -132,12 +131,11 @@ def fill_rows(
 
 
 @jit
-def add_rows(
-    first: int, last: int, above: int, strings: Any, groups: Any, units: Any, diagonal: Any, x: Any, out: Any
-) -> None:
+def add_rows(first: int, last: int, above: int, operator: Any, x: Any, out: Any) -> None:
     """Add rows first .. last-1 of a product with x to out; elements are computed for it."""
     # Nothing is stored: a row's elements are computed and used. The order of groups is that
     # of `fill_rows`.
+    strings, groups, units, diagonal = operator
     for row in range(first, last):
         total = diagonal[row - above] * x[row]
         for g in range(len(groups.flips)):

@@ -107,7 +107,7 @@ def select(
         return COPIES * sum(array.nbytes for array in candidates)
 
     halved = replace(workers, memory_bytes=workers.memory_bytes / 2)
-    shards = by_shards(Visit(members, weights, kernel.LARGEST, epsilon, tables), halved, chosen, size)
+    shards = by_shards(Visit(members, weights, kernel.LARGEST, float(epsilon), tables), halved, chosen, size)
     keys, sizes = (np.concatenate([candidates[side] for candidates in shards]) for side in (0, 1))
     del shards
     # Shards are chosen by hash; sorted keys make the list independent of the shards.
@@ -139,7 +139,7 @@ def second_order(
 
     # All terms of one determinant a are in one shard, as shards divide determinants by their hash:
     # the square of the sum can be taken there. fsum adds the sums of shards with one rounding.
-    shards = by_shards(Visit(members, state, kernel.SUM, epsilon, tables), workers, summed)
+    shards = by_shards(Visit(members, state, kernel.SUM, float(epsilon), tables), workers, summed)
     total = fsum(shard[0] for shard in shards)
     if not np.isfinite(total):
         raise InputError(

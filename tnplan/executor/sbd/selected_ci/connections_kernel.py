@@ -34,6 +34,28 @@ class SourceDeterminant(NamedTuple):
     below: Any
 
 
+class HashTable(NamedTuple):
+    """A table of determinants: keys [slot, word], values [slot]; `words` are those of hashes."""
+
+    keys: Any
+    values: Any
+    words: Any
+
+
+class Filters(NamedTuple):
+    """What is taken of a determinant i: the terms H_ai weight of those a in the shard with |H_ai| > limit.
+
+    The shard of a hash are its bits from `shift` on; `own_hash` is that of i, `mode` what the table holds.
+    """
+
+    shard: Any
+    shift: Any
+    mode: Any
+    limit: Any
+    weight: Any
+    own_hash: Any
+
+
 def empty_source(n_orbitals: int, n_key_words: int) -> SourceDeterminant:
     """Scratch for one thread."""
     return SourceDeterminant(
@@ -111,10 +133,11 @@ def move_sign(source: Any, spin: int, create: int, destroy: int) -> Any:
 
 
 @jit
-def put(keys: Any, values: Any, key: Any, hash_value: Any, term: Any, mode: int) -> int:
+def put(table: Any, key: Any, hash_value: Any, term: Any, mode: int) -> int:
     """Take in a term; 1 where its determinant is new."""
     # SUM: the numerators of perturbation theory, sum_i H_ai c_i. LARGEST: the measure of selection,
     # max_i |H_ai c_i|.
+    keys, values, _ = table
     slot = find(keys, key, hash_value)
     if slot < 0:
         slot = -1 - slot
@@ -130,16 +153,17 @@ def put(keys: Any, values: Any, key: Any, hash_value: Any, term: Any, mode: int)
 
 
 @jit
-def move_all(keys: Any, values: Any, words: Any, larger: Any, moved: Any) -> None:
+def move_all(table: Any, larger: Any) -> None:
     """Put all of a table into a larger one, which is empty."""
     # Invariant: keys are distinct and `larger` is empty at first, so `find` always answers a free
     # slot.
+    keys, values, words = table
     for slot in range(len(keys)):
         if not is_free(keys, slot):
-            to = -1 - find(larger, keys[slot], hash_of(keys[slot], words))
+            to = -1 - find(larger.keys, keys[slot], hash_of(keys[slot], words))
             for w in range(keys.shape[1]):
-                larger[to, w] = keys[slot, w]
-            moved[to] = values[slot]
+                larger.keys[to, w] = keys[slot, w]
+            larger.values[to] = values[slot]
 
 
 @jit
@@ -163,18 +187,16 @@ def set_source(source: Any, member: Any) -> None:
 
 
 @jit
-def add_singles(
-    source: Any, spin: int, k: int, weight: Any, own_hash: Any, filters: Any, excitations: Any, words: Any,
-    keys: Any, values: Any,
-) -> int:  # fmt: skip
+def add_singles(source: Any, spin: int, k: int, filters: Any, excitations: Any, table: Any) -> int:
     """Take in the single excitations of the k-th electron of a spin whose terms are above the threshold.
 
-    How many determinants are new. `filters` is that of `collect`.
+    How many determinants are new.
     """
     # H_ai = +-{h_pq + sum over the same spin of [(pq|kk) - (pk|kq)] + sum over the other spin of
     # (pq|rr)}; tables `same` and `other` hold the terms in brackets. For k = q the one in `same` is
     # 0.
-    shard, shift, mode, limit = filters
+    shard, shift, mode, limit, weight, own_hash = filters
+    words = table.words
     key, n, first, count = source.key, words.shape[1], spin * (source.key.size // 2), 0
     q = source.orbitals[spin, k]
     for p in range(n):
@@ -192,18 +214,15 @@ def add_singles(
             turn(key, first, q)
             turn(key, first, p)
             term = element * (weight * move_sign(source, spin, p, q))
-            count += put(keys, values, key, hash_value, term, mode)
+            count += put(table, key, hash_value, term, mode)
             turn(key, first, q)
             turn(key, first, p)
     return count
 
 
 @jit
-def add_doubles(
-    source: Any, spin1: int, spin2: int, q1: int, q2: int, weight: Any, own_hash: Any, filters: Any,
-    doubles: Any, words: Any, keys: Any, values: Any,
-) -> int:  # fmt: skip
-    """Take in the double excitations from q1 and q2 whose terms are above the threshold.
+def add_doubles(source: Any, spins: Any, holes: Any, filters: Any, doubles: Any, table: Any) -> int:
+    """Take in the double excitations from two orbitals, of two spins, whose terms are above the threshold.
 
     Elements below it are not visited. How many determinants are new.
     """
@@ -211,7 +230,8 @@ def add_doubles(
     # the limit ends the visit (the heat-bath rule). Of one spin the element is (p1 q1|p2 q2) - (p1
     # q2|p2 q1), of two spins (p1 q1|p2 q2). Invariant: `doubles.value` falls in magnitude within
     # start[q1 n + q2] .. start[q1 n + q2 + 1] - 1.
-    shard, shift, mode, limit = filters
+    shard, shift, mode, limit, weight, own_hash = filters
+    (spin1, spin2), (q1, q2), words = spins, holes, table.words
     key, n, n_words, count = source.key, words.shape[1], source.key.size // 2, 0
     first, second = spin1 * n_words, spin2 * n_words
     base = own_hash ^ words[spin1, q1] ^ words[spin2, q2]
@@ -235,7 +255,7 @@ def add_doubles(
         turn(key, first, p1)
         turn(key, second, q2)
         turn(key, second, p2)
-        count += put(keys, values, key, hash_value, element * (weight * sign), mode)
+        count += put(table, key, hash_value, element * (weight * sign), mode)
         turn(key, first, q1)
         turn(key, first, p1)
         turn(key, second, q2)
@@ -244,30 +264,29 @@ def add_doubles(
 
 
 @jit
-def collect(
-    shard: int, bits: int, mode: int, epsilon: float, members: Any, weights: Any, tables: Any, keys: Any,
-    values: Any, count: int, cursor: Any, source: Any,
-) -> int:  # fmt: skip
-    """Determinants of one of 2^bits shards that couple to members i by |H_ai weights[i]| > epsilon.
+def collect(shard: Any, visit: Any, table: Any, count: int, cursor: Any, source: Any) -> int:
+    """Determinants of a shard that couple to members i of a `Visit` by |H_ai weights[i]| > epsilon.
 
-    They go into a table that holds `count` of them; how many it holds then. The members are not left out.
-    Goes on at `cursor`: a member, and how many of its steps are done, each the singles of an electron or the
-    doubles of two. Where a step does not fit the table, it ends with the cursor there. `source` is scratch.
+    `shard` is its number, and b where there are 2^b. Determinants go into a table that holds `count` of them;
+    how many it holds then. The members are not left out. Goes on at `cursor`: a member, and how many of its
+    steps are done, each the singles of an electron or the doubles of two. Where a step does not fit the
+    table, it ends with the cursor there. `source` is scratch.
     """
     # Steps are numbered in a fixed order, so that a visit that ended for want of slots goes on at
     # the same step in a larger table. Invariant: a step adds at most n determinants (singles), or
     # as many as its pair has (doubles), and begins only with so many free slots below FULLEST.
-    words, max_filled = tables.words, np.int64(FULLEST * len(keys))
-    n = words.shape[1]
+    members, weights, mode, epsilon, tables = visit
+    words, max_filled = table.words, np.int64(FULLEST * len(table.keys))
+    n, number, shift = words.shape[1], np.uint64(shard[0]), np.uint64(64 - shard[1])
     for i in range(cursor[0], len(members)):
         weight, step = weights[i], 0
         if abs(weight) == 0.0:
             continue
         set_source(source, members[i])
-        own_hash = hash_of(members[i], words)
         # |H_ai c_i| > epsilon becomes |H_ai| > epsilon / |c_i|. Invariant: bits >= 1 (see
         # `shards.by_shards`), as a shift by 64 bits has no defined result.
-        filters = np.uint64(shard), np.uint64(64 - bits), mode, epsilon / abs(weight)
+        limit, own_hash = epsilon / abs(weight), hash_of(members[i], words)
+        filters = Filters(number, shift, mode, limit, weight, own_hash)
         for spin in range(2):
             excitations = tables.alpha if spin == 0 else tables.beta
             for k in range(source.counts[spin]):
@@ -276,9 +295,7 @@ def collect(
                     if count + n > max_filled:
                         cursor[0], cursor[1] = i, step - 1
                         return count
-                    count += add_singles(
-                        source, spin, k, weight, own_hash, filters, excitations, words, keys, values
-                    )
+                    count += add_singles(source, spin, k, filters, excitations, table)
             # Pairs of electrons: alpha-alpha, alpha-beta, beta-beta. Within a spin each pair is
             # taken once, q1 below q2.
             for other in range(spin, 2):
@@ -293,10 +310,7 @@ def collect(
                         if count + doubles.start[q1 * n + q2 + 1] - doubles.start[q1 * n + q2] > max_filled:
                             cursor[0], cursor[1] = i, step - 1
                             return count
-                        count += add_doubles(
-                            source, spin, other, q1, q2, weight, own_hash, filters, doubles, words, keys,
-                            values,
-                        )  # fmt: skip
+                        count += add_doubles(source, (spin, other), (q1, q2), filters, doubles, table)
         cursor[1] = 0
     cursor[0] = len(members)
     return count

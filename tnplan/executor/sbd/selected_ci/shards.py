@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event, Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from tnplan.common.units import size_text
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
+
+if TYPE_CHECKING:
+    from tnplan.executor.sbd.selected_ci.connections_kernel import HashTable
 
 SHARDS_A_THREAD = 4
 """Shards of a thread at least, so that none waits long for the last one."""
@@ -55,11 +58,10 @@ class Workers:
         return replace(self, memory_bytes=self.memory_bytes - reserved_bytes)
 
 
-@dataclass(frozen=True)
-class Visit:
+class Visit(NamedTuple):
     """Which couplings are visited: |H_ai weights[i]| > epsilon for members i, by their keys.
 
-    `mode` says what a table holds of them (`connections_kernel`).
+    `mode` says what a table holds of them (`connections_kernel`). Kernels take it as it is.
     """
 
     members: Array
@@ -84,29 +86,29 @@ class Visit:
     def _dtype(self) -> Any:
         return np.result_type(self.weights, self.tables.opposite.value)
 
-    def _empty(self, slots: int) -> tuple[Array, Array]:
-        """Keys and values of a table that holds nothing."""
-        return np.zeros((slots, self.members.shape[1]), np.uint64), np.zeros(slots, self._dtype)
+    def _empty(self, slots: int) -> HashTable:
+        """A table that holds nothing."""
+        from tnplan.executor.sbd.selected_ci.connections_kernel import HashTable
+
+        keys = np.zeros((slots, self.members.shape[1]), np.uint64)
+        return HashTable(keys, np.zeros(slots, self._dtype), self.tables.words)
 
     def shard(self, number: int, bits: int, max_slots: int) -> tuple[Array, Array, int] | None:
         """The table of one of 2^bits shards, and how many determinants it has; None beyond `max_slots`."""
         from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
-        keys, values = self._empty(self.first_slots)
+        table = self._empty(self.first_slots)
         cursor, count = np.zeros(2, np.int64), 0
         source = kernel.empty_source(self.tables.words.shape[1], self.members.shape[1])
         while True:
-            count = int(kernel.collect(
-                number, bits, self.mode, float(self.epsilon), self.members, self.weights, self.tables, keys,
-                values, count, cursor, source,
-            ))  # fmt: skip
+            count = int(kernel.collect((number, bits), self, table, count, cursor, source))
             if cursor[0] == len(self.members):
-                return keys, values, count
-            if 2 * len(keys) > max_slots:
+                return table.keys, table.values, count
+            if 2 * len(table.keys) > max_slots:
                 return None
-            larger = self._empty(2 * len(keys))
-            kernel.move_all(keys, values, self.tables.words, *larger)
-            keys, values = larger
+            larger = self._empty(2 * len(table.keys))
+            kernel.move_all(table, larger)
+            table = larger
 
 
 def by_shards(

@@ -27,10 +27,9 @@ ROWS_TRANSPOSED = 4
 # values[j'].
 # So SIMD_LANES alpha excitations share one walk through beta's excitations.
 @jit
-def _add_span(
-    first: int, last: int, factor: Any, weights: Any, values: Any, bounds: Any, entries: Any, out: Any
-) -> None:
+def _add_span(first: int, last: int, factor: Any, scratch: Any, tables: Any, out: Any) -> None:
     """out[b] += factor times the products of the excitations of beta strings first .. last-1."""
+    (_, weights, values), bounds, entries = scratch, tables.bounds, tables.entries
     for b in range(first, last):
         start, middle, end = bounds[2 * b], bounds[2 * b + 1], bounds[2 * b + 2]
         total = sum_signed_products(weights, values, entries, start, middle, end)
@@ -38,14 +37,13 @@ def _add_span(
 
 
 @jit
-def _load_lanes(
-    at: int, begin: int, end: int, source_row: int, number_weights: Any, singles: Any, active: Any, x: Any,
-    scratch: Any,
-) -> None:  # fmt: skip
-    """Fill the lanes with excitations from `at` on, and with the string itself before `begin`.
+def _load_lanes(at: int, row: Any, singles: Any, active: Any, x: Any, scratch: Any) -> None:
+    """Fill the lanes with excitations from `at` on, and with the string itself before they begin.
 
-    From `end` on weights are 0 and values are any finite ones.
+    A row are the begin and the end of its excitations, its number in x, and its `number_weights`. From the
+    end on weights are 0 and values are any finite ones.
     """
+    begin, end, source_row, number_weights = row
     # The string itself, an excitation of zeroth order, carries alpha's number operators: its
     # weights are sum_p n_p (pp|a), which `number_weights` holds. It stands in the lane before the
     # first excitation.
@@ -97,8 +95,7 @@ def add_opposite_spin(
     # each filled orbital of alpha, e-n that of each excitation; n-e is the lane of the
     # string itself; e-e are the other lanes.
     start, other, pairs, sign = singles.start, singles.other, singles.pairs, singles.sign
-    numbers, active, number_weights, filled, bounds, entries = tables
-    _, weights, values = scratch
+    numbers, active, number_weights, filled, _, _ = tables
     n_beta = y.shape[1]
     for row in range(first, last):
         i, out = row + above, y[row]
@@ -117,18 +114,19 @@ def add_opposite_spin(
         # One lane before `begin` is the string itself. With `half`, n-e is the transpose of e-n and
         # is left out.
         for at in range(begin - (has_row and not half), end, SIMD_LANES):
-            _load_lanes(at, begin, end, source_row, number_weights[row], singles, active, x, scratch)
+            own = begin, end, source_row, number_weights[row]
+            _load_lanes(at, own, singles, active, x, scratch)
             if half:
                 # Of the pairs (i, j), i != j, exactly one of (i, j) and (j, i) is formed: j = i+1
                 # .. i + n/2 going round. For an even n the opposite string, at distance n/2,
                 # belongs to the lower half of the rows alone. So all rows have nearly the same
                 # work, where a triangle would leave threads idle.
                 stop = i + (n_beta + 1) // 2 + (n_beta % 2 == 0 and i < n_beta // 2)
-                _add_span(i, i + 1, 0.5, weights, values, bounds, entries, out)
-                _add_span(i + 1, min(stop, n_beta), 1.0, weights, values, bounds, entries, out)
-                _add_span(0, stop - n_beta, 1.0, weights, values, bounds, entries, out)
+                _add_span(i, i + 1, 0.5, scratch, tables, out)
+                _add_span(i + 1, min(stop, n_beta), 1.0, scratch, tables, out)
+                _add_span(0, stop - n_beta, 1.0, scratch, tables, out)
             else:
-                _add_span(0, n_beta, 1.0, weights, values, bounds, entries, out)
+                _add_span(0, n_beta, 1.0, scratch, tables, out)
 
 
 @jit

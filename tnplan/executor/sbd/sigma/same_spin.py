@@ -6,7 +6,7 @@ Knows strings, integrals and matrices; nothing of the other spin.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,7 @@ class DenseMatrix:
             out[rows] += x[rows] @ self.values.T
 
 
-@dataclass(frozen=True)
-class SparseMatrix:
+class SparseMatrix(NamedTuple):
     """Rows of a matrix: value[e] at column[e] for e in start[i] .. start[i+1]-1."""
 
     start: Array
@@ -77,7 +76,7 @@ class SparseMatrix:
         """out[i, :] += the sum over j of self[i, j] x[j, :] for rows first .. last-1."""
         from tnplan.executor.sbd.basis import string_kernel
 
-        string_kernel.sparse_rows(first, last, self.start, self.column, self.value, x, out)
+        string_kernel.sparse_rows(first, last, self, x, out)
 
     def add_transposed(self, first: int, last: int, x: Array, out: Array) -> None:
         """out[i, k] += the sum over j of x[i, j] self[k, j] for rows first .. last-1."""
@@ -87,7 +86,7 @@ class SparseMatrix:
         # copy there and back.
         columns = np.zeros((x.shape[1], last - first), x.dtype)
         transposed = np.ascontiguousarray(x[first:last].T)
-        string_kernel.sparse_rows(0, len(columns), self.start, self.column, self.value, transposed, columns)
+        string_kernel.sparse_rows(0, len(columns), self, transposed, columns)
         out[first:last] += columns.T
 
 
@@ -105,19 +104,17 @@ def same_spin(
     from tnplan.executor.sbd.basis import string_kernel
 
     above, n_rows = rows[0], rows[1] - rows[0]
-    words, (one, two) = strings.words, integrals
-    fill: Any
-    arrays: tuple[Array, ...]
     if dense:
-        fill, arrays = string_kernel.fill_dense, (np.empty((n_rows, len(strings))),)
+        matrix: Any = np.empty((n_rows, len(strings)))
     else:
         start = np.concatenate([[0], np.cumsum(linked[slice(*rows)])])
-        fill, arrays = string_kernel.fill_sparse, (start, np.empty(start[-1], np.int32), np.empty(start[-1]))
+        matrix = start, np.empty(start[-1], np.int32), np.empty(start[-1])
+    fill = string_kernel.fill_dense if dense else string_kernel.fill_sparse
     over_rows(
         n_rows, threads,
-        lambda first, last: fill(words, above + first, above + last, above, one, two, *arrays),
+        lambda first, last: fill(strings.words, above + first, above + last, above, integrals, matrix),
     )  # fmt: skip
-    return DenseMatrix(*arrays) if dense else SparseMatrix(*arrays)
+    return DenseMatrix(matrix) if dense else SparseMatrix(*matrix)
 
 
 def string_energies(strings: StringSet, integrals: tuple[Array, Array]) -> Array:

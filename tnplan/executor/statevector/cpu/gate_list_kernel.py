@@ -40,20 +40,20 @@ def run_gates(state: Any, gates: Any, elements: Any, scratch: Any) -> None:
 
 
 @jit
-def sweep_back(
-    state: Any, lefts: Any, gates: Any, elements: Any, factors: Any, scratch: Any, overlaps: Any, out: Any
-) -> None:  # fmt: skip
+def sweep_back(state: Any, lefts: Any, gates: Any, values: Any, scratch: Any, out: Any) -> None:
     """out[row, term] = the derivative of value `row` by the phase of a term.
 
-    `state` is the final state a, lefts[row] is O a for the observable O. Both are changed.
+    `state` is the final state a, lefts[row] is O a for the observable O. Both are changed. `values` are the
+    elements of gates and the factors of terms, `scratch` is for a group and for the overlaps of a gate.
     """
     # E = <a|O|a>, and U = sum_t C_t f_t with f_t = exp(i phase_t): dE/dphase_t = 2 Re <left| i f_t C_t |b>, b
     # being the state before the gate, and left the row taken back to behind it.
+    (elements, factors), (group, overlaps) = values, scratch
     varied = gates.varied.size - 1
     for gate in range(gates.target_masks.size - 1, -1, -1):
         if varied < 0:
             return
-        _apply(state, gates, gate, elements, scratch, True)
+        _apply(state, gates, gate, elements, group, True)
         is_varied = gates.varied[varied] == gate
         for row in range(lefts.shape[0]):
             left = lefts[row]
@@ -69,7 +69,7 @@ def sweep_back(
                         im += c.real * o.imag + c.imag * o.real
                     f = factors[term]
                     out[row, term] = -2.0 * (f.real * im + f.imag * re)
-            _apply(left, gates, gate, elements, scratch, True)
+            _apply(left, gates, gate, elements, group, True)
         if is_varied:
             varied -= 1
 
@@ -84,7 +84,7 @@ def _apply(state: Any, gates: Any, gate: int, elements: Any, scratch: Any, is_ad
     elif targets & (targets - 1) == 0:
         _turn_pairs(state, gates, gate, elements, first, is_adjoint)
     else:
-        _times_matrix(state, gates, gate, elements, first, scratch, is_adjoint)
+        _times_matrix(state, gates, gate, elements, scratch, is_adjoint)
 
 
 @jit
@@ -168,9 +168,9 @@ def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is
 
 @jit
 def _times_matrix(
-    state: Any, gates: Any, gate: int, elements: Any, first: int, scratch: Any, is_adjoint: bool
+    state: Any, gates: Any, gate: int, elements: Any, scratch: Any, is_adjoint: bool
 ) -> None:  # fmt: skip
-    targets, shift = gates.target_masks[gate], gates.offset_ends[gate]
+    first, targets, shift = gates.element_ends[gate], gates.target_masks[gate], gates.offset_ends[gate]
     side = gates.offset_ends[gate + 1] - shift
     for start in range(state.size >> 1):
         if start & targets:

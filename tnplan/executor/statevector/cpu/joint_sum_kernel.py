@@ -54,49 +54,43 @@ from tnplan.executor.statevector.cpu.vector_tables import (
 # as if one more bit selected one: so passes and rounds are those of one state, and each gate is
 # done on both.
 @jit
-def run_sums(
-    amplitudes: Any, tables: Any, numbers: Any, sums: Any, scratch: Any, sum_scratch: Any,
-    first: int, last: int, out: Any,
-) -> None:  # fmt: skip
+def run_sums(amplitudes: Any, pass_tables: Any, scratch: Any, first: int, last: int, out: Any) -> None:
     """Do a pass of rounds on the tiles of pieces first .. last-1; out[piece, column] grows by its sums.
 
-    `FlatPass`, `FlatNumbers` and `FlatSums` describe it, `scratch` is a `TileScratch`, `sum_scratch` a
+    The pass is a `FlatPass`, `FlatNumbers` and `FlatSums`; `scratch` are a `TileScratch` and a
     `SumScratch`.
     """
     # `out` has a row for each piece of the tiles. Invariant: a piece belongs to one thread and its
     # tiles come in order, so that sums have the same bits for any number of threads.
+    tables, numbers, _ = pass_tables
+    tiles, _ = scratch
     side, size = 1 << tables.tile_bits.size, (1 << tables.far.size) // out.shape[0]
-    re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
+    re, im = tiles.tile[:side], tiles.tile[side + APART : 2 * side + APART]
     for piece in range(first, last):
         for tile in range(piece * size, (piece + 1) * size):
             base = spread(tile, tables.far)
             read_tile(amplitudes, base, tables.starts, re, im)
             outside_re, outside_im = numbers.outside_re, numbers.outside_im
-            turns_of_tile(base, tables.beyond, outside_re, outside_im, scratch.tile_re, scratch.tile_im)
+            turns_of_tile(base, tables.beyond, outside_re, outside_im, tiles.tile_re, tiles.tile_im)
             for s in range(len(tables.steps)):
-                row = tables.steps[s]
-                _sum_round(
-                    re, im, row[1], row[2], row[3], base, tables, numbers, sums, scratch, sum_scratch,
-                    out[piece],
-                )  # fmt: skip
+                _sum_round((re, im), tables.steps[s], base, pass_tables, scratch, out[piece])
             factor = factor_of(base, tables.numbered, numbers.factors_re)
-            c, d = numbers.factors_re[factor], numbers.factors_im[factor]
-            write_tile(amplitudes, base, tables.starts, re, im, c, d)
+            value = numbers.factors_re[factor], numbers.factors_im[factor]
+            write_tile(amplitudes, base, tables.starts, (re, im), value)
 
 
 @jit
-def _sum_round(
-    re: Any, im: Any, number: int, first: int, last: int, index: int, tables: Any, numbers: Any, sums: Any,
-    scratch: Any, sum_scratch: Any, out: Any,
-) -> None:  # fmt: skip
-    """Actions first .. last-1 of a round on a tile at `index`; see `apply_round`."""
+def _sum_round(tile: Any, row: Any, index: int, pass_tables: Any, scratch: Any, out: Any) -> None:
+    """A round on a tile at `index`; see `apply_round`."""
     # As in `apply_round`. The highest bit of a round selects psi or lambda: each half of its block
     # is a state.
+    (re, im), number, first, last = tile, row[1], row[2], row[3]
+    (tables, numbers, sums), (tiles, own) = pass_tables, scratch
     starts, others = tables.round_starts[number], tables.round_others[number]
     in_place = others.size == 0
     size = re.size >> others.size
     step = size // starts.size
-    round_re, round_im = (re, im) if in_place else (scratch.round_re[:size], scratch.round_im[:size])
+    round_re, round_im = (re, im) if in_place else (tiles.round_re[:size], tiles.round_im[:size])
     for chunk in range(1 << others.size):
         base = spread(chunk, others)
         if not in_place:
@@ -107,13 +101,13 @@ def _sum_round(
             # Most actions have no sums, and are those of `act`. The third number of an action is 0
             # there, but in LANE_EXCHANGE and MULTIPLY it is a place.
             if action[0] == DIAGONAL_SUMS:
-                _diagonal_sums(round_re, round_im, action, chunk, index, sums, sum_scratch, out)
+                _diagonal_sums((round_re, round_im), action, (chunk, index), sums, own, out)
             elif action[0] == CROSS_SUM:
-                _cross_sum(round_re, round_im, action, chunk, index, sums, sum_scratch, out)
+                _cross_sum((round_re, round_im), action, (chunk, index), sums, own, out)
             elif action[2] and action[0] != LANE_EXCHANGE and action[0] != MULTIPLY:
-                _sum_turn(round_re, round_im, action, chunk, index, numbers, sums, scratch, sum_scratch, out)
+                _sum_turn((round_re, round_im), action, (chunk, index), pass_tables, scratch, out)
             else:
-                act(round_re, round_im, action, chunk, numbers, scratch)
+                act(round_re, round_im, action, chunk, numbers, tiles)
         if not in_place:
             for v in range(starts.size):
                 copy(((re, im), base + starts[v], (round_re, round_im), v * step))
@@ -121,22 +115,22 @@ def _sum_round(
 
 @jit
 def _sum_turn(  # noqa: C901
-    re: Any, im: Any, action: Any, chunk: int, index: int, numbers: Any, sums: Any, scratch: Any,
-    sum_scratch: Any, out: Any,
+    block: Any, action: Any, indices: Any, pass_tables: Any, scratch: Any, out: Any
 ) -> None:  # fmt: skip
     """A turn of both states, and its sums: one, or two where the number of the column is negative."""
     # The column of the sum is stored plus 1, with a minus where the next column has the sum about
     # Z.
+    (re, im), (_, numbers, sums), (tiles, sum_scratch) = block, pass_tables, scratch
     kind, position, turn, at = action[0], action[1], action[3], action[4]
     column, with_z = abs(action[2]) - 1, action[2] < 0
     lanes, half = VECTOR_BYTES // re.itemsize, re.size >> 1
     matrices, totals = numbers.matrices, sum_scratch.totals
     matrix = matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3]
     states = re, im, half
-    high_re, high_im = scratch.high_re, scratch.high_im
+    high_re, high_im = tiles.high_re, tiles.high_im
     low_re, low_im = numbers.low_re[turn], numbers.low_im[turn]
     if kind != ROTATE:
-        turns_of_part(numbers, scratch, turn, chunk)
+        turns_of_part(numbers, tiles, turn, indices[0])
     mask, shift = low_re.size - 1, numbers.low_bits[0]
     # Two vectors of totals, used in turn (i & lanes), so that an addition need not wait for the one
     # before; two more for Z.
@@ -191,20 +185,19 @@ def _sum_turn(  # noqa: C901
                 sum_y_rotate((states, (totals, to), i, j, matrix, phase, (low_re, low_im, i & mask)))
     # The signs of lanes are float64 rows of `lane_signs`, one for each mask of lane bits.
     row = sums.columns[column, 1] * lanes
-    _add_lanes(sum_scratch, 0, 2, sums.lane_signs, row, out, column, _sign(sums, column, chunk, index))
+    out[column] += _sign(sums, column, indices) * _over_lanes(sum_scratch, 0, 2, sums.lane_signs, row)
     if with_z:
         column += 1
-        sign_of_z = _sign(sums, column, chunk, index)
-        _add_lanes(sum_scratch, 2 * lanes, 2, sums.lane_signs, row, out, column, sign_of_z)
+        total = _over_lanes(sum_scratch, 2 * lanes, 2, sums.lane_signs, row)
+        out[column] += _sign(sums, column, indices) * total
 
 
 @jit
-def _cross_sum(
-    re: Any, im: Any, action: Any, chunk: int, index: int, sums: Any, sum_scratch: Any, out: Any
-) -> None:  # fmt: skip
+def _cross_sum(block: Any, action: Any, indices: Any, sums: Any, sum_scratch: Any, out: Any) -> None:
     """A sum about bits that are not those of a lane."""
     # A word with X or Y: i ^ x of lambda meets i of psi. Invariant: x has no bits of the lane
     # number, as `sum_tables` has exchanged them for others before and back behind.
+    re, im = block
     x, column, imaginary, z = action[1], action[2], action[3], action[4]
     lanes, half, totals = VECTOR_BYTES // re.itemsize, re.size >> 1, sum_scratch.totals
     for lane in range(2 * lanes):
@@ -215,16 +208,15 @@ def _cross_sum(
         else:
             sum_real(((re, im, half), (totals, here & lanes), here, here ^ x, sign(z, here)))
     row = sums.columns[column, 1] * lanes
-    _add_lanes(sum_scratch, 0, 2, sums.lane_signs, row, out, column, _sign(sums, column, chunk, index))
+    out[column] += _sign(sums, column, indices) * _over_lanes(sum_scratch, 0, 2, sums.lane_signs, row)
 
 
 @jit
-def _diagonal_sums(
-    re: Any, im: Any, action: Any, chunk: int, index: int, sums: Any, sum_scratch: Any, out: Any
-) -> None:  # fmt: skip
+def _diagonal_sums(block: Any, action: Any, indices: Any, sums: Any, sum_scratch: Any, out: Any) -> None:
     """Sums of words of Z: all are sums of the same products with signs."""
     # All words of Z need Im(conj(lambda[i]) psi[i]): made once. A row of signs over vectors is
     # shared by the columns that differ in the lane's bits, or outside of the round, alone.
+    re, im = block
     column, end, first, last = action[1], action[2], action[3], action[4]
     lanes, half, totals = VECTOR_BYTES // re.itemsize, re.size >> 1, sum_scratch.totals
     for i in range(0, half, lanes):
@@ -237,22 +229,19 @@ def _diagonal_sums(
             signed_sum((sum_scratch.products, v * lanes, signs, v, totals, 0))
         while column < end and sums.columns[column, 0] == row:
             at = sums.columns[column, 1] * lanes
-            _add_lanes(sum_scratch, 0, 1, sums.lane_signs, at, out, column, _sign(sums, column, chunk, index))
+            out[column] += _sign(sums, column, indices) * _over_lanes(sum_scratch, 0, 1, sums.lane_signs, at)
             column += 1
 
 
 @jit
-def _sign(sums: Any, column: int, chunk: int, index: int) -> float:
-    """The sign of a sum by the bits outside of a round."""
-    return sign(sums.columns[column, 2], chunk) * sign(sums.columns[column, 3], index)
+def _sign(sums: Any, column: int, indices: Any) -> float:
+    """The sign of a sum by the bits outside of a round: the chunk of a tile, and the tile's index."""
+    return sign(sums.columns[column, 2], indices[0]) * sign(sums.columns[column, 3], indices[1])
 
 
 @jit
-def _add_lanes(
-    sum_scratch: Any, offset: int, n_vectors: int, signs: Any, first_sign: int, out: Any, column: int,
-    sign: float,
-) -> None:  # fmt: skip
-    """out[column] += sign times the sum over lanes of `n_vectors` totals from `offset` on, times their signs.
+def _over_lanes(sum_scratch: Any, offset: int, n_vectors: int, signs: Any, first_sign: int) -> float:
+    """The sum over lanes of `n_vectors` totals from `offset` on, times their signs.
 
     `signs` from `first_sign` on are those of lanes.
     """
@@ -268,4 +257,4 @@ def _add_lanes(
         width //= 2
         for lane in range(width):
             lanes[lane] += lanes[width + lane]
-    out[column] += lanes[0] * sign
+    return lanes[0]

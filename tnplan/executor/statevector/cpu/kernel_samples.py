@@ -43,7 +43,7 @@ def of_passes(dtype: str) -> list[Sample]:
     tables = vector_pass(Pass((0, 1), (from_matrix((0,), np.eye(2)[::-1]),)), 2, real, 0)
     return [(
         tiled_pass_kernel.run_tiles,
-        (np.zeros(8, real), 0, tables.flat, tables.numbers, tile_scratch(tables, real), 0, 0),
+        (np.zeros(8, real), 0, (tables.flat, tables.numbers), tile_scratch(tables, real), 0, 0),
     )]  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def of_measures(dtype: str) -> list[Sample]:
     """The kernels of answers."""
     state, places, sums = np.zeros(4, dtype), np.zeros(1, np.int64), np.zeros(1)
     return [
-        (measure_kernel.draw, (state, 2, places, sums, 0, 0, places)),
+        (measure_kernel.draw, (state, 2, (places, sums), 0, 0, places)),
         (measure_kernel.chunk_sums, (state, 2, 0, 0, sums)),
         (measure_kernel.marginal, (state, places, 0, 0, sums)),
         (
@@ -66,8 +66,8 @@ def of_gradients(dtype: str) -> list[Sample]:
     state, masks, sums = np.zeros(64, dtype), np.zeros((1, 2), np.int64), np.zeros((1, 1, 2))
     real = state.view(state.real.dtype)
     return [
-        (word_kernel.add_words, (real, real, masks, 0, 0, real.reshape(2, -1), real, real, sums)),
-        (measure_kernel.add_word, (state, state, 0, 0, 0.0, 0.0, 0, 0)),
+        (word_kernel.add_words, ((real, real), masks, 0, 0, (real.reshape(2, -1), real, real), sums)),
+        (measure_kernel.add_word, (state, state, (0, 0), (0.0, 0.0), 0, 0)),
     ]
 
 
@@ -82,8 +82,8 @@ def of_joint_gradients(dtype: str) -> list[Sample]:
         (
             sum_kernel.run_sums,
             (
-                np.zeros(8, real), tables.flat, tables.numbers, item.sums, tile_scratch(tables, real),
-                sum_scratch(real), 0, 0, np.zeros((1, 1)),
+                np.zeros(8, real), (tables.flat, tables.numbers, item.sums),
+                (tile_scratch(tables, real), sum_scratch(real)), 0, 0, np.zeros((1, 1)),
             ),
         ),
         (word_kernel.write_word_sum, (state, state, words, word_scratch(64), 0, 0)),

@@ -81,7 +81,7 @@ def apply_matrix(
     base = np.int64(0)
     # Invariant: the free bits above the lanes give each group once.
     for _ in range(1 << (n_free - lane_bits)):
-        gather(re, im, base, offsets, lane, x_re, x_im)
+        gather((re, im), base, offsets, lane, (x_re, x_im))
         for v in range(side * LANES):
             y_re[v] = y_im[v] = 0
         add_product(side, m_re, x_re, y_re, lane.size)
@@ -89,7 +89,7 @@ def apply_matrix(
         if not real:
             add_product(side, minus_im, x_im, y_re, lane.size)
             add_product(side, m_im, x_re, y_im, lane.size)
-        scatter(y_re, y_im, base, offsets, lane, re, im)
+        scatter((y_re, y_im), base, offsets, lane, (re, im))
         base = ((base | ~rising) + 1) & rising
 
 
@@ -108,8 +108,9 @@ def free_bits(q: int, places: Any, free: Any) -> int:
 
 
 @jit
-def gather(re: Any, im: Any, base: int, offsets: Any, lane: Any, x_re: Any, x_im: Any) -> None:
+def gather(tile: Any, base: int, offsets: Any, lane: Any, rows: Any) -> None:
     """Copy the rows of LANES groups to neighbours; `lane` has the groups' distances from the first."""
+    (re, im), (x_re, x_im) = tile, rows
     for c in range(offsets.size):
         at, row = np.uint64(base + offsets[c]), np.uint64(c * LANES)
         for v in range(np.uint64(lane.size)):
@@ -118,8 +119,9 @@ def gather(re: Any, im: Any, base: int, offsets: Any, lane: Any, x_re: Any, x_im
 
 
 @jit
-def scatter(y_re: Any, y_im: Any, base: int, offsets: Any, lane: Any, re: Any, im: Any) -> None:
+def scatter(rows: Any, base: int, offsets: Any, lane: Any, tile: Any) -> None:
     """Copy rows back to where `gather` took them from."""
+    (y_re, y_im), (re, im) = rows, tile
     for c in range(offsets.size):
         at, row = np.uint64(base + offsets[c]), np.uint64(c * LANES)
         for v in range(np.uint64(lane.size)):

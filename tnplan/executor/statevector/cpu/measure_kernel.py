@@ -32,14 +32,15 @@ def chunk_sums(amplitudes: Any, chunk_bits: int, first: int, last: int, out: Any
 
 
 @jit
-def draw(amplitudes: Any, chunk_bits: int, chunks: Any, rests: Any, first: int, last: int, out: Any) -> None:
+def draw(amplitudes: Any, chunk_bits: int, draws: Any, first: int, last: int, out: Any) -> None:
     """out[k] = the index in chunk chunks[k] up to which probability rests[k] is reached.
 
-    `chunks` rises, and `rests` rises in a chunk. Amplitudes that are 0 are never drawn.
+    `draws` are both: `chunks` rises, and `rests` rises in a chunk. Amplitudes that are 0 are never drawn.
     """
     # Sampling by the inverse of the cumulative distribution, in two levels: the caller has chosen
     # chunks by their sums; rests[k] is what is left of the random number within its chunk.
     # Invariant: both rise, so that one walk through a chunk serves all its draws.
+    chunks, rests = draws
     k = first
     while k < last:
         chunk = chunks[k]
@@ -95,11 +96,10 @@ def sign(mask: int, index: int) -> float:
 
 
 @jit
-def add_word(
-    out: Any, amplitudes: Any, x: int, z: int, factor_re: float, factor_im: float, first: int, last: int
-) -> None:
+def add_word(out: Any, amplitudes: Any, word: Any, factor: Any, first: int, last: int) -> None:
     """out[i] += factor (-1)^|z & (i ^ x)| amplitudes[i ^ x] for i in first .. last-1, in double precision."""
-    # The sign belongs to the source, i ^ x: Z^z acts first.
+    # The sign belongs to the source, i ^ x: Z^z acts first. A factor is its real and its imaginary part.
+    (x, z), (factor_re, factor_im) = word, factor
     for i in range(first, last):
         b = amplitudes[i ^ x]
         s, t = np.float64(b.real), np.float64(b.imag)

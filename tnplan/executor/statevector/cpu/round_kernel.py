@@ -47,16 +47,15 @@ def spread(number: int, bits: Any) -> int:
 
 
 @jit
-def apply_round(
-    re: Any, im: Any, round_number: int, first: int, last: int, tables: Any, numbers: Any, scratch: Any
-) -> None:
-    """Actions first .. last-1 of a round on a tile; `scratch.tile_re` and `tile_im` have the tile's turns."""
+def apply_round(tile: Any, row: Any, tables: Any, numbers: Any, scratch: Any) -> None:
+    """A round on a tile: the step of that row; `scratch.tile_re` and `tile_im` have the tile's turns."""
     # A round acts on some bits of a tile. For each value of the tile's other bits its amplitudes
     # are gathered into a block that fits the nearest cache, all actions are done there, and it is
     # written back: one transfer for many gates. starts[v] is where vector v of the round lies in
     # the tile for others = 0.
-    # Invariant: the bits of a lane's round_number are among those of every round, so that whole vectors
+    # Invariant: the bits of a lane's number are among those of every round, so that whole vectors
     # are gathered.
+    (re, im), round_number, first, last = tile, row[1], row[2], row[3]
     starts, others = tables.round_starts[round_number], tables.round_others[round_number]
     in_place = others.size == 0
     size = re.size >> others.size
@@ -88,7 +87,7 @@ def act(  # noqa: C901
     kind, position, other, turn, at = action[0], action[1], action[2], action[3], action[4]
     lanes, matrices = VECTOR_BYTES // re.itemsize, numbers.matrices
     if kind == MULTIPLY:
-        multiply_rows(re, im, lanes, 1 << position, 1 << other, matrices, at)
+        multiply_rows((re, im), 1 << position, 1 << other, matrices, at)
         return
     state, matrix = (re, im), (matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3])
     # The first two factors vary in the round: `low` within the lanes and a few vectors, `high`
@@ -163,11 +162,11 @@ def product(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @jit
-def multiply_rows(re: Any, im: Any, lanes: int, first: int, second: int, matrices: Any, at: int) -> None:
+def multiply_rows(state: Any, first: int, second: int, matrices: Any, at: int) -> None:
     """A matrix on two bits of the index, the first the less significant in a row."""
     # Two zeros are inserted into k, at both bits: i runs over the vectors where both are 0.
     below, above = min(first, second), max(first, second)
-    for k in range(0, re.size >> 2, lanes):
+    for k in range(0, state[0].size >> 2, VECTOR_BYTES // state[0].itemsize):
         i = k + (k & -below)
         i += i & -above
-        multiply_matrix(((re, im), matrices, at, i, i | first, i | second, i | first | second))
+        multiply_matrix((state, matrices, at, i, i | first, i | second, i | first | second))

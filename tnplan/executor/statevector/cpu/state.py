@@ -110,7 +110,7 @@ class HostState:
         self._varying = -1
 
         def work(first: int, last: int) -> None:
-            run_pass(flat, base, passed, tables.numbers, tile_scratch(tables, real), first, last)
+            run_pass(flat, base, (passed, tables.numbers), tile_scratch(tables, real), first, last)
 
         over_chunks(n_tiles, self.threads, work)
 
@@ -134,7 +134,7 @@ class HostState:
         over_chunks(
             self.threads, self.threads,
             lambda first, last: draw(
-                self._amplitudes, chunk_bits, chunks, rests, cuts[first], cuts[last], out
+                self._amplitudes, chunk_bits, (chunks, rests), cuts[first], cuts[last], out
             ), 1,
         )  # fmt: skip
         return out
@@ -238,7 +238,7 @@ class HostState:
         local = self.amplitudes[first : first + len(others)]
 
         def work(first: int, last: int) -> None:
-            add_word(local, others, x, z, factor.real, factor.imag, first, last)
+            add_word(local, others, (x, z), (factor.real, factor.imag), first, last)
 
         over_chunks(len(local), self.threads, work)
 
@@ -263,13 +263,11 @@ class HostState:
         masks = masks[order]
         size = min(WORD_PART, len(self._amplitudes))
         sums = np.zeros((min(PARTS, len(self._amplitudes) // size), len(words), 2))
-        others, own = other._amplitudes.view(real), self._amplitudes.view(real)
+        states = other._amplitudes.view(real), self._amplitudes.view(real)
 
         def work(first: int, last: int) -> None:
-            chunk, totals, signs = (
-                np.empty(shape, real) for shape in ((2, 2 * size), 2 * lanes, WORD_VECTORS)
-            )
-            add_words(others, own, masks, first, last, chunk, totals, signs, sums)
+            scratch = tuple(np.empty(shape, real) for shape in ((2, 2 * size), 2 * lanes, WORD_VECTORS))
+            add_words(states, masks, first, last, scratch, sums)
 
         over_chunks(len(sums), self.threads, work)
         values = np.empty(len(words), np.complex128)
@@ -306,7 +304,7 @@ def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
     passed = tables.flat._replace(far=far)
 
     def work(first: int, last: int) -> None:
-        run_pass(flat, 0, passed, tables.numbers, tile_scratch(tables, real), first, last)
+        run_pass(flat, 0, (passed, tables.numbers), tile_scratch(tables, real), first, last)
 
     over_chunks(len(rows) << len(tables.far), threads, work)
 
@@ -430,8 +428,8 @@ class HostJointState:
         flat = self._both.amplitudes.view(self._real)
 
         def work(first: int, last: int) -> None:
-            scratch, own = tile_scratch(tables, self._real), sum_scratch(self._real)
-            run_sums(flat, passed, tables.numbers, item.sums, scratch, own, first, last, out)
+            scratch = tile_scratch(tables, self._real), sum_scratch(self._real)
+            run_sums(flat, (passed, tables.numbers, item.sums), scratch, first, last, out)
 
         over_chunks(len(out), self._both.threads, work)
         return np.asarray(out.sum(axis=0))

@@ -28,13 +28,14 @@ ONE, TWO = np.uint64(1), np.uint64(2)
 # from the same lines of a cache.
 @jit
 def run_rounds(
-    amplitudes: Any, rank_base: int, tables: Any, numbers: Any, scratch: Any, first: int, last: int
-) -> None:
-    """Do all rounds of a pass, `FlatPass` and `FlatNumbers`, on tiles first .. last-1, in a `TileScratch`.
+    amplitudes: Any, rank_base: int, pass_tables: Any, scratch: Any, first: int, last: int
+) -> None:  # fmt: skip
+    """Do all rounds of a pass on tiles first .. last-1, in a `TileScratch`.
 
-    `rank_base` are the index bits of the rank.
+    `pass_tables` are its `FlatPass` and `FlatNumbers`, `rank_base` are the index bits of the rank.
     """
     # `scratch` belongs to this thread; the slices are views, so that nothing is allocated.
+    tables, numbers = pass_tables
     side = 1 << tables.tile_bits.size
     re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
     for tile in range(first, last):
@@ -48,20 +49,20 @@ def run_rounds(
             base | rank_base, tables.beyond, outside_re, outside_im, scratch.tile_re, scratch.tile_im
         )
         for s in range(len(tables.steps)):
-            row = tables.steps[s]
-            apply_round(re, im, row[1], row[2], row[3], tables, numbers, scratch)
+            apply_round((re, im), tables.steps[s], tables, numbers, scratch)
         # Diagonals that touch no held bit are one factor of the whole tile, applied while it is
         # written back.
         factor = factor_of(base | rank_base, tables.numbered, numbers.factors_re)
-        c, d = numbers.factors_re[factor], numbers.factors_im[factor]
-        write_tile(amplitudes, base, tables.starts, re, im, c, d)
+        value = numbers.factors_re[factor], numbers.factors_im[factor]
+        write_tile(amplitudes, base, tables.starts, (re, im), value)
 
 
 @jit
 def run_tiles(
-    amplitudes: Any, rank_base: int, tables: Any, numbers: Any, scratch: Any, first: int, last: int
-) -> None:
+    amplitudes: Any, rank_base: int, pass_tables: Any, scratch: Any, first: int, last: int
+) -> None:  # fmt: skip
     """Do all steps of a pass, rounds and others; see `run_rounds`."""
+    tables, numbers = pass_tables
     places, idle = tables.places, tables.idle
     values_re, values_im = numbers.values_re, numbers.values_im
     q = tables.tile_bits.size
@@ -78,7 +79,7 @@ def run_tiles(
             # outside. The latter are constant in a tile and choose which of the matrices it sees.
             kind, t, near, outer, offset, value, number = tables.steps[s]
             if kind == ROUND:
-                apply_round(re, im, t, near, outer, tables, numbers, scratch)
+                apply_round((re, im), tables.steps[s], tables, numbers, scratch)
                 continue
             chosen = 0
             for k in range(outer):
@@ -97,8 +98,8 @@ def run_tiles(
                         at = value + (v << 2 * t)
                         apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], scratch)
         offset = factor_of(index, tables.numbered, numbers.factors_re)
-        c, d = numbers.factors_re[offset], numbers.factors_im[offset]
-        write_tile(amplitudes, base, tables.starts, re, im, c, d)
+        factor = numbers.factors_re[offset], numbers.factors_im[offset]
+        write_tile(amplitudes, base, tables.starts, (re, im), factor)
 
 
 @jit
@@ -143,10 +144,9 @@ def read_tile(amplitudes: Any, base: int, starts: Any, re: Any, im: Any) -> None
 
 
 @jit
-def write_tile(
-    amplitudes: Any, base: int, starts: Any, re: Any, im: Any, factor_re: Any, factor_im: Any
-) -> None:  # fmt: skip
+def write_tile(amplitudes: Any, base: int, starts: Any, tile: Any, factor: Any) -> None:
     """Join the amplitudes of a tile, times a factor, and write them back."""
+    (re, im), (factor_re, factor_im) = tile, factor
     run = np.uint64(re.size // starts.size)
     for row in range(starts.size):
         at, start = np.uint64(row) * run, np.uint64(base + starts[row])

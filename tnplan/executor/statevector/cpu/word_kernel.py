@@ -25,37 +25,31 @@ from tnplan.executor.statevector.cpu.round_kernel import jit
 # -i a. So two real inner products, `own` and `turned`, give a complex one, and vectors need no
 # shuffles.
 @jit
-def add_words(
-    others: Any, amplitudes: Any, masks: Any, first: int, last: int, scratch: Any, totals: Any, signs: Any,
-    out: Any,
-) -> None:  # fmt: skip
+def add_words(states: Any, masks: Any, first: int, last: int, scratch: Any, out: Any) -> None:
     """out[n, k] += the real and the imaginary part of the sum over the amplitudes i of piece n of
-    (-1)^|z & i| conj(others[i ^ x]) amplitudes[i], for pieces first .. last-1; masks[k] are x and z.
+    (-1)^|z & i| conj(others[i ^ x]) amplitudes[i], for pieces first .. last-1; masks[k] are x and z, `states`
+    are others and amplitudes.
 
-    A state is divided into as many equal pieces as `out` has rows, and these into chunks; `scratch` is
-    [2, 2 * chunk]. A chunk is a multiple of what `word_products` takes; `totals` has two vectors, `signs`
-    WORD_VECTORS numbers. Words whose x is the same in the bits of a vector come together.
+    A state is divided into as many equal pieces as `out` has rows, and these into chunks; `scratch` are an
+    array [2, 2 * chunk], two vectors and WORD_VECTORS signs. A chunk is a multiple of what `word_products`
+    takes. Words whose x is the same in the bits of a vector come together.
     """
     # Invariant: the bounds of pieces and parts depend on the size of the state alone, so that sums
     # have the same bits for any number of threads.
-    chunk, piece = scratch.shape[1] // 2, amplitudes.size // 2 // out.shape[0]
+    chunk, piece = scratch[0].shape[1] // 2, states[1].size // 2 // out.shape[0]
     for number in range(first, last):
         for start in range(number * piece, (number + 1) * piece, chunk):
-            own, turned = scratch[0], scratch[1]
-            _add_part(
-                others, amplitudes, masks, start, start + chunk, own, turned, totals, signs, out[number]
-            )
+            _add_part(states, masks, start, start + chunk, scratch, out[number])
 
 
 @jit
-def _add_part(
-    others: Any, amplitudes: Any, masks: Any, first: int, last: int, own: Any, turned: Any, totals: Any,
-    signs: Any, out: Any,
-) -> None:  # fmt: skip
+def _add_part(states: Any, masks: Any, first: int, last: int, scratch: Any, out: Any) -> None:
     """The same for one part, first .. last-1, and `out` of its piece."""
     # A vector has lanes / 2 amplitudes. The bits of x within a vector would exchange lanes: instead
     # `own` and `turned` are copies with these bits exchanged, made once for all words with the same
     # low bits. Invariant: words come sorted by them.
+    (others, amplitudes), (turns, totals, signs) = states, scratch
+    own, turned = turns[0], turns[1]
     lanes = totals.size // 2
     inner = lanes // 2
     now = -1

@@ -27,10 +27,12 @@ COVERS = Samples(__name__, "of_covers")
 def of_covers() -> list[Sample]:
     """The kernels with their arguments."""
     masks, rows, scratch = np.zeros(1, np.int64), np.zeros((1, 1), np.int64), np.zeros((4, 64), np.int64)
+    gates, search = (masks, masks), qubit_cover_kernel.CoverSearch(0, 0, 0, 0)
+    choices = qubit_cover_kernel.Choices(masks, rows, masks)
     return [
-        (qubit_cover_kernel.next_passes, (masks, masks, masks, 0, 0, 0, 0, 0, scratch, masks, rows, masks)),
-        (qubit_cover_kernel.remaining, (masks, masks, masks, 0, masks)),
-        (qubit_cover_kernel.fill_rounds, (masks, masks, 0, 0, 0, 0, scratch, masks, masks, masks)),
+        (qubit_cover_kernel.next_passes, (gates, masks, search, 0, scratch, choices)),
+        (qubit_cover_kernel.remaining, (gates, masks, 0, masks)),
+        (qubit_cover_kernel.fill_rounds, (gates, search, scratch, masks, masks, masks)),
     ]
 
 
@@ -61,11 +63,10 @@ def rounds(
     """The bits that are held, chosen anew until no gate is left, and the gates done with them, in order."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
-    targets, masks, pending = _columns(gates)
+    *columns, pending = _columns(gates)
     numbers, round_masks = np.empty_like(pending), np.empty_like(pending)
-    count = kernel.fill_rounds(
-        targets, masks, always, size, WINDOW, EXCHANGES_TRIED, _scratch(), pending, numbers, round_masks
-    )
+    search = kernel.CoverSearch(always, size, WINDOW, EXCHANGES_TRIED)
+    count = kernel.fill_rounds(tuple(columns), search, _scratch(), pending, numbers, round_masks)
     by_round: list[tuple[int, list[MultiplexedGate]]] = [(bits, []) for bits in round_masks[:count].tolist()]
     for gate, number in zip(gates, numbers.tolist(), strict=True):
         by_round[number][1].append(gate)
@@ -138,15 +139,12 @@ def _next_passes(
     """Masks of bits that may be held next, one and `starts` more, the gates that each leaves, and a seed."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
-    targets, masks, _ = columns
-    next_masks, counts = np.empty((2, 1 + starts), np.int64)
-    pending_after = np.empty((1 + starts, len(pending)), np.int64)
-    seed = kernel.next_passes(
-        targets, masks, pending, WINDOW, always, size, EXCHANGES_TRIED, seed, _scratch(), next_masks,
-        pending_after, counts,
-    )  # fmt: skip
-    remaining = [row[:count] for row, count in zip(pending_after, counts.tolist(), strict=True)]
-    return next_masks.tolist(), remaining, int(seed)
+    masks, counts = np.empty((2, 1 + starts), np.int64)
+    choices = kernel.Choices(masks, np.empty((1 + starts, len(pending)), np.int64), counts)
+    search = kernel.CoverSearch(always, size, WINDOW, EXCHANGES_TRIED)
+    seed = kernel.next_passes(columns[:2], pending, search, seed, _scratch(), choices)
+    remaining = [row[:count] for row, count in zip(choices.rest, counts.tolist(), strict=True)]
+    return masks.tolist(), remaining, int(seed)
 
 
 def _remaining(targets: Any, masks: Any, pending: Any, held_mask: int) -> Any:
@@ -154,7 +152,7 @@ def _remaining(targets: Any, masks: Any, pending: Any, held_mask: int) -> Any:
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
     out = np.empty_like(pending)
-    return out[: kernel.remaining(targets, masks, pending, held_mask, out)]
+    return out[: kernel.remaining((targets, masks), pending, held_mask, out)]
 
 
 def _scratch() -> Any:

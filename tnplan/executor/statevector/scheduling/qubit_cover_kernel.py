@@ -1,16 +1,34 @@
 """The numba kernels behind `qubit_cover`. Imported lazily (numba loads slowly).
 
-Gate k has `targets[k]`, the mask of its targets, and `masks[k]`, that of all its bits; `pending` are the
-numbers of the gates still to be done, in order.
+`gates` are two arrays: gate k has targets[k], the mask of its targets, and masks[k], that of all its bits;
+`pending` are the numbers of the gates still to be done, in order.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import count_bits, jit
+
+
+class CoverSearch(NamedTuple):
+    """How bits are chosen: `size` or fewer, those of `always` among them, for the next `window` gates; a bit
+    is exchanged for another `tries` times at most."""
+
+    always: int
+    size: int
+    window: int
+    tries: int
+
+
+class Choices(NamedTuple):
+    """For each choice its bits, the gates that it leaves, and how many these are: rest[k, : counts[k]]."""
+
+    chosen: Any
+    rest: Any
+    counts: Any
 
 
 # Bits are held while their gates are done. A gate is a matrix on its `targets` and diagonal on its
@@ -25,9 +43,10 @@ def lowest(mask: int) -> int:
 
 
 @jit
-def grow(targets: Any, masks: Any, pending: Any, always: int, size: int) -> int:
+def grow(gates: Any, pending: Any, always: int, size: int) -> int:
     """The mask of `size` bits or fewer that the first gates want, the bits of `always` among them."""
     # Greedy, in the order of the gates: each adds its targets while they fit.
+    targets, masks = gates
     chosen = always
     blocked = fixed = 0
     for k in pending:
@@ -41,8 +60,9 @@ def grow(targets: Any, masks: Any, pending: Any, always: int, size: int) -> int:
 
 
 @jit
-def remaining(targets: Any, masks: Any, pending: Any, chosen: int, out: Any) -> int:
+def remaining(gates: Any, pending: Any, chosen: int, out: Any) -> int:
     """Write the gates left when those that can be done with the bits of `chosen` are; return how many."""
+    targets, masks = gates
     blocked = fixed = count = 0
     for k in pending:
         if targets[k] & ~chosen or masks[k] & blocked or targets[k] & fixed:
@@ -54,8 +74,9 @@ def remaining(targets: Any, masks: Any, pending: Any, chosen: int, out: Any) -> 
 
 
 @jit
-def n_done(targets: Any, masks: Any, pending: Any, chosen: int) -> int:
+def n_done(gates: Any, pending: Any, chosen: int) -> int:
     """How many gates can be done with the bits of `chosen`."""
+    targets, masks = gates
     blocked = fixed = count = 0
     for k in pending:
         if targets[k] & ~chosen or masks[k] & blocked or targets[k] & fixed:
@@ -70,7 +91,7 @@ def n_done(targets: Any, masks: Any, pending: Any, chosen: int) -> int:
 
 
 @jit
-def climb(targets: Any, masks: Any, pending: Any, chosen: int, always: int, tries: int, scratch: Any) -> int:
+def climb(gates: Any, pending: Any, chosen: int, always: int, tries: int, scratch: Any) -> int:
     """Exchange a held bit for another target while that lets more gates be done, the best one first.
 
     `scratch` is for numbers of each of 64 bits, int64 [3 or more, 64].
@@ -79,11 +100,11 @@ def climb(targets: Any, masks: Any, pending: Any, chosen: int, always: int, trie
     # better.
     every = 0
     for k in pending:
-        every |= targets[k]
-    most = n_done(targets, masks, pending, chosen)
+        every |= gates[0][k]
+    most = n_done(gates, pending, chosen)
     if most == len(pending):
         return chosen
-    counts, blocked, fixed = scratch[0], scratch[1], scratch[2]
+    counts = scratch[0]
     for _ in range(tries):
         best = chosen
         for out in range(64):
@@ -92,7 +113,7 @@ def climb(targets: Any, masks: Any, pending: Any, chosen: int, always: int, trie
             fewer, others = chosen & ~(1 << out), every & ~chosen
             # One walk over the gates counts for all new bits at once, where `n_done` would take a
             # walk for each.
-            count_each(targets, masks, pending, fewer, others, counts, blocked, fixed)
+            count_each(gates, pending, fewer, others, scratch)
             for new in range(64):
                 if others >> new & 1 and counts[new] > most:
                     best, most = fewer | 1 << new, counts[new]
@@ -103,10 +124,8 @@ def climb(targets: Any, masks: Any, pending: Any, chosen: int, always: int, trie
 
 
 @jit
-def count_each(
-    targets: Any, masks: Any, pending: Any, fewer: int, others: int, counts: Any, blocked: Any, fixed: Any
-) -> None:  # fmt: skip
-    """In `counts`, for each bit of `others` at once, the `n_done` of `fewer` and this bit.
+def count_each(gates: Any, pending: Any, fewer: int, others: int, scratch: Any) -> None:
+    """In scratch[0], for each bit of `others` at once, the `n_done` of `fewer` and this bit.
 
     Sets of bits of `others` are masks: those with which a gate is done, or stays behind; those with which a
     bit is a target (`blocked`) or any bit (`fixed`) of a gate left behind; those with which a held bit is
@@ -117,6 +136,7 @@ def count_each(
     # the sets of candidates with which this bit is so. `done` is the set with which gate k is done,
     # `behind` the others. Gates that are done with every candidate alive are counted once, in
     # `common`.
+    (targets, masks), counts, blocked, fixed = gates, scratch[0], scratch[1], scratch[2]
     counts[:] = 0
     blocked[:] = 0
     fixed[:] = 0
@@ -175,46 +195,42 @@ def count_each(
 
 
 @jit
-def next_passes(
-    targets: Any, masks: Any, pending: Any, window: int, always: int, size: int, tries: int, seed: int,
-    scratch: Any, chosen: Any, pending_after: Any, counts: Any,
-) -> int:  # fmt: skip
-    """Choose the bits of the next pass in several ways: `chosen[0]` from those that the first gates want, the
-    others from random ones, all made better by `climb`.
+def next_passes(gates: Any, pending: Any, search: Any, seed: int, scratch: Any, choices: Any) -> int:
+    """Choose the bits of the next pass in several ways: the first `Choices` from those that the first gates
+    want, the others from random ones, all made better by `climb`.
 
-    The gates that `chosen[k]` leaves are rest[k, : counts[k]]. The random bits follow from `seed`; what is
-    returned is the seed of others. `scratch` is int64 [4, 64].
+    The random bits follow from `seed`; what is returned is the seed of others. `scratch` is int64 [4, 64].
     """
     # The first choice is greedy; the others begin with random bits among those that the next
     # `window` gates want, a linear congruential generator giving the same ones on every machine.
+    always, size, window, tries = search
     near, bits = pending[:window], scratch[3]
     candidates = n_bits = 0
     for k in near:
-        candidates |= targets[k] & ~always
+        candidates |= gates[0][k] & ~always
     while candidates:
         bits[n_bits] = lowest(candidates)
         candidates &= candidates - 1
         n_bits += 1
     n_drawn = min(n_bits, size - int(count_bits(np.uint64(always))))
-    for number in range(len(chosen)):
+    for number in range(len(choices.chosen)):
         start = always
         if number == 0:
-            start = grow(targets, masks, pending, always, size)
+            start = grow(gates, pending, always, size)
         else:
             for position in range(n_drawn):  # the first places of a random order
                 seed = (1103515245 * seed + 12345) & 0x7FFFFFFF
                 other = position + (seed >> 8) % (n_bits - position)
                 bits[position], bits[other] = bits[other], bits[position]
                 start |= 1 << bits[position]
-        chosen[number] = climb(targets, masks, near, start, always, tries, scratch)
-        counts[number] = remaining(targets, masks, pending, chosen[number], pending_after[number])
+        chosen = choices.chosen[number] = climb(gates, near, start, always, tries, scratch)
+        choices.counts[number] = remaining(gates, pending, chosen, choices.rest[number])
     return seed
 
 
 @jit
 def fill_rounds(
-    targets: Any, masks: Any, always: int, size: int, window: int, tries: int, scratch: Any, pending: Any,
-    numbers: Any, round_bits: Any,
+    gates: Any, search: Any, scratch: Any, pending: Any, numbers: Any, round_bits: Any
 ) -> int:  # fmt: skip
     """Write in `numbers` the round in which each gate is done, and in `round_bits` the bits of each round.
 
@@ -222,18 +238,18 @@ def fill_rounds(
 
     Bits are chosen as by `grow` and `climb`. `pending` is for the numbers of the gates that are left.
     """
+    always, size, window, tries = search
     for k in range(len(pending)):
         pending[k] = k
     count, n_rounds = len(pending), 0
     while count:
         now = pending[:count]
-        chosen = climb(
-            targets, masks, now[:window], grow(targets, masks, now, always, size), always, tries, scratch
-        )
+        first = grow(gates, now, always, size)
+        chosen = climb(gates, now[:window], first, always, tries, scratch)
         # Every gate left gets this round's number, and those that stay get a later one.
         for k in now:
             numbers[k] = n_rounds
         round_bits[n_rounds] = chosen
-        count = remaining(targets, masks, now, chosen, pending)  # which overtakes no number that is not read
+        count = remaining(gates, now, chosen, pending)  # which overtakes no number that is not read
         n_rounds += 1
     return n_rounds

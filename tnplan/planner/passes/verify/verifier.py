@@ -14,6 +14,7 @@ from math import prod
 from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.chunked_overlap import cut_modes, hazards
+from tnplan.planner.hardware.compression_options import is_lossless
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.hardware.process_grid import Layout, grid_size, largest_part, largest_shard
 from tnplan.planner.hardware.profile import Profile, profile_from_document
@@ -183,6 +184,10 @@ class Verifier:
         self.fused_precisions = profile.fused_flop_per_s.get(schedule.dtype, {})
         known = bool(self.fused_precisions)
         self.fused_elements = profile.fused_bytes // ITEM_BYTES[schedule.dtype] if known else 0
+        if schedule.algebra is not None:
+            chains = any(isinstance(item, Fused) for item in schedule.instructions)
+            self._require(not chains, f"its chains sum in numbers, and not as {schedule.algebra} does")
+            self._require(is_lossless(schedule.compression), f"a bound changes values of {schedule.algebra}")
         threshold_bytes = schedule.threshold_bytes
         self._require(threshold_bytes > 0, f"its threshold is {threshold_bytes} bytes")
         peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes

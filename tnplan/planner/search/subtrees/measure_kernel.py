@@ -62,7 +62,7 @@ def measured(graph: Any, weights: Floats, left: Ints, right: Ints) -> NodeSizes:
         return _measured_chain(graph, weights, left, right)
     nothing = KeptLegs(np.full(left.size, -1), np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0), 0.0)
     stack = _new_stack(graph, weights, left.size)
-    run_measure(graph, weights, left, right, products_in_order(left, right, left.size - 1), stack, nothing)
+    run_measure(graph, weights, (left, right, products_in_order(left, right, left.size - 1)), stack, nothing)
     return NodeSizes(stack.size, stack.span, stack.length)
 
 
@@ -114,7 +114,7 @@ def kept_legs(
         np.zeros(weights.size if shares else 0), float(sizes.span.max()),
     )  # fmt: skip
     stack = _new_stack(graph, weights, left.size)
-    run_measure(graph, weights, left, right, products_in_order(left, right, left.size - 1), stack, stored)
+    run_measure(graph, weights, (left, right, products_in_order(left, right, left.size - 1)), stack, stored)
     return stored
 
 
@@ -137,8 +137,12 @@ def _new_stack(graph: Any, weights: Floats, nodes: int) -> Legs:
 
 
 @jit
-def run_measure(graph: Any, weights: Any, left: Any, right: Any, order: Any, stack: Any, stored: Any) -> None:
-    """Make all products in their order; keep the legs of nodes whose entry in `stored.first` is not -1."""
+def run_measure(graph: Any, weights: Any, tree: Any, stack: Any, stored: Any) -> None:
+    """Make all products of a tree; keep the legs of nodes whose entry in `stored.first` is not -1.
+
+    A tree is the left and the right operands of its nodes, and the order of its products.
+    """
+    left, right, order = tree
     n = (left.size + 1) // 2
     if order.size == 0:
         _push(graph, weights, 0, stack)

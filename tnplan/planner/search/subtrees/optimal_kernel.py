@@ -114,8 +114,10 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
 
 
 @jit
-def region_below(span: Any, left: Any, right: Any, v: int, most: int, tops: Any, inner: Any) -> Any:
-    """The products of a part below v and its tensors, at most `most`: the costliest are opened first."""
+def region_below(span: Any, left: Any, right: Any, v: int, tops: Any, inner: Any) -> Any:
+    """The products of a part below v and its tensors, one fewer than `tops` has at most: the costliest are
+    opened first."""
+    most = tops.size - 1
     n = (left.size + 1) // 2
     tops[0], k, opened = v, 1, 0
     while k < most:
@@ -178,7 +180,7 @@ def sweep(
     stop = 0
     while stop < order.size and time.monotonic() <= ends:
         stop = order.size if ends == inf else min(order.size, stop + PARTS_AT_ONCE)
-        while need := run_sweep(legs, weights, left, right, order, stop, state, limit_bits, weight):
+        while need := run_sweep(legs, weights, (left, right, order), stop, state, (limit_bits, weight)):
             legs = with_room(legs, need)
     return int(state.at[1])
 
@@ -193,11 +195,12 @@ def new_sweep(most: int, n_indices: int) -> Sweep:
 
 
 @jit
-def run_sweep(
-    legs: Any, weights: Any, left: Any, right: Any, order: Any, stop: int, state: Any, limit_bits: float,
-    weight: float,
-) -> int:  # fmt: skip
-    """Go on with a sweep until the product at `stop`; else the space for legs that is needed to go on."""
+def run_sweep(legs: Any, weights: Any, tree: Any, stop: int, state: Any, costs: Any) -> int:
+    """Go on with a sweep until the product at `stop`; else the space for legs that is needed to go on.
+
+    `tree` is that of `run_measure`; `costs` are the limit of a tensor in bits and the weight of an element.
+    """
+    (left, right, order), (limit_bits, weight) = tree, costs
     at, tops, inner = state.at, state.tops, state.inner
     # Only before the first part: a sweep goes on where it stopped for a larger pool.
     if at[0] == 0:
@@ -207,7 +210,7 @@ def run_sweep(
         state.threshold[0] = threshold + log2(UNCUT)
     while at[0] < stop:
         v = order[at[0]]
-        k, opened = region_below(legs.span, left, right, v, tops.size - 1, tops, inner)
+        k, opened = region_below(legs.span, left, right, v, tops, inner)
         old, ref, need = 0.0, -np.inf, 0
         for i in range(opened):
             ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, weight))

@@ -126,7 +126,7 @@ class LargeTree:
         for _ in range(REGIONS_AT_ONCE):
             v, most = self._top(near, draw), round(between(draw, *REGIONS))
             tops, inner = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
-            k, opened = region_below(nodes.span, self.left, self.right, v, most, tops, inner)
+            k, opened = region_below(nodes.span, self.left, self.right, v, tops, inner)
             # Regions of one pass have no product in common: each reads legs that were measured before any was
             # changed.
             if not taken[inner[:opened]].any():

@@ -45,7 +45,9 @@ REFUSED = {
     "III": "the Hamiltonian has integrals of three electrons",
 }
 """Keywords that ask for what is not there, unless they say no."""
-KNOWN = {*COUNTS, *LABELS, *ENERGIES, *OCCUPATIONS, *COMPLEX_ORBITALS, *SWITCHES, *REFUSED}
+IGNORED = ("NSTATE", "NROOT", "NROOTS", "NSYM", "PNTGRP", "DENSITY")
+"""What a program computed, and the point group whose representations ORBSYM numbers: of any value."""
+KNOWN = {*COUNTS, *LABELS, *ENERGIES, *OCCUPATIONS, *COMPLEX_ORBITALS, *SWITCHES, *REFUSED, *IGNORED}
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _check(place: str, name: str, text: str) -> None:
             place, f"is a keyword that is not known here, and is {_short(text)}",
             "take it out of the header if it does not change what the integrals mean",
         )  # fmt: skip
-    if name in ENERGIES:
+    if name in ENERGIES + IGNORED:
         return
     pattern = r"[+-]?\d+" if name in LABELS + OCCUPATIONS else r"[+-]?\d+|T|F"
     if not all(re.fullmatch(pattern, value) for value in values):

@@ -8,6 +8,7 @@ lack the exchange of pq with rs. Knows values and indices; no header.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,8 +23,10 @@ DIGITS = 2
 """How many units of the last digit printed integrals that ought to be equal may differ."""
 MOST_ROUNDING = 1e-6
 """How much that is at most, in Hartree or relative to their size."""
+AVERAGED = 1e-7
+"""How far apart integrals may be whose mean is taken, in Hartree or relative to their size."""
 SLACK = 1e-3
-"""Units of the last digit that doubles may add."""
+"""What doubles may add, in units of the last digit and of AVERAGED."""
 FEW = 0.1
 """A file lists both (pq|rs) and (qp|rs) where it leaves one of them out for no more than this share."""
 DECLARE = "write TREAL=.FALSE. into the header if the orbitals are complex"
@@ -241,7 +244,8 @@ def _filled(entries: IntegralLines, keys: Array, size: int, name: str) -> Array:
     """An array of `size` with the values of entries at keys, which symmetry makes equal.
 
     Where a key comes twice, the values must agree to TOLERANCE, or to DIGITS units of the last digit printed
-    of the one that has fewer; that of the most digits is taken, or the last of several.
+    of the one that has fewer; that of the most digits is taken, or the last of several. Of values that are
+    AVERAGED apart the mean is taken, which a warning says once.
     """
     values = entries.values
     filled = np.zeros(size, values.dtype)
@@ -252,24 +256,40 @@ def _filled(entries: IntegralLines, keys: Array, size: int, name: str) -> Array:
         raise _unequal(entries, name, at, int(np.flatnonzero(keys == keys[at])[-1]))
     near = np.flatnonzero(np.isin(keys, keys[differences > TOLERANCE]))
     near = near[np.argsort(keys[near], kind="stable")]
+    averaged: list[tuple[int, int]] = []
     for group in np.split(near, np.flatnonzero(np.diff(keys[near])) + 1) if len(near) else []:
-        filled[keys[group[0]]] = _finest(entries, name, group.tolist())
+        filled[keys[group[0]]], apart = _agreed(entries, name, group.tolist())
+        averaged += [apart] if apart is not None else []
+    if averaged:
+        first, second = averaged[0]
+        others = f" (and so of {len(averaged) - 1} more integrals)" if len(averaged) > 1 else ""
+        problem = f"{_apart(entries, name, first, second)}; the mean is taken{others}"
+        warnings.warn(f"{entries.place}: line {entries.lines[second]}: {problem}", stacklevel=2)
     return filled
 
 
-def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> complex:
-    """The value that entries agree upon to the digits that they print."""
+def _agreed(
+    entries: IntegralLines, name: str, alike: Sequence[int]
+) -> tuple[complex, tuple[int, int] | None]:  # fmt: skip
+    """The value that entries agree upon to the digits that they print; or the mean, and two that differ."""
     finest = min(reversed(alike), key=entries.unit)
-    value = entries.values[finest]
-    for entry in alike:
-        size = max(1.0, abs(value))
+    value, values = entries.values[finest], entries.values[alike]
+    size, apart = max(1.0, abs(value)), None
+    for entry, difference in zip(alike, np.abs(values - value).tolist(), strict=True):
         rounding = min(MOST_ROUNDING * size, (DIGITS + SLACK) * entries.unit(entry))
-        if abs(entries.values[entry] - value) > max(TOLERANCE * size, rounding):
-            raise _unequal(entries, name, min(entry, finest), max(entry, finest))
-    return value
+        if difference > max(TOLERANCE * size, rounding):
+            apart = min(entry, finest), max(entry, finest)
+            if difference > AVERAGED * size * (1 + SLACK):
+                raise _unequal(entries, name, *apart)
+    return (value if apart is None else values.mean()), apart
+
+
+def _apart(entries: IntegralLines, name: str, first: int, second: int) -> str:
+    """What is wrong with two values of one integral."""
+    difference = abs(entries.values[first] - entries.values[second])
+    return f"gives {name} of line {entries.lines[first]} again, {difference:.2g} apart"
 
 
 def _unequal(entries: IntegralLines, name: str, first: int, second: int, remedy: str = REMEDY) -> InputError:
-    difference = abs(entries.values[first] - entries.values[second])
-    problem = f"gives {name} of line {entries.lines[first]} again, {difference:.2g} apart"
+    problem = _apart(entries, name, first, second)
     return entries.refusal(second, f"{problem}: the integrals are not symmetric", remedy)

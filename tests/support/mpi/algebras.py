@@ -1,0 +1,63 @@
+"""Run under mpirun: schedules of algebras and powers of contractions, against sums over all values.
+
+Argument: a folder that all ranks see.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import inf
+from pathlib import Path
+
+import tnplan
+from tests.support.contraction.algebras import (
+    ALGEBRAS,
+    PRIMES,
+    by_rows,
+    check,
+    compiled,
+    make,
+    problem,
+    transfer,
+)
+from tests.support.networks import eager_profile
+from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.jobs.arrays import power
+
+
+def main() -> None:
+    world = world_communicator()
+    assert world is not None
+    ranks, folder = world.size, Path(sys.argv[1])
+    for number in range(24):
+        name = ALGEBRAS[number % len(ALGEBRAS)]
+        algebra, _, path, arrays, wanted = problem(name, number)
+        group = ranks if number % 2 else ranks // 2
+        schedule = tnplan.plan(
+            path, hardware=eager_profile(), devices=ranks, ranks_per_group=group, memory=inf, threshold=1,
+            algebra=algebra,
+        )  # fmt: skip
+        result = tnplan.execute(schedule, arrays, algebra=algebra, device="cpu", threads=1)
+        if world.rank == 0:
+            check(result.array, path.network, wanted)
+    if world.rank == 0:
+        print("24 networks", flush=True)
+    power.INTERVAL = 0
+    for seed in range(12):
+        name, prime, file = ALGEBRAS[seed % len(ALGEBRAS)], PRIMES[1], folder / str(seed)
+        case = transfer(seed, name, prime)
+        path, vector, arrays = case
+        groups = 2 - seed % 2
+        with compiled(case, make(name, prime), ranks // groups, groups) as some:
+            found = some.power(4, *arrays, vector=vector, checkpoint=file)
+            if world.rank == 0:
+                check(found, path.network, by_rows(case, 4, name, prime).reshape(-1))
+                assert not file.exists()
+            else:
+                assert found is None
+    if world.rank == 0:
+        print("12 powers", flush=True)
+
+
+if __name__ == "__main__":
+    main()
