@@ -16,7 +16,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name
 from tnplan.planner.networks.importers.checks import index_names, relabelled
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_jointly
-from tnplan.planner.search.search_in_proportion import search_in_proportion
+from tnplan.planner.search.search_in_proportion import search_as_long, search_in_proportion
 
 TOPIC = "contractions in Python"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -28,7 +28,8 @@ class Optimizer(PathOptimizer):
     Parameters
     ----------
     time : float or "auto"
-        Seconds of search. "auto": as many as the contraction can gain.
+        Seconds of search. "auto": as many as the contraction can gain. Paths are kept on disk: a search that
+        was made as long before is not made again. Of few tensors the cheapest path is known at once.
     max_tensor : int, optional
         The most elements of a tensor. Indices are sliced until all are within it, and every slice costs the
         whole tree, as in cotengra; opt_einsum knows no slices and is refused then.
@@ -38,6 +39,8 @@ class Optimizer(PathOptimizer):
         The machine whose rates decide how long "auto" searches.
     seed : int
         Of the search.
+    rounds : int, optional
+        Rounds of annealing in place of `time`, without clock and cache: a seed gives the same path each time.
 
     Examples
     --------
@@ -55,6 +58,7 @@ class Optimizer(PathOptimizer):
         dtype: str = "complex128",
         hardware: Profile | str = "cpu",
         seed: int = 0,
+        rounds: int | None = None,
     ) -> None:
         number = isinstance(time, int | float) and not isinstance(time, bool) and 0 < time < inf
         if time != "auto" and not number:
@@ -62,6 +66,11 @@ class Optimizer(PathOptimizer):
         if max_tensor is not None:
             check_count("max_tensor", max_tensor)
         self.time, self.max_tensor, self.seed = time, max_tensor, check_count("seed", seed, 0)
+        if rounds is not None:
+            check_count("rounds", rounds)
+            if time != "auto":
+                raise InputError("rounds", "stands beside time", "give one of the two")
+        self.rounds = rounds
         self.dtype = dtype_name(dtype, "dtype")
         self.hardware = known_profile(hardware)
 
@@ -104,12 +113,17 @@ class Optimizer(PathOptimizer):
         """The path, and the name of each label in it."""
         names = index_names((label for term in inputs for label in term), "optimize")
         network = relabelled(inputs, output, size_dict, names)
+        # cotengra contracts every slice in full.
+        if self.rounds is not None:
+            effort = Effort(time_s=inf, max_rounds=self.rounds)
+            return search_jointly(network, self.dtype, effort, self.max_tensor, self.seed, False), names
+        limit = inf if self.max_tensor is None else self.max_tensor
         if self.time == "auto":
-            limit = inf if self.max_tensor is None else self.max_tensor
             path = search_in_proportion(
                 network, self.dtype, self.hardware, max_elements=limit, seed=self.seed, shares_slices=False
             )
-            return path, names
-        # cotengra contracts every slice in full.
-        effort = Effort(time_s=float(self.time))
-        return search_jointly(network, self.dtype, effort, self.max_tensor, self.seed, False), names
+        else:
+            path = search_as_long(
+                network, self.dtype, float(self.time), max_elements=limit, seed=self.seed, shares_slices=False
+            )
+        return path, names

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf, log2
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from tnplan.common.checks import is_number
+from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_writable
+from tnplan.executor.device.protocols.stop_signal import interrupting
 from tnplan.jobs.arrays.arrays import stated_dtype
 from tnplan.jobs.progress import Listener, Progress, as_listener
 from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
@@ -24,7 +27,9 @@ from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.networks.tensor_network import TensorNetwork, tensors_beside
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
-from tnplan.planner.search.cotengra_search import Report, search_path
+from tnplan.planner.search.changed_network import path_of_changed
+from tnplan.planner.search.cotengra_search import Report, SearchInterrupted, search_path
+from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.search.search_in_proportion import worthwhile_s
 from tnplan.planner.search.search_options import JOINT, SearchOptions
 
@@ -55,6 +60,7 @@ def search(
     output: str | Path | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    rounds: int | None = None,
     progress: Listener | bool | None = None,
 ) -> ContractionPath:
     """Find a contraction path under a memory limit.
@@ -75,8 +81,9 @@ def search(
     unlimited : bool
         No limit: nothing is sliced.
     start : sequence of ContractionPath or path
-        Paths of the same network to start from, perhaps for other limits; several for the method "joint"
-        alone, which takes the four cheapest.
+        Paths to start from, perhaps for other limits; several for the method "joint" alone, which takes the
+        four cheapest. Their networks may differ in extents and some tensors, which are matched by their
+        indices.
     time : float or "auto"
         Seconds of the whole search, those before `resume` counted. "auto": a share of the time that the
         contraction is predicted to take, from a fraction of a second to a minute.
@@ -100,7 +107,11 @@ def search(
         Where "joint" keeps its state. Default: OUTPUT.ckpt where there is an `output`. It is deleted when the
         path is written.
     resume : bool
-        Continue an interrupted search from its checkpoint.
+        Continue an interrupted search from its checkpoint; without one, start from the path in `output` too,
+        if there is one.
+    rounds : int, optional
+        Rounds of annealing in place of `time`. No clock has a say: a seed gives the same path for any number
+        of `workers`. About 0.4 s of a core each, more for large networks; "joint" alone.
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called with a `Progress` when the search begins,
         without a `detail`, and for each better path: seconds so far, of those given, and the path as its
@@ -115,6 +126,9 @@ def search(
     ------
     InputError
         For what cannot be used, or a network that cannot be contracted under the limit.
+    KeyboardInterrupt
+        For Ctrl-C and SIGTERM. Its `path` is the best one so far, if there was one. That is written to
+        `output`, unless a cheaper one is there.
 
     Examples
     --------
@@ -123,6 +137,7 @@ def search(
     ((0, 1),)
     """
     # docs/explanation/architecture.md#from-path-to-schedule
+    began = monotonic()
     structure, values = _read(network)
     dtype = None if dtype is None else dtype_name(dtype, "dtype")
     start = (start,) if isinstance(start, ContractionPath | str | Path) else start
@@ -140,6 +155,7 @@ def search(
         if structure.tensors:
             values = tensors_beside(target)
             check_writable(values)
+    known: ContractionPath | None = None
     named = _named(methods) or [JOINT]
     if JOINT in named:
         if checkpoint is None and target is not None:
@@ -155,6 +171,8 @@ def search(
             # With a number of devices the planner's predicted time is minimized, not the count of
             # operations.
             minimize = "schedule"
+        if resume and target is not None and not Path(checkpoint or "").exists() and target.exists():
+            known = _as_start(target, structure.network)
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out", topic="checkpoints")
     options = SearchOptions(
@@ -165,7 +183,8 @@ def search(
         profile=profile,
         precision=precision,
         methods=named,
-        from_paths=[item if isinstance(item, ContractionPath) else read_any(item)[0] for item in start],
+        from_paths=[_as_start(item, structure.network) for item in start],
+        goes_on_from=known,
         n_workers=workers,
         devices=devices,
         checkpoint=checkpoint,
@@ -173,28 +192,93 @@ def search(
     )
     # All refusals come before the search begins, which may take hours.
     options.check(structure.network, dtype or structure.dtype)
-    _check_time(time)
+    _check_time(time, rounds, named)
     listener = as_listener(progress)
     if listener is not None:
         listener(Progress(0, 0, "first trees"))
     early = _reporter(listener, 0.0) if listener is not None and unlimited else None
-    time_s = _seconds(time, structure, dtype, profile, devices, early)
-    options = replace(options, effort=Effort(time_s=time_s))
-    report = None if listener is None else _reporter(listener, time_s)
-    path = search_path(structure.network, dtype or structure.dtype, options, report)
-    path = replace(path, name=structure.name, tensors=None if values is None else os.path.abspath(values))
-    if target is not None:
-        if structure.tensors and values is not None:
-            save_tensors(structure.tensors, values)
-        named_from = None if values is None else os.path.relpath(values, target.parent)
-        save_path(replace(path, tensors=named_from), target)
-        if checkpoint is not None:
+    effort = Effort(time_s=inf, max_rounds=rounds or 0)
+    if rounds is None:
+        effort = Effort(time_s=_seconds(time, structure, dtype, profile, devices, early))
+        began = monotonic() if time == "auto" else began
+    options = replace(options, effort=effort)
+    report = None if listener is None else _reporter(listener, 0.0 if rounds else effort.time_s)
+
+    output_of = _Output(structure, values, target, options)
+    return output_of.of(
+        lambda: search_path(structure.network, dtype or structure.dtype, options, report, began)
+    )
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Where the path of a search goes, with the values of its network."""
+
+    structure: TensorNetwork
+    values: str | Path | None
+    target: Path | None
+    options: SearchOptions
+
+    def of(self, search: Callable[[], ContractionPath]) -> ContractionPath:
+        """The path that a search gives, written; also the best one of a search that is interrupted."""
+        path: ContractionPath | None = None
+        with interrupting():
+            try:
+                path = self._named(search())
+                there = self._cheaper(path) if self.options.resume else None
+                self._write(path if there is None else there)
+            except KeyboardInterrupt as error:
+                if isinstance(error, SearchInterrupted):
+                    path = self._named(error.path)
+                if path is None:
+                    raise
+                if self._cheaper(path) is None:
+                    self._write(path)
+                raise SearchInterrupted(path, *error.args) from None
+        if self.target is not None and self.options.checkpoint is not None:
             # Invariant: the checkpoint goes after the path is on disk.
-            Path(checkpoint).unlink(missing_ok=True)
-    return path
+            Path(self.options.checkpoint).unlink(missing_ok=True)
+        return path if there is None else there
+
+    def _cheaper(self, path: ContractionPath) -> ContractionPath | None:
+        """The path of the same network that the file has, if it is within the limit and costs no more."""
+        try:
+            there = None if self.target is None else read_any(self.target)[0]
+        except InputError:
+            return None
+        if there is None or there.network != path.network:
+            return None
+        known, new = there.meta.get("predicted_s"), path.meta.get("predicted_s")
+        if isinstance(known, float) and isinstance(new, float):
+            is_cheaper = known <= new
+        elif self.options.resume and self.options.objective != "flops":
+            return None  # the search began with that path, or with its own, and has another measure
+        else:
+            is_cheaper = log10_mnk_planned(there) <= log10_mnk_planned(path)
+        limit = self.options.limit(path.dtype)
+        fits = limit is None or path_cost(there).log2_largest <= log2(limit) + 1e-9
+        return self._named(there) if is_cheaper and fits else None
+
+    def _named(self, path: ContractionPath) -> ContractionPath:
+        tensors = None if self.values is None else os.path.abspath(self.values)
+        return replace(path, name=self.structure.name, tensors=tensors)
+
+    def _write(self, path: ContractionPath) -> None:
+        if self.target is None:
+            return
+        if self.structure.tensors and self.values is not None:
+            save_tensors(self.structure.tensors, self.values)
+        values = None if self.values is None else os.path.relpath(self.values, self.target.parent)
+        save_path(replace(path, tensors=values), self.target)
 
 
-def _check_time(time: float | str) -> None:
+def _check_time(time: float | str, rounds: int | None, methods: Sequence[str]) -> None:
+    if rounds is not None:
+        check_count("--rounds", rounds)
+        if time != "auto":
+            raise InputError("--rounds", "stands beside --time", "give one of the two")
+        if JOINT not in methods:
+            raise InputError("--rounds", f"is for the method {JOINT}", "leave it out, or give --time")
     if time != "auto" and (isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S):
         raise InputError("--time", f"is {time!r}", 'give seconds, or "auto"')
 
@@ -227,6 +311,11 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
     file = Path(source)
     structure, dtype, tensors_file, values = read_network(file)
     return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), tensors_file
+
+
+def _as_start(item: ContractionPath | str | Path, network: Network) -> ContractionPath:
+    path = item if isinstance(item, ContractionPath) else read_any(item)[0]
+    return path_of_changed(path, network)
 
 
 def _named(methods: Any) -> list[str]:

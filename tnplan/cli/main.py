@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 import warnings
@@ -21,7 +22,7 @@ from typing import TextIO
 
 import click
 
-from tnplan.cli.signals import end_by_signals
+from tnplan.cli.signals import SIGNALLED, end_by_signals
 from tnplan.cli.terminal import allow_any_encoding, say, say_once
 from tnplan.common.errors import InputError
 from tnplan.common.release import release
@@ -137,10 +138,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         hint = f"; see '{context.command_path} --help'" if context else ""
         message = re.sub("valid (integer|float) range", r"valid \1", error.format_message().rstrip("."))
         return _refuse(message + hint, 2)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         _end_children()
-        _print_error("interrupted")
-        return 130
+        return _interrupted(error.__cause__ if isinstance(error, click.Abort) else error)
     # A run that was stopped and has a checkpoint ends with a status of its own: scripts can tell
     # that it may go on.
     except StoppedRunError as error:
@@ -156,6 +156,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
         rank = f"rank {launched_rank()}: " if launched_size() > 1 else ""
         _print_error(f"{rank}{type(error).__name__}: {error}{more}")
         return 1
+
+
+def _interrupted(error: BaseException | None) -> int:
+    """Say what is there after an interrupt, which names its signal where that is not Ctrl-C; the status."""
+    name = next((text for text in getattr(error, "args", ()) if text in signal.Signals.__members__), "SIGINT")
+    line = "interrupted" if name == "SIGINT" else f"interrupted by {name}"
+    if hasattr(error, "path"):
+        line += "; the best path so far is written, continue with --resume"
+    _print_error(line)
+    return SIGNALLED + signal.SIGINT if name == "SIGINT" else STATUS
 
 
 @contextmanager

@@ -16,6 +16,8 @@ OPTIONS: list[Row] = [
     ({"time": True}, "time", "is True", 'give seconds, or "auto"'),
     ({"dtype": "int8"}, "dtype", "'int8' is unknown", "use one of float32"),
     ({"seed": "x"}, "seed", "is 'x'", "give an integer from 0"),
+    ({"rounds": 0}, "rounds", "is 0", "give an integer from 1"),
+    ({"rounds": 3, "time": 1}, "rounds", "stands beside time", "give one of the two"),
     ({"hardware": "abacus"}, "--hardware", "abacus", "choose from cpu"),
 ]
 NETWORKS: list[Row] = [

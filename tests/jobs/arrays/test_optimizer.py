@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import cotengra
@@ -12,7 +13,13 @@ import pytest
 
 from tests.support.networks import random_path
 from tnplan.calls.optimizer import Optimizer
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.path_cache import FOLDER_VARIABLE
 from tnplan.planner.networks.tensors import random_tensors
+from tnplan.planner.search import search_in_proportion
+from tnplan.planner.search.cotengra_search import search_path
+from tnplan.planner.search.search_options import SearchOptions
 
 quimb = pytest.importorskip("quimb", reason="needs quimb")
 qtn = pytest.importorskip("quimb.tensor", reason="needs quimb")
@@ -75,6 +82,37 @@ def test_cotengra_slices_within_the_limit() -> None:
     assert tree.max_size() <= 81
     found = tree.contract([one.data for one in network])
     assert found == pytest.approx(network.contract(optimize="greedy"), rel=1e-8)
+
+
+def test_few_tensors_and_searches_that_were_made_take_no_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    searches: list[float] = []
+
+    def counted(network: Network, dtype: str, options: SearchOptions) -> ContractionPath:
+        searches.append(options.effort.time_s)
+        return search_path(network, dtype, options)
+
+    monkeypatch.setattr(search_in_proportion, "search_path", counted)
+    network = qtn.TN2D_rand(4, 4, 3, seed=1)
+    small = Optimizer(time=1e6)(["ab", "bc", "cd", "de", "ef"], "af", dict.fromkeys("abcdef", 3))
+    assert len(small) == 4
+    assert searches == []
+    costs = [network.contraction_cost(optimize=Optimizer(time=time_s)) for time_s in (0.3, 0.3, 0.2, 0.5)]
+    assert searches == [0.3, 0.5]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_rounds_give_the_same_tree_and_leave_the_cache_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    terms = [tuple(one.inds) for one in qtn.TN2D_rand(4, 4, 3, seed=1)]
+    sizes = {index: 3 for term in terms for index in term}
+    paths = [Optimizer(rounds=2, seed=seed)(terms, (), sizes) for seed in (1, 1)]
+    assert paths[0] == paths[1]
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_opt_einsum() -> None:

@@ -19,6 +19,7 @@ from tests.support.networks import eager_profile, random_arrays
 from tests.support.robustness.checkpoint_files import parted
 from tests.support.search import prepared, search_path
 from tnplan.calls.execute import execute
+from tnplan.calls.search import search
 from tnplan.common.errors import InputError
 from tnplan.common.units import count_text
 from tnplan.executor.contraction.run.checkpoint import RunCheckpoint
@@ -30,12 +31,14 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.search import annealing
 from tnplan.planner.search.annealer import anneal_kernel
 from tnplan.planner.search.annealer.anneal_state import COST, OVER
 from tnplan.planner.search.annealer.waist_kernel import add_up
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import JOINT_OBJECTIVES, METHODS
+from tnplan.planner.workloads.mixed import peps_network
 from tnplan.reporting.json_documents import schedule_document
 
 WAYS = [
@@ -234,3 +237,12 @@ def test_large_counts_are_read_in_three_digits(exponent: int, digits: int) -> No
         mantissa, power = found.groups()
         assert float(mantissa) * 100 == pytest.approx(digits)
         assert int("".join(superscripts[digit] for digit in power)) == exponent + 2
+
+
+def test_more_indices_than_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose names are longer: here all but ten."""
+    monkeypatch.setattr(annealing, "MOST_SYMBOLS", 10)
+    network = peps_network(3, 700, 0, extents=(2, 2), n_open=0)
+    path = search(network, max_tensor=2**3, time=0)
+    assert path_cost(path).log2_largest <= 3
+    assert {*path.sliced_inds} <= {*network.size_dict}

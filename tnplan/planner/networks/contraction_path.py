@@ -6,6 +6,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from tnplan.common.shown_text import html_table
 from tnplan.common.units import count_text
 from tnplan.planner.networks.network import Network
 
+MANY_TENSORS = 1000
+"""From so many on a path of pairs is checked by NumPy."""
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
@@ -115,6 +118,8 @@ class ContractionPath:
         }
 
     def _check_path(self) -> None:
+        if _is_path_of_pairs(self.ssa_path, len(self.network.inputs)):
+            return
         available = set(range(len(self.network.inputs)))
         created = len(self.network.inputs)
         for number, step in enumerate(self.ssa_path):
@@ -141,6 +146,8 @@ class ContractionPath:
             )
 
     def _check_slices(self) -> None:
+        if not self.sliced_inds:
+            return
         present = {index for term in self.network.inputs for index in term}
         seen: set[str] = set()
         for index in self.sliced_inds:
@@ -155,7 +162,7 @@ class ContractionPath:
                 "sliced_inds", f"index {index!r} {problem}", "slice indices of the network, each once"
             )
 
-    @property
+    @cached_property
     def n_slices(self) -> int:
         """The number of independent slices."""
         return prod(self.network.size_dict[index] for index in self.sliced_inds)
@@ -241,6 +248,16 @@ class ContractionPath:
         from tnplan.planner.networks.importers.omeinsum import save_omeinsum
 
         return save_omeinsum(self, file)
+
+
+def _is_path_of_pairs(ssa_path: Sequence[Sequence[int]], n_inputs: int) -> bool:
+    """Whether it is a long one of pairs that makes and uses each tensor once, but for the last."""
+    if n_inputs < MANY_TENSORS or len(ssa_path) != n_inputs - 1 or {*map(len, ssa_path)} != {2}:
+        return False
+    pairs = np.array(ssa_path)
+    if pairs.dtype != np.int64 or (pairs.max(axis=1) >= np.arange(n_inputs, 2 * n_inputs - 1)).any():
+        return False
+    return bool(pairs.min() >= 0 and (np.bincount(pairs.ravel(), minlength=2 * n_inputs - 2) == 1).all())
 
 
 def ssa_pairs(ssa_path: Iterable[Sequence[int]], n_inputs: int) -> tuple[tuple[int, int], ...]:

@@ -67,7 +67,7 @@ def save_network(
     meta: dict[str, Any] | None = None,
 ) -> None:
     """Write a network file: a path.json without a path. `tensors` is relative to the folder of `path`."""
-    document = {**_head(name), **plain(network), "dtype": dtype, **_tail(tensors, meta or {})}
+    document = {**_head(name), **_network_document(network), "dtype": dtype, **_tail(tensors, meta or {})}
     write_text(path, _text(document))
 
 
@@ -90,12 +90,17 @@ def path_document(contraction_path: ContractionPath) -> dict[str, Any]:
     """The JSON document of a contraction path."""
     return {
         **_head(contraction_path.name),
-        **plain(contraction_path.network),
-        "ssa_path": plain(contraction_path.ssa_path),
+        **_network_document(contraction_path.network),
+        "ssa_path": contraction_path.ssa_path,
         "sliced_inds": list(contraction_path.sliced_inds),
         "dtype": contraction_path.dtype,
         **_tail(contraction_path.tensors, contraction_path.meta),
     }
+
+
+def _network_document(network: Network) -> dict[str, Any]:
+    """The fields of a network. JSON writes tuples as lists."""
+    return {"inputs": network.inputs, "output": network.output, "size_dict": network.size_dict}
 
 
 def path_from_document(document: dict[str, Any], place: str) -> ContractionPath:

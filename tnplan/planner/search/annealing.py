@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import inf, log, log2
 from threading import RLock
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from typing import Any
 
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealer.anneal_state import Price
+from tnplan.planner.search.orders.hypergraph import Structure, make_structure
 
 # Labels would else start processes of its own for its last few tensors.
 CONSTANTS: dict[str, dict[str, Any]] = {
@@ -28,6 +30,10 @@ CONSTANTS: dict[str, dict[str, Any]] = {
 }
 MOST_BITS = 960
 """log2 of the largest size that is handed to what counts in floating point."""
+MOST_SYMBOLS = 2**20
+"""Indices that have a character."""
+NOMINAL_S = 10.0
+"""The time for which a search without an end of the time is planned."""
 HYPER_SHARE = 0.2
 STEPS = 40
 MIN_STEPS = 5
@@ -65,11 +71,19 @@ Start = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to search: `time_s` in all, and at most so many trials and annealing rounds a worker."""
+    """How long to search: `time_s` in all, and at most so many trials and annealing rounds a worker.
+
+    Without an end of the time, `inf`, no clock has a say: rounds end the search.
+    """
 
     time_s: float = 60.0
     max_trials: int = 64
     max_rounds: int = 10_000
+
+    @property
+    def nominal_s(self) -> float:
+        """The time with which orders, trials and rounds are planned."""
+        return NOMINAL_S if self.time_s == inf else self.time_s
 
 
 def in_symbols(network: Network) -> tuple[dict[str, str], tuple[tuple[str, ...], ...]]:
@@ -80,17 +94,18 @@ def in_symbols(network: Network) -> tuple[dict[str, str], tuple[tuple[str, ...],
     """
     from cotengra import get_symbol
 
-    count = Counter(index for term in network.inputs for index in set(term))
+    inputs: Sequence[Iterable[str]] = network.inputs
+    if any(len({*term}) < len(term) for term in network.inputs):
+        inputs = [dict.fromkeys(term) for term in network.inputs]
+    count = Counter(chain.from_iterable(inputs))
     count.update(network.output)
-    symbols: dict[str, str] = {}
-    for term in network.inputs:
-        for index in term:
-            if count[index] > 1:
-                symbols.setdefault(index, get_symbol(len(symbols)))
-    terms = (
-        tuple(symbols[index] for index in dict.fromkeys(term) if index in symbols) for term in network.inputs
-    )
-    return symbols, tuple(terms)
+    names = [index for index, times in count.items() if times > 1]
+    # Beyond all characters, cotengra's trials are too slow to be made.
+    characters = map(get_symbol, range(min(len(names), MOST_SYMBOLS)))
+    symbols = dict(zip(names, chain(characters, map(str, range(MOST_SYMBOLS, len(names)))), strict=True))
+    if len(symbols) < len(count):
+        inputs = [[index for index in term if index in symbols] for term in inputs]
+    return symbols, tuple([tuple(map(symbols.__getitem__, term)) for term in inputs])
 
 
 @dataclass(frozen=True)
@@ -118,6 +133,30 @@ class Task:
     row_counts: tuple[float, ...] = ()
     """Of a batch of bit strings: how many rows a tensor with 0, 1, ... final indices has. These are the open
     indices, all of one extent that no other index has; the joint search counts rows in place of it."""
+    arrays: Structure | None = field(default=None, repr=False, compare=False)
+    """The network as arrays, where they are made already."""
+
+    @property
+    def structure(self) -> Structure:
+        """The network as arrays."""
+        return self.arrays or make_structure(self.inputs, self.output, self.sizes)
+
+    @property
+    def sliceable(self) -> Any:
+        """(I) bool: the indices of the arrays that may be sliced, those that are summed or all."""
+        return self.structure.closed | self.slices_open
+
+    def with_arrays(self) -> Task:
+        """The same task, which need not make its arrays again."""
+        return replace(self, arrays=self.structure)
+
+    def with_roots(self, power: float) -> Task:
+        """The same task with all sizes to a power."""
+        if power == 1.0:
+            return self
+        graph, names, closed = self.structure
+        arrays = Structure(graph._replace(weights=power * graph.weights), names, closed)
+        return replace(self, sizes=roots(self.sizes, power), arrays=arrays)
 
     @property
     def price(self) -> Price:
@@ -267,10 +306,12 @@ def _trial(task: Task) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
     their roots, which slice nothing."""
     from cotengra import HyperOptimizer
 
+    max_s = None if task.effort.time_s == inf else HYPER_SHARE * task.effort.time_s
+
     def best(sizes: Mapping[str, float], slicing: dict[str, Any] | None) -> Any:
         optimizer = HyperOptimizer(
             methods=list(task.methods), minimize=task.minimize, max_repeats=task.effort.max_trials,
-            max_time=HYPER_SHARE * task.effort.time_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
+            max_time=max_s, parallel=False, slicing_opts=slicing, optlib="sbplx",
             seed=task.seed, on_trial_error="raise",
             constants={method: dict(CONSTANTS[method]) for method in task.methods},
         )  # fmt: skip

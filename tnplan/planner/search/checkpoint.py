@@ -3,6 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
+7 (2026-11-30): `running` of `pools`.
 6 (2026-11-29): as `tnplan.common.checkpoint`. Version 5 is refused.
 5 (2026-11-26): `pools`, which was `ladder`: two, one without the limit.
 4 (2026-11-25): `power` of a ladder.
@@ -18,6 +19,7 @@ from typing import Any
 
 from tnplan.common.arrays import Array
 from tnplan.common.checkpoint import CheckpointFile
+from tnplan.common.errors import InputError
 from tnplan.common.files import converted, identity_of, plain
 from tnplan.planner.search.annealing import ScoredTree, Task
 from tnplan.planner.search.ranking import Target
@@ -27,13 +29,20 @@ from tnplan.planner.search.round_policy import Pools
 class SearchCheckpoint(CheckpointFile):
     """The file of one search, whose identity is `described`."""
 
-    FORMAT, VERSION = "tnplan.search", 6
+    FORMAT, VERSION = "tnplan.search", 7
     JOB, OTHERS = "search", "network and the options"
     RESTART = "delete it to start again"
 
     def check(self, resume: bool) -> None:
         """Refuse a file of another search, or of this one where it is not to be resumed."""
         self.restored(resume, lambda *_: None)
+
+    def is_own(self) -> bool:
+        """Whether there is a file, of this search."""
+        try:
+            return self.restored(True, lambda *_: True) or False
+        except InputError:
+            return False
 
     def restore(self, task: Task) -> tuple[Pools, float] | None:
         """The pools of trees of a task, and the seconds used, where there is a file."""
@@ -64,6 +73,8 @@ def _fits(pools: Pools, task: Task) -> bool:
             return False
         if not all(map(isfinite, figures)) or not 0 < pool.power <= 1 or pool.number < 0:
             return False
+    if not all(_is_tree(given.source, task) for given in pools.running):
+        return False
     return pools.sliced is None or isfinite(pools.sliced)
 
 
@@ -79,17 +90,18 @@ def _is_tree(tree: ScoredTree, task: Task) -> bool:
     return len(left) == 1 and sliced_once and isfinite(tree.score)
 
 
-def described(task: Task, target: Target | None) -> dict[str, Any]:
-    """What makes a search this one: all but how long it may take and on how many processes."""
+def described(task: Task, target: Target | None, n_starts: int) -> dict[str, Any]:
+    """What makes a search this one: all but how long it may take and on how many processes, and the paths
+    after the first `n_starts` that it starts from."""
     return {
         "limit": task.limit,
-        "network": identity_of(plain((task.inputs, task.output, sorted(task.sizes.items())))),
+        "network": identity_of((task.inputs, task.output, sorted(task.sizes.items()))),
         "minimize": task.minimize,
         "element_weight": task.element_weight,
         "waist_limit": None if task.waist_limit == inf else task.waist_limit,
         "seed": task.seed,
         "methods": list(task.methods),
-        "starts": [identity_of(plain(start)) for start in task.starts],
+        "starts": [identity_of(start) for start in task.starts[:n_starts]],
         "dtype": None if target is None else target.frame.dtype,
         "devices": None if target is None else target.devices,
         "precision": None if target is None else target.precision,

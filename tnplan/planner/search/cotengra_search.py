@@ -7,25 +7,31 @@ and rounds of its annealing. Slicing is part of both.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from math import log2
+from math import inf, log2, prod
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_pairs
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import POWERS, Effort, ScoredTree, Task, in_symbols, roots, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import end_with_parent, search_joint
-from tnplan.planner.search.orders.starts import core_for
+from tnplan.planner.search.orders.starts import QUICK_TENSORS, OrderStarts, core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
-from tnplan.planner.search.path_cost import in_least_memory, log10_mnk_planned, objective_log2, path_cost
-from tnplan.planner.search.ranking import SearchedNetwork
+from tnplan.planner.search.path_cost import (
+    MANY_STEPS,
+    PathCost,
+    counted_cost,
+    in_least_memory,
+    log10_mnk_planned,
+    objective_log2,
+    path_cost,
+)
+from tnplan.planner.search.ranking import SearchedNetwork, Target
 from tnplan.planner.search.search_options import (
     JOINT,
     LARGEST_LIMIT,
@@ -37,22 +43,102 @@ from tnplan.planner.search.search_options import (
 
 ENOUGH = 0.8
 """The share of the time after which a search ends whose kernels were compiled meanwhile."""
+CORE_TENSOR_S, CORE_SHARE = 4e-5, 0.3
+"""Nominal seconds of safe contractions, for each tensor, and the share of the time that they may take."""
+END_TENSOR_S = 4e-6
+"""Nominal seconds of what follows the search, for each tensor: the path is checked, counted and written."""
 Report = Callable[[float, ContractionPath], None]
 
 
 def search_path(
-    network: Network, dtype: str, options: SearchOptions, report: Report | None = None
-) -> ContractionPath:
+    network: Network, dtype: str, options: SearchOptions, report: Report | None = None,
+    began: float | None = None,
+) -> ContractionPath:  # fmt: skip
     """Search a contraction path as the options ask.
 
     The time may be exceeded by one of cotengra's trials, or by planning a schedule; a round of annealing is
     given up when it is up. Where trials and rounds, not the time, end the search, the same seed and one
     worker find the same path. Workers of the joint search share their trees; of cotengra's, each searches on
     its own from its own seed. `report` is called with the seconds so far and each better path (of the first
-    worker).
+    worker). The time began at `began`, by `time.monotonic`; None: now. Interrupted after its first path
+    it raises SearchInterrupted with the best one.
     """
+    started = time.monotonic() if began is None else began
+    reached = _Reached()
+    try:
+        return _searched(network, dtype, options, report, started, reached)
+    except KeyboardInterrupt as error:
+        if reached.path() is None:
+            raise
+        raise SearchInterrupted(_with_meta(reached, options, started), *error.args) from None
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """A search that was interrupted: `path` is the best path that it had."""
+
+    def __init__(self, path: ContractionPath, *signal_name: str) -> None:
+        super().__init__(*signal_name)
+        self.path = path
+
+
+class _Reached:
+    """The best path of a search so far."""
+
+    def __init__(self) -> None:
+        self.task = Task((), (), {}, None, "", (), 0, Effort())
+        self._first: ContractionPath | None = None
+        self._early: ContractionPath | None = None
+        self._tree: tuple[SearchedNetwork, ScoredTree] | None = None
+
+    def path(self) -> ContractionPath | None:
+        """The path, if there is one."""
+        if self._tree is None:
+            return self._cheapest(self._first, self._early)
+        path = self._tree[0].path(self._tree[1])
+        if self.task.minimize == SCHEDULE:
+            return path
+        # Searches count work that slices share at the waist alone, plans all of it; that decides for "flops".
+        # Other objectives have their own score.
+        return self._cheapest(path, self._early, self._first if self.task.minimize == "flops" else None)
+
+    def at_once(self, task: Task, options: SearchOptions, whole: SearchedNetwork) -> None:
+        """What an interrupt has while first trees and trials are made: given paths, or a front."""
+        self.task = task
+        limit = options.limit(whole.dtype)
+        for given in _within_limit(options.starts, whole.network, whole.dtype, limit):
+            self._first = self._cheapest(self._first, given)
+        if options.joint and not task.starts and 2 < len(task.inputs) <= QUICK_TENSORS:
+            tree = OrderStarts(task).plain(0)[1]
+            if tree is not None:
+                self._first = whole.path(tree)
+
+    def early(self, path: ContractionPath) -> ContractionPath:
+        """A path that is there before the first one of the rounds."""
+        self._early = self._cheapest(path, self._early)
+        return path
+
+    def better(self, frame: SearchedNetwork, tree: ScoredTree) -> None:
+        """A tree is better than all before it, but for the early ones."""
+        self._tree = frame, tree
+
+    def _cheapest(self, *paths: ContractionPath | None) -> ContractionPath | None:
+        there = [path for path in paths if path is not None]
+        if len(there) == 1:
+            return there[0]
+        return min(there, key=lambda path: counted(path, self.task.minimize), default=None)
+
+
+def counted(path: ContractionPath, minimize: str) -> float:
+    """The logarithm of what an objective counts of a path."""
+    return log10_mnk_planned(path) if minimize in PLANNED else objective_log2(path, minimize)
+
+
+def _searched(
+    network: Network, dtype: str, options: SearchOptions, report: Report | None, started: float,
+    reached: _Reached,
+) -> ContractionPath:  # fmt: skip
+    """The same; `reached` has the best path at all times."""
     options.check(network, dtype)
-    started = time.monotonic()
     limit, n_workers = options.limit(dtype), options.n_workers
     # An input over the limit has to be sliced whatever the tree is; these indices then have extent 1 for the
     # search.
@@ -64,57 +150,57 @@ def search_path(
         options.element_weight(dtype),
         options.shares_slices and options.objective in PLANNED, slices_open,
     )  # fmt: skip
-    task, names = _with_network(without_network, network, forced, options.from_paths)
+    task, names = _with_network(without_network, network, forced, options.starts)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))
-    early: ContractionPath | None = None
+    reached.task = task
 
     def on_early(tree: ScoredTree) -> None:
-        nonlocal early
-        early = whole.path(tree)
+        path = reached.early(whole.path(tree))
         if report is not None:
-            report(time.monotonic() - started, early)
+            report(time.monotonic() - started, path)
 
     # While kernels are being compiled a search in plain Python begins, so that a short search has a path in
     # time.
     if options.need_not_wait:
         if options.checkpoint is not None:
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
-        search_uncompiled(task, started + options.effort.time_s, on_early)
+        early = search_uncompiled(task, started + options.effort.time_s, on_early)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
-            return replace(early, meta=_meta(early, task, options, limit, time.monotonic() - started))
+            return _with_meta(reached, options, started)
     # The annealer works on what safe contractions leave of the network; `frame` puts these steps in front of
     # its trees.
-    core = core_for(task, on_early) if options.joint and not task.starts else None
+    if options.joint:
+        task = task.with_arrays()
+    reached.at_once(task, options, whole)
+    core = core_for(task, on_early) if _has_core(task, options, whole) else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
-        task = replace(task, inputs=core.inputs, sizes=sizes)
+        task = replace(task, inputs=core.inputs, sizes=sizes, arrays=None).with_arrays()
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
-    def counted(path: ContractionPath) -> float:
-        planned = options.objective in PLANNED
-        return log10_mnk_planned(path) if planned else objective_log2(path, options.objective)
+    def count(tree: ScoredTree) -> float:
+        return counted(frame.path(tree), options.objective)
 
     def on_better(tree: ScoredTree) -> None:
+        reached.better(frame, tree)
         if report is not None:
             report(time.monotonic() - started, frame.path(tree))
 
     if options.joint:
         target = options.target(frame)
-        if target is not None:
-            task = replace(task, waist_limit=target.waist_limit(limit))
-        checkpoint = None
-        if options.checkpoint is not None:
-            checkpoint = SearchCheckpoint(Path(options.checkpoint), described(task, target))
+        task = _with_waist(task, target)
+        checkpoint = _checkpoint(task, options, target)
+        if checkpoint is not None:
             checkpoint.check(options.resume)
         best = search_joint(
             task,
-            began=started,
+            began=started - END_TENSOR_S * len(network.inputs),
             n_workers=n_workers,
             target=target,
             checkpoint=checkpoint,
             on_better=on_better,
-            counted=(lambda tree: counted(frame.path(tree))) if options.objective in POWERS else None,
+            counted=count if options.objective in POWERS else None,
         )
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]
@@ -123,12 +209,53 @@ def search_path(
             others = [pool.submit(search_tree, other) for other in tasks]
             trees = [search_tree(task, on_better), *(other.result() for other in others)]
         best = min(trees, key=lambda tree: tree.score)
-    paths = [path for path in (frame.path(best), early) if path is not None]
-    path = paths[0] if options.objective == SCHEDULE else min(paths, key=counted)
+    reached.better(frame, best)
+    return _with_meta(reached, options, started)
+
+
+def _with_meta(reached: _Reached, options: SearchOptions, started: float) -> ContractionPath:
+    path = reached.path()
+    assert path is not None
     if options.objective == "peak":
         path = in_least_memory(path)[1]
-    figures = _meta(path, task, options, limit, time.monotonic() - started)
+    figures = _meta(path, reached.task, options, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
+
+
+def _within_limit(
+    paths: Sequence[ContractionPath], network: Network, dtype: str, limit: int | None
+) -> Iterator[ContractionPath]:
+    """The given paths as paths of pairs in this network, without those that need more slices."""
+    for given in paths:
+        pairs = ssa_pairs(given.ssa_path, len(network.inputs))
+        sliced = tuple(sorted(index for index in given.sliced_inds if network.size_dict[index] > 1))
+        path = ContractionPath(network, pairs, sliced, dtype)
+        if limit is None or path_cost(path).log2_largest <= log2(limit) + 1e-9:
+            yield path
+
+
+def _with_waist(task: Task, target: Target | None) -> Task:
+    return task if target is None else replace(task, waist_limit=target.waist_limit(task.limit))
+
+
+def _checkpoint(task: Task, options: SearchOptions, target: Target | None) -> SearchCheckpoint | None:
+    """The checkpoint of a task, which may not be there yet."""
+    if options.checkpoint is None:
+        return None
+    return SearchCheckpoint(Path(options.checkpoint), described(task, target, len(options.from_paths)))
+
+
+def _has_core(task: Task, options: SearchOptions, whole: SearchedNetwork) -> bool:
+    """Whether safe contractions come first: not for given trees, nor where they take much of the time, by a
+    nominal pace. A search that is resumed has what it had."""
+    if not options.joint:
+        return False
+    if options.resume and options.checkpoint is not None and Path(options.checkpoint).exists():
+        target = options.target(whole)
+        checkpoint = _checkpoint(_with_waist(task, target), options, target)
+        return checkpoint is None or not checkpoint.is_own()
+    time_s = options.effort.time_s or inf
+    return not task.starts and CORE_TENSOR_S * len(task.inputs) <= CORE_SHARE * time_s
 
 
 def search_jointly(
@@ -147,12 +274,18 @@ def _forced_slices(network: Network, limit: int | None, slices_open: bool) -> se
     """Indices to slice because an input alone is over the limit: the largest ones of that input."""
     whole = set() if slices_open else set(network.output)
     forced: set[str] = set()
-    for term in network.inputs if limit is not None else ():
-        closed = sorted(set(term) - whole - forced, key=lambda i: (network.size_dict[i], i))
-        size = int(np.prod([network.size_dict[i] for i in set(term) - forced], dtype=object))
-        while limit is not None and size > limit:
+    if limit is None:
+        return forced
+    sizes = network.size_dict
+    for term in network.inputs:
+        # Repeated indices count once; most tensors are far below the limit.
+        if prod([sizes[index] for index in term]) <= limit:
+            continue
+        closed = sorted(set(term) - whole - forced, key=lambda i: (sizes[i], i))
+        size = prod([sizes[index] for index in set(term) - forced])
+        while size > limit:
             index = closed.pop()
-            size //= network.size_dict[index]
+            size //= sizes[index]
             forced.add(index)
     return forced
 
@@ -183,14 +316,21 @@ def _with_network(
     return task, {symbol: index for index, symbol in symbols.items()}
 
 
-def _meta(
-    path: ContractionPath, task: Task, options: SearchOptions, limit: int | None, time_s: float
-) -> dict[str, Any]:
+def _cost(path: ContractionPath, task: Task) -> PathCost:
+    """The cost of a path, of a large network by the arrays that are there."""
+    network, structure = path.network, task.arrays
+    has_all = structure is not None and structure.graph.indices.size == sum(map(len, network.inputs))
+    if structure is None or not has_all or path.sliced_inds or len(path.ssa_path) < MANY_STEPS:
+        return path_cost(path)
+    return counted_cost(path, structure.graph, structure.graph.weights)
+
+
+def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: float) -> dict[str, Any]:
     from cotengra import __version__
 
     source = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
     first = source if task.starts else ", ".join(task.methods)
-    cost = path_cost(path)
+    cost, limit = _cost(path, task), options.limit(path.dtype)
     planned = log10_mnk_planned(path) if path.sliced_inds else cost.log10_mnk_all_slices
     return {
         "search": f"cotengra {__version__}: {first}; {'joint ' if options.joint else ''}annealing",

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from multiprocessing import get_context, parent_process
-from typing import Any, TypeVar
+from typing import Any
 
 from tnplan.common.errors import InputError
-from tnplan.planner.search.annealer.annealed import Annealed
+from tnplan.planner.search.annealer.annealed import COLD, Annealed
 from tnplan.planner.search.annealing import (
     OnBetter,
     ScoredTree,
@@ -26,10 +28,9 @@ from tnplan.planner.search.annealing import (
     Task,
     greedy_s,
     random_greedy,
-    roots,
 )
 from tnplan.planner.search.checkpoint import SearchCheckpoint
-from tnplan.planner.search.orders.starts import OrderStarts, first_trees, tree_bits
+from tnplan.planner.search.orders.starts import OrderStarts, first_trees, has_time, tree_bits
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Pools, Round, warm_heat
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large
@@ -46,6 +47,8 @@ GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
 RANKING_SHARE = 0.3
 """The last share of the time, in which trees are ranked by predicted time where the options want that."""
+SAVE_TENSOR_S, SLOW_S, SAVED_SHARE = 1e-5, 0.1, 0.05
+"""Nominal seconds of a checkpoint for each tensor; slow ones take this share of the time."""
 FIRST_ORDERS = 1000
 """Orders of rounds have numbers from here on, times DRAWN_TREES; the first trees have those below."""
 DRAWN_TREES = 4
@@ -54,7 +57,8 @@ MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point, which ends at 2^1024."""
 UNLIMITED_TREES = 0.25
 """First trees without the limit take so much of the time of those with it."""
-Result = TypeVar("Result")
+ROUNDS_AHEAD = 4
+"""Where rounds alone end the search: each is drawn before the last of so many are taken."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ def search_joint(
     """A first tree, then rounds on `n_workers` processes until the time or the rounds are used up.
 
     The moves of a round follow from the network and the time given, not from the clock; the last round is
-    shortened to what time is left. `began` is when its time began, by `time.monotonic`; None: now.
+    shortened to what time is left. Without an end of the time no clock has a say, and the path is the same
+    for any number of workers. `began` is when its time began, by `time.monotonic`; None: now.
     `ScoredTree.score` is log2 of the cost of all slices, with the last pair of the path as the waist. With a
     `target` the best is the tree of the least predicted time there, `ScoredTree.time_s`.
     Raises InputError if no schedule fits it. With `counted`, of which the scores are an estimate, it is the
@@ -92,14 +97,12 @@ def search_joint(
     now = time.monotonic() if began is None else began
     resumed = None if checkpoint is None else checkpoint.restore(task)
     if resumed is None:
-        # With a checkpoint the first trees are the same however long they take.
-        is_timed = task.effort.time_s > 0 and checkpoint is None
-        pools = _first_pools(task, target, on_better, now + task.effort.time_s if is_timed else inf)
+        pools = _first_pools(task, target, on_better, now + (task.effort.time_s or inf))
         used_s = 0.0
     else:
         pools, used_s = resumed
     on_better(pools.best)
-    task = replace(task, sizes=roots(task.sizes, pools.limited.power))
+    task = task.with_roots(pools.limited.power)
     if len(task.inputs) > 2:
         _Rounds(task, pools, now - used_s, n_workers, target, checkpoint, on_better).run()
     pool = pools.limited
@@ -114,7 +117,7 @@ def _first_pools(task: Task, target: Target | None, on_better: OnBetter, ends: f
     pool, effort = _first_pool(task, target, on_better, ends), task.effort
     if task.limit is None or len(task.inputs) <= 2 or not (effort.time_s and effort.max_rounds):
         return Pools(pool)
-    if time.monotonic() > ends:
+    if time.monotonic() > ends or not has_time(len(task.inputs), ends):
         return Pools(pool)
     effort = replace(effort, time_s=UNLIMITED_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
@@ -130,14 +133,15 @@ def _first_pool(task: Task, target: Target | None, on_better: OnBetter, ends: fl
     """
     trees = [_given_tree(task, start) for start in task.starts] or first_trees(task, on_better, ends)
     power = 1.0 if task.limit is not None else _power_in_range(task, trees)
-    rooted = replace(task, sizes=roots(task.sizes, power))
+    rooted = task.with_roots(power)
     as_given, within_limit = zip(*(_scored(rooted, tree) for tree in trees), strict=True)
     elite = sorted(within_limit, key=lambda tree: tree.score)[:POOL]
     limited = task.limit is not None
     if target is None:
         return ElitePool(task.seed, elite[0], elite, limited=limited, power=power)
     fastest = None
-    if len(task.starts) > 1:
+    # Invariant: a given path is ranked before all others, so that none that is slower takes its place.
+    if task.starts:
         timed = [tree for tree in map(target.ranked, as_given) if tree.time_s is not None]
         fastest = min(timed, key=lambda tree: tree.time_s or inf, default=None)
     first = fastest or min(as_given, key=lambda tree: tree.score)
@@ -198,6 +202,11 @@ class _Rounds:
     """Seconds of a move in the last round; 0 before the first."""
     ranking_s: float = 0.0
     """The longest time that predicting the time of a tree has taken."""
+    saved: float = field(init=False)
+    """When the pools were written last, by `time.monotonic`, and the seconds that it takes."""
+    save_s: float = field(init=False)
+    has_time: bool = True
+    """Whether the last round had time for moves."""
     full_moves: float = field(init=False)
     """Moves of a full round."""
     n_planned: float = field(init=False)
@@ -208,15 +217,17 @@ class _Rounds:
 
     def __post_init__(self) -> None:
         n, effort = len(self.task.inputs), self.task.effort
+        self.saved, self.save_s = time.monotonic(), SAVE_TENSOR_S * n
         # From a nominal pace and not from the clock: the same task gives the same rounds on a slower machine.
-        nominal_moves = ROUND_SHARE * effort.time_s * NOMINAL_MOVES_PER_S
+        nominal_moves = ROUND_SHARE * effort.nominal_s * NOMINAL_MOVES_PER_S
         self.full_moves = min(nominal_moves, float(MOVES_PER_TENSOR * n))
         tree_s = greedy_s(n, self.pools.best.score / self.pools.limited.power)
         self.has_greedy = tree_s * NOMINAL_MOVES_PER_S <= GREEDY_SHARE * self.full_moves
         self.n_planned = min(
             effort.max_rounds * MEAN_LENGTH,
-            effort.time_s * self.n_workers * NOMINAL_MOVES_PER_S / max(self.full_moves, 1.0),
-        )
+            inf if effort.time_s == inf
+            else effort.time_s * self.n_workers * NOMINAL_MOVES_PER_S / max(self.full_moves, 1.0),
+        )  # fmt: skip
         if self.target is not None:
             self.n_planned *= 1.0 - RANKING_SHARE
         self.reported_score = self.pools.best.score
@@ -224,45 +235,54 @@ class _Rounds:
     def run(self) -> None:
         """Rounds until time is up; the pools are saved after each one that comes back."""
         self._save()
+        is_timed = self.task.effort.time_s < inf
         ends = self.began + self.task.effort.time_s
-        # Other processes cannot report on the way.
-        on_better = self._report if self.n_workers == 1 else None
+        # Invariant: without a clock, the round that is drawn depends on neither the number of workers nor
+        # their pace. So many rounds are drawn before the first of them is taken, and they are taken in order.
+        most = self.n_workers if is_timed else ROUNDS_AHEAD
         running: dict[Future[RoundOutcome], Round] = {}
+        again, self.pools.running = self.pools.running, []
         goes_on = True
-        with _workers(self.n_workers) as workers:
+        with _workers(self.n_workers, self.task, self.target, self._report) as submit:
             while True:
-                while goes_on and len(running) < self.n_workers:
-                    next_round, moves = self._next(ends - time.monotonic())
+                while goes_on and len(running) < most:
+                    given = again.pop(0) if again else None
+                    next_round, moves = self._next(ends - time.monotonic(), given)
                     if moves is None:
                         goes_on = False
                         break
-                    job = workers.submit(
-                        carry_out, self.task, next_round, moves, ends, self.target, on_better
-                    )
-                    running[job] = next_round
-                # Invariant: at most `n_workers` rounds run, and each that comes back is taken before the next
-                # is drawn.
+                    self.pools.running.append(next_round)
+                    running[submit(next_round, moves, ends)] = next_round
                 if not running:
                     break
-                for job in wait(running, return_when=FIRST_COMPLETED).done:
-                    self._take(running.pop(job), job.result())
+                first = next(iter(running))
+                done = wait(running, return_when=FIRST_COMPLETED).done if is_timed else wait([first]).done
+                for job in done:
+                    finished = running.pop(job)
+                    self.pools.running.remove(finished)
+                    self._take(finished, job.result())
 
-    def _next(self, left_s: float) -> tuple[Round, float | None]:
-        """The next round and its moves; None where the search ends before it."""
+    def _next(self, left_s: float, given: Round | None) -> tuple[Round, float | None]:
+        """The next round, or a given one, and its moves; None where the search ends before it."""
         effort, pools = self.task.effort, self.pools
+        if given is None and pools.number >= effort.max_rounds:
+            return Round(0, "rank", pools.best, COLD), None
         # The last share of the time is for predicted times, which take a plan each.
         is_late = left_s < RANKING_SHARE * effort.time_s or pools.given >= self.n_planned
-        next_round = pools.next(self.n_planned, self.target is not None and is_late, self.has_greedy)
+        ranks = self.target is not None and is_late
+        next_round = given or pools.next(self.n_planned, ranks, self.has_greedy)
         wanted = next_round.length * self.full_moves
         annealing_s = left_s - next_round.ranks * self.ranking_s
         moves = wanted if self.move_s == 0.0 else min(wanted, annealing_s / self.move_s)
-        goes_on = annealing_s > 0 and moves >= SHORTEST_SHARE * wanted and pools.number <= effort.max_rounds
-        return next_round, moves if goes_on else None
+        has_time = self.has_time and annealing_s > 0 and moves >= SHORTEST_SHARE * wanted
+        return next_round, moves if has_time else None
 
     def _take(self, done: Round, outcome: RoundOutcome) -> None:
         """What a round came to goes to the pools, and its pace to what the next ones are planned with."""
         if outcome.moves:
             self.move_s = outcome.anneal_s / outcome.moves
+        elif done.anneals:
+            self.has_time = False
         self.ranking_s = max(self.ranking_s, outcome.ranking_s)
         if self.pools.take(done, outcome.tree, outcome.sliced):
             # Among ranked trees the faster one may have the larger score.
@@ -277,36 +297,70 @@ class _Rounds:
             self.on_better(tree)
 
     def _save(self) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.write(self.pools, time.monotonic() - self.began)
+        """Write the pools; those of a large network only as often as takes a small share of the time."""
+        now = time.monotonic()
+        if self.checkpoint is None or (self.save_s > SLOW_S and now - self.saved < self.save_s / SAVED_SHARE):
+            return
+        self.checkpoint.write(self.pools, now - self.began)
+        self.saved = time.monotonic()
+        self.save_s = self.saved - now
 
 
-class _Here(Executor):
-    """Calls done in this process before `submit` returns."""
+Submit = Callable[[Round, float, float], "Future[RoundOutcome]"]
+"""What takes a round, its moves and its end."""
 
-    def submit(self, call: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
-        future: Future[Result] = Future()
-        future.set_result(call(*arguments, **named))
+
+@contextmanager
+def _workers(count: int, task: Task, target: Target | None, on_better: OnBetter) -> Iterator[Submit]:
+    """Processes for rounds; this one where one is all, so that it reports better trees on the way."""
+
+    def here(next_round: Round, moves: float, ends: float) -> Future[RoundOutcome]:
+        future: Future[RoundOutcome] = Future()
+        future.set_result(carry_out(task, next_round, moves, ends, target, on_better))
         return future
 
-
-def _workers(count: int) -> Executor:
-    """Processes for rounds; this one where one is all, so that it reports better trees on the way."""
     if count == 1:
-        return _Here()
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=end_with_parent)
+        yield here
+        return
+    context = get_context("spawn")
+    gives_up = context.Event()
+    # A large network goes to each process once.
+    with ProcessPoolExecutor(count, context, _begin_worker, (gives_up, task, target)) as pool:
+        try:
+            yield lambda *given: pool.submit(_carry_out_there, *given)
+        except BaseException:
+            gives_up.set()  # rounds would be waited for
+            raise
 
 
-def end_with_parent() -> None:
-    """End this process when the one that started it is gone, killed perhaps."""
+_there: list[tuple[Task, Target | None]] = []
+"""Of a process for rounds: what it searches."""
+
+
+def _begin_worker(gives_up: Any, task: Task, target: Target | None) -> None:
+    end_with_parent(gives_up)
+    _there[:] = [(task, target)]
+
+
+def _carry_out_there(next_round: Round, moves: float, ends: float) -> RoundOutcome:
+    task, target = _there[0]
+    return carry_out(task, next_round, moves, ends, target)
+
+
+def end_with_parent(gives_up: Any = None) -> None:
+    """End this process when the one that started it is gone, killed perhaps, or gives up; not by signals,
+    which that one heeds."""
     parent = parent_process()
     assert parent is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    for wait_for in (parent.join, *([] if gives_up is None else [gives_up.wait])):
 
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
+        def watch(wait_for: Callable[[], object] = wait_for) -> None:
+            wait_for()
+            os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def carry_out(
@@ -325,7 +379,7 @@ def carry_out(
     # Without a limit, and then sliced: the tree goes to the pool of free trees, what it was sliced to to the
     # other.
     if next_round.unlimited:
-        unlimited = replace(task, limit=None, waist_limit=inf, sizes=roots(task.sizes, next_round.power))
+        unlimited = replace(task, limit=None, waist_limit=inf).with_roots(next_round.power)
         outcome = carry_out(unlimited, replace(next_round, unlimited=False), moves, ends, None)
         sliced = _scored(task, outcome.tree)[1] if outcome.tree else None
         return replace(outcome, sliced=sliced, anneal_s=time.monotonic() - before)
@@ -333,7 +387,7 @@ def carry_out(
     moves_made = 0
     if next_round.anneals:
         weighted = replace(task, element_weight=task.element_weight * next_round.weight_factor)
-        source = _source(task, next_round)
+        source = _source(task, next_round, ends)
         # The legs of all nodes of a large tree as bits take too much memory: it is annealed region by region.
         if is_large(task):
             large = LargeTree(weighted, source)
@@ -355,12 +409,16 @@ def carry_out(
     return RoundOutcome(tree, None, moves_made, annealed - before, time.monotonic() - annealed)
 
 
-def _source(task: Task, next_round: Round) -> ScoredTree:
-    """The tree that a round starts from; those of a round's own follow from its number."""
+def _source(task: Task, next_round: Round, ends: float) -> ScoredTree:
+    """The tree that a round starts from; those of a round's own follow from its number.
+
+    Orders of a large network are left out where there is no time for them.
+    """
     if next_round.kind == "greedy":
         return random_greedy(task, next_round.number)
     if next_round.kind not in ("order", "descent"):
         return next_round.source
-    starts = OrderStarts(task if next_round.kind == "order" else replace(task, limit=None))
-    first = DRAWN_TREES * (next_round.number + FIRST_ORDERS)
-    return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda tree: tree.score)
+    starts = OrderStarts(task if next_round.kind == "order" else replace(task, limit=None), ends)
+    first, n = DRAWN_TREES * (next_round.number + FIRST_ORDERS), len(task.inputs)
+    trees = [starts.tree(first + i) for i in range(DRAWN_TREES) if has_time(n, ends)]
+    return min(trees, key=lambda tree: tree.score, default=next_round.source)

@@ -58,7 +58,7 @@ def of_trees() -> list[Sample]:
         (join_all, (legs, weights, numbers, numbers, numbers, 0)),
         (total_bits, (weights, weights, Price(), numbers, numbers)),
         (run_measure, (PAIR, weights, (numbers, numbers, numbers), legs, stored)),
-        (run_sweep, (legs, weights, (numbers, numbers, numbers), new_sweep(2, 1), (1.0, Price()))),
+        (run_sweep, (legs, weights, (numbers, numbers, numbers), 0, new_sweep(2, 1), (1.0, Price()))),
         (region_below, (weights, numbers, numbers, 2, numbers, numbers)),
         (take_indices, (stored, NodeSizes(weights, weights, numbers), numbers, 1.0, numbers, numbers)),
     ]

@@ -10,6 +10,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.tree.build import build
 from tnplan.planner.passes.tree.loop_nest import InvariantHoisting
 from tnplan.planner.search.annealing import PRICES
+from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph
 
 MANY_STEPS = 5000
 """From so many steps on they are counted by a kernel, which rounds to about twelve digits."""
@@ -63,15 +64,22 @@ def path_cost(path: ContractionPath) -> PathCost:
 
 def _rounded_cost(path: ContractionPath, sizes: dict[str, int]) -> PathCost:
     """The same of a path of pairs, counted by a kernel in floating point."""
-    from tnplan.planner.search.annealer.anneal_state import Price, tree_of
     from tnplan.planner.search.orders.hypergraph import make_hypergraph
-    from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
     network = path.network
     graph = make_hypergraph([tuple(dict.fromkeys(term)) for term in network.inputs], network.output, sizes)
-    left, right, _ = tree_of(path.ssa_path, len(network.inputs))
+    return counted_cost(path, graph, graph.weights)
+
+
+def counted_cost(path: ContractionPath, graph: Hypergraph, weights: Floats) -> PathCost:
+    """The cost of a path of pairs in a network as arrays, `weights` 0 for what is sliced."""
+    from tnplan.planner.search.annealer.anneal_state import Price, tree_of
+    from tnplan.planner.search.subtrees.measure_kernel import tree_cost
+
+    left, right, _ = tree_of(path.ssa_path, len(path.network.inputs))
+
     def count(price: Price) -> tuple[float, float]:
-        bits, largest, _ = tree_cost(graph, graph.weights, left, right, price)
+        bits, largest, _ = tree_cost(graph, weights, left, right, price)
         return bits * log10(2) + log10(path.n_slices), largest
 
     (mnk, largest), (written, _) = count(Price()), count(Price(0.0, 1.0))

@@ -170,6 +170,8 @@ class Pools:
     unlimited: ElitePool | None = None
     sliced: float | None = None
     """The best score of a tree that was sliced."""
+    running: list[Round] = field(default_factory=list)
+    """Rounds that were given and not taken yet, in order: a search that is resumed begins with them."""
 
     @property
     def best(self) -> ScoredTree:

@@ -67,14 +67,11 @@ def search_in_proportion(
     time or more before is in a cache on disk (`path_cache`), but for greedy paths. `limit` is counted down.
     `shares_slices` is that of `SearchOptions`; paths for others have a folder of their own.
     """
-    cheapest = cheapest_path(network)
-    if cheapest is not None:
-        path = ContractionPath(network, cheapest, (), dtype)
-        if _fits(path, max_elements):
-            return path
+    optimum = _optimum(network, dtype, max_elements)
+    if optimum is not None:
+        return optimum
     most, limit = None if max_elements == inf else int(max_elements), limit or SearchLimit(inf)
-    folder = path_cache_folder()
-    cache = PathCache(folder if shares_slices or most is None or folder is None else folder / "unshared")
+    cache = _cache(most, shares_slices)
     known = _known(cache, network, dtype, max_elements)
     if known is not None:
         best, starts, spent_s = known.path, [known.path] if known.time_s else [], known.time_s
@@ -100,6 +97,47 @@ def search_in_proportion(
     if is_searched or (known is None and is_of_orders):
         cache.keep(CachedPath(best, path_cost(best).log10_mnk_all_slices, spent_s), max_elements)
     return best
+
+
+def search_as_long(
+    network: Network, dtype: str, time_s: float, *, max_elements: float = inf, seed: int = 0,
+    shares_slices: bool = True,
+) -> ContractionPath:  # fmt: skip
+    """The path of a search of so many seconds, or of as many before, which are in the cache on disk.
+
+    Where the fewest multiply-adds of all paths are known, that path without a search.
+    """
+    optimum = _optimum(network, dtype, max_elements)
+    if optimum is not None:
+        return optimum
+    most = None if max_elements == inf else int(max_elements)
+    cache = _cache(most, shares_slices)
+    known = cache.find(network, dtype, max_elements)
+    if known is not None and known.time_s >= time_s and _fits(known.path, max_elements):
+        return known.path
+    options = SearchOptions(
+        max_tensor_elements=most, effort=Effort(time_s=time_s), seed=seed, methods=(JOINT,),
+        shares_slices=shares_slices,
+    )  # fmt: skip
+    paths = [search_path(network, dtype, options), *([] if known is None else [known.path])]
+    best = _cheapest(paths, max_elements)
+    cache.keep(CachedPath(best, path_cost(best).log10_mnk_all_slices, time_s), max_elements)
+    return best
+
+
+def _cache(most: int | None, shares_slices: bool) -> PathCache:
+    """The cache on disk; paths under a limit whose slices share nothing have a folder of their own."""
+    folder = path_cache_folder()
+    return PathCache(folder if shares_slices or most is None or folder is None else folder / "unshared")
+
+
+def _optimum(network: Network, dtype: str, max_elements: float) -> ContractionPath | None:
+    """The path with the fewest multiply-adds of few tensors, where it is within the limit."""
+    cheapest = cheapest_path(network)
+    if cheapest is None:
+        return None
+    path = ContractionPath(network, cheapest, (), dtype)
+    return path if _fits(path, max_elements) else None
 
 
 def quick_path(network: Network, dtype: str, profile: Profile) -> ContractionPath:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 
 from tnplan.common.arrays import ITEM_BYTES
@@ -63,6 +64,13 @@ class SearchOptions:
     checkpoint: str | Path | None = None
     resume: bool = False
     shares_slices: bool = True
+    goes_on_from: ContractionPath | None = None
+    """The path of an interrupted search whose checkpoint is gone: one more to start from."""
+
+    @property
+    def starts(self) -> list[ContractionPath]:
+        """All paths to start from."""
+        return [*self.from_paths, *filter(None, (self.goes_on_from,))]
 
     @property
     def joint(self) -> bool:
@@ -75,8 +83,8 @@ class SearchOptions:
 
         Time alone ends this one then, nothing is resumed, and multiply-adds compare what both find.
         """
-        timed = self.effort.time_s > 0 and self.effort.max_rounds == Effort().max_rounds
-        fresh = not self.from_paths and not self.resume
+        timed = 0 < self.effort.time_s < inf and self.effort.max_rounds == Effort().max_rounds
+        fresh = not self.starts and not self.resume
         return self.joint and timed and fresh and self.objective != SCHEDULE
 
     @property
@@ -115,7 +123,7 @@ class SearchOptions:
             raise InputError(
                 "--from", f"is given {len(self.from_paths)} times", f"give one path, or use {JOINT}"
             )
-        for other in (path.network for path in self.from_paths):
+        for other in (path.network for path in self.starts):
             if (other.inputs, other.output) != (network.inputs, network.output):
                 raise InputError(
                     "--from", "is a path of another network", "give a path of the network that is searched"

@@ -136,3 +136,22 @@ def test_an_order_of_a_tensor_with_thousands_of_indices_takes_all_tensors_once()
     rule = elimination_kernel.Rule(elimination_kernel.DEGREE, 0.0, 1e-6)
     pairs = elimination_kernel.eliminate(graph, np.zeros(len(graph.weights), np.int64), rule, 0)
     assert len(ContractionPath(network, tuple(rooted(pairs, len(terms)))).ssa_path) == n + 1
+
+
+@pytest.mark.parametrize("n_open", [0, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_long_chain_is_measured_as_any_tree(
+    seed: int, n_open: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its legs, of which a chain over a random graph has too many to go through."""
+    network = regular_network(80, seed, extents=(2, 3), n_open=n_open)
+    graph, n = make_hypergraph(network.inputs, network.output, network.size_dict), 80
+    draw = random.Random(seed)
+    order = draw.sample(range(n), n)
+    pairs = [(order[0], order[1]), *((n + i, t)[:: draw.choice((1, -1))] for i, t in enumerate(order[2:]))]
+    left, right, _ = tree_of(pairs, n)
+    slowly = measured(graph, graph.weights, left, right)
+    monkeypatch.setattr(measure_kernel, "LONG_CHAIN", 0)
+    monkeypatch.setattr(measure_kernel, "run_measure", None)  # which goes through the legs
+    for quick, slow in zip(measured(graph, graph.weights, left, right), slowly, strict=True):
+        np.testing.assert_allclose(quick, slow, atol=1e-9)

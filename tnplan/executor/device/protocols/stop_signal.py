@@ -58,6 +58,33 @@ def listening(checkpoint: Path) -> Iterator[None]:
 
 
 @contextmanager
+def interrupting() -> Iterator[None]:
+    """Let Ctrl-C and the signals raise `KeyboardInterrupt`, with their name; in the main thread alone.
+
+    The first one does so; after that Ctrl-C is Python's again, and the others are ignored. What the starter
+    of this process has it ignore stays so.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        for other in changed:
+            signal.signal(other, signal.default_int_handler if other == signal.SIGINT else signal.SIG_IGN)
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    is_python_s = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    changed = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    changed += [signal.SIGINT] if is_python_s else []
+    before = [(number, signal.signal(number, on_signal)) for number in changed]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+@contextmanager
 def keeping() -> Iterator[None]:
     """Inside, a rank calls `asked` again and again, and then writes what is not on the disk yet."""
     _keeping.append(True)

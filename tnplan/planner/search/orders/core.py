@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
+from math import fsum, log2
 
 SLACK = 1e-9
 
@@ -94,7 +94,8 @@ class _Reducer:
 
     def _size(self, term: set[str]) -> float:
         bits = self.bits
-        return sum([bits[index] for index in term])
+        # Exact before it is rounded: the order of a set of names differs from process to process.
+        return fsum([bits[index] for index in term])
 
     def _merge_cliques(self, todo: list[int]) -> None:
         todo.sort(key=lambda tensor: len(self.terms[tensor]), reverse=True)

@@ -36,19 +36,39 @@ class Hypergraph(NamedTuple):
         return len(self.tensor_starts) - 1
 
 
-def make_hypergraph(
+class Structure(NamedTuple):
+    """A network as arrays, with the names of its indices."""
+
+    graph: Hypergraph
+    names: list[str]
+    closed: NDArray[np.bool_]
+    """(I): the indices that are summed, which may be sliced."""
+
+
+def make_structure(
     inputs: Sequence[Sequence[str]], output: Sequence[str], sizes: Mapping[str, float]
-) -> Hypergraph:
+) -> Structure:
     """The arrays of a network. Indices stand once on a tensor at most; those of extent 1 are left out."""
     names = index_names(inputs, output, sizes)
     numbers = dict(zip(names, range(len(names)), strict=True))
     terms = [*inputs, output] if any(sizes[index] > 1 for index in output) else [*inputs]
-    if any(sizes[index] <= 1 for index in set(chain.from_iterable(terms))):
+    bits = {size: log2(size) for size in {*sizes.values()}}
+    if min(bits.values(), default=1.0) <= 0.0:
         terms = [[index for index in term if sizes[index] > 1] for term in terms]
     starts = np.zeros(len(terms) + 1, np.int64)
     np.cumsum(list(map(len, terms)), out=starts[1:])
     indices = np.fromiter(map(numbers.__getitem__, chain.from_iterable(terms)), np.int64, int(starts[-1]))
-    return transposed(starts, indices, np.array([log2(sizes[index]) for index in names]))
+    graph = transposed(starts, indices, np.array([bits[sizes[index]] for index in names]))
+    closed = np.ones(len(names), bool)
+    closed[[numbers[index] for index in output if index in numbers]] = False
+    return Structure(graph, names, closed)
+
+
+def make_hypergraph(
+    inputs: Sequence[Sequence[str]], output: Sequence[str], sizes: Mapping[str, float]
+) -> Hypergraph:
+    """The arrays of a network without names."""
+    return make_structure(inputs, output, sizes).graph
 
 
 def index_names(

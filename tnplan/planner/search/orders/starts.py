@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from math import inf, log2
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from tnplan.planner.search.annealing import (
 )
 from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.front_kernel import OBLIQUE, SIDEWAYS, TO_RESULT
-from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
+from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints
 from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
 FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
@@ -51,6 +50,8 @@ GROWTH_WEIGHT = 0.4, 1.0
 KEY_NOISE = 1e-6, 1e-2
 QUICK_TREES, QUICK_TENSORS = 2, 2000
 """Trees that say what a network costs; for larger ones than that, plain ones of QUICK_KINDS."""
+ORDER_TENSOR_S = 4e-5
+"""Nominal seconds of an order, for each tensor: of a dissection with its elimination."""
 QUICK_KINDS = 0, 1
 """Numbers of a front and of a dissection."""
 MOST_FRONT_LEGS = 2**27
@@ -79,12 +80,12 @@ QUICK = 300
 """Tensors up to which one trial is made whatever the time."""
 
 
-def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
+def rooted(pairs: Ints, n: int) -> list[tuple[int, int]]:
     """The pairs (SSA) of a tree over n tensors from those over n, or over n and the result as the last one.
 
     The result's own place becomes the root: what a step costs does not depend on where the root is.
     """
-    steps = [(int(a), int(b)) for a, b in np.asarray(pairs).T]
+    steps = list(zip(*pairs.tolist(), strict=True))
     if len(steps) < n:
         return steps
     leaves = n + 1
@@ -129,17 +130,17 @@ class OrderStarts:
     """Trees of a task by number; the same number gives the same tree.
 
     The score of one is log2 of its cost, under a limit with what has to be sliced of it; where that is more
-    than SLICED_BITS, as if slices cost no more than the bits that they take off the largest tensor.
+    than SLICED_BITS, as if slices cost no more than the bits that they take off the largest tensor. Where
+    less time is left until `ends`, by `time.monotonic`, than a dissection takes, any front is taken.
     """
 
-    def __init__(self, task: Task) -> None:
-        self.n = len(task.inputs)
+    def __init__(self, task: Task, ends: float = inf) -> None:
+        self.n, self.ends = len(task.inputs), ends
         self.seed, self.price = task.seed, task.price
-        self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
+        self.graph, self.names, _ = task.structure
+        self.sliceable = task.sliceable
         self.open = self.graph.n_tensors > self.n
         self.limit_bits = inf if task.limit is None else log2(task.limit)
-        self.names = index_names(task.inputs, task.output, task.sizes)
-        self.sliceable = sliceable_indices(task)
 
     def tree(self, number: int) -> ScoredTree:
         """A tree without slices."""
@@ -200,7 +201,7 @@ class OrderStarts:
             # taken.
             fronts = [grow(self.graph, pull, way, noise, seed) for way in directions]
             pairs = min(fronts, key=lambda front: front_legs(self.graph, front))
-            if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
+            if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS or not has_time(self.n, self.ends):
                 return pairs
             kind = "dissection"
         stages = np.zeros(len(self.graph.weights), np.int64)
@@ -233,7 +234,7 @@ class OrderStarts:
         bits, largest, n_legs = tree_cost(graph, graph.weights, left, right, self.price)
         if n_legs <= MOST_LEGS:
             for size in PART_SIZES:
-                sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.price)
+                sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.price, self.ends)
             bits, largest, _ = tree_cost(graph, graph.weights, left, right, self.price)
         return ScoredTree(self._sliced(left, right, bits, largest)[0], path_of(left, right), ())
 
@@ -249,6 +250,11 @@ def load_kernels() -> None:
     starts = OrderStarts(Task(inputs, (), sizes, SMALL_LIMIT, "flops", (), 0, Effort()))
     for number in range(len(FIRST_KINDS)):
         starts.tree(number)
+
+
+def has_time(n_tensors: int, ends: float) -> bool:
+    """Whether there is time for one more order of so many tensors, by a nominal pace."""
+    return n_tensors <= QUICK_TENSORS or time.monotonic() + ORDER_TENSOR_S * n_tensors <= ends
 
 
 def core_for(task: Task, on_better: OnBetter) -> Core:
@@ -281,7 +287,7 @@ def core_for(task: Task, on_better: OnBetter) -> Core:
 def tree_bits(task: Task, tree: ScoredTree) -> float:
     """log2 of the cost of a tree without slices."""
     left, right, _ = tree_of(tree.ssa_path, len(task.inputs))
-    graph = make_hypergraph(task.inputs, task.output, task.sizes)
+    graph = task.structure.graph
     return float(tree_cost(graph, graph.weights, left, right, task.price)[0])
 
 
@@ -297,34 +303,35 @@ def front_legs(graph: Hypergraph, pairs: Ints) -> int:
     return int((np.maximum.reduceat(taken_at, starts) - np.minimum.reduceat(taken_at, starts)).sum())
 
 
-def sliceable_indices(task: Task) -> np.ndarray:
-    """Which indices of the arrays may be sliced: those that are summed, or all."""
-    opened = set() if task.slices_open else set(task.output)
-    return np.array([name not in opened for name in index_names(task.inputs, task.output, task.sizes)])
-
-
 def first_trees(task: Task, on_better: OnBetter, search_ends: float = inf) -> list[ScoredTree]:
     """The best of some orders, cheapest first, and the best of cotengra's trials.
 
-    Of a large network there are no more than the quick ones after `search_ends`, by `time.monotonic`.
+    Of a large network one order is made, and more while there is time for them before `search_ends`, by
+    `time.monotonic`.
     Without a limit `on_better` gets the best orders so far, once those are made that `core_for` gave it.
     """
     if len(task.inputs) <= 2:
         return [ScoredTree(0.0, ((0, 1),) if len(task.inputs) == 2 else (), ())]
-    time_s, n = task.effort.time_s, len(task.inputs)
-    starts = OrderStarts(task)
+    time_s, n = task.effort.nominal_s, len(task.inputs)
+    starts = OrderStarts(task, search_ends)
     load_kernels()
     began = time.monotonic()
     ends = began + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
     first_ends = began + max(FIRST_SHARE * time_s, FIRST_ORDERS_S)
     by_score: dict[float, ScoredTree] = {}
-    for number in range(ORDERS_PER_TRIAL * task.effort.max_trials):
+    most = ORDERS_PER_TRIAL * task.effort.max_trials
+    if task.effort.time_s == inf:
+        # As many as there is time for at a nominal pace.
+        most, ends = min(most, max(FIRST_ORDERS, int(ORDER_SHARE * time_s / (ORDER_TENSOR_S * n)))), inf
+    longest_s = 0.0
+    for number in range(most):
         now = time.monotonic()
         if number and now > ends and (number >= FIRST_ORDERS or now > first_ends):
             break
-        if n > QUICK_TENSORS and number > max(QUICK_KINDS) and now > search_ends:
+        if number and not has_time(n, search_ends - longest_s):
             break
         tree = starts.tree(number)
+        longest_s = max(longest_s, time.monotonic() - now - ORDER_TENSOR_S * n)
         by_score.setdefault(round(tree.score, 6), tree)
         if task.limit is None and number >= max(QUICK_KINDS):
             best = by_score[min(by_score)]
@@ -341,6 +348,7 @@ def first_trees(task: Task, on_better: OnBetter, search_ends: float = inf) -> li
 
 def _trial(task: Task, starts: OrderStarts, trials: int, trial_s: float) -> ScoredTree:
     with seeded(task.seed):
-        effort = Effort(trial_s / HYPER_SHARE, trials, 0)
+        time_s = inf if task.effort.time_s == inf else trial_s / HYPER_SHARE
+        effort = Effort(time_s, trials, 0)
         tree = first_tree(replace(task, limit=None, minimize="flops", effort=effort))
     return starts.improved([(int(a), int(b)) for a, b in tree.get_ssa_path()])

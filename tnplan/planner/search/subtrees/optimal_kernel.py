@@ -12,7 +12,8 @@ a part are read once, however many there are.
 
 from __future__ import annotations
 
-from math import log2
+import time
+from math import inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,8 @@ OVER = 4.0
 """log2 of what a product costs more for each bit that it is over the limit: one slice for it costs a bit at
 least, and slices of products that are far apart multiply."""
 UNCUT = 1e-7
+PARTS_AT_ONCE = 500
+"""Parts between two looks at the clock."""
 
 
 class Sets(NamedTuple):
@@ -164,18 +167,22 @@ class Sweep(NamedTuple):
 
 def sweep(
     graph: Any, weights: Floats, left: Ints, right: Ints, root: int, most: int, limit_bits: float,
-    price: Price,
+    price: Price, ends: float = inf,
 ) -> int:  # fmt: skip
     """Put each part of up to `most` tensors in its best order, from the leaves to the root; changes the tree.
 
-    Parts whose steps all cost next to nothing beside the whole are left. Returns the number of better parts.
+    Parts whose steps all cost next to nothing beside the whole are left, and all that come after `ends`, by
+    `time.monotonic`. Returns the number of better parts.
     """
     order = products_in_order(left, right, root)
     legs = all_legs(graph, weights, left, right, order)
     state = new_sweep(most, weights.size)
     # The kernel allocates nothing: where legs need more space it stops between two parts, and goes on after.
-    while need := run_sweep(legs, weights, (left, right, order), state, (limit_bits, price)):
-        legs = with_room(legs, need)
+    stop = 0
+    while stop < order.size and time.monotonic() <= ends:
+        stop = order.size if ends == inf else min(order.size, stop + PARTS_AT_ONCE)
+        while need := run_sweep(legs, weights, (left, right, order), stop, state, (limit_bits, price)):
+            legs = with_room(legs, need)
     return int(state.at[1])
 
 
@@ -189,8 +196,8 @@ def new_sweep(most: int, n_indices: int) -> Sweep:
 
 
 @jit
-def run_sweep(legs: Any, weights: Any, tree: Any, state: Any, costs: Any) -> int:
-    """Go on with a sweep until it is done; else the space for legs that is needed to go on.
+def run_sweep(legs: Any, weights: Any, tree: Any, stop: int, state: Any, costs: Any) -> int:
+    """Go on with a sweep until the product at `stop`; else the space for legs that is needed to go on.
 
     `tree` is that of `run_measure`; `costs` are the limit of a tensor in bits and the price of a step.
     """
@@ -202,7 +209,7 @@ def run_sweep(legs: Any, weights: Any, tree: Any, state: Any, costs: Any) -> int
         for v in order:
             threshold = max(threshold, _bits(legs, left, right, v, limit_bits, price))
         state.threshold[0] = threshold + log2(UNCUT)
-    while at[0] < order.size:
+    while at[0] < stop:
         v = order[at[0]]
         k, opened = region_below(legs.span, left, right, v, tops, inner)
         old, ref, need = 0.0, -np.inf, 0

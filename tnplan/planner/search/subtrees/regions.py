@@ -18,8 +18,8 @@ import numpy as np
 from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
 from tnplan.planner.search.annealing import ScoredTree, Task, between
-from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
-from tnplan.planner.search.orders.starts import MOST_LEGS, path_of, sliceable_indices
+from tnplan.planner.search.orders.hypergraph import Ints
+from tnplan.planner.search.orders.starts import MOST_LEGS, path_of
 from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, kept_legs, measured, tree_cost
 
 MOST_STATE_BYTES = 64 * 2**20
@@ -31,6 +31,8 @@ REGIONS_AT_ONCE = 16
 SWEPT_SIZES = 8, 9
 """Tensors of the parts that are put in their best order first."""
 MOVES_PER_TENSOR = 2000
+LEG_S = 1.2e-8
+"""Nominal seconds in which a leg is gone through."""
 CLIMB = 6
 """Products that a region's top is above a costly one, at most."""
 DEPTH_BITS = 12.0
@@ -57,8 +59,8 @@ class LargeTree:
 
     def __init__(self, task: Task, source: ScoredTree) -> None:
         self.task = task
-        self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
-        self.names = index_names(task.inputs, task.output, task.sizes)
+        self.graph, self.names, _ = task.structure
+        self.sliceable = task.sliceable
         self.weights = self.graph.weights.copy()
         self.n = len(task.inputs)
         self.left, self.right, self.parent = tree_of(source.ssa_path, self.n)
@@ -72,8 +74,7 @@ class LargeTree:
     def _slice(self) -> bool:
         from tnplan.planner.search.subtrees.measure_kernel import slice_to_bits
 
-        may = sliceable_indices(self.task)
-        return slice_to_bits(self.graph, self.weights, may, self.left, self.right, self.limit_bits)
+        return slice_to_bits(self.graph, self.weights, self.sliceable, self.left, self.right, self.limit_bits)
 
     def scored(self) -> ScoredTree:
         """The tree as it is, its score log2 of the cost of all slices."""
@@ -88,7 +89,10 @@ class LargeTree:
         """Optimal small parts, then regions until the moves are made or time is up; how many were made."""
         nodes = measured(self.graph, self.weights, self.left, self.right)
         if nodes.length.sum() <= MOST_LEGS:
-            nodes = self._sweep()
+            nodes = self._sweep(ends)
+        # All legs are gone through for each pass; nothing is done where that alone takes too long.
+        if time.monotonic() + LEG_S * int(nodes.length.sum()) > ends:
+            return 0
         done = 0
         while done < moves and time.monotonic() < ends:
             regions = self._regions(nodes, draw)
@@ -100,14 +104,14 @@ class LargeTree:
             nodes = measured(self.graph, self.weights, self.left, self.right)
         return done
 
-    def _sweep(self) -> NodeSizes:
+    def _sweep(self, ends: float) -> NodeSizes:
         """Put small parts of the whole tree in their best order."""
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
 
         for size in SWEPT_SIZES:
             sweep(
                 self.graph, self.weights, self.left, self.right, self.root, size, self.limit_bits,
-                self.task.price,
+                self.task.price, ends,
             )  # fmt: skip
         products = np.arange(self.n, self.root + 1)
         self.parent[self.left[products]] = self.parent[self.right[products]] = products
@@ -168,7 +172,7 @@ class LargeTree:
         inputs = tuple(term(int(node)) for node in region.tops)
         sizes = {name: self.task.sizes[name] for term_names in inputs for name in term_names}
         return replace(
-            self.task, inputs=inputs, output=term(int(region.inner[0])), sizes=sizes, starts=(),
+            self.task, inputs=inputs, output=term(int(region.inner[0])), sizes=sizes, starts=(), arrays=None,
             slices_open=False,
         )  # fmt: skip
 

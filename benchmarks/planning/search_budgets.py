@@ -1,0 +1,70 @@
+"""What a search of a large network takes: processor seconds and memory, beside the seconds that it is given.
+
+    python benchmarks/planning/search_budgets.py KIND TENSORS SECONDS [LIMIT]
+
+KIND is ladder, strip, tree or regular, LIMIT the bits of the largest tensor. The clock of the search is the
+time of its processor, so that other work on the machine counts little.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import time
+
+time.monotonic = time.process_time  # before modules take it
+from tnplan.calls.search import search  # noqa: E402
+from tnplan.planner.networks.network import Network  # noqa: E402
+
+STRIP = 6
+"""Tensors across a strip."""
+
+
+def edges(kind: str, n: int) -> list[tuple[int, int]]:
+    """The bonds of about n tensors."""
+    draw = random.Random(0)
+    if kind == "tree":
+        return [(draw.randrange(i), i) for i in range(1, n)]
+    if kind == "regular":
+        ends = [i for i in range(n) for _ in range(3)]
+        draw.shuffle(ends)
+        return sorted({(min(a, b), max(a, b)) for a, b in zip(ends[::2], ends[1::2], strict=True) if a != b})
+    width = 2 if kind == "ladder" else STRIP
+    n -= n % width
+    along = [(i, i + width) for i in range(n - width)]
+    return along + [(i, i + 1) for i in range(n) if (i + 1) % width]
+
+
+def network_of(kind: str, n: int) -> Network:
+    """The network, all extents 2."""
+    terms: dict[int, list[str]] = {}
+    bonds = edges(kind, n)
+    for number, pair in enumerate(bonds):
+        for tensor in pair:
+            terms.setdefault(tensor, []).append(f"i{number}")
+    return Network(tuple(map(tuple, terms.values())), (), {f"i{number}": 2 for number in range(len(bonds))})
+
+
+def peak_mib() -> float:
+    """The largest memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    """Search one network."""
+    kind, n, time_s, *limit = sys.argv[1:]
+    limits = {"max_tensor": 2 ** int(limit[0])} if limit else {"unlimited": True}
+    search(network_of("strip", 3000), unlimited=True, time=0.1)  # loads the kernels
+    network = network_of(kind, int(float(n)))
+    before = peak_mib()
+    began = time.process_time()
+    path = search(network, time=float(time_s), minimize="flops", **limits)  # type: ignore[arg-type]
+    print(
+        f"{kind} {len(network.inputs)}: {time.process_time() - began:.1f} of {time_s} s, "
+        f"10^{path.meta['log10_mnk_planned']:.1f}, memory {before:.0f} to {peak_mib():.0f} MiB"
+    )
+
+
+if __name__ == "__main__":
+    main()

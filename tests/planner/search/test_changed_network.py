@@ -1,0 +1,82 @@
+"""Paths of networks that differ a little from one whose path is known."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.support.search import odd_network
+from tests.support.slow import slow_after
+from tnplan.calls.search import search
+from tnplan.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.search.changed_network import path_of_changed
+from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
+from tnplan.planner.workloads.mixed import regular_network
+
+CHANGES = ("more", "less", "extents", "fixed")
+LIMIT = 2**14
+
+
+def changed(network: Network, how: str, seed: int) -> Network:
+    """A tensor more on three others, one less, other extents, or indices that are fixed."""
+    draw = Random(f"{how} {seed}")
+    terms, sizes = [[*term] for term in network.inputs], dict(network.size_dict)
+    closed = sorted({index for term in terms for index in term} - {*network.output})
+    if how == "more":
+        terms[draw.randrange(len(terms))].append("new")
+        sizes["new"] = 2
+        terms.insert(draw.randrange(len(terms) + 1), ["new", *draw.sample(closed, 2)])
+    elif how == "less":
+        del terms[draw.randrange(len(terms))]
+    elif how == "extents":
+        sizes.update({index: draw.choice((1, 2, 3, 4)) for index in draw.sample(closed, 5)})
+    else:
+        fixed = {*draw.sample(closed, 3)}
+        terms = [[index for index in term if index not in fixed] for term in terms]
+    there = {index for term in terms for index in term}
+    output = tuple(index for index in network.output if index in there)
+    return Network(tuple(map(tuple, terms)), output, {index: sizes[index] for index in there})
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("seed", range(6))
+def test_every_changed_network_has_a_path(seed: int, how: str) -> None:
+    """Of hyper-indices, extents of 1, open indices; what is sliced may be. Steps that stay are the same."""
+    network = odd_network(seed)
+    pairs = [(0, 1), *((len(network.inputs) + i, i + 2) for i in range(len(network.inputs) - 2))]
+    path = ContractionPath(network, tuple(pairs), ("i7",))
+    other = changed(network, how, seed)
+    # A contraction path refuses what is none.
+    assert path_of_changed(path, other).network == other
+    assert path_of_changed(path, network) is path
+
+
+@cache
+def known(seed: int) -> ContractionPath:
+    return search(regular_network(60, seed, extents=(2, 3)), max_tensor=LIMIT, rounds=10, minimize="flops")
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("seed", slow_after(1, range(4)))
+def test_a_tenth_of_the_rounds_comes_close_to_a_new_search(seed: int, how: str) -> None:
+    network = changed(known(seed).network, how, seed)
+    options: dict[str, Any] = {"max_tensor": LIMIT, "minimize": "flops"}
+    short = search(network, rounds=1, start=[known(seed)], **options)
+    new = search(network, rounds=10, seed=1, **options)
+    assert path_cost(short).log2_largest <= 14 + 1e-9
+    assert log10_mnk_planned(short) <= log10_mnk_planned(new) + 0.3
+
+
+def test_another_network_is_refused() -> None:
+    other = regular_network(60, 0, extents=(2, 3))
+    renamed = Network(
+        tuple(tuple(f"x{index}" for index in term) for term in other.inputs),
+        tuple(f"x{index}" for index in other.output), {f"x{i}": size for i, size in other.size_dict.items()},
+    )  # fmt: skip
+    with pytest.raises(InputError, match="start: is a path of another network"):
+        path_of_changed(known(0), renamed)
