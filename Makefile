@@ -22,7 +22,7 @@ $(BIN)/python:
 	touch $@
 
 .venv/test.stamp: $(BIN)/python pyproject.toml
-	$(PIP) install --editable '.[dev,mpi,qasm,qec]'
+	$(PIP) install --editable '.[dev,mpi,qasm,qec,sqd]'
 	touch $@ .venv/demo.stamp
 
 .venv/docs.stamp: $(BIN)/python pyproject.toml

@@ -249,14 +249,16 @@ def interrupted(folder: Path, line: str, after: str, made: str | None = None) ->
     return said
 
 
-def test_ctrl_c_in_a_search_leaves_its_checkpoint_alone(folder: Path) -> None:
+def test_ctrl_c_in_a_search_leaves_its_checkpoint_and_its_best_path(folder: Path) -> None:
     before = snapshot(folder)
     line = "search net.json --unlimited -o out.json --time"
     said = interrupted(folder, f"{line} 60", "multiply-adds", made="out.json.ckpt")
-    assert said.splitlines()[-1] == "tnplan: error: interrupted"
+    problem = "interrupted; the best path so far is written, continue with --resume"
+    assert said.splitlines()[-1] == f"tnplan: error: {problem}"
     assert "Traceback" not in said
     left = snapshot(folder)
     del left["out.json.ckpt"]
+    assert left.pop("out.json") != before.pop("out.json")
     assert left == before
     assert run(f"{line} 0 --resume".split()) == 0
     assert not (folder / "out.json.ckpt").exists()
