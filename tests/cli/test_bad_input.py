@@ -102,7 +102,6 @@ TENSORS: list[tuple[Spoil, str]] = [
     (tensors(t1=np.ones((8, 4))), "t1: has shape (8, 4), the network says (8, 8)"),
     (tensors(t1=np.ones(64)), "t1: has shape (64,)"), (tensors(t1=np.full((8, 8), "x")), "t1: has dtype <U1"),
     (tensors(t1=np.full((8, 8), None)), "t1: cannot be read (Object arrays"),
-    (tensors(t1=np.ones((8, 8), bool)), "dtype bool"),
     (tensors(t1=np.full((8, 8), 1e300)), "beyond the range"),
     (tensors(t1=np.zeros((8, 8), "M8[s]")), "dtype datetime64[s]"),
     (cut("t.npz", 0.5), "t.npz: is not an .npz"), (cut("t.npz", 0.95), "t.npz: is not an .npz"),

@@ -18,6 +18,7 @@ from tests.support.circuit_families import FAMILIES, dynamic, graph
 from tnplan.circuits.circuit import GateSequence
 from tnplan.cli.terminal import ProgressLines
 from tnplan.executor.pauli import propagate
+from tnplan.executor.pauli.terms import sharded
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.jobs.progress import TimeLeft
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -212,6 +213,7 @@ def test_no_time_left_where_the_work_is_not_known(
     if options["method"] == "mps":
         pytest.importorskip("quimb")
     monkeypatch.setattr(propagate, "PROGRESS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(sharded, "MOST_ROTATIONS", 8)
     monkeypatch.setattr(mps, "TELL_S", 0.0)
     work, of = Work(), tnplan.Circuit(circuit("trotter", "line", 12, 2))
     monkeypatch.setattr("tnplan.cli.terminal.LOG_EVERY_S", 0.0)

@@ -53,15 +53,13 @@ def test_kernels_relax_every_bit(dtype: str, low: int) -> None:
         table = chance.integers(1, 40, 1 << WIDTH).astype(dtype)
         table[chance.random(table.size) < 0.1] = infinity_of(dtype)
         steps = tuple(random_step(chance, bit) for bit in bits)
-        tables = tables_of(Pass(WIDTH, steps), dtype, DTYPES[dtype], low)
+        tables = tables_of(Pass(WIDTH, steps), dtype, DTYPES[dtype], low, 1)
         expected = np.where(table < infinity_of(dtype), table - 1, table).astype(dtype)
         for step in steps:
             expected = relaxed(expected, step)
         costs, least = np.empty(1 << len(tables.inner), dtype), np.full(64, infinity_of(dtype), dtype)
-        for first in range(tables.tiles.size):
-            frontier_kernel.relax_tiles(
-                table, costs, *tables[:5], np.ones(1, dtype), first, first + 1, DTYPES[dtype], least
-            )
+        for first in range(tables.arrays.tiles.size):
+            frontier_kernel.relax_tiles(table, costs, tables.arrays, first, first + 1, least)
         assert np.array_equal(table, expected)
         assert least.min() == expected.min()
 
@@ -72,7 +70,7 @@ def test_the_reference_is_relaxed_with_the_reverse(dtype: str) -> None:
     for _ in range(5):
         table = chance.integers(0, 40, 1 << WIDTH).astype(dtype)
         step = random_step(chance, REFERENCE)
-        tables = tables_of(Pass(WIDTH, (step,)), dtype, DTYPES[dtype], WIDTH)
+        tables = tables_of(Pass(WIDTH, (step,)), dtype, DTYPES[dtype], WIDTH).arrays
         expected = relaxed(table, step)
         context = np.ascontiguousarray(tables.context[0, : tables.steps[0, 4]])
         half = table.size >> DTYPES[dtype] + 1

@@ -52,10 +52,8 @@ class States:
             self._spare = np.empty(3 * self.n, np.int64), np.empty((3 * self.n, words), np.uint64)
         keys, counts = self._spare
         shifts = np.where(powers > 0, powers * (self._coefficient or 0), powers).reshape(-1)
-        n, top = count_entry(
-            self.keys, self.counts, self.n, bit, leaves, enters, np.array(context, np.int64), shifts,
-            keys, counts,
-        )  # fmt: skip
+        old, change, bits = (self.keys, self.counts), (bit, leaves, enters), np.array(context, np.int64)
+        n, top = count_entry(old, self.n, change, bits, shifts, (keys, counts))
         self._spare, self.keys, self.counts = (self.keys, self.counts), keys, counts
         self.n, self._top = n, 2 * top
         return True

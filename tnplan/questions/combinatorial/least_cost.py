@@ -171,11 +171,11 @@ class LeastCost:
             self._move(move)
             return
         if given.is_apart:
-            tables = tables_of(given, self._dtype, self._lane_bits, width)
-            context = np.ascontiguousarray(tables.context[0, : tables.steps[0, 4]])
+            arrays = tables_of(given, self._dtype, self._lane_bits, width).arrays
+            context = np.ascontiguousarray(arrays.context[0, : arrays.steps[0, 4]])
 
             def fold(first: int, last: int) -> None:
-                kernels.fold_table(self._table, context, tables.weights, first, last, self._lane_bits)
+                kernels.fold_table(self._table, context, arrays.weights, first, last, self._lane_bits)
 
             self._spans(self._table.size >> (self._lane_bits + 1), fold)
             return
@@ -185,19 +185,17 @@ class LeastCost:
                 n_passes, share = len(self._passes), sum(self._bytes[:number]) / sum(self._bytes)
                 text = f"pass {number + 1} of {n_passes}"
                 self._progress(Progress(number, n_passes, text, share=share))
-        less = np.array([self._less[number]], self._dtype)
-        tables = tables_of(given, self._dtype, self._lane_bits, low_bits(less.itemsize))
+        low = low_bits(self._table.itemsize)
+        tables = tables_of(given, self._dtype, self._lane_bits, low, self._less[number] or 0)
         least: list[int] = []
 
         def relax(first: int, last: int) -> None:
             costs = np.empty(1 << len(tables.inner), self._dtype)
             lowest = np.full(1 << self._lane_bits, infinity_of(self._dtype), self._dtype)
-            kernels.relax_tiles(
-                self._table, costs, *tables[:5], less, first, last, self._lane_bits, lowest
-            )
+            kernels.relax_tiles(self._table, costs, tables.arrays, first, last, lowest)
             least.append(int(lowest.min()))
 
-        self._spans(tables.tiles.size, relax)
+        self._spans(tables.arrays.tiles.size, relax)
         # Where nothing is allowed, nothing is taken off.
         self._least = min(least) % infinity_of(self._dtype)
 
@@ -257,9 +255,9 @@ class LeastCost:
 
     def _trace_tiles(self, number: int, table: Array) -> None:
         given = self._passes[number]
-        tables = tables_of(given, self._dtype, self._lane_bits, self._lane_bits)
+        less, lane_bits = self._less[number] or 0, self._lane_bits
+        tables = tables_of(given, self._dtype, lane_bits, lane_bits, less)
         size, n_words = 1 << len(tables.inner), self._words.shape[1]
-        less = np.array([self._less[number]], self._dtype)
         tiles = gathered(self._states, tables.outer)
         order = np.argsort(tiles, kind="stable")
         bounds = np.flatnonzero(np.diff(tiles[order], prepend=-1, append=-1))
@@ -275,12 +273,9 @@ class LeastCost:
                 members = order[bounds[group] : bounds[group + 1]]
                 tile, n = int(tiles[members[0]]), len(members)
                 states[0, :n], counts[0, :n] = inside[members], self._words[members]
-                n = kernels.trace_tile(
-                    table, int(tables.tiles[tile]), levels, tables.rows, *tables[2:5], less, tile,
-                    self._lane_bits, states, counts, slots, n,
-                )  # fmt: skip
+                n = kernels.trace_tile(table, levels, tables.arrays, tile, (states, counts, slots), n)
                 side = len(given.steps) % 2
-                place = scattered(states[side, :n], tables.inner) | int(tables.tiles[tile])
+                place = scattered(states[side, :n], tables.inner) | int(tables.arrays.tiles[tile])
                 found.append((tile, place, counts[side, :n].copy()))
                 if tile == followed:
                     self._follow(given, tables, levels, tile)
@@ -296,7 +291,7 @@ class LeastCost:
         for number in range(len(given.steps) - 1, -1, -1):
             step = given.steps[number]
             bit = tables.inner.index(step.bit)
-            whole = int(scattered(np.array([state]), tables.inner)[0]) | int(tables.tiles[tile])
+            whole = int(scattered(np.array([state]), tables.inner)[0]) | int(tables.arrays.tiles[tile])
             bits = tuple(whole >> each & 1 for each in step.context)
             v = state >> bit & 1
             for u in (0, 1):
@@ -307,7 +302,7 @@ class LeastCost:
             state = before
             if step.u is not None:
                 self._values[step.u] = u ^ self._flip
-        self._state = int(scattered(np.array([state]), tables.inner)[0]) | int(tables.tiles[tile])
+        self._state = int(scattered(np.array([state]), tables.inner)[0]) | int(tables.arrays.tiles[tile])
 
 
 def _moved_back(states: Array, move: Move, width: int) -> Array:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.device.cpu.frontier_kernel import PassTables
 from tnplan.questions.combinatorial.frontier import Entry, entries
 from tnplan.questions.combinatorial.models import Model
 
@@ -204,13 +205,9 @@ def passes_of(steps: Iterable[Step | Move], item_bytes: int, slack: int) -> Iter
 
 
 class Tables(NamedTuple):
-    """The arrays of a pass that kernels take, and the bits that number tiles."""
+    """The arrays of a pass, the bits that number its tiles, and those within a tile."""
 
-    tiles: Array
-    rows: Array
-    steps: Array
-    context: Array
-    weights: Array
+    arrays: PassTables
     outer: list[int]
     inner: list[int]
 
@@ -220,8 +217,11 @@ def low_bits(item_bytes: int) -> int:
     return LOG_ROW_BYTES - item_bytes.bit_length() + 1
 
 
-def tables_of(given: Pass, dtype: Any, lane_bits: int, low: int) -> Tables:
-    """Arrays for tiles with the lowest bits and those of the steps; for the reference, with all bits."""
+def tables_of(given: Pass, dtype: Any, lane_bits: int, low: int, less: int = 0) -> Tables:
+    """Arrays for tiles with the lowest bits and those of the steps; for the reference, with all bits.
+
+    `less` is taken off all costs before.
+    """
     low = min(low, given.width)
     touched = sorted({step.bit for step in given.steps if step.bit >= low})
     is_apart = given.is_apart
@@ -243,7 +243,9 @@ def tables_of(given: Pass, dtype: Any, lane_bits: int, low: int) -> Tables:
         begin += values.size
     rows = scattered(np.arange(1 << (len(inner) - low)), inner[low:])
     tiles = scattered(np.arange(1 << len(outer)), outer)
-    return Tables(tiles, rows, steps, context, np.concatenate([np.empty(0, dtype), *weights]), outer, inner)
+    joined = np.concatenate([np.empty(0, dtype), *weights])
+    arrays = PassTables(tiles, rows, steps, context, joined, np.array([less], dtype), lane_bits)
+    return Tables(arrays, outer, inner)
 
 
 def _lane_weights(step: Step, choosing: Sequence[int], dtype: Any, lane_bits: int) -> Array:

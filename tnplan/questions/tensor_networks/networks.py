@@ -188,7 +188,7 @@ def plan_rows(
         if direct is not None:
             values = [leaves.get(number, array) for number, array in enumerate(arrays)]
             return RunRows(
-                lambda rows: np.asarray(direct([np.ascontiguousarray(x, dtype) for x in values]))[rows]
+                lambda rows: np.asarray(direct(*(np.ascontiguousarray(x, dtype) for x in values)))[rows]
             )
     planned = find_batched(request, dtype, options, batch, numbers)
     # The other tensors are the same for all values and stay on the device; these have a first axis,

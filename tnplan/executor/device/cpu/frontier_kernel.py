@@ -4,16 +4,15 @@ A step takes a variable u out of the table and puts a variable v in its bit: the
 values becomes the least over u of the cost so far plus a weight w(u, v). Weights depend on other bits too,
 the context. Those of the lane number are spread over vectors of weights; the others choose such vectors.
 
-A pass takes a tile into the cache at a time: some rows of the table, with the bits of its steps. `steps`
-has for each the bit of the tile, where its weights begin, the vectors of weights of a choice, and how many
-bits of the context are in the tile and, with them, in the tile's number; `context` has those.
+A pass takes a tile into the cache at a time: some rows of the table, with the bits of its steps.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tnplan.common.kernels.kernel import kernel
 from tnplan.common.kernels.vector_operations import (
@@ -31,6 +30,24 @@ from tnplan.common.kernels.vector_operations import (
 
 jit = kernel(nogil=True, error_model="numpy")
 inline = kernel(nogil=True, error_model="numpy", inline="always")
+
+
+class PassTables(NamedTuple):
+    """The arrays of a pass."""
+
+    tiles: NDArray[np.int64]
+    """Where each tile begins in the table; `rows`, where a row begins in a tile."""
+    rows: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    """[step | 5]: the bit of the tile, where its weights begin, the vectors of weights of a choice, and how
+    many bits of the context are in the tile and, with them, in the tile's number."""
+    context: NDArray[np.int64]
+    """[step | bit]: those bits."""
+    weights: NDArray[Any]
+    less: NDArray[Any]
+    """(1): what is taken off all costs first."""
+    lane_bits: int
+    """log2 of the lanes of a vector."""
 
 
 @inline
@@ -73,11 +90,9 @@ def relax_bit(costs: Any, step: Any, context: Any, tile: int, weights: Any, lane
 
 
 @jit
-def relax_tiles(
-    table: Any, costs: Any, tiles: Any, rows: Any, steps: Any, context: Any, weights: Any, less: Any,
-    first: int, last: int, lane_bits: int, least: Any,
-) -> None:  # fmt: skip
+def relax_tiles(table: Any, costs: Any, given: Any, first: int, last: int, least: Any) -> None:
     """All steps of a pass on the tiles from `first` on; `least` gets the least cost of each lane."""
+    tiles, rows, steps, context, weights, less, lane_bits = given
     width, lanes = costs.size // rows.size, 1 << lane_bits
     for tile in range(first, last):
         for r in range(rows.size):
@@ -107,10 +122,9 @@ def fold_table(
 
 
 @inline
-def weight_of(
-    state: int, u: int, step: Any, context: Any, tile: int, weights: Any, lane_bits: int
-) -> int:  # fmt: skip
-    """The weight of a step from the state with u to this one."""
+def weight_of(state: int, u: int, given: Any, s: int, tile: int) -> int:
+    """The weight of step s of a pass from the state with u to this one."""
+    step, context, weights, lane_bits = given.steps[s], given.context[s], given.weights, given.lane_bits
     bit, n_vectors = step[0], step[2]
     v, lane = state >> bit & 1, state & ((1 << lane_bits) - 1)
     choice = chosen(context, 0, step[3], state >> lane_bits) | chosen(context, step[3], step[4], tile)
@@ -130,16 +144,17 @@ def add_words(more: Any, number: Any) -> None:
 
 
 @jit
-def trace_tile(
-    table: Any, start: int, levels: Any, rows: Any, steps: Any, context: Any, weights: Any, less: Any,
-    tile: int, lane_bits: int, states: Any, counts: Any, slots: Any, n: int,
-) -> int:  # fmt: skip
+def trace_tile(table: Any, levels: Any, given: Any, tile: int, followed: Any, n: int) -> int:
     """Go back through the steps of a pass from n states of a tile; gives how many states there are before it.
 
-    `states` and `counts` have two sides, of which the first is read, and the one of the number of steps
-    modulo 2 has the result. A state's count is that of the optima behind it, in words of 64 bits, the lowest
-    first. `levels` gets the costs before each step, and behind the last. `slots` is -1 all over.
+    What is followed are (states, counts, slots). The first two have two sides, of which the first is read,
+    and the one of the number of steps modulo 2 has the result. A state's count is that of the optima behind
+    it, in words of 64 bits, the lowest first. `slots` is -1 all over. `levels` gets the costs before each
+    step, and behind the last.
     """
+    tiles, rows, steps, context, weights, less, lane_bits = given
+    states, counts, slots = followed
+    start = tiles[tile]
     width, lanes = levels.shape[1] // rows.size, 1 << lane_bits
     n_steps, n_words = steps.shape[0], counts.shape[2]
     for r in range(rows.size):
@@ -156,7 +171,7 @@ def trace_tile(
             state = states[side, i]
             for u in range(2):
                 before = state & ~(1 << steps[s, 0]) | u << steps[s, 0]
-                weight = weight_of(state, u, steps[s], context[s], tile, weights, lane_bits)
+                weight = weight_of(state, u, given, s, tile)
                 if levels[s, before] + weight != levels[s + 1, state]:
                     continue
                 slot = slots[before]
@@ -175,16 +190,17 @@ def trace_tile(
 
 @jit
 def count_entry(
-    keys: Any, counts: Any, n: int, bit: int, leaves: bool, enters: bool, context: Any, shifts: Any,
-    new_keys: Any, new_counts: Any,
+    old: Any, n: int, change: Any, context: Any, shifts: Any, new: Any
 ) -> tuple[int, int]:  # fmt: skip
     """Numbers of configurations of n states, as a variable leaves, one enters, or both.
 
-    `keys` are states in rising order, and `counts` their numbers, in words of 64 bits. The one that leaves
-    has a bit of the key, and the one that enters becomes the lowest. `shifts`, [context | u | v], are in
+    Old and new are (keys, counts): states in rising order, and their numbers, in words of 64 bits. The change
+    is (bit, whether one leaves, whether one enters). The one that leaves has that bit of the key, and the one
+    that enters becomes the lowest. `shifts`, [context | u | v], are in
     words, -1 where something is not allowed. Gives how many states there are then, and half of a number that
     has all bits of the highest words.
     """
+    (keys, counts), (new_keys, new_counts), (bit, leaves, enters) = old, new, change
     n_words, new_words = counts.shape[1], new_counts.shape[1]
     m, top = 0, np.uint64(0)
     first = 0
