@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,34 @@ def test_ground_states_are_those_of_trees(
         best = small.optimum(True)
         assert best is not None
         assert (model.worth(best[0]), best[1]) == (expected.value, expected.n_optima)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ground_states_are_those_of_matched_plaquettes(seed: int) -> None:
+    """On an open grid the bonds that are not satisfied join frustrated plaquettes, or one with the outside:
+    their least number is the weight of a perfect matching (Bieche et al., J. Phys. A 13, 2553)."""
+    import networkx
+
+    chance, n = random.Random(seed), 13
+    near = [((x, y), (x + a, y + b)) for x in range(n) for y in range(n) for a, b in ((1, 0), (0, 1))]
+    bonds = {ends: chance.choice((1, -1)) for ends in near if max(ends[1]) < n}
+    frustrated: list[tuple[int, ...]] = []
+    for x in range(n - 1):
+        for y in range(n - 1):
+            corners = (x, y), (x, y + 1), (x + 1, y), (x + 1, y + 1)
+            if np.prod([bonds[a, b] for a in corners for b in corners if (a, b) in bonds]) < 0:
+                frustrated.append((x, y))
+
+    def distance(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+        out = sum(min(i + 1 for i in (*place, *(n - 2 - i for i in place))) for place in (a, b) if place)
+        return min(out, *[sum(abs(i - k) for i, k in zip(a, b, strict=True))] if a and b else [out])
+
+    outside: list[tuple[int, ...]] = [()] * (len(frustrated) % 2)
+    graph = networkx.Graph()
+    graph.add_weighted_edges_from((a, b, distance(a, b)) for a, b in combinations([*frustrated, *outside], 2))
+    broken = sum(distance(a, b) for a, b in networkx.min_weight_matching(graph))
+    edges = [(*ends, bond) for ends, bond in bonds.items()]
+    assert tnplan.optimize("ising", edges).value == 2 * broken - len(bonds)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
