@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.cpu.frontier_kernel import PassTables
+from tnplan.executor.device.cpu.frontier_kernel import FrontierPass
 from tnplan.questions.combinatorial.frontier import Entry, entries
 from tnplan.questions.combinatorial.models import Model
 
@@ -207,7 +207,7 @@ def passes_of(steps: Iterable[Step | Move], item_bytes: int, slack: int) -> Iter
 class Tables(NamedTuple):
     """The arrays of a pass, the bits that number its tiles, and those within a tile."""
 
-    arrays: PassTables
+    arrays: FrontierPass
     outer: list[int]
     inner: list[int]
 
@@ -244,7 +244,7 @@ def tables_of(given: Pass, dtype: Any, lane_bits: int, low: int, less: int = 0) 
     rows = scattered(np.arange(1 << (len(inner) - low)), inner[low:])
     tiles = scattered(np.arange(1 << len(outer)), outer)
     joined = np.concatenate([np.empty(0, dtype), *weights])
-    arrays = PassTables(tiles, rows, steps, context, joined, np.array([less], dtype), lane_bits)
+    arrays = FrontierPass(tiles, rows, steps, context, joined, np.array([less], dtype), lane_bits)
     return Tables(arrays, outer, inner)
 
 

@@ -32,7 +32,7 @@ jit = kernel(nogil=True, error_model="numpy")
 inline = kernel(nogil=True, error_model="numpy", inline="always")
 
 
-class PassTables(NamedTuple):
+class FrontierPass(NamedTuple):
     """The arrays of a pass."""
 
     tiles: NDArray[np.int64]
