@@ -1,16 +1,16 @@
 """What a search of a large network takes: processor seconds and memory, beside the seconds that it is given.
 
-    python benchmarks/planning/search_budgets.py KIND TENSORS SECONDS [LIMIT]
+    python benchmarks/planning/search_budgets.py ladder 1e5 1
+    python benchmarks/planning/search_budgets.py strip 1e5 1 --limit 5
 
-KIND is ladder, strip, tree or regular, LIMIT the bits of the largest tensor. The clock of the search is the
-time of its processor, so that other work on the machine counts little.
+The clock of the search is the time of its processor, so that other work on the machine counts little.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import resource
-import sys
 import time
 
 time.monotonic = time.process_time  # before modules take it
@@ -53,15 +53,20 @@ def peak_mib() -> float:
 
 def main() -> None:
     """Search one network."""
-    kind, n, time_s, *limit = sys.argv[1:]
-    limits = {"max_tensor": 2 ** int(limit[0])} if limit else {"unlimited": True}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("kind", choices=("ladder", "strip", "tree", "regular"))
+    parser.add_argument("tensors", type=float)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--limit", type=int, help="bits of the largest tensor")
+    given = parser.parse_args()
+    limits = {"unlimited": True} if given.limit is None else {"max_tensor": 2**given.limit}
     search(network_of("strip", 3000), unlimited=True, time=0.1)  # loads the kernels
-    network = network_of(kind, int(float(n)))
+    network = network_of(given.kind, int(given.tensors))
     before = peak_mib()
     began = time.process_time()
-    path = search(network, time=float(time_s), minimize="flops", **limits)  # type: ignore[arg-type]
+    path = search(network, time=given.seconds, minimize="flops", **limits)  # type: ignore[arg-type]
     print(
-        f"{kind} {len(network.inputs)}: {time.process_time() - began:.1f} of {time_s} s, "
+        f"{given.kind} {len(network.inputs)}: {time.process_time() - began:.1f} of {given.seconds} s, "
         f"10^{path.meta['log10_mnk_planned']:.1f}, memory {before:.0f} to {peak_mib():.0f} MiB"
     )
 
