@@ -9,6 +9,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import bind
@@ -202,6 +203,9 @@ class CompiledProgram:
         self._ranks.close()
         self._give_back()
 
+    # BLAS may raise the flag of an invalid value where no operand holds one: its vector instructions work on
+    # lanes beyond the matrix. A NaN of the values themselves is in the result.
+    @np.errstate(invalid="ignore")
     def run(self, changed: frozenset[int] | None = None) -> None:
         """Contract the slices of this rank's group; the work of a GPU may go on when this returns.
 

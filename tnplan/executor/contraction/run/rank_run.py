@@ -14,6 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import bind
@@ -80,6 +81,7 @@ class RunOutcome:
     checkpoint: RunCheckpoint | None = None
 
 
+@np.errstate(invalid="ignore")  # As `CompiledProgram.run`: not a word on the values.
 def run_rank(
     job: ContractionRun,
     tensors: Sequence[NDArray[Any]],
