@@ -63,6 +63,9 @@ class Annealed:
         if task.row_counts:
             self.problem = with_row_counts(self.problem, task.sizes[task.output[0]], task.row_counts)
         self.bits = bits_of(task.sizes)
+        logs = [math.log2(task.sizes[name]) for name in self.bits]
+        self.mean_bits = sum(logs) / len(logs) if logs else 1.0
+        """log2 of the extents in the mean: heats are for extents of 2."""
         n = len(task.inputs)
         self.state = new_state(self.problem, n, (task.seed, number))
         unsliced = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
@@ -96,6 +99,7 @@ class Annealed:
         # Between two calls the clock is read; fewer moves a call where legs have more words, and moves take
         # longer.
         at_once = max(1, CALL_MOVES // (block * max(1, self.state.unsliced.size // CALL_WORDS)))
+        heat = heat._replace(hot=self.mean_bits * heat.hot, cold=self.mean_bits * heat.cold)
         done = 0
         while done < blocks and time.monotonic() <= ends:
             score = float(self.best.score[0])
