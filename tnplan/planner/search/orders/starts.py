@@ -42,8 +42,8 @@ SIDEWAYS_ODDS, RESULT_ODDS = 0.4, 0.4
 """How often a front goes sideways; on a large network where it has fewer legs so, as not on a long strip. How
 often it goes to the result, if there is one."""
 PULLS, FRONT_NOISES = (0.0, 0.0, 0.25, 0.5, 1.0), (1e-6, 0.01, 0.3, 1.0)
-FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
-IMBALANCE = 0.05, 0.5
+FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (4, 16), (0.0, 1.0, 4.0)
+IMBALANCE = 0.05, 0.3
 PLAIN_CUTS = (20, 0.1, 30, 1, 1.0)
 """The first dissection's, in the order of `Cuts`."""
 GROWTH_WEIGHT = 0.4, 1.0
