@@ -166,7 +166,8 @@ class Version:
 
     def search(self, *task: Any) -> dict[str, float]:
         """The answer to a task."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(task) + "\n")
         self.process.stdin.flush()
         for line in self.process.stdout:

@@ -31,7 +31,7 @@ from tnplan.planner.search.annealer.anneal_state import (
     pairs_of,
     sliced_bits,
 )  # fmt: skip
-from tnplan.planner.search.annealer.annealed import act
+from tnplan.planner.search.annealer.annealed import Annealed, act
 from tnplan.planner.search.annealing import Effort, ScoredTree, Task
 from tnplan.planner.search.orders import starts
 from tnplan.planner.search.path_cost import path_cost
@@ -116,6 +116,26 @@ def test_the_best_keeps_the_limit_and_costs_what_it_says(seed: int) -> None:
     assert best.score[0] == pytest.approx(math.log2(cost))
     path = ContractionPath(network, pairs_of(best), tuple(sorted(sliced)))
     assert path_cost(path).log2_largest == pytest.approx(math.log2(largest))
+
+
+def test_heats_follow_the_extents() -> None:
+    """From a bad tree a round comes as far with extents of 16 as with 2, in bits of the extent: in the mean,
+    as rounds end in different basins."""
+
+    def mean_bits(extent: int) -> float:
+        found = []
+        for seed in range(8):
+            extents = extent, extent
+            network = regular_network(60, seed, degree=4, extents=extents, n_open=0, n_hyper=0)
+            task = Task(network.inputs, (), network.size_dict, None, "flops", (), seed, Effort())
+            chain = ((0, 1), *((60 + step, 2 + step) for step in range(58)))
+            annealed = Annealed(task, ScoredTree(0.0, chain, ()), seed)
+            annealed.run(Heat(25.0, 0.4, 0.02, 1.0), 400_000, math.inf, None)
+            found.append(float(annealed.best.score[0]) / math.log2(extent))
+        return float(np.mean(found))
+
+    # A sum of steps is nearer to the largest of them where extents are larger.
+    assert mean_bits(16) < mean_bits(2) - 0.5
 
 
 def value(path: ContractionPath, arrays: list[Any]) -> Any:
