@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from fractions import Fraction
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -128,10 +129,14 @@ def count_instance(
         if by_size or problem.products is None:
             other = "by_size=True" if by_size else name
             raise InputError("weights", f"stand beside {other}", "leave them out")
-        pairs, scale = whole_products(problem.products(instance, weights))
+        pairs, units = whole_products(problem.products(instance, weights))
         total, primes = count_products(model, pairs, options, listener)
-        value: Worth = total * scale
-        value, counted = (int(value) if value.denominator == 1 else value), f"is the weight of all {counted}"
+        # One fraction at the end: each takes a common divisor of long numbers.
+        value: Worth = Fraction(
+            total * prod(unit.numerator for unit in units), prod(unit.denominator for unit in units)
+        )
+        value = int(value) if value.denominator == 1 else value
+        counted = f"is the weight of all {counted}"
     elif name == "ising" and not by_size:
         remedy = "ask for those of each energy: by_size=True, or --by-size"
         raise InputError("ising", f"has 2^{model.n_free} configurations of spins", remedy)

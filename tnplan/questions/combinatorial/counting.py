@@ -150,11 +150,12 @@ def count_products(
 ) -> tuple[int, int]:
     """The sum over configurations of the products of weights of 0 and 1 of the free variables, and how many
     primes it took."""
+    sums = [abs(first) + abs(second) for first, second in pairs]
+    n_bits = sum(each.bit_length() for each in sums)
+    if n_bits > MOST_PRIMES * PRIME_BITS:
+        raise InputError("weights", f"have {n_bits:,} bits together", "round them to fewer digits")
     # Twice the largest number: residues from the middle on stand for numbers below 0.
-    bound = 2 * prod(abs(first) + abs(second) for first, second in pairs) + 1
-    if bound.bit_length() > MOST_PRIMES * PRIME_BITS:
-        problem = f"have {bound.bit_length():,} bits together"
-        raise InputError("weights", problem, "round them to fewer digits")
+    bound = 2 * prod(sums) + 1
     primes = list(_primes(bound))
     binary, bits = model.binary()
     order, n_states = _order(binary, options)

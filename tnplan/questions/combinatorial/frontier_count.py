@@ -77,7 +77,7 @@ class States:
 
     def total(self) -> Array:
         """The words or residues of the number, where no variable is alive."""
-        return self.counts[0] if self.n else np.zeros_like(self.counts[0])
+        return self.counts[0] if self.n else np.zeros(self.counts.shape[1], np.uint64)
 
 
 def count_states(

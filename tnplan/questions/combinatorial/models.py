@@ -236,17 +236,16 @@ def satisfiability(formula: Formula, is_soft: bool, colours: int) -> Model:
     return model
 
 
-def whole_products(pairs: Iterable[tuple[Fraction, Fraction]]) -> tuple[list[tuple[int, int]], Fraction]:
-    """Pairs of weights as integers without a common factor, and what the product of all of them was
-    divided by."""
-    scale, whole = Fraction(1), []
+def whole_products(pairs: Iterable[Sequence[Fraction]]) -> tuple[list[tuple[int, int]], list[Fraction]]:
+    """Pairs of weights as integers without a common factor, and what each pair was divided by."""
+    whole, units = [], []
     for pair in pairs:
-        denominator = lcm(pair[0].denominator, pair[1].denominator)
-        first, second = (int(weight * denominator) for weight in pair)
+        multiple = lcm(pair[0].denominator, pair[1].denominator)
+        first, second = (int(weight * multiple) for weight in pair)
         factor = gcd(first, second) or 1
         whole.append((first // factor, second // factor))
-        scale *= Fraction(factor, denominator)
-    return whole, scale
+        units.append(Fraction(factor, multiple))
+    return whole, units
 
 
 def _integers(weights: dict[int, Fraction], defaults: Sequence[int]) -> tuple[list[int], int]:
