@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,8 +98,8 @@ def count_model(model: Model, options: ContractionOptions, progress: Listener | 
     rounded = count_once(schedule, options, arrays)
     if rounded < EXACT:
         return int(rounded), 0
-    terms = Terms(arrays, lambda value, prime: value)
-    return terms.total(schedule, options, at_most(bound, rounded, schedule), progress)
+    closer = at_most(bound, rounded, schedule)
+    return _by_tree(schedule, options, arrays, lambda value, prime: value, closer, progress)
 
 
 def _order(binary: Model, options: ContractionOptions) -> tuple[list[int], float]:
@@ -118,31 +118,27 @@ def _number(words: Array) -> int:
     return int.from_bytes(words.astype("<u8").tobytes(), "little")
 
 
-class Terms(NamedTuple):
-    """Arrays of a network in integers, and the residue of each of these modulo a prime."""
+def _by_tree(
+    schedule: Schedule, options: ContractionOptions, arrays: Sequence[Array],
+    residue: Callable[[int, int], int], bound: int, progress: Listener | None,
+) -> tuple[int, int]:  # fmt: skip
+    """The contraction modulo the product of primes above a bound, and how many these are.
 
-    arrays: Sequence[Array]
-    residue: Callable[[int, int], int]
+    The arrays are of integers; `residue` gives what one of them stands for, modulo a prime.
+    """
+    algebra = Residues(largest_prime())
+    values, numbers = np.unique(np.concatenate([each.reshape(-1) for each in arrays]), return_inverse=True)
+    ends = np.cumsum([each.size for each in arrays])[:-1]
 
-    def total(
-        self, schedule: Schedule, options: ContractionOptions, bound: int, progress: Listener | None
-    ) -> tuple[int, int]:
-        """The contraction modulo the product of primes above a bound, and how many these are."""
-        algebra = Residues(largest_prime())
-        joined = np.concatenate([each.reshape(-1) for each in self.arrays])
-        values, numbers = np.unique(joined, return_inverse=True)
-        ends = np.cumsum([each.size for each in self.arrays])[:-1]
+    def compute() -> int:
+        prime = int(algebra.modulus[0])
+        residues = np.array([residue(int(value), prime) for value in values], np.float64)
+        split = np.split(residues[numbers.reshape(-1)], ends)
+        return int(contraction(*(own.reshape(each.shape) for own, each in zip(split, arrays, strict=True))))
 
-        def compute() -> int:
-            prime = int(algebra.modulus[0])
-            residues = np.array([self.residue(int(value), prime) for value in values], np.float64)
-            split = np.split(residues[numbers.reshape(-1)], ends)
-            shaped = [part.reshape(each.shape) for part, each in zip(split, self.arrays, strict=True)]
-            return int(contraction(*shaped))
-
-        with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
-            residues = residues_of(algebra, compute, bound, progress)
-        return by_remainders(residues), len(residues)
+    with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
+        residues = residues_of(algebra, compute, bound, progress)
+    return by_remainders(residues), len(residues)
 
 
 def count_products(
@@ -169,12 +165,13 @@ def count_products(
         total = by_remainders(list(zip(primes, residues, strict=True)))
     else:
         arrays = [factor.allowed.astype(object) for factor in model.factors]
+        near = {variable: k for k, factor in enumerate(model.factors) for variable in factor.variables}
         for variable, pair in enumerate(pairs):
-            number = next(k for k, factor in enumerate(model.factors) if variable in factor.variables)
+            number = near[variable]
             shape = [2 if each == variable else 1 for each in model.factors[number].variables]
             arrays[number] = arrays[number] * np.array(pair, object).reshape(shape)
         schedule = schedule_of(model, Residues(largest_prime()), options, len(primes))
-        total, _ = Terms(arrays, lambda value, prime: value % prime).total(schedule, options, bound, progress)
+        total, _ = _by_tree(schedule, options, arrays, int.__mod__, bound, progress)
     return total - prod(primes) * (2 * total > bound), len(primes)
 
 
@@ -266,7 +263,7 @@ def _polynomial_by_tree(
     def residue(cost: int, prime: int) -> int:
         return pow(2, bits * cost, prime) if cost >= 0 else 0
 
-    return Terms(costs, residue).total(schedule, options, 1 << n_sizes * bits, progress)[0]
+    return _by_tree(schedule, options, costs, residue, 1 << n_sizes * bits, progress)[0]
 
 
 def residues_of(
