@@ -36,7 +36,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> tuple
     allowed: dict[str, float] = {}
 
     def cost(method: str, *rest: Any) -> Cost | None:
-        allowed[method] = rest[-1]
+        allowed[method] = rest[-1].limit_s
         return None if times.get(method, inf) == inf else Cost(1, 1.0, times[method])
 
     monkeypatch.setattr(quick, "quick_cost", cost)

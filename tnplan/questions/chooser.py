@@ -184,7 +184,7 @@ def _fastest(
 ) -> str | None:
     """The method that is predicted to take the least time on so many devices; None where none fits."""
     from tnplan.questions.estimates.chain_cost import LEAST_PILOT_S
-    from tnplan.questions.estimates.quick import PILOT, quick_cost
+    from tnplan.questions.estimates.quick import PILOT, LookBudget, quick_cost
 
     begin = thread_time()
     best, best_s = None, inf
@@ -206,7 +206,8 @@ def _fastest(
         if method == "pauli" and PILOT in candidates:  # the rest is for the pilot
             allowed_s /= 2
         longest_s = LONGEST_PILOT_S if method == PILOT else LONGEST_PREDICTION_S
-        cost = quick_cost(method, query, options, profile, devices, best_s, min(allowed_s, longest_s))
+        budget = LookBudget(best_s, min(allowed_s, longest_s))
+        cost = quick_cost(method, query, options, profile, devices, budget)
         if cost is not None and cost.time_s < best_s:
             best, best_s = "mps" if method == PILOT else method, cost.time_s
     return best

@@ -18,7 +18,7 @@ from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.job import Job, Rank, Request, Result, run_job
 from tnplan.planner.sparse_state import distinct_strings
-from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, shared_tasks
+from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, TaskList
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import Amplitudes, CircuitQuery, ExpectationValues
 from tnplan.questions.tensor_networks.amplitudes import amplitudes
@@ -42,10 +42,12 @@ def shared_expectations(
         with PlannedAhead(cones, here, n_ahead, n_ranks) as planned:
             # Rows are real: a complex number is two of them in memory, so that all tasks share one
             # kind of checkpoint.
-            rows = shared_tasks(
-                rank, len(cones), lambda number: planned.values(number).view(np.float64), done, checkpoint,
-                "light cone", None if rank.listener is None else cones.work(),
+            costs = None if rank.listener is None else cones.work()
+            tasks = TaskList(
+                rank, len(cones), lambda number: planned.values(number).view(np.float64), checkpoint,
+                "light cone", costs,
             )  # fmt: skip
+            rows = tasks.shared(done)
         return cones.expectations([row.view(np.complex128) for row in rows])
 
     widths = [2 * n for n in cones.n_words]
@@ -69,7 +71,7 @@ def shared_amplitudes(query: CircuitQuery, options: QuestionOptions, use: Contra
             values = amplitudes(gates, parts[number], here)
             return values.astype(np.complex128).view(np.float64)
 
-        rows = shared_tasks(rank, len(parts), row_of, done, None, "part")
+        rows = TaskList(rank, len(parts), row_of, noun="part").shared(done)
         return np.concatenate(rows).view(np.complex128)[inverse].astype(options.dtype)
 
     return _run(options, work, dict)
@@ -101,7 +103,7 @@ def shared_samples(
 
         # A row of numbers is all that tasks exchange: the share that was clipped, candidates, then
         # bits, then probabilities.
-        rows = shared_tasks(rank, len(parts), row_of, {}, None, "part")
+        rows = TaskList(rank, len(parts), row_of, noun="part").shared({})
         ends = [2 + part * n_drawn for part in parts]
         bits = np.concatenate([row[2:end] for row, end in zip(rows, ends, strict=True)])
         known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])

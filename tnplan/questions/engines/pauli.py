@@ -51,7 +51,7 @@ from tnplan.questions.engines.task_list import (
     Outcome,
     Rows,
     TaskCheckpoint,
-    tasks_together,
+    TaskList,
 )
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
@@ -266,7 +266,7 @@ def answer_by_pauli(
         with rank.on_stream():
             # Invariant: all ranks propagate one sum together, so that every rank makes the same
             # calls in the same order.
-            rows = tasks_together(rank, len(planned.sums), row_of, done, checkpoint, None)
+            rows = TaskList(rank, len(planned.sums), row_of, checkpoint).together(done)
         table = np.array(rows)
         value, error = _finished(query, table)
         details = {
@@ -400,7 +400,7 @@ def estimates_by_pauli(
             return np.concatenate([[figures["resampled"], figures["largest_terms"]], values])
 
         with rank.on_stream():
-            rows = tasks_together(rank, len(sampled), row_of, done, checkpoint, None)
+            rows = TaskList(rank, len(sampled), row_of, checkpoint).together(done)
         estimates = [
             estimate_of_values(row[2:].tolist(), row[0] > 0, value)
             for row, value in zip(rows, sampled, strict=True)

@@ -62,9 +62,9 @@ from tnplan.questions.engines.task_list import (
     Outcome,
     Rows,
     TaskCheckpoint,
+    TaskList,
     cross_entropy,
     series,
-    tasks_together,
 )
 from tnplan.questions.methods import is_small, possible_methods
 from tnplan.questions.options import QuestionOptions
@@ -348,7 +348,7 @@ def _observed(
 
     # Each word is a pass over the state.
     passes = [max(1, observable.n_terms) for observable in sums]
-    table = np.array(tasks_together(rank, len(sums), row_of, done, checkpoint, "sum", passes))
+    table = np.array(TaskList(rank, len(sums), row_of, checkpoint, "sum", passes).together(done))
     if not any(np.iscomplexobj(observable.coefficients) for observable in sums):
         return table[:, 0]
     return table[:, 0] + 1j * table[:, 1]

@@ -165,65 +165,79 @@ def checkpoint_of(query: CircuitQuery, method: str, options: QuestionOptions) ->
     return TaskCheckpoint(options.checkpoint_file, identity)
 
 
-def shared_tasks(
-    rank: Rank, n_tasks: int, row_of: Callable[[int], Array], done: Rows, checkpoint: TaskCheckpoint | None,
-    name: str, costs: Sequence[float] | None = None,
-) -> list[Array]:  # fmt: skip
-    """The numbers of all tasks, each of which one rank does. Collective.
+@dataclass(frozen=True, eq=False)
+class TaskList:
+    """Tasks that ranks share, or do each together. Its calls are collective.
 
-    `costs` are the predicted ones of the tasks, in any unit.
+    Attributes
+    ----------
+    rank : Rank
+        This rank, with what it says of its progress.
+    n_tasks : int
+        How many there are.
+    row_of : callable
+        The numbers of a task.
+    checkpoint : TaskCheckpoint or None
+        Where rank 0 writes what is done.
+    noun : str or None
+        What progress calls a task; None where tasks say themselves how far they are.
+    costs : sequence of float or None
+        The predicted ones of the tasks, in any unit.
     """
-    world, done = rank.world, dict(done)
-    _tell(rank, done, n_tasks, None, name, costs)
-    while left := [task for task in range(n_tasks) if task not in done]:
-        # Ranks meet every MEETING_S seconds: each then takes every size-th task of those that are
-        # left, so that a rank with long tasks does not keep the others waiting at the end.
-        own = left[world.rank :: world.size]
-        # Invariant: `left` is the same on every rank, since all have gathered the same rows.
-        for rows in world.gather_objects(agree(world, partial(_for_a_while, own, row_of))):
-            done |= rows
-        _tell(rank, done, n_tasks, checkpoint, name, costs)
-    return [done[task] for task in range(n_tasks)]
 
+    rank: Rank
+    n_tasks: int
+    row_of: Callable[[int], Array]
+    checkpoint: TaskCheckpoint | None = None
+    noun: str | None = None
+    costs: Sequence[float] | None = None
 
-def _for_a_while(tasks: Sequence[int], row_of: Callable[[int], Array]) -> Rows:
-    """The first tasks, until it is time to meet."""
-    begin, rows = perf_counter(), {}
-    for task in tasks:
-        rows[task] = row_of(task)
-        if perf_counter() - begin > MEETING_S:
-            break
-    return rows
+    def shared(self, done: Rows) -> list[Array]:
+        """The numbers of all tasks, each of which one rank does; those that are `done` are not done again."""
+        world, done = self.rank.world, dict(done)
+        self._tell(done)
+        while left := [task for task in range(self.n_tasks) if task not in done]:
+            # Ranks meet every MEETING_S seconds: each then takes every size-th task of those that are
+            # left, so that a rank with long tasks does not keep the others waiting at the end.
+            own = left[world.rank :: world.size]
+            # Invariant: `left` is the same on every rank, since all have gathered the same rows.
+            for rows in world.gather_objects(agree(world, partial(self._for_a_while, own))):
+                done |= rows
+            self._write(done)
+            self._tell(done)
+        return [done[task] for task in range(self.n_tasks)]
 
+    def together(self, done: Rows) -> list[Array]:
+        """The numbers of all tasks, each of which all ranks do together."""
+        done, last = dict(done), perf_counter()
+        self._tell(done)
+        for task in range(self.n_tasks):
+            if task in done:
+                continue
+            done[task] = self.row_of(task)
+            # A clock may only decide what rank 0 does alone: writing is not collective.
+            if self.rank.is_first and perf_counter() - last > MEETING_S:
+                self._write(done)
+                self._tell(done)
+                last = perf_counter()
+        return [done[task] for task in range(self.n_tasks)]
 
-def tasks_together(
-    rank: Rank, n_tasks: int, row_of: Callable[[int], Array], done: Rows, checkpoint: TaskCheckpoint | None,
-    name: str | None, costs: Sequence[float] | None = None,
-) -> list[Array]:  # fmt: skip
-    """The numbers of all tasks, each of which all ranks do together; `name` None: tasks say how far they are.
+    def _for_a_while(self, tasks: Sequence[int]) -> Rows:
+        """The first tasks, until it is time to meet."""
+        begin, rows = perf_counter(), {}
+        for task in tasks:
+            rows[task] = self.row_of(task)
+            if perf_counter() - begin > MEETING_S:
+                break
+        return rows
 
-    `costs` as of `shared_tasks`. Collective.
-    """
-    done, last = dict(done), perf_counter()
-    _tell(rank, done, n_tasks, None, name, costs)
-    for task in range(n_tasks):
-        if task in done:
-            continue
-        done[task] = row_of(task)
-        # A clock may only decide what rank 0 does alone: writing is not collective.
-        if rank.is_first and perf_counter() - last > MEETING_S:
-            _tell(rank, done, n_tasks, checkpoint, name, costs)
-            last = perf_counter()
-    return [done[task] for task in range(n_tasks)]
+    def _write(self, done: Rows) -> None:
+        if self.rank.is_first and self.checkpoint is not None:
+            self.checkpoint.write(done)
 
-
-def _tell(
-    rank: Rank, done: Rows, n_tasks: int, checkpoint: TaskCheckpoint | None, name: str | None,
-    costs: Sequence[float] | None,
-) -> None:  # fmt: skip
-    """Keep what is done, and say how far the job is."""
-    if rank.is_first and checkpoint is not None:
-        checkpoint.write(done)
-    if name is not None:
-        share = None if costs is None else sum(costs[task] for task in done) / sum(costs)
-        rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}", share=share)
+    def _tell(self, done: Rows) -> None:
+        """Say how far the job is."""
+        if self.noun is not None:
+            costs = self.costs
+            share = None if costs is None else sum(costs[task] for task in done) / sum(costs)
+            self.rank.say(len(done), self.n_tasks, f"{self.noun} {len(done)} of {self.n_tasks}", share=share)

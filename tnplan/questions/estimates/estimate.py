@@ -335,7 +335,7 @@ def _state_rows(
     query: CircuitQuery, options: QuestionOptions, profile: Profile, kind: str, counts: Sequence[int]
 ) -> list[MethodEstimate]:
     """A state vector on each number of devices; on one device that is too small, on its host."""
-    method, runs = "statevector", options.trajectories or 1
+    method = "statevector"
     threads = options.threads or cores()
     own_threads = 1 if is_gpu(profile) else threads
     # State vectors grow by whole qubits: the least number of devices is known without a plan.
@@ -345,13 +345,13 @@ def _state_rows(
     for count in counts:
         host = profile_of_state(query, profile, options, count)
         if host is not profile:
-            cost = state_cost(query, host, options.precision, 1, threads, runs)
+            cost = state_cost(query, host, options, 1, threads)
             rows.append(MethodEstimate(method, 1, cost, kind, "", 1, ON_HOST))
         elif least is None or least > max(counts):
             rows.append(MethodEstimate(method, count, None, kind, f"the state {why}", least))
         else:
             fits = least <= count
-            cost = state_cost(query, profile, options.precision, count, own_threads, runs) if fits else None
+            cost = state_cost(query, profile, options, count, own_threads) if fits else None
             rows.append(_row(method, count, cost, kind, room_bytes(profile), least))
     return rows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from tnplan.executor.device.cpu.host_memory import cores
@@ -27,24 +27,30 @@ PLANNED_GATES = 200
 """Gates of a state vector that are planned to predict the time of all."""
 
 
-def quick_cost(
-    method: str, query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int, best_s: float,
-    limit_s: float,
-) -> Cost | None:  # fmt: skip
-    """The cost on a number of devices; None where the method does not fit or cannot be the best.
+@dataclass(frozen=True)
+class LookBudget:
+    """What a look at a method may take: `best_s` seconds are what the best other method takes; a pilot may
+    take `limit_s`, with its preparation where another method answers."""
 
-    `best_s` is what the best other method takes, `limit_s` what a pilot may take, with its preparation where
-    another method answers.
-    """
-    cost = _whole_cost(method, query, options, profile, devices, best_s, limit_s)
+    best_s: float
+    limit_s: float
+
+
+def quick_cost(
+    method: str, query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int,
+    budget: LookBudget,
+) -> Cost | None:  # fmt: skip
+    """The cost on a number of devices; None where the method does not fit or cannot be the best."""
+    cost = _whole_cost(method, query, options, profile, devices, budget)
     return cost and cost.of_circuits(query.circuits_of("mps" if method == PILOT else method))
 
 
 def _whole_cost(
-    method: str, query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int, best_s: float,
-    limit_s: float,
+    method: str, query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int,
+    budget: LookBudget,
 ) -> Cost | None:  # fmt: skip
     """The same for the whole circuit once."""
+    best_s, limit_s = budget.best_s, budget.limit_s
     if method == "statevector":
         profile = profile_of_state(query, profile, options, devices)
     threads = 1 if is_gpu(profile) else options.threads or cores()
@@ -52,8 +58,7 @@ def _whole_cost(
         least = least_devices(query, profile, options.precision, threads)
         if least is None or least > devices:
             return None
-        runs = options.trajectories or 1
-        return state_cost(query, profile, options.precision, devices, threads, runs, PLANNED_GATES)
+        return state_cost(query, profile, options, devices, threads, PLANNED_GATES)
     if method == "contraction":
         shared = of_threads(profile, threads)
         return quick_contraction_cost(query, shared, options.precision, best_s, limit_s)

@@ -99,14 +99,15 @@ RANDOM_FACTOR = 3.0
 
 
 def state_cost(
-    query: CircuitQuery, profile: Profile, precision: str, devices: int, threads: int, trajectories: int,
+    query: CircuitQuery, profile: Profile, options: QuestionOptions, devices: int, threads: int,
     most_gates: int | None = None,
 ) -> Cost | None:  # fmt: skip
     """What a question takes on so many devices; None where the number of devices cannot share the state.
 
     With `most_gates` the first gates stand for all, and are planned once.
     """
-    n_qubits, all_gates, runs = _work(query, trajectories)
+    precision = options.precision
+    n_qubits, all_gates, runs = _work(query, options.trajectories or 1)
     gates = all_gates[:most_gates]
     repeats = len(all_gates) / max(1, len(gates))
     if not can_share(n_qubits, devices):
