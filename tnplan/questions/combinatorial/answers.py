@@ -23,7 +23,7 @@ from tnplan.questions.combinatorial.models import Model, whole_products
 from tnplan.questions.combinatorial.optimum import largest_weight
 from tnplan.questions.combinatorial.problems import PROBLEMS
 
-MOST_COLOURS = 64
+MOST_COLOURS, SUM = 64, "weight"
 SHORT_BITS, MOST_SHOWN, SHOWN_DIGITS = 10_000, 40, 15
 """Bits of an integer in JSON, characters of a fraction in a line, and digits of what it is rounded to."""
 Worth = Fraction | int
@@ -54,14 +54,18 @@ class Count:
     report: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"Count({_text(self.value)} {self.report['counted']} of {self.report['instance']})"
+        return f"Count({self._statement()} of {self.report['instance']})"
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
+    def _statement(self) -> str:
+        counted = self.report["counted"]
+        return f"{_text(self.value)} {'is the ' if counted.startswith(SUM) else ''}{counted}"
+
     def _lines(self) -> Iterator[str]:
         report = self.report
-        yield f"{report['instance']}: {_text(self.value)} {report['counted']}"
+        yield f"{report['instance']}: {self._statement()}"
         for size, number in (self.by_size or {}).items():
             yield f"  {report['size']} {size}: {_text(number)}"
         primes = report["primes"]
@@ -136,7 +140,7 @@ def count_instance(
             total * prod(unit.numerator for unit in units), prod(unit.denominator for unit in units)
         )
         value = int(value) if value.denominator == 1 else value
-        counted = f"is the weight of all {counted}"
+        counted = f"{SUM} of all {counted}"
     elif name == "ising" and not by_size:
         remedy = "ask for those of each energy: by_size=True, or --by-size"
         raise InputError("ising", f"has 2^{model.n_free} configurations of spins", remedy)
