@@ -139,6 +139,7 @@ def optimize(
     --------
     >>> print(tnplan.optimize("sat", [[1, 2], [-1, 2], [1, -2], [-1, -2]]))  # doctest: +ELLIPSIS
     list of clauses of 2 variables and 4 clauses: largest number of satisfied clauses 3
+    falsified: 1
     attained by 4
     one: ...
     checked, in ... s
