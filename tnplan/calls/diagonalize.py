@@ -258,7 +258,7 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     if problem.penalty is not None:
         check_spin(problem.penalty, known)
     request = _Request(known, space, given_states(problem.start, space.shape, known.is_complex))
-    kind = _fp64_only(known, space, problem)
+    kind = _fp64_only(known, space)
     if problem.is_mixed and kind:
         raise InputError("--precision", f"mixed is not there for {kind}", "leave it out", topic="precision")
     return request
@@ -269,11 +269,11 @@ def _cpu_only(integrals: Integrals) -> str:
     return "complex integrals" if integrals.is_complex else ""
 
 
-def _fp64_only(integrals: Integrals, space: Space, problem: _Problem) -> str:
+def _fp64_only(integrals: Integrals, space: Space) -> str:
     """What of a solve is in fp64 alone; empty where there is nothing."""
     if isinstance(space.basis, DeterminantList):
         return "lists of determinants"
-    return _cpu_only(integrals) if problem.penalty is None else "solves with a spin penalty"
+    return _cpu_only(integrals)
 
 
 def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions) -> Diagonalization:

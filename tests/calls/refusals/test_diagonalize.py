@@ -144,8 +144,6 @@ COMMANDS: list[Row] = [
     ("h.fcidump --alpha a.txt --memory 32kB --device cpu", "memory",
      "holds 31.2 KiB of the", "give fewer strings"),
     ("h.fcidump --alpha a.txt --spin 0.3", "--spin", "is 0.3", "give 0 or an integer"),
-    ("h.fcidump --alpha a.txt --spin 0 --precision mixed", "--precision",
-     "mixed is not there for", "leave it out"),
     ("h.fcidump --alpha a.txt --spin 1 --spin-weight -1", "--spin-weight", "is -1", "give Hartrees above 0"),
     ("h.fcidump --alpha a.txt --residual nan", "criteria: residual", "is nan", "give a positive"),
     ("h.fcidump --alpha a.txt --resume", "--resume", "has no checkpoint", "give the --output of"),

@@ -161,7 +161,7 @@ def test_a_penalty_keeps_to_the_lowest_states_of_its_operator(spin: int) -> None
         away = squares - spin * (spin + 1) * np.eye(h.shape[0])
         matrix = h.dense()
         column = np.linalg.eigh(matrix + 2.0 * away @ away)[1][:, 0]
-        found = solve(h, integrals, penalty=SpinPenalty(spin, 2.0), criteria=PATIENT)
+        found = solve(h, integrals, penalty=SpinPenalty(spin, 2.0, 2), criteria=PATIENT)
         assert found.converged
         np.testing.assert_allclose(
             found.energies[0], np.vdot(column, matrix @ column).real + integrals.core, atol=1e-6

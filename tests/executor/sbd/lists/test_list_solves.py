@@ -95,7 +95,7 @@ def test_ranks_find_the_states(size: int, spin: float | None) -> None:
     basis = as_list(determinants, 6)
     alone = ListHamiltonian(integrals, basis, threads=1)
     matrix = alone.dense()
-    penalty = None if spin is None else SpinPenalty(spin, 3.0)
+    penalty = None if spin is None else SpinPenalty(spin, 3.0, 2)
     if penalty is not None:
         away = spin_matrix(alone) - penalty.spin * (penalty.spin + 1) * np.eye(150)
         penalized = matrix + penalty.weight * away @ away

@@ -42,7 +42,7 @@ from tnplan.executor.sbd.selected_ci.starts import DeterminantSearch, Start, sta
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveRequest, SolveSetup, set_up_solve
-from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, solve, spin_target
+from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, ranking_target, solve
 
 # Short growths from several starts, and which of them are the best.
 #
@@ -373,7 +373,7 @@ class GrowingList:
     @property
     def _target(self) -> SpinTarget | None:
         """The spin that states are to have, if any."""
-        return None if self._problem.penalty is None else spin_target(self._problem.penalty)
+        return None if self._problem.penalty is None else ranking_target(self._problem.penalty)
 
     def _starts(self) -> list[Start]:
         """What rank 0 finds to start from."""

@@ -9,7 +9,7 @@ here does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -152,6 +152,11 @@ class Solution:
     def vectors(self) -> list[tuple[Array, int]]:
         """The states with their parities."""
         return list(zip(self.states, self.parities, strict=True))
+
+    def after(self, other: Solution) -> Solution:
+        """The same with the steps and multiplications of another solve before it counted too."""
+        counts = ("steps", "multiplications", "early_multiplications", "test_multiplications")
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in counts})
 
     def __repr__(self) -> str:
         converged = "converged" if self.converged else "not converged"

@@ -99,6 +99,13 @@ PRESENT = 1e-3
 """The projection of a start on a parity counts from this share of its norm on."""
 LARGEST_WEIGHT = 1000
 """Of a spin penalty, in Hartree."""
+WEIGHTS = (0.05, 0.2, 0.8, 3.2)
+"""Weights of a spin penalty that are tried where none is given: a large one spreads the spectrum, and with it
+the solve over many more steps."""
+RANKING_WEIGHT, RANKING_POWER = 0.2, 2
+"""The penalty that compares lists of determinants where none is given."""
+OTHER_SPIN = 0.5
+"""A state with <S^2> farther than this from s (s + 1) is rather one of another spin: those differ by 2."""
 SPIN_ERROR = 1e-6
 """How far a spin may be from a multiple of 1/2."""
 SPREAD = 1e-3
@@ -115,14 +122,17 @@ LENGTH_ERROR = 1e-2
 class SpinPenalty:
     """A term weight (S^2 - s (s + 1))^power of the operator, which raises states of another total spin.
 
+    A large penalty makes a solve longer, and in a space that S^2 leaves it raises the energy.
+
     Parameters
     ----------
     spin
         The total spin s that is wanted: 0, 0.5, 1, ...
     weight
-        In Hartree.
+        In Hartree. None: 0.05, and four times as much, up to 3.2, as long as a state of another spin comes
+        out.
     power
-        2, or 1, which is right for the least spin that the electrons can have.
+        2, or 1, which is right for the least spin that the electrons can have. None: 1 for that spin, else 2.
     every_state
         Also look for states that have no part of the wanted spin; those are left out otherwise.
 
@@ -134,28 +144,39 @@ class SpinPenalty:
     Examples
     --------
     >>> tnplan.SpinPenalty(1.0)
-    SpinPenalty(spin=1.0, weight=0.2, power=2, every_state=False)
+    SpinPenalty(spin=1.0, weight=None, power=None, every_state=False)
     """
 
     spin: float
-    weight: float = 0.2
-    power: int = 2
+    weight: float | None = None
+    power: int | None = None
     every_state: bool = False
 
     def __post_init__(self) -> None:
         if not (is_finite(self.spin) and self.spin >= 0):
             raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1, ...")
-        if not (is_number(self.weight) and 0 < self.weight < LARGEST_WEIGHT):
+        if not (self.weight is None or (is_number(self.weight) and 0 < self.weight < LARGEST_WEIGHT)):
             raise InputError(
                 "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
             )
-        if self.power not in (1, 2):
+        if self.power not in (None, 1, 2):
             raise InputError("spin penalty: power", f"is {self.power!r}", "give 1 or 2")
 
 
-def spin_target(penalty: SpinPenalty) -> SpinTarget:
-    """The spin that a penalty leaves alone."""
-    return SpinTarget(penalty.spin * (penalty.spin + 1), penalty.weight, penalty.power, penalty.every_state)
+def spin_targets(penalty: SpinPenalty, integrals: Integrals) -> list[SpinTarget]:
+    """The spin that a penalty leaves alone, with the weights to try one after the other."""
+    least = abs(integrals.n_alpha - integrals.n_beta) / 2
+    power = penalty.power or (1 if penalty.spin < least + 1 / 2 else 2)
+    weights = WEIGHTS if penalty.weight is None else (penalty.weight,)
+    wanted = penalty.spin * (penalty.spin + 1)
+    return [SpinTarget(wanted, weight, power, penalty.every_state) for weight in weights]
+
+
+def ranking_target(penalty: SpinPenalty) -> SpinTarget:
+    """The spin that a penalty leaves alone, as lists of determinants are compared."""
+    wanted = penalty.spin * (penalty.spin + 1)
+    weight, power = penalty.weight or RANKING_WEIGHT, penalty.power or RANKING_POWER
+    return SpinTarget(wanted, weight, power, penalty.every_state)
 
 
 def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, options: str) -> str:
@@ -194,11 +215,11 @@ def solve(
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))
     vector_backend = backend or HostVectors(hamiltonian)
-    vector_backend.target = None
+    targets: list[SpinTarget] | list[None] = [None]
     if penalty is not None:
         assert isinstance(terms, Integrals)
         assert not isinstance(hamiltonian, QubitHamiltonian)
-        vector_backend.target, n_states = _spin_target(hamiltonian, terms, penalty, vector_backend)
+        targets, n_states = _spin_targets(hamiltonian, terms, penalty, vector_backend)
         check_roots(n_roots, n_states, "states that the spin penalty keeps")
     # A checkpoint belongs to one problem: its identity has the Hamiltonian, roots and penalty in
     # it.
@@ -218,32 +239,11 @@ def solve(
         if stop:
             raise StoppedRunError(stop)
 
-    # The start is a small problem: more threads of BLAS would only wait for each other.
-    with blas_threads(1):
-        low_states = vector_backend.lowest(n_roots)
-        read = partial(_start_vectors, hamiltonian, vector_backend.parities, start, store, resume)
-        vectors = _begin(vector_backend, n_roots, low_states, read)
     checkpointing = nullcontext() if store is None else keeping()
+    read = partial(_start_vectors, hamiltonian, start=start, store=store, resume=resume)
+    search = _Search(vector_backend, hamiltonian, n_roots, criteria, on_step, mixed_precision, read)
     with checkpointing, blas_threads(_threads_of_blas(hamiltonian)):
-        if len(vectors) < n_roots:
-            raise InputError(
-                "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
-                f"ask for {len(vectors)} at most",
-            )  # fmt: skip
-        early = 0
-        if mixed_precision and isinstance(hamiltonian, ProductHamiltonian) and penalty is None:
-            vectors, early = _early(vector_backend, hamiltonian, n_roots, vectors, criteria, on_step)
-        operator = vector_backend.operator(DOUBLE)
-        begin = [(vector_backend.put(vector, DOUBLE), parity) for vector, parity in vectors]
-        del vectors
-        # All determinants were diagonalized: the lowest states of every symmetry are there already.
-        if low_states.low.is_whole:
-            solution = replace(davidson(operator, n_roots, begin, criteria, on_step), is_whole=True)
-        else:
-            solution = lowest_of_every_symmetry(
-                operator, n_roots, begin, criteria, on_step,
-                vector_backend.parities, partial(_start_of_test, vector_backend, low_states, n_roots),
-            )  # fmt: skip
+        solution = search.with_spin(targets)
         if store is not None and not solution.converged:
             _write_checkpoint(vector_backend, store, solution.vectors)
         energies = solution.energies
@@ -251,9 +251,80 @@ def solve(
             energies = vector_backend.energies(solution.vectors)
         states = [vector_backend.collect(state) for state in solution.states]
     return replace(
-        solution, states=states if vector_backend.first else [], energies=energies + terms.core,
-        early_multiplications=early,
-    )  # fmt: skip
+        solution, states=states if vector_backend.first else [], energies=energies + terms.core
+    )
+
+
+ReadStart = Callable[[tuple[int, ...]], list[tuple[Array, int]]]
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The search for the lowest states of one problem; `read` gives the vectors of parities to start from."""
+
+    backend: VectorBackend
+    hamiltonian: Hamiltonian
+    n_roots: int
+    criteria: Criteria
+    on_step: OnStep
+    mixed_precision: bool
+    read: ReadStart
+
+    def with_spin(self, targets: Sequence[SpinTarget | None]) -> Solution:
+        """The states with the first penalty that brings none of another spin, or with the last."""
+        solution = self.lowest(targets[0], self.read)
+        for target in targets[1:]:
+            assert target is not None
+            away = self.backend.spin_squares(solution.vectors) - target.wanted
+            if target.every_state or np.abs(away).max() < OTHER_SPIN:
+                break
+            # Neither the states of another spin nor a checkpoint of this search are a start.
+            solution = self.lowest(target, lambda _: []).after(solution)
+        return solution
+
+    def lowest(self, target: SpinTarget | None, read: ReadStart) -> Solution:
+        """The lowest states with the penalty of a target, from vectors that are read."""
+        backend, n_roots = self.backend, self.n_roots
+        backend.target = target
+        # The start is a small problem: more threads of BLAS would only wait for each other.
+        with blas_threads(1):
+            low_states = backend.lowest(n_roots)
+            vectors = _begin(backend, n_roots, low_states, lambda: read(backend.parities))
+        if len(vectors) < n_roots:
+            raise InputError(
+                "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
+                f"ask for {len(vectors)} at most",
+            )  # fmt: skip
+        early = 0
+        if self.mixed_precision and isinstance(self.hamiltonian, ProductHamiltonian):
+            vectors, early = self._in_single(self.hamiltonian, vectors)
+        operator = backend.operator(DOUBLE)
+        begin = [(backend.put(vector, DOUBLE), parity) for vector, parity in vectors]
+        del vectors
+        # All determinants were diagonalized: the lowest states of every symmetry are there already.
+        if low_states.low.is_whole:
+            solution = davidson(operator, n_roots, begin, self.criteria, self.on_step)
+            return replace(solution, is_whole=True, early_multiplications=early)
+        solution = lowest_of_every_symmetry(
+            operator, n_roots, begin, self.criteria, self.on_step,
+            backend.parities, partial(_start_of_test, backend, low_states, n_roots),
+        )  # fmt: skip
+        return replace(solution, early_multiplications=early)
+
+    def _in_single(self, hamiltonian: ProductHamiltonian, vectors: Vectors) -> tuple[Vectors, int]:
+        """Better vectors by iterations in fp32, as far as rounding errors let them come; multiplications."""
+        criteria, backend = self.criteria, self.backend
+        largest = float(np.abs(hamiltonian.alpha.energies).max() + np.abs(hamiltonian.beta.energies).max())
+        least = max(SINGLE_RESIDUAL, SINGLE_ERRORS * float(np.finfo(SINGLE).eps) * largest)
+        loose = replace(
+            criteria, residual=max(criteria.residual, least), energy=np.inf,
+            orthogonality=SINGLE_ORTHOGONALITY,
+        )  # fmt: skip
+        operator = backend.operator(SINGLE)
+        begin = [(backend.put(vector, SINGLE), parity) for vector, parity in vectors]
+        solution = davidson(operator, self.n_roots, begin, loose, self.on_step)
+        better = [(backend.local(backend.collect(state)), parity) for state, parity in solution.vectors]
+        return better, solution.multiplications
 
 
 def _threads_of_blas(hamiltonian: Hamiltonian) -> int:
@@ -261,23 +332,6 @@ def _threads_of_blas(hamiltonian: Hamiltonian) -> int:
     first, last = hamiltonian.rows
     is_short = (last - first) * math.prod(hamiltonian.shape[1:]) < BLAS_ELEMENTS
     return 1 if is_short else hamiltonian.threads
-
-
-def _early(
-    backend: VectorBackend, hamiltonian: ProductHamiltonian, n_roots: int, vectors: Vectors,
-    criteria: Criteria, on_step: OnStep,
-) -> tuple[Vectors, int]:  # fmt: skip
-    """Better vectors by iterations in fp32, as far as its rounding errors let them come; multiplications."""
-    largest = float(np.abs(hamiltonian.alpha.energies).max() + np.abs(hamiltonian.beta.energies).max())
-    least = max(SINGLE_RESIDUAL, SINGLE_ERRORS * float(np.finfo(SINGLE).eps) * largest)
-    loose = replace(
-        criteria, residual=max(criteria.residual, least), energy=np.inf, orthogonality=SINGLE_ORTHOGONALITY
-    )
-    operator = backend.operator(SINGLE)
-    begin = [(backend.put(vector, SINGLE), parity) for vector, parity in vectors]
-    solution = davidson(operator, n_roots, begin, loose, on_step)
-    better = [(backend.local(backend.collect(state)), parity) for state, parity in solution.vectors]
-    return better, solution.multiplications
 
 
 def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None:
@@ -296,19 +350,19 @@ def _write_checkpoint(backend: VectorBackend, store: SolveCheckpoint, vectors: V
     )
 
 
-def _spin_target(
+def _spin_targets(
     hamiltonian: FermionHamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
-) -> tuple[SpinTarget, int]:
-    """The spin that a penalty leaves alone, and how many states have it; InputError where none can."""
+) -> tuple[list[SpinTarget], int]:
+    """What to try for a penalty, and how many states have its spin; InputError where none can."""
     check_spin(penalty, integrals)
-    target = spin_target(penalty)
-    n_states = target.n_states(backend.total(target.count(hamiltonian)), hamiltonian.parities)
+    targets = spin_targets(penalty, integrals)
+    n_states = targets[0].n_states(backend.total(targets[0].count(hamiltonian)), hamiltonian.parities)
     if not n_states:
         raise InputError(
             "--spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
             "give strings that differ more, or another spin",
         )  # fmt: skip
-    return target, n_states
+    return targets, n_states
 
 
 def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:

@@ -51,6 +51,9 @@ class VectorBackend(Protocol):
     def energies(self, states: list[tuple[Array, int]]) -> Host:
         """Expectation values of the Hamiltonian without the penalty, by the operator made last."""
 
+    def spin_squares(self, states: list[tuple[Array, int]]) -> Host:
+        """Expectation values of S^2, by the operator made last, which has a penalty."""
+
     def total(self, values: Host) -> Host:
         """The sum over the ranks of small arrays."""
 
@@ -124,15 +127,24 @@ class HostVectors(_StartVectors):
 
     def operator(self, dtype: str) -> Operator:
         """The Hamiltonian, with its penalty."""
-        if self.target is not None:
-            return PenalizedHamiltonian(self._hamiltonian, self.target)
         h = self._hamiltonian
-        return h.as_type(dtype) if isinstance(h, ProductHamiltonian) and dtype != "float64" else h
+        if isinstance(h, ProductHamiltonian) and dtype != "float64":
+            h = h.as_type(dtype)
+        if self.target is None:
+            return h
+        assert not isinstance(h, QubitHamiltonian)
+        return PenalizedHamiltonian(h, self.target)
 
     def energies(self, states: list[tuple[Array, int]]) -> Host:
         """Expectation values of H."""
         h = self._hamiltonian
         return np.array([np.vdot(state, h.apply(state, parity)).real for state, parity in states])
+
+    def spin_squares(self, states: list[tuple[Array, int]]) -> Host:
+        """Expectation values of S^2."""
+        h = self._hamiltonian
+        assert not isinstance(h, QubitHamiltonian)
+        return np.array([np.vdot(state, h.apply_spin_square(state)).real for state, _ in states])
 
     def total(self, values: Host) -> Host:
         """The values."""
@@ -183,7 +195,16 @@ class DistributedVectors(_StartVectors):
 
     def energies(self, states: list[tuple[Array, int]]) -> Host:
         """Expectation values of H."""
-        products = [state.conj() * self._operator.apply(state, parity) for state, parity in states]
+        return self._expectations(states, self._operator.apply)
+
+    def spin_squares(self, states: list[tuple[Array, int]]) -> Host:
+        """Expectation values of S^2."""
+        return self._expectations(states, lambda state, _: self._operator.apply_spin_square(state))
+
+    def _expectations(
+        self, states: list[tuple[Array, int]], apply: Callable[[Array, int], Array]
+    ) -> Host:
+        products = [state.conj() * apply(state, parity) for state, parity in states]
         return self.total(np.array([float(product.sum().real) for product in products]))
 
     def total(self, values: Host) -> Host:
