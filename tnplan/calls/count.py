@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tnplan
@@ -17,6 +18,7 @@ def count(
     *,
     colours: int = 3,
     by_size: bool = False,
+    weights: Mapping[Any, Any] | bool = False,
     memory: float | str | None = None,
     device: str = "auto",
     devices: int = 1,
@@ -32,13 +34,18 @@ def count(
         have every vertex; vertices in colours, the ends of each edge in two; spins; satisfying assignments.
     instance : graph, list of edges, list of clauses, path or str
         A graph of NetworkX; edges as pairs of vertices, with a weight as a third; a file of DIMACS or of
-        edges; or a lattice by name, such as "grid 8x8", "king 10x10" or "torus 4x4x4". A formula is a CNF
-        file of DIMACS, or clauses as lists of literals, k or -k for variable k.
+        edges; or a lattice by name, such as "grid 8x8", "king 10x10" or "torus 4x4x4". A formula is a CNF or
+        WCNF file of DIMACS, or clauses as lists of literals, k or -k for variable k.
     colours : int
         Those of colourings.
     by_size : bool
         Count those of each size: the sum of the weights of vertices or edges, 1 where they have none; edges
-        in conflict of all colourings; energies of spins; clauses that hold of all assignments.
+        in conflict of all colourings; energies of spins; clauses that hold of all assignments, or their
+        weight where hard clauses do.
+    weights : bool or dict
+        Add the products of weights in place of 1 for each configuration: those of vertices in an independent
+        set, of edges in a matching, or of literals that hold, from lines `c p weight LITERAL WEIGHT 0` of a
+        CNF file. Or a dict with the weight of each vertex, edge or literal; others have 1.
     memory : float or str, optional
         The most bytes that tensors take, such as "12GiB". Default: what is free.
     device : {"auto", "cpu"}
@@ -53,7 +60,7 @@ def count(
     Returns
     -------
     Count
-        The number, of any size, and those of each size.
+        The number, of any size, and those of each size. The sum of products is an integer or a Fraction.
 
     Raises
     ------
@@ -66,6 +73,8 @@ def count(
     12988816
     >>> tnplan.count("independent-sets", [(1, 2), (2, 3)], by_size=True).by_size
     {0: 1, 1: 3, 2: 1}
+    >>> tnplan.count("sat", [[1, 2]], weights={1: 0.25, -1: 0.75}).value
+    Fraction(5, 4)
     """
     # docs/explanation/architecture.md#calls-and-commands
     from tnplan.questions.combinatorial.answers import count_instance
@@ -73,7 +82,7 @@ def count(
     settings = {
         "memory": memory, "device": device, "devices": devices, "threads": threads, "progress": progress,
     }  # fmt: skip
-    return count_instance(problem, instance, colours, by_size, settings)
+    return count_instance(problem, instance, colours, by_size, weights, settings)
 
 
 def optimize(
@@ -90,7 +99,8 @@ def optimize(
 ) -> tnplan.Optimization:
     """Find the optimum of a graph or a formula, how many configurations attain it, and one of them.
 
-    Largest is the weight of independent sets, matchings and dimers, and the number of clauses that hold;
+    Largest is the weight of independent sets, matchings and dimers, and the number of clauses that hold, or
+    their weight in a WCNF file, whose hard clauses hold all;
     least is the energy of spins, -sum J s s' - sum h s with J the weights of edges, 1 where they have none,
     and h those of vertices, and the number of edges of a colouring whose ends are alike.
 
@@ -129,6 +139,7 @@ def optimize(
     --------
     >>> print(tnplan.optimize("sat", [[1, 2], [-1, 2], [1, -2], [-1, -2]]))  # doctest: +ELLIPSIS
     list of clauses of 2 variables and 4 clauses: largest number of satisfied clauses 3
+    falsified: 1
     attained by 4
     one: ...
     checked, in ... s

@@ -281,11 +281,17 @@ CONFIGURATIONS: dict[str, Change] = {
 """What the options of graphs and formulas differ in."""
 
 
-@command("count.count", **CONFIGURATIONS)
+@command("count.count", **CONFIGURATIONS, weights={
+    "is_flag": True, "flag_value": True,
+    "help": "Add the products of weights in place of 1 for each configuration: those of vertices in an "
+    "independent set, of edges in a matching, or of literals that hold, from lines 'c p weight LITERAL "
+    "WEIGHT 0' of a CNF file.",
+})  # fmt: skip
 def count(call: Call, as_json: bool, **options: Any) -> None:
     """PROBLEM is independent-sets, matchings, dimers (perfect matchings), colourings, ising or sat. INSTANCE
     is a DIMACS file of a graph or a formula, a file with an edge 'U V' or 'U V WEIGHT' a line, or a lattice
-    such as 'grid 8x8', 'king 10x10' or 'torus 4x4x4'. The number is exact, whatever its size.
+    such as 'grid 8x8', 'king 10x10' or 'torus 4x4x4'. The number is exact, whatever its size, and so is a sum
+    of weights, which count as they are written.
     """
     _say_configurations(call, as_json, options)
 
@@ -293,8 +299,9 @@ def count(call: Call, as_json: bool, **options: Any) -> None:
 @command("count.optimize", **CONFIGURATIONS)
 def optimize(call: Call, as_json: bool, **options: Any) -> None:
     """PROBLEM and INSTANCE are those of 'tnplan count'. Largest is the weight of sets of vertices and edges,
-    and the number of clauses that hold; least is the energy of spins, and the number of edges whose ends have
-    one colour. The configuration that is shown is checked against the instance.
+    and the number of clauses that hold, or in a WCNF file their weight; least is the energy of spins, and the
+    number of edges whose ends have one colour. The configuration that is shown is checked against the
+    instance.
     """
     _say_configurations(call, as_json, options)
 

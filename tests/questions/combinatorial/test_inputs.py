@@ -13,7 +13,8 @@ import pytest
 
 import tnplan
 from tests.oracles.configurations import random_instance
-from tnplan.questions.combinatorial.instances import read_formula, read_graph
+from tnplan.questions.combinatorial.formulas import read_formula
+from tnplan.questions.combinatorial.instances import read_graph
 
 A006506 = [2, 7, 63, 1234, 55447, 5598861, 1280128950, 660647962955, 770548397261707, 2030049051145980050]
 """Independent sets of the n x n grid, n from 1 on, as published (OEIS)."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 from fractions import Fraction
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -15,12 +17,15 @@ from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.jobs.progress import Listener, as_listener
-from tnplan.questions.combinatorial.counting import count_by_weight, count_model
-from tnplan.questions.combinatorial.models import Model
+from tnplan.questions.combinatorial.counting import count_by_weight, count_model, count_products
+from tnplan.questions.combinatorial.formulas import Formula
+from tnplan.questions.combinatorial.models import Model, whole_products
 from tnplan.questions.combinatorial.optimum import largest_weight
 from tnplan.questions.combinatorial.problems import PROBLEMS
 
-MOST_COLOURS = 64
+MOST_COLOURS, SUM = 64, "weight"
+SHORT_BITS, MOST_SHOWN, SHOWN_DIGITS = 10_000, 40, 15
+"""Bits of an integer in JSON, characters of a fraction in a line, and digits of what it is rounded to."""
 Worth = Fraction | int
 
 
@@ -30,8 +35,8 @@ class Count:
 
     Parameters
     ----------
-    value : int
-        The number of configurations, exact.
+    value : int or Fraction
+        The number of configurations, or the sum of the products of their weights, exact.
     by_size : dict or None
         Their number for each size, energy or number of clauses that occurs, where it was asked for; the keys
         are int, or Fraction where weights were no integers.
@@ -44,21 +49,25 @@ class Count:
     660647962955
     """
 
-    value: int
+    value: Worth
     by_size: dict[Worth, int] | None
     report: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"Count({self.value} {self.report['counted']} of {self.report['instance']})"
+        return f"Count({self._statement()} of {self.report['instance']})"
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
+    def _statement(self) -> str:
+        counted = self.report["counted"]
+        return f"{_text(self.value)} {'is the ' if counted.startswith(SUM) else ''}{counted}"
+
     def _lines(self) -> Iterator[str]:
         report = self.report
-        yield f"{report['instance']}: {self.value} {report['counted']}"
+        yield f"{report['instance']}: {self._statement()}"
         for size, number in (self.by_size or {}).items():
-            yield f"  {report['size']} {size}: {number}"
+            yield f"  {report['size']} {size}: {_text(number)}"
         primes = report["primes"]
         how = f"modulo {plural(primes, 'prime', 'primes')}" if primes else "exact"
         yield f"{how}, in {report['time_s']:.3g} s"
@@ -102,32 +111,49 @@ class Optimization:
             yield f"{report['instance']}: there are no {report['counted']}"
             return
         yield f"{report['instance']}: {report['best']} {report['size']} {self.value}"
+        if report["falsified"]:
+            yield f"falsified: {report['falsified']}"
         if self.n_optima is not None:
-            yield f"attained by {self.n_optima}"
+            yield f"attained by {_text(self.n_optima)}"
         shown = self.configuration
         parts = [f"{each}: {shown[each]}" for each in shown] if isinstance(shown, dict) else map(str, shown)
         yield "one: " + (", " if isinstance(shown, dict) else " ").join(parts)
         yield f"checked, in {report['time_s']:.3g} s"
 
 
-def count_instance(name: str, given: Any, colours: int, by_size: bool, settings: dict[str, Any]) -> Count:
+def count_instance(
+    name: str, given: Any, colours: int, by_size: bool, weights: Any, settings: dict[str, Any]
+) -> Count:
     """What `count` does; the settings are those of contractions and of progress."""
     begin = perf_counter()
     instance, model, options, listener = _read(name, given, colours, by_size, settings)
     problem, sizes = PROBLEMS[name], None
-    if name == "ising" and not by_size:
+    counted = _soft_name(name) if by_size else problem.counted
+    if weights is not None and weights is not False:
+        if by_size or problem.products is None:
+            other = "by_size=True" if by_size else name
+            raise InputError("weights", f"stand beside {other}", "leave them out")
+        pairs, units = whole_products(problem.products(instance, weights))
+        total, primes = count_products(model, pairs, options, listener)
+        # One fraction at the end: each takes a common divisor of long numbers.
+        value: Worth = Fraction(
+            total * prod(unit.numerator for unit in units), prod(unit.denominator for unit in units)
+        )
+        value = int(value) if value.denominator == 1 else value
+        counted = f"{SUM} of all {counted}"
+    elif name == "ising" and not by_size:
         remedy = "ask for those of each energy: by_size=True, or --by-size"
         raise InputError("ising", f"has 2^{model.n_free} configurations of spins", remedy)
-    if by_size:
-        weights = count_by_weight(model, options, listener)
-        sizes = dict(sorted((model.worth(weight), number) for weight, number in weights.items()))
+    elif by_size:
+        numbers = count_by_weight(model, options, listener)
+        sizes = dict(sorted((model.worth(weight), number) for weight, number in numbers.items()))
         value, primes = sum(sizes.values()), 0
     else:
         value, primes = count_model(model, options, listener)
-    counted = _soft_name(name) if by_size else problem.counted
     report = {
-        "problem": name, "instance": instance.text, "counted": counted, "size": problem.worth_name,
-        "count": value, "by_size": None if sizes is None else {str(k): v for k, v in sizes.items()},
+        "problem": name, "instance": instance.text, "counted": counted, "size": _size_name(name, instance),
+        "count": _plain_number(value),
+        "by_size": None if sizes is None else {str(k): _plain_number(v) for k, v in sizes.items()},
         "primes": primes, "time_s": perf_counter() - begin,
     }  # fmt: skip
     return Count(value, sizes, report)
@@ -149,11 +175,15 @@ def optimize_instance(
         if problem.worth(instance, shown) != value:
             raise RuntimeError(f"what was found is worth {problem.worth(instance, shown)}, not {value}")
     report = {
-        "problem": name, "instance": instance.text, "counted": problem.counted, "size": problem.worth_name,
-        "best": problem.best, "optimum": None if value is None else str(value), "n_optima": number,
-        "configuration": _plain(shown), "primes": 0 if best is None else best.primes,
+        "problem": name, "instance": instance.text, "counted": problem.counted,
+        "size": _size_name(name, instance), "best": problem.best,
+        "optimum": None if value is None else str(value),
+        "n_optima": None if number is None else _plain_number(number),
+        "falsified": None, "configuration": _plain(shown), "primes": 0 if best is None else best.primes,
         "time_s": perf_counter() - begin,
     }  # fmt: skip
+    if value is not None and isinstance(instance, Formula):
+        report["falsified"] = instance.most_satisfied - int(value)
     return Optimization(value, number, shown, report)
 
 
@@ -183,6 +213,12 @@ def _read(
     return instance, model, options.changed(device="cpu", algebra=None), as_listener(settings["progress"])
 
 
+def _size_name(name: str, instance: Any) -> str:
+    """What a configuration is worth."""
+    is_weighted = isinstance(instance, Formula) and instance.clause_weights is not None
+    return "weight of satisfied clauses" if is_weighted else PROBLEMS[name].worth_name
+
+
 def _soft_name(name: str) -> str:
     """What is counted by size: all configurations where constraints may be broken."""
     return {"colourings": "colourings, proper or not", "sat": "assignments"}.get(name, PROBLEMS[name].counted)
@@ -193,3 +229,23 @@ def _plain(shown: Any) -> Any:
     if isinstance(shown, dict):
         return {str(vertex): value for vertex, value in shown.items()}
     return None if shown is None else [each if isinstance(each, int) else str(each) for each in shown]
+
+
+def _plain_number(value: Worth) -> int | str:
+    """A number for JSON: fractions, and integers of more digits than Python writes by default, as text."""
+    return value if isinstance(value, int) and value.bit_length() < SHORT_BITS else _digits(value)
+
+
+def _text(value: Worth) -> str:
+    """A number for a line: a long fraction is rounded."""
+    text = _digits(value)
+    if isinstance(value, int) or len(text) <= MOST_SHOWN:
+        return text
+    with localcontext(prec=SHOWN_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX):
+        return f"about {Decimal(value.numerator) / Decimal(value.denominator)}"
+
+
+def _digits(value: Worth) -> str:
+    """All digits; Python's own text of an integer ends with an error after some thousands of them."""
+    numerator, denominator = map(str, map(Decimal, value.as_integer_ratio()))
+    return numerator if denominator == "1" else f"{numerator}/{denominator}"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
-from tnplan.common.units import size_text
+from tnplan.common.units import size_text, time_text
 from tnplan.executor.device.cpu.algebra import (
     LARGEST_PRIME,
     Algebra,
@@ -27,7 +27,7 @@ from tnplan.jobs.progress import Listener, Progress
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.questions.combinatorial.frontier import best_order
-from tnplan.questions.combinatorial.frontier_count import STATE_BYTES, STATE_S, count_states
+from tnplan.questions.combinatorial.frontier_count import STATE_BYTES, STATE_S, Numbers, count_states
 from tnplan.questions.combinatorial.models import Model
 from tnplan.questions.combinatorial.passes import Costs
 
@@ -41,6 +41,12 @@ PLANNED = {algebra.name: algebra for algebra in (Residues(2), Optima())}
 LEAST_PLANNED_S, MOST_TABLE_S = 5.0, 1e5
 """Seconds of tables of a frontier from which a tree is planned, and from which no table is tried."""
 WORD_BITS = 64
+AT_ONCE, MOST_PRIMES = 64, 100_000
+"""Primes of one run over tables, and of a number."""
+PRIME_BITS = 22
+"""Of each of so many primes at least."""
+MOST_S = 31_557_600.0
+"""Predicted seconds from which a tree is refused: a year."""
 
 
 def network_of(model: Model) -> EinsumCall:
@@ -58,7 +64,12 @@ def schedule_of(model: Model, algebra: Algebra, options: ContractionOptions, cal
     if options.memory is not None and options.memory < size_bytes:
         problem = f"is {size_text(options.memory)}, and the factors take {size_text(size_bytes)}"
         raise InputError("memory", problem, "allow several times that", topic="memory")
-    return find_schedule(call, algebra.dtype, options).schedule
+    schedule = find_schedule(call, algebra.dtype, options).schedule
+    seconds = calls * schedule.projected_s(1)
+    if seconds > MOST_S:
+        problem = f"does not hold tables of a frontier, and a tree would take {time_text(seconds)}"
+        raise InputError("memory", problem, "allow more, or give a narrower instance", topic="memory")
+    return schedule
 
 
 def is_tree_faster(model: Model, algebra: Algebra, options: ContractionOptions, table_s: float) -> bool:
@@ -76,26 +87,112 @@ def is_tree_faster(model: Model, algebra: Algebra, options: ContractionOptions, 
 def count_model(model: Model, options: ContractionOptions, progress: Listener | None) -> tuple[int, int]:
     """The number of configurations, and how many primes it took."""
     binary, _ = model.binary()
-    order, log_size = best_order(binary, only_allowed=True)
-    memory, n_states = memory_bytes(options, "cpu"), 2 ** min(log_size, 1000.0)
-    # A table that is far too large for the memory is not begun.
-    fits = n_states / len(order) * STATE_BYTES < memory
-    if fits and not is_tree_faster(model, Residues(largest_prime()), options, STATE_S * n_states):
-        powers = [factor.allowed.astype(np.int64) - 1 for factor in binary.factors]
-        number = count_states(binary, order, powers, memory, progress)
-        if number is not None:
-            return number, 0
+    order, n_states = _order(binary, options)
+    if order and not is_tree_faster(model, Residues(largest_prime()), options, STATE_S * n_states):
+        words = count_states(binary, order, _powers(binary), memory_bytes(options, "cpu"), progress)
+        if words is not None:
+            return _number(words), 0
     bound = model.bound
-    algebra = Residues(largest_prime())
-    schedule = schedule_of(model, algebra, options, 1 + len(list(_primes(bound))))
-    arrays = [factor.allowed.astype(float) for factor in model.factors]
+    schedule = schedule_of(model, Residues(largest_prime()), options, 1 + len(list(_primes(bound))))
+    arrays = [factor.allowed.astype(int) for factor in model.factors]
     rounded = count_once(schedule, options, arrays)
     if rounded < EXACT:
         return int(rounded), 0
+    closer = at_most(bound, rounded, schedule)
+    return _by_tree(schedule, options, arrays, lambda value, prime: value, closer, progress)
+
+
+def _order(binary: Model, options: ContractionOptions) -> tuple[list[int], float]:
+    """An order for tables of states, none where one is far too large for the memory, and all their states."""
+    order, log_size = best_order(binary, only_allowed=True)
+    n_states = 2 ** min(log_size, 1000.0)
+    fits = n_states / len(order) * STATE_BYTES < memory_bytes(options, "cpu")
+    return (order if fits else []), n_states
+
+
+def _powers(model: Model) -> list[Array]:
+    return [factor.allowed.astype(np.int64) - 1 for factor in model.factors]
+
+
+def _number(words: Array) -> int:
+    return int.from_bytes(words.astype("<u8").tobytes(), "little")
+
+
+def _by_tree(
+    schedule: Schedule, options: ContractionOptions, arrays: Sequence[Array],
+    residue: Callable[[int, int], int], bound: int, progress: Listener | None,
+) -> tuple[int, int]:  # fmt: skip
+    """The contraction modulo the product of primes above a bound, and how many these are.
+
+    The arrays are of integers; `residue` gives what one of them stands for, modulo a prime.
+    """
+    algebra = Residues(largest_prime())
+    values, numbers = np.unique(np.concatenate([each.reshape(-1) for each in arrays]), return_inverse=True)
+    ends = np.cumsum([each.size for each in arrays])[:-1]
+
+    def compute() -> int:
+        prime = int(algebra.modulus[0])
+        residues = np.array([residue(int(value), prime) for value in values], np.float64)
+        split = np.split(residues[numbers.reshape(-1)], ends)
+        return int(contraction(*(own.reshape(each.shape) for own, each in zip(split, arrays, strict=True))))
+
     with CompiledContraction(schedule, options.changed(algebra=algebra)) as contraction:
-        compute = lambda: int(contraction(*arrays))  # noqa: E731
-        residues = residues_of(algebra, compute, at_most(bound, rounded, schedule), progress)
+        residues = residues_of(algebra, compute, bound, progress)
     return by_remainders(residues), len(residues)
+
+
+def count_products(
+    model: Model, pairs: Sequence[tuple[int, int]], options: ContractionOptions, progress: Listener | None
+) -> tuple[int, int]:
+    """The sum over configurations of the products of weights of 0 and 1 of the free variables, and how many
+    primes it took."""
+    sums = [abs(first) + abs(second) for first, second in pairs]
+    n_bits = sum(each.bit_length() for each in sums)
+    if n_bits > MOST_PRIMES * PRIME_BITS:
+        raise InputError("weights", f"have {n_bits:,} bits together", "round them to fewer digits")
+    # Twice the largest number: residues from the middle on stand for numbers below 0.
+    bound = 2 * prod(sums) + 1
+    primes = list(_primes(bound))
+    binary, bits = model.binary()
+    order, n_states = _order(binary, options)
+    residues = None
+    if order and not is_tree_faster(model, Residues(largest_prime()), options, STATE_S * n_states):
+        weights = np.ones((len(binary.extents), 2), object)
+        for variable, pair in enumerate(pairs):
+            weights[bits[variable][-1]] = pair
+        residues = _residues_of_states(binary, order, weights, primes, options, progress)
+    if residues is not None:
+        total = by_remainders(list(zip(primes, residues, strict=True)))
+    else:
+        arrays = [factor.allowed.astype(object) for factor in model.factors]
+        near = {variable: k for k, factor in enumerate(model.factors) for variable in factor.variables}
+        for variable, pair in enumerate(pairs):
+            number = near[variable]
+            shape = [2 if each == variable else 1 for each in model.factors[number].variables]
+            arrays[number] = arrays[number] * np.array(pair, object).reshape(shape)
+        schedule = schedule_of(model, Residues(largest_prime()), options, len(primes))
+        total, _ = _by_tree(schedule, options, arrays, int.__mod__, bound, progress)
+    return total - prod(primes) * (2 * total > bound), len(primes)
+
+
+def _residues_of_states(
+    binary: Model, order: Sequence[int], weights: Array, primes: Sequence[int], options: ContractionOptions,
+    progress: Listener | None,
+) -> list[int] | None:  # fmt: skip
+    """Residues of the sum of products of weights, [variable | value]; None where the tables do not fit."""
+    residues: list[int] = []
+    size, memory = AT_ONCE, memory_bytes(options, "cpu")
+    while len(residues) < len(primes):
+        moduli = np.array(primes[len(residues) : len(residues) + size], np.uint64)
+        factors = (weights[:, :, None] % moduli.astype(object)).astype(np.uint64)
+        words = count_states(binary, order, _powers(binary), memory, progress, Numbers(0, moduli, factors))
+        if words is not None:
+            residues += map(int, words)
+        elif size == 1:
+            return None
+        else:
+            size //= 2
+    return residues
 
 
 def count_once(schedule: Schedule, options: ContractionOptions, arrays: Sequence[Array]) -> float:
@@ -132,21 +229,41 @@ def count_by_weight(
     power of 2 above them has them as digits.
     """
     binary, _ = model.binary()
-    order, _ = best_order(binary, only_allowed=True)
+    order, _ = _order(binary, options)
     costs = Costs.of(binary)
     # A state has no more configurations of the variables that have left than the free variables have values.
-    words = 1 + (prod(model.extents[: model.n_free]).bit_length()) // WORD_BITS
-    memory = memory_bytes(options, "cpu")
-    total = count_states(binary, order, costs.factors, memory, progress, words)
-    if total is None:
-        n_sizes = 1 + sum(int(each.max(initial=0)) for each in costs.factors)
-        problem = f"does not hold the numbers of up to {n_sizes:,} sizes for each state"
-        raise InputError("memory", problem, "allow more, or round the weights", topic="memory")
-    size = words * WORD_BITS // 8
+    most = prod(model.extents[: model.n_free]).bit_length()
+    numbers = Numbers(1 + most // WORD_BITS)
+    words, size = None, numbers.coefficient * WORD_BITS // 8
+    if order:
+        words = count_states(binary, order, costs.factors, memory_bytes(options, "cpu"), progress, numbers)
+    if words is not None:
+        total = _number(words)
+    else:
+        size = 1 + most // 8
+        total = _polynomial_by_tree(model, 8 * size, options, progress)
     digits = total.to_bytes(-(-total.bit_length() // 8) + size, "little")
     begins = range(0, len(digits), size)
-    numbers = [int.from_bytes(digits[begin : begin + size], "little") for begin in begins]
-    return {costs.offset - costs.unit * cost: number for cost, number in enumerate(numbers) if number}
+    coefficients = [int.from_bytes(digits[begin : begin + size], "little") for begin in begins]
+    return {costs.offset - costs.unit * cost: number for cost, number in enumerate(coefficients) if number}
+
+
+def _polynomial_by_tree(
+    model: Model, bits: int, options: ContractionOptions, progress: Listener | None
+) -> int:  # fmt: skip
+    """The polynomial of costs at 2 to the power of so many bits."""
+    costs = Costs.of(model).factors
+    n_sizes = 1 + sum(int(each.max(initial=0)) for each in costs)
+    n_primes = n_sizes * bits // PRIME_BITS
+    if n_primes > MOST_PRIMES:
+        problem = f"does not hold the numbers of up to {n_sizes:,} sizes for each state"
+        raise InputError("memory", problem, "allow more, or round the weights", topic="memory")
+    schedule = schedule_of(model, Residues(largest_prime()), options, 1 + n_primes)
+
+    def residue(cost: int, prime: int) -> int:
+        return pow(2, bits * cost, prime) if cost >= 0 else 0
+
+    return _by_tree(schedule, options, costs, residue, 1 << n_sizes * bits, progress)[0]
 
 
 def residues_of(

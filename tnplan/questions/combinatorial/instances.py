@@ -1,9 +1,9 @@
-"""Instances of combinatorial questions: graphs and formulas, as a user gives them."""
+"""Graphs of combinatorial questions, as a user gives them, and what their files share with formulas."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
@@ -53,21 +53,6 @@ class Graph:
         return f"{self.name} of {vertices} and {plural(len(self.edges), 'edge', 'edges')}"
 
 
-@dataclass(frozen=True)
-class Formula:
-    """A formula in conjunctive normal form: clauses of literals, k or -k for variable k from 1 up."""
-
-    name: str
-    n_variables: int
-    clauses: tuple[tuple[int, ...], ...]
-
-    @property
-    def text(self) -> str:
-        """Name and sizes."""
-        variables = plural(self.n_variables, "variable", "variables")
-        return f"{self.name} of {variables} and {plural(len(self.clauses), 'clause', 'clauses')}"
-
-
 def read_graph(given: Any) -> Graph:
     """The graph that a user gives: an object of NetworkX, edges, a file, or the name of a lattice.
 
@@ -99,27 +84,6 @@ def read_graph(given: Any) -> Graph:
     return _graph("list of edges", (), [(*edge[:2], *(edge[2:] or (None,))) for edge in edges])
 
 
-def read_formula(given: Any) -> Formula:
-    """The formula that a user gives: a DIMACS file, or clauses as lists of literals.
-
-    Raises
-    ------
-    InputError
-        Where it is none.
-    """
-    if isinstance(given, Formula):
-        return given
-    if isinstance(given, str | Path):
-        return _formula_of_file(Path(given))
-    try:
-        clauses = [[_literal(literal) for literal in clause] for clause in given]
-    except (TypeError, ValueError):
-        remedy = "give a DIMACS file, or lists of literals: k or -k for variable k from 1 up"
-        raise InputError("formula", f"is {shown_text(repr(given))}", remedy) from None
-    most = max((abs(literal) for clause in clauses for literal in clause), default=0)
-    return _formula("list of clauses", most, clauses)
-
-
 def weight_of(value: Any, place: str) -> Fraction:
     """A weight as it is written: 0.1 is a tenth, although no number of floating point is.
 
@@ -138,6 +102,33 @@ def weight_of(value: Any, place: str) -> Fraction:
         return Fraction(value)
     except (TypeError, ValueError, ZeroDivisionError):
         raise InputError(place, f"has weight {shown_text(repr(value))}", "give a finite number") from None
+
+
+def weights_by_number(
+    given: Any, numbers: Mapping[Any, int], own: dict[int, Fraction]
+) -> dict[int, Fraction]:
+    """The weights that a user gives for what has these numbers; True stands for its own.
+
+    Raises
+    ------
+    InputError
+        Where they are none, or are for something else.
+    """
+    if given is True:
+        return own
+    if not isinstance(given, Mapping):
+        remedy = "give True for those of the instance, or a dict with a weight for each"
+        raise InputError("weights", f"is {shown_text(repr(given))}", remedy)
+    weights: dict[int, Fraction] = {}
+    for key, value in given.items():
+        shown = shown_text(repr(key))
+        if key not in numbers:
+            remedy = "give vertices of independent sets, edges of matchings, or literals of a formula"
+            raise InputError("weights", f"has {shown}, which the instance has not", remedy)
+        if numbers[key] in weights:
+            raise InputError("weights", f"has {shown} twice", "give it once")
+        weights[numbers[key]] = weight_of(value, f"weights, {shown}")
+    return weights
 
 
 def _graph(name: str, vertices: Iterable[tuple[Any, Any]], edges: Iterable[tuple[Any, ...]]) -> Graph:
@@ -198,7 +189,7 @@ def _lattice(kind: str, extents: list[int]) -> Graph:
 
 def _graph_of_file(path: Path) -> Graph:
     """DIMACS, where there is a line p, and else lines of two vertices and perhaps a weight."""
-    lines = list(_lines(path))
+    lines = list(lines_of(path))
     if not any(words[0] == "p" and len(words) == 4 for _, words in lines):
         return _graph_of_edges(path, (line for line in lines if line[1][0][0] not in "#%"))
     vertices: dict[Any, Any] = {}
@@ -208,11 +199,11 @@ def _graph_of_file(path: Path) -> Graph:
             case ["c", *_]:
                 continue
             case ["p", _, n_vertices, _]:
-                vertices = dict.fromkeys(range(1, 1 + _count(n_vertices, place)))
-            case ["n", vertex, weight] if _count(vertex, place) in vertices:
+                vertices = dict.fromkeys(range(1, 1 + count_of(n_vertices, place)))
+            case ["n", vertex, weight] if count_of(vertex, place) in vertices:
                 vertices[int(vertex)] = weight
             case ["e" | "a", first, second, *weight] if len(weight) < 2 and (
-                {_count(first, place), _count(second, place)} <= vertices.keys()
+                {count_of(first, place), count_of(second, place)} <= vertices.keys()
             ):
                 edges.append((int(first), int(second), weight[0] if weight else None))
             case _:
@@ -231,45 +222,7 @@ def _graph_of_edges(path: Path, lines: Iterable[tuple[str, list[str]]]) -> Graph
     return _graph(path.name, (), edges)
 
 
-def _formula_of_file(path: Path) -> Formula:
-    """DIMACS: 'p cnf VARIABLES CLAUSES', then literals, a 0 behind each clause; % ends the file."""
-    n_variables: int | None = None
-    clauses: list[list[int]] = []
-    clause: list[int] = []
-    for place, words in _lines(path):
-        if words[0] == "c":
-            continue
-        if words[0] == "%":
-            break
-        if words[:2] == ["p", "cnf"] and len(words) == 4:
-            n_variables = _count(words[2], place)
-            continue
-        for word in words:
-            try:
-                literal = int(word)
-            except ValueError:
-                literal = None
-            if literal is None or n_variables is None or abs(literal) > n_variables:
-                remedy = "give literals of the variables of a line 'p cnf N M' before"
-                raise InputError(place, f"has {shown_text(word)!r}", remedy)
-            if literal == 0:
-                clauses.append(clause)
-                clause = []
-            else:
-                clause.append(literal)
-    if n_variables is None:
-        raise InputError(str(path), "has no line 'p cnf VARIABLES CLAUSES'", "give a DIMACS file")
-    return _formula(path.name, n_variables, [*clauses, *([clause] if clause else [])])
-
-
-def _formula(name: str, n_variables: int, clauses: Iterable[Sequence[int]]) -> Formula:
-    if not 0 < n_variables <= MOST_VERTICES:
-        problem = f"has more than {MOST_VERTICES:,} variables" if n_variables else "has no variable"
-        raise InputError(name, problem, "number them from 1 up, and give one at least")
-    return Formula(name, n_variables, tuple(map(tuple, clauses)))
-
-
-def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
+def lines_of(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Place and words of each line that is not empty."""
     for number, line in enumerate(read_text(path, "a text file").splitlines(), 1):
         words = line.split()
@@ -277,15 +230,8 @@ def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
             yield f"{path}:{number}", words
 
 
-def _count(word: str, place: str) -> int:
+def count_of(word: str, place: str) -> int:
+    """A number of vertices or variables, or of one of these."""
     if not re.fullmatch("[0-9]{1,7}", word) or int(word) > MOST_VERTICES:
         raise InputError(place, f"has {shown_text(word)!r}", f"give a number up to {MOST_VERTICES:,}")
     return int(word)
-
-
-def _literal(value: Any) -> int:
-    number = int(value)
-    if number == 0 or number != value or isinstance(value, bool):
-        raise ValueError(value)
-    return number
-

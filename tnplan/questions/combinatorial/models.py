@@ -7,18 +7,19 @@ of the factors' zeros and ones, and the largest weight that over max-plus of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
-from math import lcm, log2, prod
+from math import gcd, lcm, log2, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
-from tnplan.questions.combinatorial.instances import Formula, Graph
+from tnplan.questions.combinatorial.formulas import Formula
+from tnplan.questions.combinatorial.instances import Graph
 
 Array = NDArray[Any]
 AT_ONCE = 5
@@ -221,16 +222,30 @@ def ising(graph: Graph, is_soft: bool, colours: int) -> Model:
 
 
 def satisfiability(formula: Formula, is_soft: bool, colours: int) -> Model:
-    """A variable each, 1 where it is true; every clause holds, or where it is soft, weighs 1 if it does."""
+    """A variable each, 1 where it is true; every clause holds, or where it is soft, has its weight then."""
     model = Model([2] * formula.n_variables, formula.n_variables)
-    for clause in formula.clauses:
+    for clause, weight in formula.weighed:
         literals, variables = set(clause), sorted({abs(literal) - 1 for literal in clause})
 
         def step(state: int, k: int, value: int, literals: Any = literals, names: Any = variables) -> int:
             return int(state or (names[k] + 1 if value else -names[k] - 1) in literals)
 
-        model.add_chain(variables, 2, step, lambda state: (bool(is_soft or state), state))
+        is_hard, weighs = not is_soft or weight is None, weight or 0
+        ends = ((not is_hard, 0), (True, weighs))
+        model.add_chain(variables, 2, step, ends.__getitem__)
     return model
+
+
+def whole_products(pairs: Iterable[Sequence[Fraction]]) -> tuple[list[tuple[int, int]], list[Fraction]]:
+    """Pairs of weights as integers without a common factor, and what each pair was divided by."""
+    whole, units = [], []
+    for pair in pairs:
+        multiple = lcm(pair[0].denominator, pair[1].denominator)
+        first, second = (int(weight * multiple) for weight in pair)
+        factor = gcd(first, second) or 1
+        whole.append((first // factor, second // factor))
+        units.append(Fraction(factor, multiple))
+    return whole, units
 
 
 def _integers(weights: dict[int, Fraction], defaults: Sequence[int]) -> tuple[list[int], int]:

@@ -192,35 +192,25 @@ class _Tree:
 
     def _product(self, a: Array, a_term: Term, b: Array, b_term: Term, kept: set[str]) -> tuple[Array, Term]:
         """The largest sums over what both have and nothing else does; its term is [batch | m | n]."""
-        a, a_term = _reduced(a, a_term, kept.union(b_term))
-        b, b_term = _reduced(b, b_term, kept.union(a_term))
         batch = tuple(i for i in a_term if i in b_term and i in kept)
         k = tuple(i for i in a_term if i in b_term and i not in kept)
-        m = tuple(i for i in a_term if i not in b_term)
-        n = tuple(i for i in b_term if i not in a_term)
+        m = tuple(i for i in a_term if i not in b_term and i in kept)
+        n = tuple(i for i in b_term if i not in a_term and i in kept)
         sizes = [prod(self._sizes[i] for i in part) for part in (batch, m, n, k)]
-        left = _ordered(a, a_term, (*batch, *m, *k)).reshape(sizes[0], sizes[1], sizes[3])
-        right = _ordered(b, b_term, (*batch, *n, *k)).reshape(sizes[0], sizes[2], sizes[3])
+        left = _largest(a, a_term, (*batch, *m, *k)).reshape(sizes[0], sizes[1], sizes[3])
+        right = _largest(b, b_term, (*batch, *n, *k)).reshape(sizes[0], sizes[2], sizes[3])
         result = np.empty(sizes[:3])
         NAMED["max-plus"].bind_product(left, right, result)()
         term = (*batch, *m, *n)
         return result.reshape([self._sizes[i] for i in term]), term
 
 
-def _reduced(array: Array, term: Term, kept: set[str]) -> tuple[Array, Term]:
-    left = tuple(i for i in term if i in kept)
-    return _largest(array, term, left), left
-
-
 def _largest(array: Array, term: Term, output: Term) -> Array:
     """The largest entries over what the output has not, its axes in the output's order."""
     axes = tuple(axis for axis, index in enumerate(term) if index not in output)
     left = tuple(index for index in term if index in output)
-    return _ordered(array.max(axis=axes) if axes else array, left, output)
-
-
-def _ordered(array: Array, term: Term, order: Term) -> Array:
-    return np.asarray(array.transpose([term.index(index) for index in order]), order="C")
+    reduced = array.max(axis=axes) if axes else array
+    return np.asarray(reduced.transpose([left.index(index) for index in output]), order="C")
 
 
 def _spread(array: Array, term: Term, order: Term) -> Array:

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from tnplan.common.errors import InputError
 from tnplan.questions.combinatorial import models
-from tnplan.questions.combinatorial.instances import Formula, Graph, read_formula, read_graph
+from tnplan.questions.combinatorial.formulas import Formula, read_formula
+from tnplan.questions.combinatorial.instances import Graph, read_graph, weights_by_number
+
+Pair = tuple[Fraction, Fraction]
+UNIT = Fraction(1)
 
 
 @dataclass(frozen=True)
@@ -16,7 +21,8 @@ class Problem:
     """A problem: `build` makes its model, hard constraints or soft ones, with so many colours.
 
     `shown` is a configuration of the variables as a user sees it. `worth` computes its value from the
-    instance, without the model, and is None where it is no solution.
+    instance, without the model, and is None where it is no solution. `products` are the weights of 0 and 1 of
+    each variable, for sums of their products: from the instance, and what is given for them.
     """
 
     counted: str
@@ -26,6 +32,7 @@ class Problem:
     build: Callable[[Any, bool, int], models.Model]
     shown: Callable[[Any, list[int]], Any]
     worth: Callable[[Any, Any], Fraction | int | None]
+    products: Callable[[Any, Any], list[Pair]] | None = None
 
 
 def _chosen_vertices(graph: Graph, values: list[int]) -> list[Any]:
@@ -82,21 +89,48 @@ def _energy(graph: Graph, spin: dict[Any, int]) -> Fraction | int:
     return energy
 
 
-def _satisfied(formula: Formula, literals: list[int]) -> int:
+def _satisfied(formula: Formula, literals: list[int]) -> int | None:
     holding = set(literals)
-    return sum(not holding.isdisjoint(clause) for clause in formula.clauses)
+    weights = [weight for clause, weight in formula.weighed if holding.isdisjoint(clause)]
+    return None if None in weights else formula.most_satisfied - sum(filter(None, weights))
+
+
+def _vertex_products(graph: Graph, given: Any) -> list[Pair]:
+    numbers = {vertex: number for number, vertex in enumerate(graph.vertices)}
+    weights = weights_by_number(given, numbers, graph.vertex_weights)
+    return [(UNIT, weights.get(number, UNIT)) for number in range(len(graph.vertices))]
+
+
+def _edge_products(graph: Graph, given: Any) -> list[Pair]:
+    edges = [graph.edge(number) for number in range(len(graph.edges))]
+    numbers = {ends: number for number, edge in enumerate(edges) for ends in (edge, edge[::-1])}
+    weights = weights_by_number(given, numbers, graph.edge_weights)
+    return [(UNIT, weights.get(number, UNIT)) for number in range(len(graph.edges))]
+
+
+def _literal_products(formula: Formula, given: Any) -> list[Pair]:
+    variables = range(1, 1 + formula.n_variables)
+    literals = {literal: literal for number in variables for literal in (number, -number)}
+    weights = weights_by_number(given, literals, formula.literal_weights)
+    for literal in weights:
+        if -literal not in weights:
+            remedy = "give both: programs differ in what the other is then"
+            raise InputError("weights", f"has {literal} without {-literal}", remedy)
+    return [(weights.get(-number, UNIT), weights.get(number, UNIT)) for number in variables]
 
 
 PROBLEMS = {
     "independent-sets": Problem(
         "independent sets", "weight", "largest", read_graph, models.independent_sets, _chosen_vertices,
-        _worth_of_set,
+        _worth_of_set, _vertex_products,
     ),
     "matchings": Problem(
-        "matchings", "weight", "largest", read_graph, models.matchings, _chosen_edges, _worth_of_matching
+        "matchings", "weight", "largest", read_graph, models.matchings, _chosen_edges, _worth_of_matching,
+        _edge_products,
     ),
     "dimers": Problem(
-        "perfect matchings", "weight", "largest", read_graph, models.dimers, _chosen_edges, _worth_of_dimers
+        "perfect matchings", "weight", "largest", read_graph, models.dimers, _chosen_edges, _worth_of_dimers,
+        _edge_products,
     ),
     "colourings": Problem(
         "colourings", "number of edges in conflict", "least", read_graph, models.colourings, _colours,
@@ -107,7 +141,7 @@ PROBLEMS = {
     ),
     "sat": Problem(
         "satisfying assignments", "number of satisfied clauses", "largest", read_formula,
-        models.satisfiability, _literals, _satisfied,
+        models.satisfiability, _literals, _satisfied, _literal_products,
     ),
 }  # fmt: skip
 """By the name that a user gives."""

@@ -144,6 +144,17 @@ def add_words(more: Any, number: Any) -> None:
 
 
 @jit
+def multiply_residues(residues: Any, factors: Any, primes: Any, inverses: Any) -> None:
+    """Products with factors, modulo primes below 2^23: of residues, or sums of two."""
+    for word in range(residues.size):
+        # Below 2^47: exact in floating point, and the quotient is at most 1 too small.
+        product = residues[word] * factors[word]
+        quotient = np.uint64(np.float64(product) * inverses[word])
+        rest = product - quotient * primes[word]
+        residues[word] = min(rest, rest - primes[word])
+
+
+@jit
 def trace_tile(table: Any, levels: Any, given: Any, tile: int, followed: Any, n: int) -> int:
     """Go back through the steps of a pass from n states of a tile; gives how many states there are before it.
 
@@ -190,17 +201,19 @@ def trace_tile(table: Any, levels: Any, given: Any, tile: int, followed: Any, n:
 
 @jit
 def count_entry(
-    old: Any, n: int, change: Any, context: Any, shifts: Any, new: Any
+    old: Any, n: int, change: Any, context: Any, weights: Any, new: Any
 ) -> tuple[int, int]:  # fmt: skip
     """Numbers of configurations of n states, as a variable leaves, one enters, or both.
 
     Old and new are (keys, counts): states in rising order, and their numbers, in words of 64 bits. The change
     is (bit, whether one leaves, whether one enters). The one that leaves has that bit of the key, and the one
-    that enters becomes the lowest. `shifts`, [context | u | v], are in
-    words, -1 where something is not allowed. Gives how many states there are then, and half of a number that
-    has all bits of the highest words.
+    that enters becomes the lowest. Weights are (shifts, factors, primes, inverses). Shifts,
+    [context | u | v], are in words, -1 where something is not allowed. With primes, words are residues, with
+    factors, [v | word]; inverses are those of the primes, less 2^-50 of them. Gives how many states there are
+    then, and half of a number that has all bits of the highest words.
     """
     (keys, counts), (new_keys, new_counts), (bit, leaves, enters) = old, new, change
+    shifts, factors, primes, inverses = weights
     n_words, new_words = counts.shape[1], new_counts.shape[1]
     m, top = 0, np.uint64(0)
     first = 0
@@ -236,6 +249,8 @@ def count_entry(
                     new_counts[m, word] = counts[i, word - shift_i] if is_in else np.uint64(0)
                 if shift_j >= 0:
                     add_words(counts[j], new_counts[m, shift_j : shift_j + n_words])
+                if primes.size:
+                    multiply_residues(new_counts[m], factors[v], primes, inverses)
                 top |= new_counts[m, new_words - 1]
                 m += 1
             i, j = i + has_i, j + has_j

@@ -241,7 +241,7 @@ def solve(
 
     checkpointing = nullcontext() if store is None else keeping()
     read = partial(_start_vectors, hamiltonian, start=start, store=store, resume=resume)
-    search = _Search(vector_backend, hamiltonian, n_roots, criteria, on_step, mixed_precision, read)
+    search = _StateSearch(vector_backend, hamiltonian, n_roots, criteria, on_step, mixed_precision, read)
     with checkpointing, blas_threads(_threads_of_blas(hamiltonian)):
         solution = search.with_spin(targets)
         if store is not None and not solution.converged:
@@ -259,7 +259,7 @@ ReadStart = Callable[[tuple[int, ...]], list[tuple[Array, int]]]
 
 
 @dataclass(frozen=True)
-class _Search:
+class _StateSearch:
     """The search for the lowest states of one problem; `read` gives the vectors of parities to start from."""
 
     backend: VectorBackend
