@@ -159,7 +159,8 @@ def diagonalize(
     integrals : Integrals or path
         An FCIDUMP file, or `tnplan.from_arrays(...)`.
     alpha, beta : path, sequence of int, or StringSet, optional
-        The half-strings; bit p of an integer is orbital p. Default of `beta`: those of `alpha`.
+        The half-strings; bit p of an integer is orbital p. "all": every string, as in full configuration
+        interaction. Default of `beta`: those of `alpha`.
     determinants : DeterminantList or path, optional
         A list of determinants instead of products.
     grow : Growth, optional

@@ -32,8 +32,8 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
 @command(
     "diagonalize.diagonalize",
     integrals=click.argument("integrals", type=FILE, metavar="FCIDUMP"),
-    alpha={"type": FILE, "help": "Alpha strings, one a line."},
-    beta={"type": FILE, "help": "Beta strings. Default: those of --alpha."},
+    alpha={"type": FILE, "help": "Alpha strings, one a line, or all."},
+    beta={"type": FILE, "help": "Beta strings, or all. Default: those of --alpha."},
     grow=added(
         click.option(
             "--grow", is_flag=True,

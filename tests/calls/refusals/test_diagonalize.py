@@ -135,7 +135,7 @@ ARRAYS: list[Row] = [
 ]
 COMMANDS: list[Row] = [
     ("none.fcidump --alpha a.txt", "none.fcidump", "cannot be read", "check the name and its"),
-    ("h.fcidump", "space", "is not given", "give alpha strings (--alpha)"),
+    ("h.fcidump", "space", "is not given", "give alpha strings (--alpha FILE"),
     ("h.fcidump --alpha a.txt --determinants a.txt", "space", "is given twice", "give one of the two"),
     ("h.fcidump --alpha none.txt", "none.txt", "cannot be read", "check the name and its"),
     ("h.fcidump --alpha a.txt --roots 1000", "roots", "are 1000 in a space of 196", "ask for 1 to 196"),

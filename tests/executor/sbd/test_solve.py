@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tnplan
 from tests.conftest import SharedData
 from tests.support.engines.sbd import (
     every_string,
@@ -24,6 +25,7 @@ from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.basis.strings import carry_over
+from tnplan.executor.sbd.basis.strings import every_string as all_strings
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities, occupations
 from tnplan.executor.sbd.properties.reduced_density import product_weights
@@ -110,6 +112,29 @@ def test_a_penalty_selects_a_spin_and_energies_are_those_of_h(seed: int) -> None
         for state in found.states:
             assert abs(spin_square(h, state) - spin * (spin + 1)) < 1e-5
         assert (found.early_multiplications > 0) == bool(seed % 3)
+
+
+@pytest.mark.parametrize("counts", [(3, 3), (4, 2), (2, 0), (5, 5)])
+def test_all_strings_make_the_whole_space(counts: tuple[int, int]) -> None:
+    """The lowest energy of a spin is the same where its electrons make it the least spin."""
+    drawn = small(5, 5, counts)
+    listed = [every_string(5, count) for count in counts]
+    local = {"criteria": TIGHT, "device": "cpu", "threads": 1}
+    found = tnplan.diagonalize(drawn.integrals, "all", **local)
+    expected = tnplan.diagonalize(drawn.integrals, *listed, **local)
+    np.testing.assert_allclose(found.energies, expected.energies, atol=1e-9)
+    assert found.states[0].size == len(listed[0]) * len(listed[1])
+    if counts in ((3, 3), (4, 2)):
+        penalty = SpinPenalty((counts[0] - counts[1]) // 2 + 1)
+        raised = tnplan.diagonalize(drawn.integrals, "all", penalty=penalty, **local)
+        own = replace(drawn.integrals, n_alpha=counts[0] + 1, n_beta=counts[1] - 1)
+        alone = tnplan.diagonalize(own, "all", penalty=penalty, **local)
+        np.testing.assert_allclose(alone.energies, raised.energies, atol=1e-8)
+
+
+def test_too_many_strings() -> None:
+    with pytest.raises(InputError, match="in 36 orbitals are 94,143,280 together; give 1,048,576"):
+        all_strings(36, 27)
 
 
 def test_a_spin_that_cannot_be() -> None:

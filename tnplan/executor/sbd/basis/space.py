@@ -18,10 +18,12 @@ from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determi
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import irrep_counts, list_irreps, string_irreps, wanted_irrep
 from tnplan.executor.sbd.basis.string_files import SpinStrings, read_spin_strings, union
-from tnplan.executor.sbd.basis.strings import StringSet, from_integers
+from tnplan.executor.sbd.basis.strings import StringSet, every_string, from_integers
 
 Strings = StringSet | Sequence[int] | str | Path
-"""Half-strings: a set, integers whose bit p is orbital p, or a file."""
+"""Half-strings: a set, integers whose bit p is orbital p, a file, or the word "all"."""
+EVERY = "all"
+"""The word for all strings of the electrons in the orbitals."""
 Products = tuple[StringSet, StringSet | None]
 """Alpha strings, and those of beta where they differ."""
 
@@ -92,7 +94,7 @@ def _any_symmetry(
 ) -> Space:  # fmt: skip
     """The determinants of any symmetry."""
     if alpha is None and determinants is None:
-        remedy = "give alpha strings (--alpha), a list of determinants (--determinants), or grow one (--grow)"
+        remedy = "give alpha strings (--alpha FILE or all), a list (--determinants), or grow one (--grow)"
         raise InputError("space", "is not given", remedy)
     if determinants is not None and (alpha is not None or beta is not None):
         raise InputError("space", "is given twice, as strings and as a list", "give one of the two")
@@ -102,6 +104,8 @@ def _any_symmetry(
         return Space(determinants.take(np.arange(len(determinants))))
     assert alpha is not None
     first = _strings(alpha, integrals, 0)
+    if beta is None and _is_every(alpha) and integrals.n_alpha != integrals.n_beta:
+        beta = alpha
     if beta is not None:
         second = _strings(beta, integrals, 1)
         return Space((first.strings, second.strings), max(first.left_out, second.left_out))
@@ -125,9 +129,15 @@ def _of_samples(alpha: Strings, integrals: Integrals, first: SpinStrings) -> Spa
     return Space((first.strings, second.strings), first.left_out)
 
 
+def _is_every(source: Strings) -> bool:
+    return isinstance(source, str | Path) and str(source) == EVERY
+
+
 def _strings(source: Strings, integrals: Integrals, spin: int) -> SpinStrings:
     counts = integrals.n_alpha, integrals.n_beta
     n_orbitals, n_electrons = integrals.n_orbitals, counts[spin]
+    if _is_every(source):
+        return SpinStrings(every_string(n_orbitals, n_electrons), False)
     if isinstance(source, str | Path):
         try:
             return read_spin_strings(source, n_orbitals, counts, spin)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,9 @@ from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import read_text
+
+MOST_STRINGS = 1 << 20
+"""Of one spin, where all are taken."""
 
 # Which half-strings to carry over to a larger or another basis: those of most weight in a state.
 #
@@ -124,6 +129,21 @@ def from_occupied(occupied: Array) -> StringSet:
     padded[:, : occupied.shape[1]] = occupied
     packed = np.packbits(padded, axis=1, bitorder="little")
     return StringSet(np.ascontiguousarray(occupied, bool), packed.view("<u8").astype(np.uint64))
+
+
+def every_string(n_orbitals: int, n_electrons: int) -> StringSet:
+    """All strings of so many electrons, as rising integers; refused where they are more than 2^20."""
+    count = comb(n_orbitals, n_electrons)
+    if count > MOST_STRINGS:
+        raise InputError(
+            "strings", f"of {n_electrons} electrons in {n_orbitals} orbitals are {count:,} together",
+            f"give {MOST_STRINGS:,} strings at most, or let a list grow (--grow)",
+        )  # fmt: skip
+    # Combinations come in the order of their least member: counted from the highest orbital, integers fall.
+    chosen = np.array(list(combinations(range(n_orbitals), n_electrons)), np.int64)
+    occupied = np.zeros((count, n_orbitals), bool)
+    np.put_along_axis(occupied, n_orbitals - 1 - chosen.reshape(count, n_electrons), True, 1)
+    return from_occupied(occupied[::-1])
 
 
 def from_integers(values: Iterable[int], n_orbitals: int, n_electrons: int | None = None) -> StringSet:
