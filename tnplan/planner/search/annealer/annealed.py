@@ -63,7 +63,7 @@ class Annealed:
         if task.row_counts:
             self.problem = with_row_counts(self.problem, task.sizes[task.output[0]], task.row_counts)
         self.bits = bits_of(task.sizes)
-        # Measured where operations or time are minimized; other objectives keep the heats that they had.
+        # Measured for operations; objectives that count what is written keep the heats that they had.
         logs = [math.log2(task.sizes[name]) for name in self.bits] if not task.price.written else []
         self.mean_bits = sum(logs) / len(logs) if logs else 1.0
         """log2 of the extents in the mean: heats are for extents of 2."""
