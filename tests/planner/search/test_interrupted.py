@@ -58,8 +58,13 @@ def test_an_interrupted_search_raises_with_its_path_and_writes_it(tmp_path: Path
 
 def test_what_is_there_is_gone_on_from_and_never_replaced_by_a_worse_path(tmp_path: Path) -> None:
     file = tmp_path / "p.json"
-    good = search(NETWORK, rounds=8, seed=7, **OPTIONS)
-    short: dict[str, Any] = {"rounds": 1, "seed": 4, "output": file, **OPTIONS}
+    good = min((search(NETWORK, rounds=8, seed=seed, **OPTIONS) for seed in (1, 3)), key=log10_mnk_planned)
+    # A seed whose short search alone ends above it.
+    seed = next(
+        seed for seed in range(20)
+        if log10_mnk_planned(search(NETWORK, rounds=1, seed=seed, **OPTIONS)) > log10_mnk_planned(good)
+    )  # fmt: skip
+    short: dict[str, Any] = {"rounds": 1, "seed": seed, "output": file, **OPTIONS}
     save_path(good, file)
     with pytest.raises(KeyboardInterrupt):
         search(NETWORK, progress=stopping_at(1, signal.SIGTERM, []), **short)
@@ -68,7 +73,6 @@ def test_what_is_there_is_gone_on_from_and_never_replaced_by_a_worse_path(tmp_pa
     resumed = search(NETWORK, resume=True, **short)
     assert log10_mnk_planned(resumed) <= log10_mnk_planned(good) + 1e-9
     assert load_path(file).ssa_path == resumed.ssa_path
-    assert log10_mnk_planned(search(NETWORK, **short)) > log10_mnk_planned(good)
 
 
 @pytest.mark.parametrize(("workers", "limit"), [(1, {"max_tensor": 2**12}), (2, {"unlimited": True})])
