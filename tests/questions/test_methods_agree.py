@@ -16,6 +16,8 @@ from tnplan.circuits.circuit import GateSequence
 
 CPU: Any = {"device": "cpu", "threads": 1}
 TOLERANCE = 1e-9
+MOST_PAULI_QUBITS = 10
+"""A word may grow to 4^n words: with 12 qubits a list of observables took more than an hour."""
 SHOTS = 2000
 OTHERS = {
     "expectation": ("contraction", "pauli", "mps", "stabilizer"),
@@ -44,6 +46,8 @@ def test_methods_agree(seed: int) -> None:
     expected = ask(argument, method="statevector", **CPU).value
     for method in OTHERS[case.question]:
         if method == "stabilizer" and not _is_answered(circuit, method):
+            continue
+        if method == "pauli" and case.n_qubits > MOST_PAULI_QUBITS:
             continue
         found = ask(argument, method=method, **CPU)
         np.testing.assert_allclose(found.value, expected, rtol=0, atol=TOLERANCE, err_msg=method)
