@@ -124,6 +124,8 @@ def test_all_strings_make_the_whole_space(counts: tuple[int, int]) -> None:
     expected = tnplan.diagonalize(drawn.integrals, *listed, **local)
     np.testing.assert_allclose(found.energies, expected.energies, atol=1e-9)
     assert found.states[0].size == len(listed[0]) * len(listed[1])
+    both = tnplan.diagonalize(drawn.integrals, "all", "all", **local)
+    assert both.solution.parities == found.solution.parities
     if counts in ((3, 3), (4, 2)):
         penalty = SpinPenalty((counts[0] - counts[1]) // 2 + 1)
         raised = tnplan.diagonalize(drawn.integrals, "all", penalty=penalty, **local)

@@ -104,8 +104,9 @@ def _any_symmetry(
         return Space(determinants.take(np.arange(len(determinants))))
     assert alpha is not None
     first = _strings(alpha, integrals, 0)
-    if beta is None and _is_every(alpha) and integrals.n_alpha != integrals.n_beta:
-        beta = alpha
+    if _is_every(alpha) and (beta is None or _is_every(beta)):
+        # Of as many electrons the strings are one set, which keeps the parities apart.
+        beta = None if integrals.n_alpha == integrals.n_beta else alpha
     if beta is not None:
         second = _strings(beta, integrals, 1)
         return Space((first.strings, second.strings), max(first.left_out, second.left_out))
@@ -130,6 +131,7 @@ def _of_samples(alpha: Strings, integrals: Integrals, first: SpinStrings) -> Spa
 
 
 def _is_every(source: Strings) -> bool:
+    """Whether the word for all strings is given."""
     return isinstance(source, str | Path) and str(source) == EVERY
 
 

@@ -130,7 +130,7 @@ class SpinPenalty:
         The total spin s that is wanted: 0, 0.5, 1, ...
     weight
         In Hartree. None: 0.05, and four times as much, up to 3.2, as long as a state of another spin comes
-        out.
+        out. One may come out even then: <S^2> in the report tells.
     power
         2, or 1, which is right for the least spin that the electrons can have. None: 1 for that spin, else 2.
     every_state
