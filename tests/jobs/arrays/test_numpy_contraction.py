@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
+from tests.support.contraction.plain_calls import check, network_and_path, plain_call
 from tests.support.networks import TOLERANCE, random_path
 from tnplan.calls.contract import compile as compile_contraction
 from tnplan.calls.contract import contract
@@ -23,12 +22,6 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import random_tensors
 
 CPU = ContractionOptions(device="cpu")
-ROUNDING = {"float32": 2e-6, "float64": 4e-15, "complex64": 2e-6, "complex128": 4e-15}
-"""Of the sum of the magnitudes of all products."""
-HIGHER = {
-    "float32": np.float64, "complex64": np.complex128, "float64": np.longdouble, "complex128": np.clongdouble,
-}  # fmt: skip
-MOST_PRODUCTS = 2e6
 WAYS: dict[str, dict[str, float]] = {
     "as it is faster": {},
     "by BLAS": {"TINY": 0, "LOOPS_CALL_NS": 1e12},
@@ -40,62 +33,6 @@ WAYS: dict[str, dict[str, float]] = {
 }
 
 
-def in_a_layout(array: np.ndarray, rng: random.Random) -> np.ndarray:
-    """The same values: in C or Fortran order, strided, backwards, broadcast, with axes moved, read only."""
-    if not array.ndim:
-        return array
-    order = rng.sample(range(array.ndim), array.ndim)
-    moved = np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
-    first = np.broadcast_to(array[:1], array.shape)
-    kinds: list[Callable[[], np.ndarray]] = [
-        lambda: array,
-        lambda: np.asfortranarray(array),
-        lambda: np.repeat(array, 2, axis=-1)[..., ::2],
-        lambda: np.ascontiguousarray(array[::-1])[::-1],
-        lambda: moved,
-        lambda: first,
-    ]
-    other = rng.choice(kinds)()
-    if rng.random() < 0.2 and other is not first:
-        other = other.view()
-        other.flags.writeable = False
-    return other
-
-
-def plain_call(rng: random.Random) -> tuple[str, list[np.ndarray], str]:
-    """A plain equation of one to four tensors, its arrays and their dtype. Some sums are long."""
-    generator = np.random.default_rng(rng.getrandbits(32))
-    labels = string.ascii_letters[: rng.randint(1, 6)]
-    extents = {label: rng.randint(1, rng.choice((3, 12, 40))) for label in labels}
-    if rng.random() < 0.3:
-        extents[labels[0]] = rng.choice((257, 1024, 5000, 9001))
-    terms = ["".join(rng.choices(labels, k=rng.randint(0, 4))) for _ in range(rng.randint(1, 4))]
-    present = sorted(set().union(*terms))
-    while prod(extents[label] for label in present) > MOST_PRODUCTS or any(
-        prod(extents[label] for label in term) > MOST_PRODUCTS for term in terms
-    ):
-        largest = max(present, key=lambda label: extents[label])
-        extents[largest] = max(1, extents[largest] // 2)
-    dtype = rng.choice(list(ROUNDING))
-    arrays = []
-    for term in terms:
-        real, imaginary = generator.standard_normal((2, *(extents[label] for label in term)))
-        values = real + 1j * imaginary if dtype.startswith("complex") else real
-        arrays.append(in_a_layout(np.asarray(values, dtype), rng))
-    output = "".join(rng.sample(present, rng.randint(0, len(present))))
-    return f"{','.join(terms)}->{output}", arrays, dtype
-
-
-def check(result: Any, equation: str, arrays: list[np.ndarray], dtype: str) -> None:
-    """Compare with numpy.einsum in higher precision, as far as the sum of all magnitudes lets it round."""
-    wide = HIGHER[dtype]
-    wanted = np.einsum(equation, *[array.astype(wide) for array in arrays])
-    magnitudes = np.einsum(equation, *[np.abs(array).astype(np.float64) for array in arrays])
-    assert isinstance(result, np.ndarray)
-    assert (result.dtype, result.shape) == (np.dtype(dtype), wanted.shape), equation
-    assert np.all(np.abs(result - wanted) <= ROUNDING[dtype] * np.maximum(magnitudes, 1e-30)), equation
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_large_plain_calls_equal_numpy(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in WAYS[way].items():
@@ -103,19 +40,7 @@ def test_large_plain_calls_equal_numpy(way: str, monkeypatch: pytest.MonkeyPatch
     for seed in range(120):
         rng = random.Random(f"{way} {seed}")
         equation, arrays, dtype = plain_call(rng)
-        terms, _, output = equation.partition("->")
-        sizes = {
-            label: extent
-            for term, array in zip(terms.split(","), arrays, strict=True)
-            for label, extent in zip(term, array.shape, strict=True)
-        }
-        network = Network(tuple(map(tuple, terms.split(","))), tuple(output), sizes)
-        n_tensors, path = len(arrays), []
-        live = list(range(n_tensors))
-        while len(live) > 1:
-            step = rng.sample(live, min(len(live), rng.choice((2, 2, 3))))
-            live = [number for number in live if number not in step] + [n_tensors + len(path)]
-            path.append(tuple(step))
+        network, path = network_and_path(equation, arrays, rng)
         copies = [array.copy() for array in arrays]
         check(NumpyContraction(network, path).call(*arrays), equation, arrays, dtype)
         assert all(map(np.array_equal, arrays, copies))

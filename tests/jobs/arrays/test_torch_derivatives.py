@@ -307,7 +307,9 @@ def test_what_torch_cannot_follow_is_refused() -> None:
         with pytest.raises(tnplan.InputError, match="3 arrays"):
             product(x.requires_grad_(), x, x)
         assert not product(x.detach(), x.detach()).requires_grad
-        found = product(x, x)
+    # Of eight tensors: torch's own steps, of fewer, need the contraction no more.
+    with tnplan.compile(",".join("a" * 8) + "->", *[(3,)] * 8, dtype="float64", device="cpu") as product:
+        found = product(*[x] * 8)
     with pytest.raises(tnplan.InputError, match="closed"):
         torch.autograd.grad(found, x, create_graph=True)
     stripped = tnplan.compile("a->", (3,), dtype="float64", device="cpu", strip_exponent=True)
@@ -369,13 +371,16 @@ def test_a_batch_has_derivatives(length: int) -> None:
         assert torch.autograd.gradgradcheck(batched, inputs)
 
 
-def test_a_result_is_no_view_of_a_tensor_that_is_followed() -> None:
-    x = torch.rand(2, 3, dtype=torch.float64)
+def test_a_result_of_one_tensor_is_a_view_as_that_of_einsum_is() -> None:
+    x = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
     with tnplan.compile("ab->ba", (2, 3), dtype="float64", device="cpu") as transposed:
-        for call in (transposed, lambda one: tnplan.contract("ab->ba", one)):
-            before = x.detach().clone()
-            call(x.requires_grad_()).mul_(2)
-            torch.testing.assert_close(x.detach(), before)
+        einsums = [partial(einsum, "ab->ba") for einsum in (tnplan.contract, torch.einsum)]
+        for call in (transposed, *einsums):
+            with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+                call(x).mul_(2)
+            y = x.detach().clone()
+            call(y).mul_(2)
+            torch.testing.assert_close(y, 2 * x.detach())
 
 
 def in_graph(function: Function, backend: str) -> Function:

@@ -35,11 +35,11 @@ INSTEAD_OF_0 = 37
 MAY_REFUSE = (
     "beside objects", "in arrays of jax", "beyond 64 bits", "have dtype", "memory", "more than the limit",
     "to one device", "of one library", "out: is ndarray; give an array of cupy", "out: is on another device",
-    "torch follows",
+    "torch follows", "has 1 GPU for",
 )  # fmt: skip
 """What a right call may be refused for: objects beside torch, arrays of JAX as `out`, sums that may overflow,
-long doubles, integers on a GPU, arrays of several devices, small limits of memory, and `out` and exponents of
-what torch differentiates."""
+long doubles, integers on a GPU, arrays of several devices, small limits of memory, `out` and exponents of
+what torch differentiates, and more devices than there are GPUs."""
 Ways = dict[str, Callable[[random.Random, Any], Any]]
 """How an operand is given."""
 
@@ -465,16 +465,26 @@ def _check_refusal(call: Call, wanted: tuple[Array, Array] | None, message: str)
     return "refused, as it may be"
 
 
+def _on_host(found: Any, call: Call) -> Any:
+    """A result as an array of NumPy, where it is of the library of the operands."""
+    libraries = _libraries(call)
+    if not libraries or call.out:
+        return found
+    assert type(found).__module__.partition(".")[0] in libraries, type(found)
+    if "cupy" in libraries:
+        return found.get()
+    if "torch" in libraries:
+        return found.detach().resolve_conj().resolve_neg().cpu().numpy()
+    return np.asarray(found)
+
+
 def _compare(call: Call, found: Any, exact: Array, magnitudes: Array) -> None:
     dtype = np.result_type(*call.values)
     if call.options.get("strip_exponent"):
         dtype = np.dtype(float) if dtype.kind in "iu" else dtype
-        found = np.asarray(found[0] * 10.0 ** found[1], dtype)
-    libraries = _libraries(call)
-    if libraries and not (call.out or call.options.get("strip_exponent")):
-        assert type(found).__module__.partition(".")[0] in libraries, type(found)
-        found = found.get() if "cupy" in libraries else found
-        found = found.detach().cpu().numpy() if "torch" in libraries else np.asarray(found)
+        found = np.asarray(_on_host(found[0], call) * 10.0 ** found[1], dtype)
+    else:
+        found = _on_host(found, call)
     assert isinstance(found, np.ndarray), type(found)
     assert (found.dtype, found.shape) == (dtype, exact.shape), (found.dtype, dtype, found.shape, exact.shape)
     if dtype.kind in "biuO":

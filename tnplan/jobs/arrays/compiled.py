@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import log10
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy import ndarray
@@ -41,6 +41,7 @@ from tnplan.jobs.arrays.gradient_calls import (
     check_wrt,
     new_number,
 )
+from tnplan.jobs.arrays.library_contraction import common_name, library_key
 from tnplan.jobs.arrays.numpy_contraction import DirectCall
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.power import Rows, RowsDone
@@ -50,6 +51,14 @@ from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.tensors import values_identity
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
+
+
+class WithoutSchedule(NamedTuple):
+    """What contracts arrays as they lie, in place of a schedule: those of the host by NumPy, and those of
+    torch and CuPy, where the contraction is carried out, by their library. None: the schedule is faster."""
+
+    on_host: DirectCall | None = None
+    in_library: DirectCall | None = None
 
 
 class CompiledContraction:
@@ -73,8 +82,8 @@ class CompiledContraction:
     shapes : sequence of tuple, optional
         The shapes of the arrays of calls, where these have axes of extent 1 that are broadcast. Default:
         those of the schedule.
-    direct : callable, optional
-        What contracts arrays of the host without the schedule.
+    direct : WithoutSchedule, optional
+        What contracts arrays without the schedule.
 
     Examples
     --------
@@ -87,9 +96,9 @@ class CompiledContraction:
         self, schedule: Schedule, options: ContractionOptions | None = None,
         constants: Mapping[int, Any] | None = None, batched: Sequence[int] = (),
         gradient_plan: GradientPlan | None = None, shapes: Sequence[tuple[int, ...]] = (),
-        direct: DirectCall | None = None,
+        direct: WithoutSchedule | None = None,
     ) -> None:  # fmt: skip
-        options = options or ContractionOptions()
+        options, direct = options or ContractionOptions(), direct or WithoutSchedule()
         if options.strip_exponent and batched:
             raise InputError("strip_exponent", "is not for batches", "leave out one of the two")
         verify(schedule)
@@ -108,14 +117,17 @@ class CompiledContraction:
         self._shapes = list(shapes or leaves)
         """Of arrays of calls: inputs take elements as they come, so that axes of extent 1 do not matter."""
         constants = constants or {}
-        self._direct, self._leaves = direct, leaves
+        self._direct, self._leaves = direct.on_host, leaves
         self._plain: Any = None
         """While it is open: (((), shape, dtype), shape, dtype) ... of arrays contracted as they are."""
-        if direct is not None and self._shapes == leaves:
+        if direct.on_host is not None and self._shapes == leaves:
             self._plain = ()
             for shape in leaves:
                 self._plain = self._plain, shape, self._dtype
-        self._latest: Sequence[NDArray[Any]] = ()
+        self._in_library = direct.in_library if self._shapes == leaves else None
+        self._in_library_of: dict[Any, DirectCall] = {}
+        """While it is open: by `library_key` of arrays that their library contracts."""
+        self._latest: Sequence[Any] = ()
         """The arrays of the last call that was contracted without the schedule."""
         self._inputs = [number for number in range(len(schedule.leaves)) if number not in constants]
         fixed = {number: self._values(array, number) for number, array in constants.items()}
@@ -156,14 +168,15 @@ class CompiledContraction:
         """
         # The common case of arrays of NumPy that fit first: this takes as long as a small product.
         key: Any = ()
+        direct = self._direct
         for array in arrays:
             if type(array) is not ndarray:
-                key = False
+                direct, key = self._in_library_of.get(library_key(arrays)), self._plain
                 break
             key = key, array.shape, array.dtype
-        if key == self._plain and self._direct is not None:
+        if direct is not None and key == self._plain:
             self._latest = arrays
-            result = self._direct(*arrays)
+            result = direct(*arrays)
         else:
             result = self._call(arrays)
         if out is None:
@@ -172,6 +185,9 @@ class CompiledContraction:
 
     def _call(self, arrays: Sequence[Any]) -> Any:
         """Contract any arrays, and let a library follow."""
+        if self._in_library is not None and (key := library_key(arrays)) is not None and self._fits(arrays):
+            self._in_library_of[key] = self._in_library
+            return self(*arrays)
         follower = follower_of(arrays)
         if follower is not None:
             if not is_compiled():  # torch.compile cannot read the checks; what it runs makes them again
@@ -184,6 +200,16 @@ class CompiledContraction:
             return followed_call(self, arrays, follower)
         with self._open().together():
             return self._contract(self._by_number(arrays))
+
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether arrays of another library are on this device, with the network's extents and dtype."""
+        if [tuple(array.shape) for array in arrays] != self._leaves or common_name(arrays) != self.dtype:
+            return False
+        rank = self._lone_rank()
+        if rank is None:
+            return False
+        device: Any = rank.device
+        return common_kind(arrays).gpu == (device.device_id if device.name == "gpu" else None)
 
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""
@@ -421,6 +447,9 @@ class CompiledContraction:
         with self._open().together():
             self._check_update(arrays)
             refuse_followed(arrays.items())
+            if self._latest:
+                latest = {**dict(enumerate(self._latest)), **arrays}
+                return self(*latest.values())
             return self._contract(arrays)
 
     def _check_update(self, arrays: Mapping[int, Any]) -> None:
@@ -562,7 +591,8 @@ class CompiledContraction:
         """Give the memory back; later calls are refused. A second call does nothing."""
         with self._lock:
             if self._ranks is not None:
-                ranks, self._ranks, self._plain = self._ranks, None, None
+                ranks, self._ranks, self._plain, self._in_library = self._ranks, None, None, None
+                self._in_library_of.clear()
                 for calls in self._differentiated.values():
                     calls.close()
                 self._differentiated.clear()
@@ -621,7 +651,7 @@ class CompiledContraction:
             result = np.empty(shape, self._dtype) if ranks.has_result else None
             # Invariant: `_has_run` is false while the arena changes. After a failure on the
             # way `update` is refused, since the arrays that are left there are of no call.
-            self._has_run = False
+            self._has_run, self._latest = False, ()
             for first, piece in _pieces(values, self._batched, length, self.schedule.output_shape):
                 flat = ranks.contract(piece)
                 if result is not None and flat is not None:
@@ -632,12 +662,11 @@ class CompiledContraction:
         return (contracted, exponent) if self._strips else contracted
 
     def _contract_directly(self, values: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
-        """Contract new arrays as they lie, with those of the last call."""
+        """Contract new arrays as they lie."""
         assert self._direct is not None
         self._open()
-        latest = {**dict(enumerate(self._latest)), **values}
         self._latest = [
-            latest[number].reshape(shape).astype(self._dtype, copy=False)
+            values[number].reshape(shape).astype(self._dtype, copy=False)
             for number, shape in enumerate(self._leaves)
         ]
         return self._direct(*self._latest)
@@ -665,7 +694,7 @@ class CompiledContraction:
                 # The stream of the device waits for the library's, and the library's
                 # for the device's: no host thread waits.
                 with in_order(device.stream, kind.library, kind.gpu), device.stream:
-                    self._has_run = False
+                    self._has_run, self._latest = False, ()
                     for first, piece in parts:
                         ranks.run_with(values_on_gpu(piece, self._dtype, device.stream))
                         _store(flat, ranks.result, first if self._batched else None)

@@ -34,8 +34,10 @@ from tnplan.jobs.arrays.arrays import (
     stated_dtype,
     with_dtype,
 )
+from tnplan.jobs.arrays.library_contraction import common_name, library_contraction, library_key
 from tnplan.jobs.arrays.numpy_contraction import (
     MOST_TENSORS,
+    UNFUSED_TENSORS,
     DirectCall,
     NumpyContraction,
     direct_contraction,
@@ -72,7 +74,7 @@ def contract_plain(equation: str, arrays: Sequence[Any]) -> Any:
     key: Any = equation
     for array in arrays:
         if type(array) is not ndarray:
-            return contract_arrays(equation, arrays, DEFAULTS)
+            return _contract_in_library(equation, arrays)
         key = key, array.shape, array.dtype
     evaluate = _plain_calls.get(key)
     if evaluate is None:
@@ -86,6 +88,52 @@ def contract_plain(equation: str, arrays: Sequence[Any]) -> Any:
 
 _plain_calls: dict[Any, Evaluate] = {}
 """Evaluations of `remembered` by ((equation, shape, dtype), shape, dtype) ..., with those of each array."""
+
+
+def _contract_in_library(equation: str, arrays: Sequence[Any]) -> Any:
+    """`contract_plain` with arrays of another library than NumPy."""
+    key = library_key(arrays)
+    if key is None:
+        return contract_arrays(equation, arrays, DEFAULTS)
+    evaluate = _library_calls.get((equation, key))
+    if evaluate is None:
+        if len(_library_calls) >= REMEMBERED:
+            _library_calls.clear()
+        evaluate = _by_library(equation, arrays) or _by_contract_arrays(equation)
+        _library_calls[equation, key] = evaluate
+    return evaluate(*arrays)
+
+
+_library_calls: dict[Any, Evaluate] = {}
+"""What is done with arrays of other libraries, by the equation and `library_key`."""
+
+
+def _by_contract_arrays(equation: str) -> Evaluate:
+    return lambda *arrays: contract_arrays(equation, arrays, DEFAULTS)
+
+
+def _by_library(equation: str, arrays: Sequence[Any]) -> Evaluate | None:
+    """The contraction by the library of the arrays; None where another way is better, or it is refused."""
+    dtype = common_name(arrays)
+    if dtype is None or equation.endswith(".json"):
+        return None
+    shapes = tuple(tuple(array.shape) for array in arrays)
+    try:
+        call = parse_call((equation, *shapes))
+        check_axes(call.output)
+        options = _default_options().changed(gpu=common_kind(arrays).gpu)
+    except InputError:  # contract_arrays names what is wrong
+        return None
+    sizes = call.size_dict
+    if 0 in sizes.values() or len(arrays) > UNFUSED_TENSORS:
+        return None
+    path = _unsliced_path(call, dtype, options)
+    contraction = None if path is None else library_contraction(call.network, path, dtype, options)
+    extents = tuple([tuple(map(sizes.__getitem__, term)) for term in call.inputs])
+    if contraction is None or extents == shapes:
+        return contraction
+    shaped = partial(map, lambda array, shape: array.reshape(shape))
+    return lambda *arrays: contraction(*shaped(arrays, extents))
 
 
 def contract_arrays(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
@@ -170,6 +218,7 @@ def forget() -> None:
     """Empty the caches of calls."""
     remembered.cache_clear()
     _plain_calls.clear()
+    _library_calls.clear()
 
 
 def contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
@@ -405,7 +454,7 @@ def _planned(call: EinsumCall, dtype: str, options: ContractionOptions, *values:
 
 def _path_at_once(call: EinsumCall, options: ContractionOptions) -> Sequence[tuple[int, ...]] | None:
     """The path that needs no search: that given, or the best of few tensors; None where options matter."""
-    if not may_be_direct(options) or call.schedule is not None:
+    if not may_be_direct(options.changed(gpu=None)) or call.schedule is not None:
         return None
     if call.path is not None:
         return None if call.path.sliced_inds else call.path.ssa_path
@@ -432,13 +481,21 @@ def _direct(call: EinsumCall, dtype: str, options: ContractionOptions) -> Evalua
     """The contraction by NumPy alone on the CPU; None where a schedule is better, or options ask for one."""
     if not may_be_direct(options) or call.schedule is not None or len(call.inputs) > MOST_TENSORS:
         return None
+    path = _unsliced_path(call, dtype, options)
+    return None if path is None else direct_contraction(call.network, path, dtype, options)
+
+
+def _unsliced_path(
+    call: EinsumCall, dtype: str, options: ContractionOptions
+) -> Sequence[tuple[int, ...]] | None:
+    """The path, searched for where few tensors have none at once; None where it has slices."""
     path = _path_at_once(call, options)
     if path is None and call.path is None and _are_names(options.optimize, None):
         from tnplan.jobs.arrays.planning import find_path
 
         searched = find_path(call, dtype, options)  # remembered then, for a schedule
         path = None if searched.sliced_inds else searched.ssa_path
-    return None if path is None else direct_contraction(call.network, path, dtype, options)
+    return path
 
 
 def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptions) -> Any:

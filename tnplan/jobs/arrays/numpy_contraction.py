@@ -136,14 +136,14 @@ class NumpyContraction:
             self._output = tuple(i for i in network.output if sizes[i] > 1)
             self._shapes = [tuple(sizes[i] for i in term) for term in self._terms]
             self._shape = network.output_shape
-        self._path = list(_by_pairs(ssa_path, len(self._terms))) if len(self._terms) > 1 else [(0,)]
+        self._path = list(by_pairs(ssa_path, len(self._terms))) if len(self._terms) > 1 else [(0,)]
         if len(self._terms) > 2 and _is_tiny(self._terms, self._output, sizes):
             self._path = [tuple(range(len(self._terms)))]
         self._steps = self._steps_of(self._terms)
         is_lone = not self._has_ones and self._path == [tuple(range(len(self._terms)))]
         is_view = len(self._terms) == 1 and set(self._terms[0]) == set(self._output)
         # Small arrays are read as fast in another order: to look at it takes longer.
-        is_any_order = is_view or sum(_size(term, sizes) for term in self._terms) <= MOST_BY_LOOPS
+        is_any_order = is_view or sum(size_of(term, sizes) for term in self._terms) <= MOST_BY_LOOPS
         self.call: DirectCall = self._steps[0][0] if is_lone and is_any_order else self._contract
         self._steps_in_order = lru_cache(ORDERS)(self._steps_by_order)
 
@@ -175,7 +175,7 @@ class NumpyContraction:
         terms, steps, owners = dict(enumerate(inputs)), [], self._owners(inputs)
         for number, numbers in enumerate(self._path, len(inputs)):
             operands = [terms.pop(operand) for operand in numbers]
-            rest = _left(operands, owners)
+            rest = indices_left(operands, owners)
             step, terms[number] = _step(operands, rest, None if terms else self._output, self._sizes)
             owners.update(set(terms[number]))
             steps.append((step, numbers))
@@ -192,12 +192,12 @@ class NumpyContraction:
         n_products = streamed = peak = between = 0
         for number, numbers in enumerate(self._path, len(terms)):
             operands = [terms.pop(operand) for operand in numbers]
-            rest, indices = _left(operands, owners), set().union(*operands)
+            rest, indices = indices_left(operands, owners), set().union(*operands)
             terms[number] = tuple(rest)
             owners.update(rest)
-            operand_sizes = [_size(each, sizes) for each in operands]
-            copied, result = sum(operand_sizes), _size(rest, sizes)
-            elements, products = copied + result, _size(indices, sizes)
+            operand_sizes = [size_of(each, sizes) for each in operands]
+            copied, result = sum(operand_sizes), size_of(rest, sizes)
+            elements, products = copied + result, size_of(indices, sizes)
             n_products += products
             # Operands in between live until the step ends, and each operand may be copied.
             between += result
@@ -209,7 +209,7 @@ class NumpyContraction:
         return n_products, streamed, peak
 
 
-def _left(operands: Sequence[Term], owners: Counter[str]) -> set[str]:
+def indices_left(operands: Sequence[Term], owners: Counter[str]) -> set[str]:
     """The indices of operands that others carry, too; the operands are taken from the owners."""
     for term in operands:
         for i in set(term):
@@ -238,7 +238,7 @@ def sliced_contraction(path: ContractionPath) -> DirectCall:
     return contract
 
 
-def _by_pairs(ssa_path: Sequence[tuple[int, ...]], n_tensors: int) -> Iterator[tuple[int, ...]]:
+def by_pairs(ssa_path: Sequence[tuple[int, ...]], n_tensors: int) -> Iterator[tuple[int, ...]]:
     """The path with a step for each pair of a step of several tensors, and one where there is one tensor."""
     renamed, number = {k: k for k in range(n_tensors)}, n_tensors
     for count, (first, *others) in enumerate(ssa_path):
@@ -253,7 +253,7 @@ def _by_pairs(ssa_path: Sequence[tuple[int, ...]], n_tensors: int) -> Iterator[t
 def _is_tiny(terms: Sequence[Term], output: Term, sizes: Sizes) -> bool:
     """Whether one call of the loops, over all indices at once, takes less than calls of several steps."""
     n_products = prod(sizes[i] for i in set().union(*terms))
-    return n_products <= min(TINY, MOST_SUMMED_BY_LOOPS * _size(output, sizes))
+    return n_products <= min(TINY, MOST_SUMMED_BY_LOOPS * size_of(output, sizes))
 
 
 def _memory_order(array: Array) -> tuple[int, ...]:
@@ -262,7 +262,7 @@ def _memory_order(array: Array) -> tuple[int, ...]:
     return tuple(sorted(range(array.ndim), key=lambda axis: -abs(strides[axis])))
 
 
-def _size(term: Any, sizes: Sizes) -> int:
+def size_of(term: Any, sizes: Sizes) -> int:
     return prod(map(sizes.__getitem__, set(term)))
 
 
@@ -311,8 +311,8 @@ def _alone(term: Term, output: Term, sizes: Sizes) -> Step:
         if plain == term:
             return methodcaller("transpose", tuple(term.index(i) for i in output))
         return partial(c_einsum, _text([term], output))
-    n_elements = _size(plain, sizes)
-    is_short = n_elements <= MOST_SUMMED_BY_LOOPS * _size(output, sizes)
+    n_elements = size_of(plain, sizes)
+    is_short = n_elements <= MOST_SUMMED_BY_LOOPS * size_of(output, sizes)
     if is_short and (plain != term or n_elements <= MOST_BY_LOOPS):
         return _by_loops([term], output, sizes)
     if plain != term:
@@ -326,8 +326,8 @@ def _alone(term: Term, output: Term, sizes: Sizes) -> Step:
     start = end
     while start and term[start - 1] not in output:
         start -= 1
-    after, n_summed = _size(term[end:], sizes), _size(term[start:end], sizes)
-    shape = (_size(term[:start], sizes), n_summed, after)
+    after, n_summed = size_of(term[end:], sizes), size_of(term[start:end], sizes)
+    shape = (size_of(term[:start], sizes), n_summed, after)
     if after == 1 and not start:
         return partial(_whole_sum, _rows(term, sizes) if n_elements > MOST_BY_LOOPS else (1, n_elements))
     left = tuple(i for axis, i in enumerate(term) if not start <= axis < end)
@@ -359,8 +359,8 @@ def _sums(x: Array) -> Array:
 
 def _rows(term: Term, sizes: Sizes) -> tuple[int, int]:
     """The extents of an array as a matrix that is about square."""
-    n_elements = _size(term, sizes)
-    columns = [_size(term[axis:], sizes) for axis in range(1, len(term) + 1)]
+    n_elements = size_of(term, sizes)
+    columns = [size_of(term[axis:], sizes) for axis in range(1, len(term) + 1)]
     n_columns = min(columns, key=lambda columns: max(columns, n_elements // columns))
     return n_elements // n_columns, n_columns
 
@@ -397,7 +397,7 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
     """A step by the loops of numpy.einsum, whose long sums are sums of short ones."""
     text = _text(terms, output)
     summed = [i for i in dict.fromkeys(i for term in terms for i in term) if i not in output]
-    n_summed = _size(summed, sizes)
+    n_summed = size_of(summed, sizes)
     if n_summed <= MOST_SUMMED_BY_LOOPS:
         if output:
             return partial(c_einsum, text)
@@ -421,7 +421,7 @@ def _by_loops(terms: Sequence[Term], output: Term, sizes: Sizes) -> Step:
     return chunks
 
 
-def _is_run(group: Term, term: Term) -> bool:
+def is_run(group: Term, term: Term) -> bool:
     """Whether the indices of a group stand beside each other in a term, in that order."""
     if not group:
         return True
@@ -445,16 +445,16 @@ def _product(a: Term, b: Term, rest: set[str], output: Term | None, sizes: Sizes
     best: Any = None
     for k in dict.fromkeys((ka, kb)):
         for layout in product(_layouts(a, m, k, output, sizes), _layouts(b, n, k, output, sizes)):
-            n_stack = _size((*batch, *layout[0][0], *layout[1][0]), sizes)
-            read = _size((*layout[0][1], *k), sizes) + _size((*layout[1][1], *k), sizes)
-            copied = layout[0][2] * _size(a, sizes) + layout[1][2] * _size(b, sizes)
+            n_stack = size_of((*batch, *layout[0][0], *layout[1][0]), sizes)
+            read = size_of((*layout[0][1], *k), sizes) + size_of((*layout[1][1], *k), sizes)
+            copied = layout[0][2] * size_of(a, sizes) + layout[1][2] * size_of(b, sizes)
             cost = n_stack * (CALL_NS + PACK_NS * read) + COPY_NS * copied
             if best is None or cost < best[0]:
                 best = cost, k, layout
     cost, k, layout = best
-    n_products = _size((*a, *b), sizes)
+    n_products = size_of((*a, *b), sizes)
     # Whether the call of the loops, with theirs, is shorter than that of BLAS.
-    is_long = _size(ka, sizes) > MOST_SUMMED_BY_LOOPS
+    is_long = size_of(ka, sizes) > MOST_SUMMED_BY_LOOPS
     loops_ns = LOOPS_CALL_NS + LOOP_NS * n_products * (1 + is_long + INNER / sizes[b[-1]])
     is_stacked = bool(batch or layout[0][0] or layout[1][0])
     if loops_ns < cost + BLAS_NS * n_products + is_stacked * STACK_NS:
@@ -471,14 +471,14 @@ copied."""
 def _layouts(term: Term, own: Term, k: Term, output: Term | None, sizes: Sizes) -> Iterator[Layout]:
     """How an operand may be read as matrices of its own indices and those that are summed."""
     ordered = own if output is None else tuple(i for i in output if i in own)
-    if term[-1] in (*own, *k) and _is_run(k, term):
+    if term[-1] in (*own, *k) and is_run(k, term):
         runs: list[Term] = [] if own else [()]
         for i in own:
-            if runs and _is_run((*runs[-1], i), term):
+            if runs and is_run((*runs[-1], i), term):
                 runs[-1] += (i,)
             else:
                 runs.append((i,))
-        core = runs[-1] if term[-1] in own else max(runs, key=lambda run: _size(run, sizes))
+        core = runs[-1] if term[-1] in own else max(runs, key=lambda run: size_of(run, sizes))
         yield tuple(i for i in own if i not in core), core, False
     yield (), ordered, True
 
@@ -491,7 +491,7 @@ def _by_blas(
     (a, b), (batch, k), ((loops_a, m, copies_a), (loops_b, n, copies_b)) = terms, shared, layout
     stack = (*batch, *loops_a, *loops_b)
     natural = (*stack, *m, *n)
-    n_m, n_k, n_n = (_size(group, sizes) for group in (m, k, n))
+    n_m, n_k, n_n = (size_of(group, sizes) for group in (m, k, n))
     shape, stack_shape = tuple(sizes[i] for i in natural), tuple(sizes[i] for i in stack)
     term = natural if output is None else output
     back = None if term == natural else tuple(natural.index(i) for i in term)
@@ -519,7 +519,7 @@ def _by_blas(
     read_a = _reader(a, (*own_a, *m, *k), (*rows, n_m, n_k), copies_a, sizes)
     read_b = _reader(b, (*own_b, *k, *n), (*columns, n_k, n_n), copies_b, sizes)
     # The result is written in its order where BLAS can, and else a view of what BLAS writes.
-    writes = back is not None and _is_run(m, term) and _is_run(n, term) and term[-1] in n
+    writes = back is not None and is_run(m, term) and is_run(n, term) and term[-1] in n
     out_shape, out_axes = tuple(sizes[i] for i in term), tuple(term.index(i) for i in natural)
     matrices = (*stack_shape, n_m, n_n)
 
@@ -560,8 +560,8 @@ def _outer(a: Term, b: Term, output: Term | None, sizes: Sizes) -> tuple[Step, T
 
     # Rows of real numbers that are short are faster by the loops.
     row = [i for i in written if (i in a, i in b) == (written[-1] in a, written[-1] in b)]
-    n_row = _size(row, sizes)
-    is_short = n_row <= SHORT_ROW and _size(written, sizes) > MANY_ROWS * n_row
+    n_row = size_of(row, sizes)
+    is_short = n_row <= SHORT_ROW and size_of(written, sizes) > MANY_ROWS * n_row
     loops = _by_loops([a, b], written, sizes) if is_short else None
     if loops is read_a is read_b is back is None and term:
         return partial(np.multiply, order="C"), term

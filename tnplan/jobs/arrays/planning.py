@@ -41,11 +41,11 @@ from tnplan.jobs.arrays.arrays import (
     refuse_followed,
     stated_dtype,
 )
-from tnplan.jobs.arrays.compiled import CompiledContraction
+from tnplan.jobs.arrays.compiled import CompiledContraction, WithoutSchedule
 from tnplan.jobs.arrays.gradient_calls import GradientPlan
+from tnplan.jobs.arrays.library_contraction import library_contraction
 from tnplan.jobs.arrays.numpy_contraction import (
     MOST_TENSORS,
-    DirectCall,
     direct_contraction,
     may_be_direct,
 )
@@ -581,7 +581,7 @@ def compile_network(
         gradients = gradient_plan(replace(planned, schedule=schedule), options, index)
     options = options.changed(device=planned.device, devices=planned.devices)
     is_whole = batch is None and not (fixed or calls.keep)
-    direct = _direct_of(planned, options) if is_whole else None
+    direct = _without_schedule(planned, options) if is_whole else WithoutSchedule()
     # Shapes of calls, with axes of extent 1 as they were given: the schedule has broadcast them.
     shapes = [
         (schedule.size_dict[BATCH], *shape_of(operand, number)) if number in batched
@@ -591,14 +591,18 @@ def compile_network(
     return kind(schedule, options, fixed, batched, gradients, shapes, direct)
 
 
-def _direct_of(planned: Planned, options: ContractionOptions) -> DirectCall | None:
+def _without_schedule(planned: Planned, options: ContractionOptions) -> WithoutSchedule:
     """What contracts a planned path without its schedule, where that is as fast."""
-    path = planned.path
+    path, is_on_gpu = planned.path, planned.device == "gpu"
     if path is None or path.sliced_inds or len(path.network.inputs) > MOST_TENSORS:
-        return None
-    if planned.device != "cpu" or not may_be_direct(options):
-        return None
-    return direct_contraction(path.network, path.ssa_path, path.dtype, options)
+        return WithoutSchedule()
+    if not may_be_direct(options.changed(device="auto", gpu=None)):
+        return WithoutSchedule()
+    network, steps, dtype = path.network, path.ssa_path, path.dtype
+    on_host = None if is_on_gpu else direct_contraction(network, steps, dtype, options)
+    if is_on_gpu and options.gpu is None:
+        options = options.changed(gpu=0)
+    return WithoutSchedule(on_host, library_contraction(network, steps, dtype, options))
 
 
 def _batched(calls: CallOptions, changing: Sequence[int], n_tensors: int) -> tuple[int, ...]:
