@@ -68,6 +68,8 @@ class AlgebraCupyDevice(CupyDevice):
         self._algebra = algebra
         self._modulus = cupy.ndarray(1, np.float64)
         self._sent: float | None = None
+        self._fills: dict[tuple[int, int], Call] = {}
+        """By the address and the length of what is filled."""
         self.send_modulus()
 
     def send_modulus(self) -> None:
@@ -92,16 +94,13 @@ class AlgebraCupyDevice(CupyDevice):
 
     def zero(self, target: Array) -> None:
         """Fill with what adds nothing."""
-        if self._algebra.zero == 0:
-            super().zero(target)
-        else:
-            self._bind_fill(target)()
-
-    def _bind_fill(self, target: Array) -> Call:
         if not target.size:
-            return nothing
-        arguments = [np.uint64(target.data.ptr), np.int64(target.size)]
-        return self._bound("fill", target, target.size, arguments)
+            return
+        key = int(target.data.ptr), int(target.size)
+        if key not in self._fills:
+            arguments = [np.uint64(key[0]), np.int64(key[1])]
+            self._fills[key] = self._bound("fill", target, target.size, arguments)
+        self._fills[key]()
 
     def _bound(
         self, entry: str, target: Array, threads: int, arguments: list[Any], table: Any = None, lanes: int = 1
