@@ -268,7 +268,8 @@ def of_algebra_sums() -> Iterator[Defines]:
 def of_grid_rows() -> Iterator[Defines]:
     from tnplan.executor.device.cuda.algebra.grid_rows import passes, rows_defines
 
-    yield from map(rows_defines, dict.fromkeys(one._replace(first=0) for n in range(1, 13) for one in passes(n)))
+    every = (one._replace(first=0) for n_blocks in range(1, 13) for one in passes(n_blocks))
+    yield from map(rows_defines, dict.fromkeys(every))
 
 
 CASES = {

@@ -200,8 +200,9 @@ def test_files_of_formulas_that_are_none(text: str, line: str, tmp_path: Path) -
 
 def test_options_that_are_refused() -> None:
     if not count_gpus():
-        for verb, problem in ((tnplan.count, "dimers"), (tnplan.count, "independent-sets"), (tnplan.optimize, "ising")):
-            with pytest.raises(tnplan.InputError, match="GPU|CUDA"):
+        asked = ((tnplan.count, "dimers"), (tnplan.count, "independent-sets"), (tnplan.optimize, "ising"))
+        for verb, problem in asked:
+            with pytest.raises(tnplan.InputError, match=r"GPU|CUDA"):
                 verb(problem, "grid 2x2", device="gpu")
     with pytest.raises(tnplan.InputError, match="colours"):
         tnplan.count("colourings", "grid 2x2", colours=0)

@@ -154,7 +154,7 @@ def count_instance(
         sizes = dict(sorted((model.worth(weight), number) for weight, number in numbers.items()))
         value, primes = sum(sizes.values()), 0
     elif options.device == "gpu" and name == "independent-sets" and instance.grid is not None:
-        value, primes = count_grid(*instance.grid, listener)
+        value, primes = count_grid(instance.grid, listener)
     else:
         value, primes = count_model(model, options, listener)
     report = {

@@ -48,7 +48,7 @@ class Graph:
 
     @property
     def grid(self) -> tuple[int, int] | None:
-        """The sides of a grid whose vertices are numbered row by row, the shorter one first; None of others."""
+        """The sides of a grid whose vertices are numbered row by row, the shorter first; None of others."""
         n, edges = len(self.vertices), {(min(edge), max(edge)) for edge in self.edges}
         width = max((last for first, last in edges if first == 0), default=0)
         if not width or n % width:

@@ -19,6 +19,16 @@ SETS = [2, 7, 63, 1234, 55447, 5598861, 1280128950, 660647962955, 77054839726170
 PRIME = 536870909
 
 
+def emulated_text() -> str:
+    """The kernels with shared memory as the emulator has it."""
+    from tnplan.executor.device.cuda.algebra.grid_rows import ROWS_FILE
+
+    given = "extern __shared__ unsigned tile[]"
+    text = source(ROWS_FILE)
+    assert given in text
+    return text.replace(given, "static unsigned tile[TILE]")
+
+
 def words_of(width: int) -> np.ndarray:
     """The sites of every index of a vector; -1 where two neighbours are chosen."""
     from tnplan.executor.device.cuda.algebra.grid_rows import sizes
@@ -46,7 +56,7 @@ def test_a_row_is_the_matrix_of_all_words(width: int, cut: Any) -> None:
 
     blocks, _, size = grid_rows.sizes(width)
     made = grid_rows.passes(blocks) if cut is None else [grid_rows.RowPass(*each) for each in cut]
-    text = source(grid_rows.ROWS_FILE).replace("extern __shared__ unsigned tile[]", "static unsigned tile[TILE]")
+    text = emulated_text()
     words = words_of(width)
     vector = np.zeros(size, np.uint32)
     vector[0] = 1
@@ -105,7 +115,7 @@ def test_terms_by_the_kernels() -> None:
                 kernels("replace_group", (min(int(row["tiles"]), 5), 1), one.threads, vector, row)
             return vector
 
-    text = source(grid_rows.ROWS_FILE).replace("extern __shared__ unsigned tile[]", "static unsigned tile[TILE]")
+    text = emulated_text()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid_rows, "GridRows", Emulated)
         for n in (1, 2, 5, 8, 9, 10):

@@ -25,8 +25,8 @@ BLOCK = 4
 WORDS = (1, 2, 3, 5, 8)
 """How many words of so many sites have no two neighbours."""
 FIRST_GROUP, GROUP, LOW = 4, 3, 5
-"""Blocks of the first pass and of each other one, whose tiles have LOW bits of the first blocks too: 32 elements
-side by side."""
+"""Blocks of the first pass and of each other one, whose tiles have LOW bits of the first blocks too: 32
+elements side by side."""
 LARGE_GROUP = 5
 """Blocks of the first pass where that saves one."""
 DOT_SUMS = 132 * 2048
@@ -85,7 +85,7 @@ def sizes(width: int) -> tuple[int, int, int]:
 def row_argument(width: int, one: RowPass, prime: int) -> Any:
     """What a pass is given."""
     blocks, words, size = sizes(width)
-    # Of one row, and the same for all elements of a tile: of the new one below the group, of the old one above.
+    # Of one row, and the same in a tile: of the new row below the group, of the old one above.
     new = range(-(-one.low // 3), one.first - 1)
     old = range(one.first + one.group, blocks - 1)
     borders = sum(1 << 3 * block for block in (*new, *old))
@@ -109,8 +109,14 @@ def pass_share(width: int, one: RowPass) -> float:
     return share
 
 
+def row_bytes(width: int) -> float:
+    """The bytes that a row reads and writes: those of the tiles that are not left out."""
+    blocks, _, size = sizes(width)
+    return sum(8.0 * size * pass_share(width, one) for one in passes(blocks))
+
+
 class GridRows:
-    """Vectors of rows of `width` sites on the current GPU, and what multiplies them by the transfer matrix."""
+    """Vectors of rows of `width` sites on the current GPU, and their products with the transfer matrix."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -119,11 +125,6 @@ class GridRows:
         self.passes = passes(-(-width // BLOCK))
         self._sums = cupy.ndarray(DOT_SUMS, np.uint64)
         self._vectors: list[Any] = []
-
-    @property
-    def pass_bytes(self) -> float:
-        """The bytes that a row reads and writes: those of the tiles that are not left out."""
-        return sum(8.0 * self.size * pass_share(self.width, one) for one in self.passes)
 
     def residue(self, height: int, prime: int) -> int:
         """The number of independent sets of `height` rows, modulo a prime up to 2^29.
@@ -155,15 +156,14 @@ class GridRows:
             kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
             row = row_argument(self.width, one, prime)
             blocks = min(int(row["tiles"]), MOST_BLOCKS)
-            calls.append(
-                BoundKernel(kernel, blocks, one.threads, [np.uint64(vector.data.ptr), row], shared, self.stream)
-            )
+            arguments = [np.uint64(vector.data.ptr), row]
+            calls.append(BoundKernel(kernel, blocks, one.threads, arguments, shared, self.stream))
         return calls
 
     def _dot(self, x: Any, y: Any, prime: int) -> int:
         one = self.passes[0]
         kernel = load_kernel(ROWS_FILE, "dot", rows_defines(one))
-        arguments = [
+        arguments: list[Any] = [
             *(np.uint64(each.data.ptr) for each in (x, y, self._sums)), np.int64(self.size), np.uint32(prime),
         ]
         blocks = len(self._sums) // one.threads
@@ -181,7 +181,8 @@ class GridRows:
 
 
 def count_sets(
-    width: int, height: int, primes: Iterator[int] | None = None, said: Callable[[int, int], None] | None = None
+    width: int, height: int, primes: Iterator[int] | None = None,
+    said: Callable[[int, int], None] | None = None,
 ) -> tuple[int, int]:  # fmt: skip
     """The number of independent sets of a grid of `width` times `height` sites, and how many primes it took.
 
@@ -218,7 +219,7 @@ def most_sets(width: int, height: int) -> int:
 def strip_sets(width: int, length: int) -> int:
     """The number of independent sets of a narrow grid, in integers of any size."""
     words = [word for word in range(1 << width) if not word & word << 1]
-    numbers = {word: 1 for word in words}
+    numbers = dict.fromkeys(words, 1)
     for _ in range(length - 1):
         numbers = {word: sum(numbers[other] for other in words if not word & other) for word in words}
     return sum(numbers.values())
