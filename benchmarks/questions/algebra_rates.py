@@ -4,8 +4,8 @@
     python benchmarks/questions/algebra_rates.py --shapes 1x4096x4096x4096 --only max-plus
 
 A shape is BATCHxMxNxK. A line says how long a product takes, its operations a second (two for each of the
-B M N K terms), and how many times the rate of FP32 that is. `differs` ends a line of which a block is not that of
-the CPU.
+B M N K terms), and how many times the rate of FP32 that is. `differs` ends a line of which a block is not
+that of the CPU.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     python benchmarks/questions/hard_squares.py --small 16          # terms to 16 beside those of the CPU
     python benchmarks/questions/hard_squares.py --n 36,40 --again   # with a second set of primes
 
-A line a term: its digits, its natural logarithm, the seconds, the milliseconds of a row and those that a row needs
-at the bandwidth given, for the tiles that it reads and writes. Of three terms at equal steps the second difference
-of the logarithms over twice the square of the step is printed: that of the hard-square constant, 0.407495101261.
+A line a term: its digits, its natural logarithm, the seconds, the milliseconds of a row and those that a
+row needs at the bandwidth given, for the tiles that it reads and writes. Of three terms at equal steps the
+second difference of the logarithms over twice the square of the step is printed: that of the hard-square
+constant, 0.407495101261.
 """
 
 from __future__ import annotations

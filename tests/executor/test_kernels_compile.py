@@ -258,7 +258,7 @@ def of_algebra_products() -> Iterator[Defines]:
 
 
 def of_algebra_sums() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.algebra.device import sums_defines
+    from tnplan.executor.device.cuda.algebra.kernels import sums_defines
     from tnplan.executor.device.cuda.algebra.products import THREADS
 
     for (name, dtype), lanes in product(ALGEBRAS, (1, THREADS)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -17,11 +17,11 @@ from tests.support.kernels.emulator import ENTRY, Arrays, compiled, launched_by_
 from tests.support.kernels.exponent_emulator import EmulatedLaunch
 from tnplan.executor.device.cpu.algebra import Algebra
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.executor.device.cuda.algebra import device as algebra_device
-from tnplan.executor.device.cuda.algebra import products
-from tnplan.executor.device.cuda.algebra.device import AlgebraCupyDevice
-from tnplan.executor.device.cuda.contract import dispatch
-from tnplan.executor.device.protocols.device import Call
+from tnplan.executor.device.cuda.algebra import kernels, products
+from tnplan.executor.device.cuda.algebra.kernels import AlgebraKernels
+from tnplan.executor.device.cuda.contract import Product, dispatch
+from tnplan.executor.device.protocols.copy import Copy
+from tnplan.executor.device.protocols.device import Call, ContractShape
 
 MOST_BLOCKS = 3
 _one_at_a_time = Lock()
@@ -56,25 +56,15 @@ class AlgebraLaunch(EmulatedLaunch):
 class EmulatedAlgebraDevice(NumpyDevice):
     """See above; `emulate` first."""
 
-    bind_contract, bind_sum = AlgebraCupyDevice.bind_contract, AlgebraCupyDevice.bind_sum
-    bind_accumulate, bind_add_block = AlgebraCupyDevice.bind_accumulate, AlgebraCupyDevice.bind_add_block
-    _bind_multiply, _bind_add = AlgebraCupyDevice._bind_multiply, AlgebraCupyDevice._bind_add
-    _bound, zero = AlgebraCupyDevice._bound, AlgebraCupyDevice.zero
-    prepare_contract = AlgebraCupyDevice.prepare_contract
-
     def __init__(self, algebra: Algebra) -> None:
         super().__init__()
-        self.stream = SimpleNamespace(ptr=0, synchronize=lambda: None)
-        self._algebra, self._fills = algebra, {}
-        self._modulus = np.asarray(getattr(algebra, "modulus", np.ones(1))).view(Arrays)
+        modulus = np.asarray(getattr(algebra, "modulus", np.ones(1)))
+        self._stream = SimpleNamespace(ptr=0, synchronize=lambda: None)
+        self._kernels = AlgebraKernels(algebra.name, modulus.ctypes.data, self._stream, garbage)
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> Any:
         """With an address."""
         return super().view(offset_bytes, count, dtype).view(Arrays)
-
-    def scratch(self, size_bytes: int) -> Any:
-        """New memory, which is no zeros."""
-        return np.full(size_bytes, 255, np.uint8).view(Arrays)
 
     def input_block(self, counts: Sequence[int], dtype: str) -> Any:
         """With addresses."""
@@ -82,16 +72,45 @@ class EmulatedAlgebraDevice(NumpyDevice):
         block.views = [view.view(Arrays) for view in block.views]
         return block
 
+    def zero(self, target: Any) -> None:
+        """By the kernel."""
+        self._kernels.fill(target)
+
     def bind_copy(
-        self, target: Any, source: Any, copy: Any, target_start: int = 0, source_start: int = 0,
+        self, target: Any, source: Any, copy: Copy, target_start: int = 0, source_start: int = 0,
         rows: tuple[int, int] | None = None, add: bool = False,
     ) -> Call:  # fmt: skip
         """A copy of NumPy's, or the kernel that adds."""
-        of: Any = AlgebraCupyDevice
-        if not add:
-            of, target, source = NumpyDevice, target.view(np.ndarray), source.view(np.ndarray)
-        call: Call = of.bind_copy(self, target, source, copy, target_start, source_start, rows, add)
-        return call
+        if add:
+            return self._kernels.bind_add(target[target_start:], source[source_start:], copy, rows)
+        views = target.view(np.ndarray), source.view(np.ndarray)
+        return super().bind_copy(*views, copy, target_start, source_start, rows)
+
+    def bind_accumulate(self, target: Any, source: Any) -> Call:
+        """By the kernel."""
+        return self._kernels.bind_add(target, source, Copy((), (), target.size))
+
+    def bind_add_block(self, target: Any, source: Any, start: Callable[[], int]) -> Call:
+        """By the kernel, bound anew each time."""
+        return lambda: self.bind_accumulate(target[start() : start() + source.size], source)()
+
+    def bind_sum(
+        self, target: Any, source: Any, extents: tuple[int, ...], in_target: tuple[bool, ...]
+    ) -> Call:
+        """By the kernel."""
+        return self._kernels.bind_sum(target, source, extents, in_target)
+
+    def bind_contract(
+        self, shape: ContractShape, a: Any, b: Any, c: Any, workspace: Any, precision: str = "fp32",
+        engine: str = "gemm",
+    ) -> Call:  # fmt: skip
+        """By the kernels."""
+        return self._kernels.bind_contract(Product(shape, a, b, c, self._stream), workspace)
+
+
+def garbage(size_bytes: int) -> Any:
+    """New memory, which is no zeros."""
+    return np.full(size_bytes, 255, np.uint8).view(Arrays)
 
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
@@ -105,8 +124,8 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
         flat = target.view(np.ndarray), origin.view(np.ndarray)
         return lambda start: NumpyDevice().bind_copy(*flat, copy, start)()
 
-    for module in (algebra_device, products):
+    for module in (kernels, products):
         patch.setattr(module, "load_kernel", load_kernel)
         patch.setattr(module, "BoundKernel", AlgebraLaunch)
-    patch.setattr(algebra_device, "on_device", lambda *tables: [table.view(Arrays) for table in tables])
+    patch.setattr(kernels, "on_device", lambda *tables: [table.view(Arrays) for table in tables])
     patch.setattr(dispatch, "bind_placed", bind_placed)

@@ -51,7 +51,7 @@ def test_products(name: str) -> None:
         a, b = (random_values(algebra, (batch, rows, k), random) for rows in (m, n))
         wanted = np.empty((batch, m, n), algebra.dtype)
         algebra.bind_product(a, b, wanted)()
-        sides = products.Sides(batch, m, n, k, (a_first, m), (b_first, n))
+        sides = products.ProductSides(batch, m, n, k, (a_first, m), (b_first, n))
         launch = products.chosen(sides, itemsize)
         tiles = products.TILES[itemsize]
         # Where tiles would be too slow here, they are tried all the same.
@@ -87,7 +87,7 @@ def test_products(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_sums_and_adding_copies(name: str) -> None:
-    from tnplan.executor.device.cuda.algebra.device import SUMS_FILE, sums_defines
+    from tnplan.executor.device.cuda.algebra.kernels import SUMS_FILE, sums_defines
 
     algebra, random = made(name), np.random.default_rng(4)
     for lanes in (1, 256):

@@ -153,6 +153,7 @@ class GridRows:
         for one in self.passes:
             kernel = load_kernel(ROWS_FILE, "replace_group", rows_defines(one))
             shared = 4 * one.tile
+            kernel.preferred_shared_memory_carveout = 100
             kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
             row = row_argument(self.width, one, prime)
             blocks = min(int(row["tiles"]), MOST_BLOCKS)

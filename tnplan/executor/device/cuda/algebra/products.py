@@ -33,7 +33,7 @@ LEAST_LENGTH = 256
 MOST_BLOCKS = 1 << 30
 
 
-class Tile(NamedTuple):
+class ProductTile(NamedTuple):
     """The values of a thread, the threads along columns, and the terms that are loaded at once."""
 
     row_values: int
@@ -48,9 +48,9 @@ class Tile(NamedTuple):
 
 
 TILES = {
-    4: (Tile(8, 8, 16, 16), Tile(4, 4, 16, 16), Tile(4, 4, 4, 16)),
-    8: (Tile(8, 4, 16, 8), Tile(4, 4, 16, 8), Tile(4, 4, 4, 8)),
-    16: (Tile(4, 4, 16, 8), Tile(2, 2, 16, 8), Tile(2, 4, 4, 8)),
+    4: (ProductTile(8, 8, 16, 16), ProductTile(4, 4, 16, 16), ProductTile(4, 4, 4, 16)),
+    8: (ProductTile(8, 4, 16, 8), ProductTile(4, 4, 16, 8), ProductTile(4, 4, 4, 8)),
+    16: (ProductTile(4, 4, 16, 8), ProductTile(2, 2, 16, 8), ProductTile(2, 4, 4, 8)),
 }
 """By the bytes of a value: large tiles, those of few of them, and those of few columns."""
 
@@ -63,7 +63,7 @@ STRIDES = np.dtype([
 
 
 @dataclass(frozen=True)
-class Sides:
+class ProductSides:
     """Extents of a product, whether its operands have k first, and of how many rows they are parts."""
 
     batch: int
@@ -74,17 +74,17 @@ class Sides:
     b_stored: tuple[bool, int]
 
     @property
-    def swapped(self) -> Sides:
+    def swapped(self) -> ProductSides:
         """With a and b exchanged."""
-        return Sides(self.batch, self.n, self.m, self.k, self.b_stored, self.a_stored)
+        return ProductSides(self.batch, self.n, self.m, self.k, self.b_stored, self.a_stored)
 
 
-class Launch(NamedTuple):
+class ProductLaunch(NamedTuple):
     """How a product is launched: with operands exchanged, by tiles (None: a thread an element), in how many
     parts of what length, and how many blocks."""
 
     swaps: bool
-    tile: Tile | None
+    tile: ProductTile | None
     parts: int
     length: int
     blocks: int
@@ -95,7 +95,7 @@ def algebra_defines(name: str, dtype: str) -> dict[str, str | int]:
     return {"ALGEBRA": NAMES[name], "DOUBLE": int(np.dtype(dtype).itemsize > 4)}
 
 
-def product_defines(name: str, dtype: str, tile: Tile) -> dict[str, str | int]:
+def product_defines(name: str, dtype: str, tile: ProductTile) -> dict[str, str | int]:
     """The definitions of product.cu."""
     return {
         **algebra_defines(name, dtype), "ROW_VALUES": tile.row_values, "COLUMN_VALUES": tile.column_values,
@@ -103,7 +103,7 @@ def product_defines(name: str, dtype: str, tile: Tile) -> dict[str, str | int]:
     }  # fmt: skip
 
 
-def chosen(sides: Sides, itemsize: int) -> Launch:
+def chosen(sides: ProductSides, itemsize: int) -> ProductLaunch:
     """How a product of these extents is launched."""
     batch, m, n, k = sides.batch, sides.m, sides.n, sides.k
     elements = batch * m * n
@@ -113,7 +113,7 @@ def chosen(sides: Sides, itemsize: int) -> Launch:
         while parts < MOST_PARTS and elements * parts < THREADS_WANTED and k > 2 * parts * LEAST_TERMS:
             parts *= 2
         blocks = -(-elements * parts // THREADS)
-        return Launch(False, None, parts, k, min(blocks, MOST_BLOCKS))
+        return ProductLaunch(False, None, parts, k, min(blocks, MOST_BLOCKS))
     # The fewest columns: rows of a tile are at least as many as its columns.
     swaps = n > m and m <= narrow.sides[1]
     m, n = (n, m) if swaps else (m, n)
@@ -125,21 +125,21 @@ def chosen(sides: Sides, itemsize: int) -> Launch:
         parts *= 2
     length = -(-k // parts)
     parts = -(-k // length)
-    return Launch(swaps, tile, parts, length, min(count * parts, MOST_BLOCKS))
+    return ProductLaunch(swaps, tile, parts, length, min(count * parts, MOST_BLOCKS))
 
 
-def _tiles(tile: Tile, m: int, n: int) -> int:
+def _tiles(tile: ProductTile, m: int, n: int) -> int:
     rows, columns = tile.sides
     return -(-m // rows) * -(-n // columns)
 
 
-def part_bytes(sides: Sides, itemsize: int) -> int:
+def part_bytes(sides: ProductSides, itemsize: int) -> int:
     """The bytes of the results of parts of sums; 0 where sums are not cut."""
     parts = chosen(sides, itemsize).parts
     return parts * sides.batch * sides.m * sides.n * itemsize if parts > 1 else 0
 
 
-def arguments(sides: Sides, launch: Launch) -> tuple[Any, Any]:
+def arguments(sides: ProductSides, launch: ProductLaunch) -> tuple[Any, Any]:
     """The sizes and strides of a launch, whose result is [batch | m | n], or with parts
     [batch | m | n | part] for a thread an element, else [part | batch | m | n]."""
     used = sides.swapped if launch.swaps else sides
@@ -158,7 +158,7 @@ def _operand(stored: tuple[bool, int], rows: int, k: int) -> tuple[int, int, int
     return (all_rows * k, 1, all_rows) if k_first else (all_rows * k, k, 1)
 
 
-def bind_launch(sides: Sides, name: str, dtype: str, modulus: int, stream: Any) -> Multiply:
+def bind_launch(sides: ProductSides, name: str, dtype: str, modulus: int, stream: Any) -> Multiply:
     """The launch of a product with the addresses of a, b and of its result, or of those of its parts."""
     launch = chosen(sides, np.dtype(dtype).itemsize)
     tile = launch.tile or TILES[np.dtype(dtype).itemsize][0]
