@@ -23,6 +23,7 @@ struct Row {
 
 #define GROUP_BITS (3 * GROUP)
 #define TILE (1 << (GROUP_BITS + LOW))
+#define BATCH 8 // elements that a thread reads before it keeps them
 #define BLOCK_ENDS 0x1249249249249249ULL // the lowest bit of every block
 
 // Whether blocks side by side both have a chosen site at one of these borders.
@@ -32,6 +33,12 @@ __device__ __forceinline__ bool collides(Word index, Word borders)
     const Word ends = high & (middle | low);                             // codes 5, 6, 7
     const Word begins = (high & ~low) | (low & ~(middle | high));        // codes 1, 4, 6
     return (ends & begins >> 3 & borders) != 0;
+}
+
+// The index in the vector of an element of a tile.
+__device__ __forceinline__ Long index_of(Long base, int element, int shift)
+{
+    return base | (element & ((1 << LOW) - 1)) | (Long)(element >> LOW) << shift;
 }
 
 // x modulo p for x < 2^32.
@@ -84,10 +91,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) replace_group(unsigned* ve
         const Long base = (number & ((1LL << between) - 1)) << LOW | number >> between << (shift + GROUP_BITS);
         if (collides((Word)base, row.borders)) continue; // the same for the whole block
         __syncthreads();                                 // the tile before is stored
-#pragma unroll 8
-        for (int i = threadIdx.x; i < TILE; i += THREADS) {
-            const Long index = base | (i & ((1 << LOW) - 1)) | (Long)(i >> LOW) << shift;
-            tile[slot(i)] = index < row.size ? vector[index] : 0;
+        for (int first = threadIdx.x; first < TILE; first += BATCH * THREADS) {
+            unsigned held[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) {
+                const Long index = index_of(base, first + i * THREADS, shift);
+                held[i] = first + i * THREADS < TILE && index < row.size ? vector[index] : 0;
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i)
+                if (first + i * THREADS < TILE) tile[slot(first + i * THREADS)] = held[i];
         }
         __syncthreads();
 #pragma unroll
@@ -113,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) replace_group(unsigned* ve
         }
 #pragma unroll 8
         for (int i = threadIdx.x; i < TILE; i += THREADS) {
-            const Long index = base | (i & ((1 << LOW) - 1)) | (Long)(i >> LOW) << shift;
+            const Long index = index_of(base, i, shift);
             if (index < row.size) vector[index] = tile[slot(i)];
         }
     }

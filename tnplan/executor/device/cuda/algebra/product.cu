@@ -20,46 +20,60 @@ struct Strides {
 #define COLUMNS (COLUMN_THREADS * COLUMN_VALUES)
 #define WIDTH (int)(16 / sizeof(Value)) // values that are read from shared memory at once
 #define PADDING WIDTH
-#define ROW_LOADS ((ROWS * DEPTH + THREADS - 1) / THREADS)
-#define COLUMN_LOADS ((COLUMNS * DEPTH + THREADS - 1) / THREADS)
+#define BLOCKS (sizeof(Value) <= 8 ? 2 : 1) // of a multiprocessor, at least
 #define SETTLED (TERMS / DEPTH) // tiles of terms between two that are settled; 0: none is
 
 struct __align__(16) Pack {
     Value values[16 / sizeof(Value)];
 };
 
-// Threads take values of a tile [SIDE | DEPTH] in the order of memory: terms first, or rows first.
+// What a thread loads of the rows of an operand: `LOADS` values in steps, in the order of memory: terms first, or rows
+// first. Invariant: SIDE and DEPTH are powers of two, and at most THREADS.
 template <int SIDE>
-__device__ __forceinline__ void place(int number, bool by_terms, int& row, int& term)
-{
-    row = by_terms ? number / DEPTH : number % SIDE;
-    term = by_terms ? number % DEPTH : number / SIDE;
-}
+struct Loader {
+    static const int LOADS = (SIDE * DEPTH + THREADS - 1) / THREADS;
+    static const int ROW_STEP = THREADS / DEPTH, TERM_STEP = THREADS / SIDE;
+    const Value* from;
+    Long step, next;
+    int rows, row, term;
+    bool by_terms;
+    Value held[LOADS];
 
-template <int SIDE, int LOADS>
-__device__ __forceinline__ void load(Value (&held)[LOADS], const Value* from, Long rows, Long terms, Long row_stride,
-                                     Long term_stride)
-{
-#pragma unroll
-    for (int i = 0; i < LOADS; ++i) {
-        int row, term;
-        place<SIDE>(threadIdx.x + i * THREADS, term_stride == 1, row, term);
-        held[i] = zero();
-        if (row < rows && term < terms && row < SIDE && term < DEPTH)
-            held[i] = from[row * row_stride + term * term_stride];
+    __device__ __forceinline__ Loader(const Value* first, Long rows_left, Long row_stride, Long term_stride)
+    {
+        by_terms = term_stride == 1;
+        row = by_terms ? threadIdx.x / DEPTH : threadIdx.x % SIDE;
+        term = by_terms ? threadIdx.x % DEPTH : threadIdx.x / SIDE;
+        rows = rows_left < SIDE ? (int)rows_left : SIDE;
+        from = first + row * row_stride + term * term_stride;
+        step = by_terms ? ROW_STEP * row_stride : TERM_STEP * term_stride;
+        next = DEPTH * term_stride;
     }
-}
 
-template <int SIDE, int LOADS>
-__device__ __forceinline__ void keep(Value (&tile)[DEPTH][SIDE + PADDING], const Value (&held)[LOADS], bool by_terms)
-{
+    // The values of the next terms, of which so many are left.
+    __device__ __forceinline__ void load(Long left)
+    {
+        const int terms = left < DEPTH ? (int)left : DEPTH;
+        int count = 0;
+        if (by_terms && term < terms) count = (rows - row + ROW_STEP - 1) / ROW_STEP;
+        if (!by_terms && row < rows) count = (terms - term + TERM_STEP - 1) / TERM_STEP;
+        const Value* place = from;
 #pragma unroll
-    for (int i = 0; i < LOADS; ++i) {
-        int row, term;
-        place<SIDE>(threadIdx.x + i * THREADS, by_terms, row, term);
-        if (row < SIDE && term < DEPTH) tile[term][row] = held[i];
+        for (int i = 0; i < LOADS; ++i, place += step) {
+            held[i] = zero();
+            if (i < count) held[i] = *place;
+        }
+        from += next;
     }
-}
+
+    __device__ __forceinline__ void keep(Value (&tile)[DEPTH][SIDE + PADDING])
+    {
+        if (SIDE * DEPTH < THREADS && threadIdx.x >= SIDE * DEPTH) return;
+#pragma unroll
+        for (int i = 0; i < LOADS; ++i)
+            tile[by_terms ? term : term + i * TERM_STEP][by_terms ? row + i * ROW_STEP : row] = held[i];
+    }
+};
 
 // Value i of thread `lane` of a side is of row position<LANES>(lane, i).
 template <int LANES>
@@ -88,7 +102,7 @@ __device__ __forceinline__ void add_term(Value (&sums)[ROW_VALUES][COLUMN_VALUES
         for (int j = 0; j < COLUMN_VALUES; ++j) gather(sums[i][j], of_a[i], of_b[j]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 product_tiles(const Value* a, const Value* b, Value* c, const double* modulus_at, Sizes sizes, Strides strides)
 {
     __shared__ __align__(16) Value a_tile[DEPTH][ROWS + PADDING];
@@ -106,28 +120,25 @@ product_tiles(const Value* a, const Value* b, Value* c, const double* modulus_at
         const Long first_term = part * sizes.length;
         Long left = sizes.k - first_term;
         left = left < sizes.length ? left : sizes.length;
-        const Value* a_from =
-            a + batch * strides.a_batch + first_row * strides.a_row + first_term * strides.a_term;
-        const Value* b_from =
-            b + batch * strides.b_batch + first_column * strides.b_row + first_term * strides.b_term;
+        Loader<ROWS> of_a(a + batch * strides.a_batch + first_row * strides.a_row + first_term * strides.a_term,
+                          sizes.m - first_row, strides.a_row, strides.a_term);
+        Loader<COLUMNS> of_b(b + batch * strides.b_batch + first_column * strides.b_row + first_term * strides.b_term,
+                             sizes.n - first_column, strides.b_row, strides.b_term);
         Value sums[ROW_VALUES][COLUMN_VALUES];
 #pragma unroll
         for (int i = 0; i < ROW_VALUES; ++i)
 #pragma unroll
             for (int j = 0; j < COLUMN_VALUES; ++j) sums[i][j] = zero();
-        Value a_held[ROW_LOADS], b_held[COLUMN_LOADS];
-        load<ROWS>(a_held, a_from, sizes.m - first_row, left, strides.a_row, strides.a_term);
-        load<COLUMNS>(b_held, b_from, sizes.n - first_column, left, strides.b_row, strides.b_term);
+        of_a.load(left);
+        of_b.load(left);
         int unsettled = 0;
         for (; left > 0; left -= DEPTH) {
-            keep<ROWS>(a_tile, a_held, strides.a_term == 1);
-            keep<COLUMNS>(b_tile, b_held, strides.b_term == 1);
+            of_a.keep(a_tile);
+            of_b.keep(b_tile);
             __syncthreads();
             // The next terms are read while these are multiplied.
-            a_from += DEPTH * strides.a_term;
-            b_from += DEPTH * strides.b_term;
-            load<ROWS>(a_held, a_from, sizes.m - first_row, left - DEPTH, strides.a_row, strides.a_term);
-            load<COLUMNS>(b_held, b_from, sizes.n - first_column, left - DEPTH, strides.b_row, strides.b_term);
+            of_a.load(left - DEPTH);
+            of_b.load(left - DEPTH);
             if (left >= DEPTH) {
 #pragma unroll
                 for (int q = 0; q < DEPTH; ++q) add_term(sums, a_tile[q], b_tile[q], row_lane, column_lane);
