@@ -6,6 +6,7 @@ A bound call launches on one stream, allocates nothing and does not wait.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ THREADS_WANTED, LEAST_TERMS, MOST_PARTS = 1 << 17, 64, 1 << 12
 """Sums are cut into parts while there are fewer threads, each of so many terms at least."""
 TILES_WANTED = 132
 """Of the multiprocessors of a GPU; fewer tiles are made smaller, or their sums cut."""
+COSTS = (1.0, 1.5, 2.0)
+"""How much an element of each tile takes."""
 LEAST_LENGTH = 256
 """Terms of a part of a tile's sum."""
 MOST_BLOCKS = 1 << 30
@@ -107,7 +110,8 @@ def chosen(sides: ProductSides, itemsize: int) -> ProductLaunch:
     """How a product of these extents is launched."""
     batch, m, n, k = sides.batch, sides.m, sides.n, sides.k
     elements = batch * m * n
-    large, small, narrow = TILES[itemsize]
+    tiles = TILES[itemsize]
+    large, small, narrow = tiles
     if min(m, n) < EACH_SIDE or m * n * k <= SMALL_PRODUCT:
         parts = 1
         while parts < MOST_PARTS and elements * parts < THREADS_WANTED and k > 2 * parts * LEAST_TERMS:
@@ -117,7 +121,9 @@ def chosen(sides: ProductSides, itemsize: int) -> ProductLaunch:
     # The fewest columns: rows of a tile are at least as many as its columns.
     swaps = n > m and m <= narrow.sides[1]
     m, n = (n, m) if swaps else (m, n)
-    tile = narrow if n <= narrow.sides[1] else large
+    # The elements of all tiles, those beyond the result too; smaller tiles read more for each.
+    costs = [factor * prod(each.sides) * _tiles(each, m, n) for each, factor in zip(tiles, COSTS, strict=True)]
+    tile = tiles[costs.index(min(costs))]
     if tile is large and batch * _tiles(large, m, n) < TILES_WANTED:
         tile = small
     count, parts = batch * _tiles(tile, m, n), 1
