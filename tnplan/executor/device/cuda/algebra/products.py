@@ -122,7 +122,8 @@ def chosen(sides: ProductSides, itemsize: int) -> ProductLaunch:
     swaps = n > m and m <= narrow.sides[1]
     m, n = (n, m) if swaps else (m, n)
     # The elements of all tiles, those beyond the result too; smaller tiles read more for each.
-    costs = [factor * prod(each.sides) * _tiles(each, m, n) for each, factor in zip(tiles, COSTS, strict=True)]
+    areas = [prod(each.sides) * _tiles(each, m, n) for each in tiles]
+    costs = [area * factor for area, factor in zip(areas, COSTS, strict=True)]
     tile = tiles[costs.index(min(costs))]
     if tile is large and batch * _tiles(large, m, n) < TILES_WANTED:
         tile = small
