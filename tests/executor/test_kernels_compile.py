@@ -20,6 +20,10 @@ ARCHITECTURES = ("sm_80", "sm_90")
 OWN_INSTRUCTIONS = {"device/cuda/contract/kernels/wgmma.cu": ("sm_90a",)}
 """Files that one architecture alone can have."""
 DTYPES = ("float32", "float64", "complex64", "complex128")
+ALGEBRAS = (
+    ("max-plus", "float32"), ("min-plus", "float32"), ("max-plus", "float64"), ("min-plus", "float64"),
+    ("boolean", "float32"), ("residues", "float64"), ("optima", "complex128"),
+)  # fmt: skip
 ELF = b"\x7fELF"
 
 pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
@@ -245,7 +249,33 @@ def of_state_swap() -> Iterator[Defines]:
         yield swap_defines(size, bits, threads, at_once)
 
 
+def of_algebra_products() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.algebra.products import TILES, product_defines
+
+    for name, dtype in ALGEBRAS:
+        for tile in TILES[np.dtype(dtype).itemsize]:
+            yield product_defines(name, dtype, tile)
+
+
+def of_algebra_sums() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.algebra.kernels import sums_defines
+    from tnplan.executor.device.cuda.algebra.products import THREADS
+
+    for (name, dtype), lanes in product(ALGEBRAS, (1, THREADS)):
+        yield sums_defines(name, dtype, lanes)
+
+
+def of_grid_rows() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.algebra.grid_rows import passes, rows_defines
+
+    every = (one._replace(first=0) for n_blocks in range(1, 13) for one in passes(n_blocks))
+    yield from map(rows_defines, dict.fromkeys(every))
+
+
 CASES = {
+    "device/cuda/algebra/grid_rows.cu": of_grid_rows,
+    "device/cuda/algebra/product.cu": of_algebra_products,
+    "device/cuda/algebra/sums.cu": of_algebra_sums,
     "device/cuda/copy/add.cu": of_add,
     "device/cuda/copy/copy.cu": of_copy,
     "device/cuda/gather.cu": lambda: ({},),

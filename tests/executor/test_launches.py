@@ -217,11 +217,44 @@ def states(dtype: str) -> None:
     swap._launch(memory, ExchangePartners((2, 5), 1, ((0, 1), (2, 3))), ((7,), 1), 99)()
 
 
+def algebras(dtype: str) -> None:
+    from tnplan.executor.device.cpu.algebra import NAMED, Boolean, Optima, Residues
+    from tnplan.executor.device.cuda.algebra.device import AlgebraCupyDevice
+    from tnplan.executor.device.cuda.algebra.grid_rows import count_sets
+
+    by_dtype = {"float32": [Boolean()], "float64": [Residues(7), NAMED["min-plus"]], "complex128": [Optima()]}
+    for algebra in by_dtype[dtype]:
+        device = AlgebraCupyDevice(algebra, 0)
+        device.allocate(1 << 23)
+        target, source = device.view(0, 4096, dtype), device.view(1 << 20, 8192, dtype)
+        device.zero(target)
+        device.bind_copy(target, source, make_copy([(40, 100, 64), (64, 1, 1)]), add=True)()
+        device.bind_accumulate(target, source[:4096])()
+        device.bind_add_block(target, source[:99], lambda: 1)()
+        for kept, count in (((True, False, True), 256), ((False,) * 3, 1)):
+            device.bind_sum(target[:count], source[:4096], (16,) * 3, kept)()
+        for shape in (
+            shape_of((), (4,), (4,), 1 << 13, (0, 1)), shape_of((3,), (70,), (70,), 33, (0, 2, 1)),
+            shape_of((), (8, 16), (16, 8), 128, (2, 0, 3, 1)), shape_of((), (64,), (64,), 2000, (0, 1)),
+        ):  # fmt: skip
+            n_batch, m, n, k = shape.sizes
+            counts = (n_batch * m * k, n_batch * n * k, n_batch * m * n, 1 << 12)
+            given = [device.view(number << 21, count, dtype) for number, count in enumerate(counts)]
+            device.prepare_contract([(shape, "fp32", "gemm")], dtype)
+            device.bind_contract(shape, *given)()
+        block = device.input_block([5], dtype)
+        block.set(0, np.zeros(5))
+        block.send()
+    for width in (4, 28):
+        count_sets(width, 1)
+
+
 PARTS: list[tuple[Callable[[str], None], tuple[str, ...], str]] = [
     (copies, DTYPES, "device/cuda/copy/[acs]*.cu device/cuda/gather.cu"),
     (exponents, DTYPES, "device/cuda/copy/exponents.cu"),
     (products, DTYPES, "device/cuda/contract/kernels/*.cu"),
     (chains, DTYPES, "device/cuda/fused/*.cu"),
+    (algebras, ("float32", "float64", "complex128"), "device/cuda/algebra/*.cu"),
     (pauli_words, DTYPES[:2], "pauli/cuda/kernels/*.cu"),
     (products_of_bases, DTYPES[:2], "sbd/cuda/excite*.cu"),
     (lists_of_bases, DTYPES[1::2], "sbd/cuda/*_rows.cu"),

@@ -48,8 +48,8 @@ def count(
         CNF file. Or a dict with the weight of each vertex, edge or literal; others have 1.
     memory : float or str, optional
         The most bytes that tensors take, such as "12GiB". Default: what is free.
-    device : {"auto", "cpu"}
-        Residues are computed on the CPU.
+    device : {"auto", "cpu", "gpu"}
+        "gpu" contracts trees on GPUs; of independent sets of grids it goes row by row. Others are the CPU.
     devices : int
         Ranks that share the work, as threads of this process.
     threads : int, optional
@@ -116,8 +116,8 @@ def optimize(
         Count the configurations that attain the optimum.
     memory : float or str, optional
         The most bytes that tensors take, such as "12GiB". Default: what is free.
-    device : {"auto", "cpu"}
-        Optima are computed on the CPU.
+    device : {"auto", "cpu", "gpu"}
+        "gpu" contracts trees on GPUs. Others are the CPU.
     devices : int
         Ranks that share the work, as threads of this process.
     threads : int, optional

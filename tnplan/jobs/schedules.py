@@ -262,7 +262,9 @@ def _needs(problem: ExecutionProblem, request: ExecutionRequest) -> Needs:
     """The arena of the schedule, on any device."""
     schedule = problem.run.schedule
     arena_bytes, algebra = needed_bytes(schedule), request.over(schedule)
-    cpu_only = "" if algebra is None else f"contractions over {algebra.name}"
+    cpu_only = ""
+    if algebra is not None and not algebra.has_gpu_kernels:
+        cpu_only = f"contractions over {algebra.name}"
     return Needs(arena_bytes, arena_bytes, REMEDY, cpu_only, algebra)
 
 

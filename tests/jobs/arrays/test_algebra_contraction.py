@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.contraction.algebras import ALGEBRAS, PRIMES, check, make, reference, values
+from tests.support.contraction.algebras import ALGEBRAS, MAX_MIN, PRIMES, check, make, reference, values
 from tests.support.networks import eager_profile, random_path
 from tnplan.executor.device.cpu import algebra_device, device
 from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, algebra_of, is_prime
@@ -105,7 +105,7 @@ def test_the_prime_of_a_bound_contraction_changes() -> None:
     [
         ({"algebra": "max-times"}, [[1.0]], "'max-times' is unknown"),
         ({"algebra": ["max-plus"]}, [[1.0]], "is unknown"),
-        ({"algebra": "max-plus", "device": "gpu"}, [[1.0]], "has no kernels for the algebra max-plus"),
+        ({"algebra": MAX_MIN, "device": "gpu"}, [[1.0]], "has no kernels for the algebra max-min"),
         ({"algebra": "max-plus", "strip_exponent": True}, [[1.0]], "is for numbers"),
         ({"algebra": "max-plus"}, [[np.nan]], "array 0: has NaN"),
         ({"algebra": "max-plus"}, [[np.inf]], "cannot add to -inf"),

@@ -21,6 +21,7 @@ from tests.support.contraction.algebras import (
     transfer,
 )
 from tests.support.contraction.resume import InterruptedRunError
+from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.contraction.run.carry import load_in_place
 from tnplan.jobs.arrays import power
 from tnplan.questions.combinatorial.counting import by_remainders
@@ -46,6 +47,20 @@ def test_rows_equal_sums_over_all_values(name: str, seed: int) -> None:
     shapes = [path.network.shape(each) for each in range(len(arrays))]
     with tnplan.compile(path, *shapes, constants=constants, algebra=algebra) as contraction:
         check(contraction.power(ROWS, arrays[number]), path.network, np.asarray(wanted[-1]).reshape(-1))
+
+
+@needs_gpus(1)
+def test_numbers_on_a_gpu() -> None:
+    random = np.random.default_rng(5)
+    matrix, vector = random.random((40, 40)) / 20, random.random(40)
+    wanted = np.linalg.matrix_power(matrix, 9) @ vector
+    for constants in ({}, {0: matrix}):
+        shapes = [matrix.shape, vector.shape]
+        options = {"dtype": "float64", "device": "gpu", "constants": constants}
+        with tnplan.compile("ab,b->a", *shapes, **options) as step:
+            arrays = [vector] if constants else [matrix, vector]
+            for _ in range(3):
+                np.testing.assert_allclose(step.power(9, *arrays, vector=1), wanted, rtol=1e-12)
 
 
 def test_vectors_stay_or_go_over_rank_0() -> None:

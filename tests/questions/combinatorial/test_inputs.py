@@ -13,6 +13,7 @@ import pytest
 
 import tnplan
 from tests.oracles.configurations import random_instance
+from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tnplan.questions.combinatorial.formulas import read_formula
 from tnplan.questions.combinatorial.instances import read_graph
 
@@ -198,8 +199,11 @@ def test_files_of_formulas_that_are_none(text: str, line: str, tmp_path: Path) -
 
 
 def test_options_that_are_refused() -> None:
-    with pytest.raises(tnplan.InputError, match="no kernels for the algebra"):
-        tnplan.count("dimers", "grid 2x2", device="gpu")
+    if not count_gpus():
+        asked = ((tnplan.count, "dimers"), (tnplan.count, "independent-sets"), (tnplan.optimize, "ising"))
+        for verb, problem in asked:
+            with pytest.raises(tnplan.InputError, match=r"GPU|CUDA"):
+                verb(problem, "grid 2x2", device="gpu")
     with pytest.raises(tnplan.InputError, match="colours"):
         tnplan.count("colourings", "grid 2x2", colours=0)
     with pytest.raises(tnplan.InputError, match="memory: is 100 B, and the factors take"):
@@ -239,3 +243,24 @@ def test_results_print_as_reports(capsys: pytest.CaptureFixture[str]) -> None:
     best = tnplan.optimize("dimers", "grid 3x3")
     assert (best.value, best.configuration) == (None, None)
     assert str(best) == "grid 3x3 of 9 vertices and 12 edges: there are no perfect matchings"
+
+
+@pytest.mark.parametrize(
+    ("lattice", "sides"),
+    [
+        ("grid 3x5", (3, 5)), ("grid 5x3", (3, 5)), ("grid 4", (1, 4)), ("grid 2x2", (2, 2)),
+        ("grid 1x1", None), ("king 3x5", None), ("torus 4x4", None), ("grid 2x2x2", None),
+    ],
+)  # fmt: skip
+def test_grids_are_known_by_their_edges(lattice: str, sides: tuple[int, int] | None) -> None:
+    graph = read_graph(lattice)
+    assert graph.grid == sides
+    if sides is not None and len(graph.edges) > 1:
+        assert read_graph([graph.edge(number) for number in range(1, len(graph.edges))]).grid != sides
+
+
+@needs_gpus(1)
+def test_grids_row_by_row_on_a_gpu() -> None:
+    for lattice in ("grid 1x1", "grid 3x5", "grid 20x7"):
+        values = {tnplan.count("independent-sets", lattice, device=device).value for device in ("cpu", "gpu")}
+        assert len(values) == 1

@@ -42,12 +42,12 @@ def open_device(
     'gpu' gives every rank a GPU of its own or raises AgreedError on all ranks; 'auto' takes the CPU instead
     and says why. `needed_bytes` are those of a rank, `cpu_bytes` those on a CPU where they are others. A CPU
     works with `threads` threads; where a host has too little for all its ranks, all raise AgreedError, with
-    the `remedy`. Over an `algebra` it is the CPU.
+    the `remedy`. Over an `algebra` of a user's it is the CPU.
     """
     refusal = None
-    if wanted != "cpu" and algebra is None:
+    if wanted != "cpu" and (algebra is None or algebra.has_gpu_kernels):
         try:
-            return open_gpu(agree(world, lambda: find_gpu(world, needed_bytes, remedy)), world)
+            return open_gpu(agree(world, lambda: find_gpu(world, needed_bytes, remedy)), world, algebra)
         except InputError as error:
             if wanted == "gpu":
                 raise
@@ -132,11 +132,17 @@ def look() -> VisibleGpus | tuple[str, str, str, str]:
         return error.place, error.problem, error.remedy, error.page
 
 
-def open_gpu(number: int, world: Communicator) -> Chosen:
-    """The GPU of that number for this rank; collective over the world."""
+def open_gpu(number: int, world: Communicator, algebra: Algebra | None = None) -> Chosen:
+    """The GPU of that number for this rank, over an algebra or for numbers; collective over the world."""
     from tnplan.executor.device.cuda.device import CupyDevice
 
-    device = CupyDevice(number, has_neighbours=world.size > 1 and world.name == "threads")
+    has_neighbours = world.size > 1 and world.name == "threads"
+    if algebra is None:
+        device = CupyDevice(number, has_neighbours)
+    else:
+        from tnplan.executor.device.cuda.algebra.device import AlgebraCupyDevice
+
+        device = AlgebraCupyDevice(algebra, number, has_neighbours)
     line = f"device: gpu ({world.size} x {device.facts()['gpu']})"
     if world.size == 1:
         return Chosen(device, world, line, device.close)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.algebra import Algebra, algebra_of
-from tnplan.jobs.arrays.arrays import as_library, check_axes, common_kind, host_array, refuse_followed
+from tnplan.jobs.arrays.arrays import (
+    as_library,
+    check_axes,
+    common_kind,
+    host_array,
+    kind_of,
+    library_of,
+    refuse_followed,
+)
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.contracted import contract_arrays
 from tnplan.jobs.arrays.options import CallOptions, ContractionOptions, in_bytes
@@ -36,19 +44,26 @@ def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tup
     check_axes(call.output)
     kind = common_kind(call.operands)
     if kind.gpu is not None:
-        problem = f"are on a GPU, which has no kernels for the algebra {algebra.name}"
-        raise InputError("arrays", problem, "move them to the host", topic="algebras")
+        algebra.check_gpu()
+        options = options.changed(gpu=kind.gpu)
     if 0 in call.size_dict.values():  # an empty sum
         shape = tuple(call.size_dict[index] for index in call.output)
         return as_library(np.full(shape, algebra.zero, algebra.dtype), kind, call.operands[0])
     extents = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [
-        algebra.exactly(host_array(array, f"array {number}"), f"array {number}").reshape(shape)
+        exact_values(algebra, array, f"array {number}").reshape(shape)
         for number, (array, shape) in enumerate(zip(call.operands, extents, strict=True))
     ]
     with compiled(find_schedule(call, algebra.dtype, options), options) as contraction:
         result = contraction(*values)
-    return None if result is None else as_library(result, kind, call.operands[0])
+    if result is None or kind_of(result, "result") == kind:
+        return result
+    return as_library(host_array(result, "result"), kind, call.operands[0])
+
+
+def exact_values(algebra: Algebra, array: Any, place: str) -> Any:
+    """The values of an array in the dtype of the algebra: on the GPU those of CuPy, others on the host."""
+    return algebra.exactly(array if library_of(array) == "cupy" else host_array(array, place), place)
 
 
 class AlgebraContraction(CompiledContraction):
@@ -62,6 +77,19 @@ class AlgebraContraction(CompiledContraction):
     def _call(self, arrays: Sequence[Any]) -> Any:
         refuse_followed(self._by_number(arrays).items())
         return super()._call(arrays)
+
+    def _contract(self, arrays: Mapping[int, Any]) -> Any:
+        kind = common_kind(list(arrays.values()))
+        if kind.gpu is None:
+            return super()._contract(arrays)
+        self._algebra.check_gpu()
+        values = {
+            number: exact_values(self._algebra, array, f"array {number}") for number, array in arrays.items()
+        }
+        result = super()._contract(values)
+        if result is None or kind.library == "cupy":
+            return result
+        return as_library(result, kind, next(iter(arrays.values())))
 
     def _values(self, array: Any, number: int) -> NDArray[Any]:
         place = f"array {number}"

@@ -499,7 +499,7 @@ class CompiledContraction:
         Raises
         ------
         InputError
-            As of a call; where the shapes differ, for batches, stripped exponents and on GPUs; or for a
+            As of a call; where the shapes differ, for batches and stripped exponents; or for a
             checkpoint that belongs to other arrays.
         WriteError
             Where the checkpoint cannot be written.
@@ -533,9 +533,9 @@ class CompiledContraction:
 
     def _vector(self, vector: int | None) -> int:
         """The number of the tensor that the result replaces; raises InputError where it cannot."""
-        if self._batched or self._strips or self.device == "gpu":
-            problem = "is on a GPU" if self.device == "gpu" else "has a batch, or strips exponents"
-            raise InputError("power", f"is called, and the contraction {problem}", "compile it without")
+        if self._batched or self._strips:
+            problem = "is called, and the contraction has a batch, or strips exponents"
+            raise InputError("power", problem, "compile it without")
         number = next(iter(self._inputs), None) if vector is None else vector
         if number not in self._inputs:
             problem = f"{vector!r} is no tensor that calls take"

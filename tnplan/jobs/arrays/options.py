@@ -29,7 +29,7 @@ class ContractionOptions:
     searched for `search_s` seconds, or for as long as it can gain, up to `search_limit`; its random choices
     follow from `seed`.
     With `waits_for_kernels` the kernels of chains are compiled first, whatever the first call gains by that.
-    Over an `algebra` other than plus and times it runs on the CPU, without chains.
+    Over an `algebra` other than plus and times it runs without chains, over one of a user's on the CPU.
     """
 
     optimize: Any = "auto"
@@ -72,8 +72,7 @@ class ContractionOptions:
         if self.strip_exponent and self.devices > 1:
             raise InputError("strip_exponent", "is for one device", "leave out one of the two")
         if self.algebra is not None and self.device == "gpu":
-            problem = f"has no kernels for the algebra {self.algebra.name}"
-            raise InputError("--device gpu", problem, "choose --device cpu", topic="algebras")
+            self.algebra.check_gpu()
         if self.algebra is not None and self.strip_exponent:
             problem = f"is for numbers, and the algebra is {self.algebra.name}"
             raise InputError("strip_exponent", problem, "leave out one of the two")

@@ -448,10 +448,12 @@ def gradient_plan(
 
 def chosen_device(path: ContractionPath, options: ContractionOptions) -> str:
     """The device of a contraction: where the arrays are; of arrays of the host, a GPU where that pays."""
-    if options.device != "auto" or options.algebra is not None:
-        return "cpu" if options.device == "auto" else options.device
+    if options.device != "auto":
+        return options.device
     if options.gpu is not None:
         return "gpu"
+    if options.algebra is not None:
+        return "cpu"
     pays = predicted_s(path, load_profile("cpu")) > GPU_FROM_S
     return "gpu" if pays and sees_gpu() else "cpu"
 
@@ -461,7 +463,7 @@ def _profile(options: ContractionOptions, device: str) -> Profile:
     profile = known_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
     if options.algebra is None:
         return profile
-    return options.algebra.profile(profile)
+    return options.algebra.profile(profile, device)
 
 
 def memory_bytes(options: ContractionOptions, device: str) -> float:

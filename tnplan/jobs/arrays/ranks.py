@@ -211,7 +211,7 @@ def open_ranks(
 
     def on_rank(own: Communicator, threads: int, kind: type[CompiledProgram] = CompiledProgram) -> Any:
         if options.gpu is not None and own.size == 1:
-            chosen = open_gpu(options.gpu, own)
+            chosen = open_gpu(options.gpu, own, options.algebra)
         else:
             size_bytes, algebra = bytes_with_inputs(schedule), options.algebra
             chosen = open_device(options.device, own, size_bytes, threads, algebra=algebra)

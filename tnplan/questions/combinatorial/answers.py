@@ -17,7 +17,12 @@ from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.jobs.progress import Listener, as_listener
-from tnplan.questions.combinatorial.counting import count_by_weight, count_model, count_products
+from tnplan.questions.combinatorial.counting import (
+    count_by_weight,
+    count_grid,
+    count_model,
+    count_products,
+)
 from tnplan.questions.combinatorial.formulas import Formula
 from tnplan.questions.combinatorial.models import Model, whole_products
 from tnplan.questions.combinatorial.optimum import largest_weight
@@ -148,6 +153,8 @@ def count_instance(
         numbers = count_by_weight(model, options, listener)
         sizes = dict(sorted((model.worth(weight), number) for weight, number in numbers.items()))
         value, primes = sum(sizes.values()), 0
+    elif options.device == "gpu" and name == "independent-sets" and instance.grid is not None:
+        value, primes = count_grid(instance.grid, listener)
     else:
         value, primes = count_model(model, options, listener)
     report = {
@@ -210,7 +217,8 @@ def _read(
     model = PROBLEMS[name].build(instance, weighs, colours).complete()
     if weighs:
         model.check_weights()
-    return instance, model, options.changed(device="cpu", algebra=None), as_listener(settings["progress"])
+    device = "gpu" if options.device == "gpu" else "cpu"
+    return instance, model, options.changed(device=device, algebra=None), as_listener(settings["progress"])
 
 
 def _size_name(name: str, instance: Any) -> str:

@@ -102,11 +102,27 @@ def count_model(model: Model, options: ContractionOptions, progress: Listener | 
     return _by_tree(schedule, options, arrays, lambda value, prime: value, closer, progress)
 
 
+def count_grid(sides: tuple[int, int], progress: Listener | None) -> tuple[int, int]:
+    """The number of independent sets of a grid by rows on a GPU, and how many primes it took."""
+    from tnplan.executor.device.select import free_gpu_bytes
+
+    free_gpu_bytes(0)  # refuses where there is no GPU
+    from tnplan.executor.device.cuda.algebra.grid_rows import count_sets
+
+    def said(done: int, n_primes: int) -> None:
+        if progress is not None:
+            text = f"prime {done + 1} of {n_primes}"
+            progress(Progress(done, n_primes, text, share=done / n_primes))
+
+    return count_sets(*sides, said=said)
+
+
 def _order(binary: Model, options: ContractionOptions) -> tuple[list[int], float]:
-    """An order for tables of states, none where one is far too large for the memory, and all their states."""
+    """An order for tables of states, and all their states; none where a table is far too large for the
+    memory, or trees are to be contracted on a GPU."""
     order, log_size = best_order(binary, only_allowed=True)
     n_states = 2 ** min(log_size, 1000.0)
-    fits = n_states / len(order) * STATE_BYTES < memory_bytes(options, "cpu")
+    fits = n_states / len(order) * STATE_BYTES < memory_bytes(options, "cpu") and options.device != "gpu"
     return (order if fits else []), n_states
 
 

@@ -47,6 +47,18 @@ class Graph:
         return self.vertices[first], self.vertices[second]
 
     @property
+    def grid(self) -> tuple[int, int] | None:
+        """The sides of a grid whose vertices are numbered row by row, the shorter first; None of others."""
+        n, edges = len(self.vertices), {(min(edge), max(edge)) for edge in self.edges}
+        width = max((last for first, last in edges if first == 0), default=0)
+        if not width or n % width:
+            return None
+        across = {(k, k + 1) for k in range(n - 1) if (k + 1) % width}
+        if edges != across | {(k, k + width) for k in range(n - width)}:
+            return None
+        return min(width, n // width), max(width, n // width)
+
+    @property
     def text(self) -> str:
         """Name and sizes."""
         vertices = plural(len(self.vertices), "vertex", "vertices")

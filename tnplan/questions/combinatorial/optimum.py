@@ -62,7 +62,8 @@ def largest_weight(
     binary, bits = model.binary()
     order, log_size = best_order(binary, only_allowed=False)
     tables, table_s = None, COST_S * 2 ** min(log_size, 1000.0)
-    if not is_tree_faster(model, Optima() if counts else NAMED["max-plus"], options, table_s):
+    algebra = Optima() if counts else NAMED["max-plus"]
+    if options.device != "gpu" and not is_tree_faster(model, algebra, options, table_s):
         threads = (options.threads or 1) * options.devices
         tables = least_cost(binary, order, memory_bytes(options, "cpu"), threads, progress)
     if tables is None:
@@ -125,7 +126,7 @@ def _attaining(
     call = network_of(model)
     limit = memory_bytes(options, "cpu") / np.dtype(float).itemsize
     for halving in range(MOST_HALVINGS):
-        smaller = options.changed(memory=limit * 8 / 2**halving, algebra=NAMED["max-plus"])
+        smaller = options.changed(device="cpu", memory=limit * 8 / 2**halving, algebra=NAMED["max-plus"])
         path = find_path(call, "float64", smaller)
         tree = _Tree(path)
         if tree.kept_elements <= limit:

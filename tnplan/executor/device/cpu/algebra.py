@@ -63,6 +63,8 @@ class Algebra:
     share = 0.01
     """The share of the rate of BLAS for the dtype that large products reach, for predictions: measured for
     512 rows, columns and terms on one core."""
+    gpu_share = 0.0
+    """The same on a GPU, an estimate; 0: there are no kernels."""
 
     def __init__(
         self, name: str, dtype: str, zero: complex, one: complex, add: Callable[..., Any],
@@ -74,9 +76,20 @@ class Algebra:
     def __repr__(self) -> str:
         return f"Algebra({self.name}, {self.dtype})"
 
-    def profile(self, profile: Profile) -> Profile:
-        """A profile with the rates of the algebra; where it has none, those of `share`, an estimate."""
-        return profile.over(self.name, self.dtype, self.share)
+    def profile(self, profile: Profile, device: str = "cpu") -> Profile:
+        """A profile with the rates of the algebra; where it has none, those of a share, an estimate."""
+        return profile.over(self.name, self.dtype, self.gpu_share if device == "gpu" else self.share)
+
+    @property
+    def has_gpu_kernels(self) -> bool:
+        """Whether it is computed on GPUs, too."""
+        return self.gpu_share > 0
+
+    def check_gpu(self) -> None:
+        """Raise InputError where there are no kernels for a GPU."""
+        if not self.has_gpu_kernels:
+            problem = f"has no kernels for the algebra {self.name}, whose functions are those of the CPU"
+            raise InputError("--device gpu", problem, "choose --device cpu", topic="algebras")
 
     def exactly(self, values: Array, place: str) -> Array:
         """Values in the dtype of the algebra; refused where one is rounded, or none of the algebra's."""
@@ -125,14 +138,14 @@ class Algebra:
 class Boolean(Algebra):
     """"or" and "and" of 0 and 1 in float32: an "or" of products is whether their sum is above 0."""
 
-    share = 0.9
+    share, gpu_share = 0.9, 0.6
 
     def __init__(self) -> None:
         super().__init__("boolean", "float32", 0, 1, np.maximum, np.minimum)
 
     def check(self, values: Array, place: str) -> None:
         """Values are 0 and 1."""
-        if not np.isin(values, (0, 1)).all():
+        if ((values != 0) & (values != 1)).any():
             raise InputError(place, "has values other than 0 and 1", "give booleans", topic="algebras")
 
     def bind_product(self, a: Array, b: Array, c: Array) -> Call:
@@ -149,7 +162,7 @@ class Boolean(Algebra):
 class Tropical(Algebra):
     """max-plus, or min-plus: the largest or least, and the sum, of float32 or float64."""
 
-    share = 0.3
+    share, gpu_share = 0.3, 0.25
 
     def __init__(self, is_least: bool, dtype: str = "float64") -> None:
         name, zero, add = ("min-plus", inf, np.minimum) if is_least else ("max-plus", -inf, np.maximum)
@@ -232,7 +245,7 @@ class Residues(Modular):
            [1., 1.]])
     """
 
-    share = 0.5
+    share, gpu_share = 0.5, 0.35
 
     def __init__(self, prime: int) -> None:
         super().__init__("residues", "float64", 0, 1, prime)
@@ -308,7 +321,7 @@ class Optima(Modular):
            [2.+2.j, 4.+1.j]])
     """
 
-    share = 0.2
+    share, gpu_share = 0.2, 0.1
 
     def __init__(self, prime: int | None = None) -> None:
         super().__init__("optima", "complex128", complex(-inf, 0), complex(0, 1), prime)

@@ -1,0 +1,1 @@
+"""Contractions over an algebra on a GPU: one device, whose kernels are compiled for each algebra."""
