@@ -173,7 +173,7 @@ OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 def davidson(
     operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None, *,
-    below: float = np.inf, rounded: float = ROUNDED,
+    below: float = np.inf, rounded: float = ROUNDED, diagonal: Array | None = None,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
 
@@ -184,7 +184,8 @@ def davidson(
 
     With `below`, corrections are those for this energy where that of a root is higher: then a start far up in
     the spectrum comes down rather than to a state near it. A solve also ends, unconverged, where
-    residual <= SHARE (energy - below), for the highest energy and the largest residual.
+    residual <= SHARE (energy - below), for the highest energy and the largest residual. `diagonal` is the
+    operator's, where that was made before.
     """
     # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
     # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,
@@ -194,7 +195,7 @@ def davidson(
     # and new corrections.
     max_vectors = max(criteria.vectors, 4 * n_roots + 2, len(start))
     space = Subspace(operator, start[0][0], max_vectors)
-    diagonal = operator.diagonal()
+    diagonal = operator.diagonal() if diagonal is None else diagonal
     for vector, parity in start:
         space.add(vector, parity)
     if len(space) < n_roots:
