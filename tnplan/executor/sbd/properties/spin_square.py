@@ -79,7 +79,10 @@ class SpinTarget:
 
     def count(self, hamiltonian: ProductHamiltonian | ListHamiltonian) -> NDArray[Any]:
         """Local determinants of enough open shells, and of these the ones with two equal strings."""
-        enough = hamiltonian.open_shells() >= self.least_open
+        shape = (hamiltonian.rows[1] - hamiltonian.rows[0], *hamiltonian.shape[1:])
+        enough = np.broadcast_to(True, shape)
+        if self.least_open:
+            enough = hamiltonian.open_shells() >= self.least_open
         twins = enough.trace(hamiltonian.rows[0]) if enough.ndim == 2 else 0
         return np.array([enough.sum(), twins], np.int64)
 

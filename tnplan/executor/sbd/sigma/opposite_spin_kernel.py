@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tnplan.common.kernels.vector_operations import PRODUCT_LANES as SIMD_LANES
 from tnplan.common.kernels.vector_operations import sum_signed_products
 from tnplan.executor.device.cpu.bits_kernel import jit
@@ -176,3 +178,22 @@ def exchange_spins(
                         out[i, upper[f]] += s * row[lower[f]]
                     else:
                         out[i, lower[f]] += s * row[upper[f]]
+
+
+@jit
+def fill_diagonal(first: int, last: int, alpha: Any, beta: Any, out: Any) -> None:
+    """Rows first .. last-1 of the diagonal of H: both strings' energies and the mean of both orders' sums.
+
+    Each side has what its strings fill, the weights of that for the other side, and its strings' energies.
+    Arrays of alpha are [string, orbital], those of beta [orbital, string].
+    """
+    (filled, weights, energies), (others, other_weights, other_energies) = alpha, beta
+    sums = np.empty(len(other_energies))
+    for i in range(first, last):
+        sums[:] = 0.0
+        for p in range(filled.shape[1]):
+            for j in range(len(sums)):
+                # Products with 0 and 1 are exact, so that exchange of i and j changes no bit.
+                sums[j] += weights[i, p] * others[p, j] + filled[i, p] * other_weights[p, j]
+        for j in range(len(sums)):
+            out[i, j] = sums[j] / 2 + (energies[i] + other_energies[j])

@@ -295,18 +295,25 @@ class ProductHamiltonian(OneRank):
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows."""
-        alpha, beta, n = self.alpha, self.beta, self.integrals.n_orbitals
-        local = slice(*self.rows)
-        # E_i + E_j + sum_{p, r} n_ip (pp|rr) n_jr: a product of three matrices, since diagonal
-        # pairs are the first n.
-        filled, numbers = alpha.filled[local], self.integrals.mixed[:n, :n]
-        opposite = (filled @ numbers) @ beta.filled.T
-        # The same in both orders, so that the diagonal is symmetric to the last bit, and parities
-        # stay exact.
-        if self.symmetric:
-            opposite = (opposite + ((beta.filled @ numbers) @ filled.T).T) / 2
-        opposite += alpha.energies[local, None] + beta.energies[None, :]
-        return np.asarray(opposite, self.dtype)
+        from tnplan.executor.sbd.sigma import opposite_spin_kernel
+
+        # E_i + E_j + sum_{p, r} n_ip (pp|rr) n_jr; diagonal pairs are the first n.
+        n, local = self.integrals.n_orbitals, slice(*self.rows)
+        numbers, of_beta = self.integrals.mixed[:n, :n], self.beta.strings.occupied.astype(np.float64)
+        of_alpha = of_beta if self.symmetric else self.alpha.strings.occupied.astype(np.float64)
+        # Invariant: with equal sets both sums take the same numbers, so that the diagonal is symmetric to
+        # the last bit, and parities stay exact.
+        others = of_beta @ numbers.T
+        weights = (others if self.symmetric else of_alpha @ numbers)[local]
+        sides = (of_alpha[local], weights, self.alpha.energies[local]), (
+            np.ascontiguousarray(of_beta.T), np.ascontiguousarray(others.T), self.beta.energies
+        )  # fmt: skip
+        diagonal = np.empty((len(weights), self.shape[1]), self.dtype)
+        over_rows(
+            len(diagonal), self.threads,
+            lambda first, last: opposite_spin_kernel.fill_diagonal(first, last, *sides, diagonal),
+        )  # fmt: skip
+        return diagonal
 
     def alone(self) -> ProductHamiltonian:
         """The same with all rows, for what needs no matrix within alpha."""

@@ -34,12 +34,16 @@ ROUNDING_ERRORS = 100
 STALLED_STEPS = 10
 """A solve ends where residuals are within so many rounding errors of the largest energy, and the largest has
 not been halved for so many steps."""
+ROUNDED = ROUNDING_ERRORS * EPSILON
+"""Those rounding errors, as a share of the energy."""
 LEAST_VECTORS = 4
 """Vectors of a subspace, at least."""
 ORTHOGONALIZATIONS = 2
 """Times that a vector is made orthogonal to others: twice is enough."""
-ELEMENTS_AT_ONCE = 1 << 16
+ELEMENTS_AT_ONCE = 1 << 18
 """Elements of all vectors that are rotated together."""
+WIDENED = 1 << 22
+"""Elements of fp32 vectors that are made fp64 together, for their inner products."""
 SHARE = 0.05
 """A test for lower states ends where residual <= SHARE (energy - below): states of energies up to `below`
 have SHARE^2 of it at most."""
@@ -169,17 +173,19 @@ OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 def davidson(
     operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None, *,
-    below: float = np.inf,
+    below: float = np.inf, rounded: float = ROUNDED, diagonal: Array | None = None,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
 
     `on_step` gets every step, and a function that gives the vectors from which to go on. Raises ValueError
     where the start spans too little. A solve that does not converge returns its last states: those after
-    `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller.
+    `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller: then these
+    stand still and are at most the share `rounded` of the largest energy.
 
     With `below`, corrections are those for this energy where that of a root is higher: then a start far up in
     the spectrum comes down rather than to a state near it. A solve also ends, unconverged, where
-    residual <= SHARE (energy - below), for the highest energy and the largest residual.
+    residual <= SHARE (energy - below), for the highest energy and the largest residual. `diagonal` is the
+    operator's, where that was made before.
     """
     # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
     # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,
@@ -189,7 +195,7 @@ def davidson(
     # and new corrections.
     max_vectors = max(criteria.vectors, 4 * n_roots + 2, len(start))
     space = Subspace(operator, start[0][0], max_vectors)
-    diagonal = operator.diagonal()
+    diagonal = operator.diagonal() if diagonal is None else diagonal
     for vector, parity in start:
         space.add(vector, parity)
     if len(space) < n_roots:
@@ -219,8 +225,8 @@ def davidson(
         # use all its steps.
         if residuals.max() < least / 2:
             least, halved = float(residuals.max()), number
-        rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
-        ends = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
+        stalled = number - halved >= STALLED_STEPS and residuals.max() <= rounded * np.abs(energies).max()
+        ends = number >= criteria.steps or bool(stalled)
         ends = ends or bool(residuals.max() <= SHARE * (energies[-1] - below))
         # The Gram matrix costs as much as a step; it is looked at where it decides something.
         orthogonality = space.orthogonality() if is_small or ends else 0.0
@@ -300,9 +306,9 @@ class Subspace:
 
     def _products(self, rows: Array, vector: Array) -> Small:
         """The inner products of rows, or of one vector, with a vector: the rows' conjugates count."""
-        products = on_host(rows @ conjugate(vector)).conj()
-        kind = np.result_type(products.dtype, np.float64)
-        return np.atleast_1d(self._operator.total(np.asarray(products, kind)))
+        kind = np.result_type(rows.dtype, np.float64)
+        products = rows @ conjugate(vector) if rows.dtype == kind else _wide_products(rows, vector, kind)
+        return np.atleast_1d(self._operator.total(on_host(products).conj()))
 
     def product(self, first: Array, second: Array) -> Any:
         """The inner product of two vectors."""
@@ -473,6 +479,15 @@ def _residuals(
                 residual -= scaled
             corrections.append((residual, root.parity))
     return corrections, norms
+
+
+def _wide_products(rows: Array, vector: Array, kind: Any) -> Array:
+    """The same products in a wider type, a range of elements at a time."""
+    # A sum of n numbers in fp32 loses what is small beside it: over 2e8 elements 2e-5 of it. In
+    # x H x that is the same share of the whole energy, and residuals stand still at that distance.
+    at_once = WIDENED // (len(rows) + 1) if rows.ndim > 1 else WIDENED // 2
+    spans = [slice(first, first + at_once) for first in range(0, max(1, len(vector)), at_once)]
+    return sum(rows[..., span].astype(kind) @ conjugate(vector[span]).astype(kind) for span in spans)
 
 
 def on_host(array: Array) -> Small:

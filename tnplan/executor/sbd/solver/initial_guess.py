@@ -16,6 +16,7 @@ import numpy as np
 from tnplan.common.array_file import ArrayHeader, open_archive
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
+from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
@@ -31,6 +32,8 @@ OTHERS = 8
 """So many more states of each parity are there for tests."""
 NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
+ELEMENTS_OF_SPANS = 1 << 14, 1 << 18
+"""Elements of random vectors that a thread makes at once, at least and at most."""
 WIDTH = 0.1
 """Random vectors fall off where energies are above the least one by this share of their mean distance."""
 
@@ -61,12 +64,11 @@ class SparseState:
     values: Array
     parity: int
 
-    def rows(self, first: int, last: int, row: tuple[int, ...]) -> Array:
-        """Rows first .. last-1 of the state, each of shape `row`."""
-        local, width = np.zeros((last - first, *row), self.values.dtype), prod(row)
-        inside = (self.numbers >= first * width) & (self.numbers < last * width)
-        local.ravel()[self.numbers[inside] - first * width] = self.values[inside]
-        return local
+    def add_to(self, rows: Array, first: int) -> None:
+        """Add the state to rows of it, of which `first` is the first."""
+        width = prod(rows.shape[1:])
+        inside = (self.numbers >= first * width) & (self.numbers < (first + len(rows)) * width)
+        rows.reshape(-1)[self.numbers[inside] - first * width] += self.values[inside]
 
 
 @dataclass(frozen=True)
@@ -100,22 +102,23 @@ def lowest_determinants(
 ) -> LowDeterminants:
     """The determinants of least energy in the local rows, all of them where they are few."""
     energies, allowed = hamiltonian.diagonal().ravel(), hamiltonian.sector
-    numbers = np.arange(len(energies)) if allowed is None else np.flatnonzero(allowed)
-    energies = energies[numbers]
+    inside = slice(None) if allowed is None else allowed.ravel()
+    energies = energies[inside]
     total = float(energies.sum())
     fits_spin = _fits_spin(hamiltonian, target)
     if fits_spin is not None:
-        energies[~fits_spin.ravel()[numbers]] = np.inf
+        energies[~fits_spin.ravel()[inside]] = np.inf
     chosen = lowest(energies, max(count_at_start(n_roots), WHOLE))
+    numbers = chosen if allowed is None else np.flatnonzero(allowed)[chosen]
     above = hamiltonian.rows[0] * prod(hamiltonian.shape[1:])
-    return LowDeterminants(numbers[chosen] + above, energies[chosen], len(energies), total)
+    return LowDeterminants(numbers + above, energies[chosen], len(energies), total)
 
 
 def _fits_spin(
     hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, target: SpinTarget | None
 ) -> Array | None:
     """Which local determinants have enough open shells for the wanted spin; None: all."""
-    if target is None or isinstance(hamiltonian, QubitHamiltonian):
+    if target is None or not target.least_open or isinstance(hamiltonian, QubitHamiltonian):
         return None
     return np.asarray(hamiltonian.open_shells() >= target.least_open)
 
@@ -179,10 +182,18 @@ def random_rows(
     least, width = float(low.energies.min()), prod(hamiltonian.shape[1:])
     broad = WIDTH * (low.total / low.n_allowed - least)
     kinds = 2 if hamiltonian.is_complex else 1
-    components = [_uniform(first * width, last * width, kinds * seed + kind) for kind in range(kinds)]
-    values = (components[0] if kinds == 1 else components[0] + 1j * components[1]).reshape(diagonal.shape)
-    if broad > 0:
-        values /= (np.maximum(diagonal - least, 0.0) / broad + 1.0) ** 2
+    values = np.empty((*diagonal.shape, kinds))
+
+    def fill(begin: int, end: int) -> None:
+        span, rows = ((first + begin) * width, (first + end) * width), slice(begin, end)
+        for kind in range(kinds):
+            values[rows, ..., kind] = _uniform(*span, kinds * seed + kind).reshape(diagonal[rows].shape)
+        if broad > 0:
+            values[rows] /= (np.maximum(diagonal[rows] - least, 0.0) / broad + 1.0)[..., None] ** 2
+
+    least_rows, most_rows = (max(1, elements // width) for elements in ELEMENTS_OF_SPANS)
+    over_rows(last - first, hamiltonian.threads, fill, most_rows, least_rows)
+    values = values[..., 0] if kinds == 1 else values.view(np.complex128)[..., 0]
     if hamiltonian.sector is not None:
         values *= hamiltonian.sector
     fits_spin = _fits_spin(hamiltonian, target)

@@ -88,12 +88,14 @@ def lowest_of_every_symmetry(
     """
     # Davidson's corrections have the symmetry of their residuals, and these that of the start: a
     # state of another symmetry is never seen. A random start has a part of all.
-    solution = davidson(operator, n_roots, start, criteria, on_step)
+    diagonal = operator.diagonal()
+    solution = davidson(operator, n_roots, start, criteria, on_step, diagonal=diagonal)
     steps, multiplications, test_multiplications, tests = solution.steps, solution.multiplications, 0, 0
     while solution.converged:
         # A state that was missed is rather of the other parity.
         for parity in sorted(parities, key=solution.parities.count):
-            tested = _test(operator, solution, (make_start(parity, tests), parity), criteria, on_step)
+            begin = make_start(parity, tests), parity
+            tested = _test(operator, diagonal, solution, begin, criteria, on_step)
             tests += 1
             test_multiplications += tested.multiplications
             if not tested.is_clear:
@@ -104,7 +106,7 @@ def lowest_of_every_symmetry(
             solution = replace(solution, converged=False)
             break
         start_vectors = [*solution.vectors, *tested.lower]
-        solution = davidson(operator, n_roots, start_vectors, criteria, on_step)
+        solution = davidson(operator, n_roots, start_vectors, criteria, on_step, diagonal=diagonal)
         steps, multiplications = steps + solution.steps, multiplications + solution.multiplications
     return replace(
         solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications
@@ -112,7 +114,8 @@ def lowest_of_every_symmetry(
 
 
 def _test(
-    operator: Operator, solution: Solution, vector: tuple[Array, int], criteria: Criteria, on_step: OnStep
+    operator: Operator, diagonal: Array, solution: Solution, vector: tuple[Array, int], criteria: Criteria,
+    on_step: OnStep,
 ) -> _Tested:  # fmt: skip
     """Look for a state below those found, from a vector of one parity."""
     start, parity = vector
@@ -138,7 +141,7 @@ def _test(
 
     # A lower state converges here: a solve would have to do without the other vectors of the test.
     ended = davidson(
-        deflated, 1, [vector], looser, report, below=highest,
+        deflated, 1, [vector], looser, report, below=highest, diagonal=diagonal,
     )  # fmt: skip
     energy, residual = float(ended.energies[0]), float(ended.residuals[0])
     if energy < highest - margin:

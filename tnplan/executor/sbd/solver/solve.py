@@ -91,7 +91,7 @@ BLAS_ELEMENTS = 1 << 17
 SINGLE = "float32"
 DOUBLE = "float64"
 SINGLE_RESIDUAL = 1e-4
-SINGLE_ERRORS = 100
+SINGLE_ERRORS = 10
 """fp32 is left at the residual norm SINGLE_RESIDUAL, or at so many rounding errors of the largest energy."""
 SINGLE_ORTHOGONALITY = 1e-3
 """How far the Gram matrix of the subspace may be from 1 in fp32 (Frobenius norm)."""
@@ -312,7 +312,10 @@ class _StateSearch:
         return replace(solution, early_multiplications=early)
 
     def _in_single(self, hamiltonian: ProductHamiltonian, vectors: Vectors) -> tuple[Vectors, int]:
-        """Better vectors by iterations in fp32, as far as rounding errors let them come; multiplications."""
+        """Better vectors by iterations in fp32, as far as rounding errors let them come; multiplications.
+
+        That may be less far than is known beforehand: fp32 is also left where residuals stand still.
+        """
         criteria, backend = self.criteria, self.backend
         largest = float(np.abs(hamiltonian.alpha.energies).max() + np.abs(hamiltonian.beta.energies).max())
         least = max(SINGLE_RESIDUAL, SINGLE_ERRORS * float(np.finfo(SINGLE).eps) * largest)
@@ -322,7 +325,7 @@ class _StateSearch:
         )  # fmt: skip
         operator = backend.operator(SINGLE)
         begin = [(backend.put(vector, SINGLE), parity) for vector, parity in vectors]
-        solution = davidson(operator, self.n_roots, begin, loose, self.on_step)
+        solution = davidson(operator, self.n_roots, begin, loose, self.on_step, rounded=np.inf)
         better = [(backend.local(backend.collect(state)), parity) for state, parity in solution.vectors]
         return better, solution.multiplications
 

@@ -113,7 +113,7 @@ class _StartVectors:
         norm = float(np.sqrt(self.total(np.array([np.vdot(rows, rows).real]))[0]))
         rows *= spread / norm
         if state is not None:
-            rows += state.rows(*h.rows, h.shape[1:])
+            state.add_to(rows, h.rows[0])
         return rows
 
 
