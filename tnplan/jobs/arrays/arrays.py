@@ -83,9 +83,11 @@ def follower_of(arrays: Iterable[Any]) -> str | None:
         return None
     # Reverse mode shows in `requires_grad`, forward mode in a tangent; vmap and tracers show in
     # modes of torch itself.
-    has_graph, unpack = torch.is_grad_enabled(), torch.autograd.forward_ad.unpack_dual
+    forward = torch.autograd.forward_ad
+    has_graph, has_tangents = torch.is_grad_enabled(), forward._current_level >= 0
     is_followed = (
-        any((has_graph and tensor.requires_grad) or unpack(tensor).tangent is not None for tensor in tensors)
+        (has_graph and any(tensor.requires_grad for tensor in tensors))
+        or (has_tangents and any(forward.unpack_dual(each).tangent is not None for each in tensors))
         or is_mapped()
         or is_traced()
     )
@@ -273,7 +275,8 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
         raise InputError("arrays", f"of {kind.library} stand beside objects", "give arrays of NumPy alone")
     module = sys.modules[kind.library]
     if kind.library == "torch":
-        host = module.from_numpy(values)
+        # torch knows C's two names of an integer of 64 bits by one of them alone, that of the text.
+        host = module.from_numpy(values.view(np.dtype(values.dtype.str)))
         return host if kind.gpu is None else host.to(f"cuda:{kind.gpu}")
     if kind.library == "jax":
         copied = module.numpy.asarray(values)  # in half the time of device_put

@@ -171,7 +171,8 @@ class CompiledContraction:
         direct = self._direct
         for array in arrays:
             if type(array) is not ndarray:
-                direct, key = self._in_library_of.get(library_key(arrays)), self._plain
+                ways, key = self._in_library_of, self._plain
+                direct = ways.get(library_key(arrays)) if ways else None
                 break
             key = key, array.shape, array.dtype
         if direct is not None and key == self._plain:
