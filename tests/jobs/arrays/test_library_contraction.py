@@ -15,7 +15,7 @@ from tnplan.calls.contract import contract
 from tnplan.jobs.arrays import contracted
 from tnplan.jobs.arrays.library_contraction import (
     LibraryCalls,
-    LibraryContraction,
+    contraction_by,
     library_calls,
     library_key,
 )
@@ -45,7 +45,7 @@ def test_plain_calls_equal_numpy_in_higher_precision(library: str) -> None:
         if torch is not None:
             given = [torch.from_numpy(np.array(array)) for array in arrays]
             given = [_with_strides(tensor, rng) for tensor in given]
-        found = LibraryContraction(network, path, calls)(*given)
+        found = contraction_by(calls, network, path)(*given)
         result = found if torch is None else found.resolve_conj().numpy()
         check(result, equation, arrays, dtype)
         assert all(map(np.array_equal, arrays, copies))

@@ -435,7 +435,8 @@ def _written(call: Call, wanted: tuple[Array, Array] | None, contract: Callable[
     if call.out in OUTS and dtype.name in DTYPES and "torch" in _libraries(call):
         import torch
 
-        out = torch.from_numpy(np.array(out, np.complex128 if call.out == "wider" else dtype))
+        own = np.dtype(dtype.str)  # that one of C's names of an integer that torch knows
+        out = torch.from_numpy(np.array(out, np.complex128 if call.out == "wider" else own))
     found = contract(out=out)
     written = found[0] if call.options.get("strip_exponent") else found
     assert written is out, "not the array given"

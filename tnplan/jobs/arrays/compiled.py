@@ -41,7 +41,7 @@ from tnplan.jobs.arrays.gradient_calls import (
     check_wrt,
     new_number,
 )
-from tnplan.jobs.arrays.library_contraction import common_name, library_key
+from tnplan.jobs.arrays.library_contraction import InLibrary, common_name, library_key
 from tnplan.jobs.arrays.numpy_contraction import DirectCall
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.power import Rows, RowsDone
@@ -58,7 +58,7 @@ class WithoutSchedule(NamedTuple):
     torch and CuPy, where the contraction is carried out, by their library. None: the schedule is faster."""
 
     on_host: DirectCall | None = None
-    in_library: DirectCall | None = None
+    in_library: InLibrary | None = None
 
 
 class CompiledContraction:
@@ -187,7 +187,7 @@ class CompiledContraction:
     def _call(self, arrays: Sequence[Any]) -> Any:
         """Contract any arrays, and let a library follow."""
         if self._in_library is not None and (key := library_key(arrays)) is not None and self._fits(arrays):
-            self._in_library_of[key] = self._in_library
+            self._in_library_of[key] = self._in_library(key[0])
             return self(*arrays)
         follower = follower_of(arrays)
         if follower is not None:

@@ -99,7 +99,7 @@ def _contract_in_library(equation: str, arrays: Sequence[Any]) -> Any:
     if evaluate is None:
         if len(_library_calls) >= REMEMBERED:
             _library_calls.clear()
-        evaluate = _by_library(equation, arrays) or _by_contract_arrays(equation)
+        evaluate = _by_library(key[0], equation, arrays) or _by_contract_arrays(equation)
         _library_calls[equation, key] = evaluate
     return evaluate(*arrays)
 
@@ -112,8 +112,8 @@ def _by_contract_arrays(equation: str) -> Evaluate:
     return lambda *arrays: contract_arrays(equation, arrays, DEFAULTS)
 
 
-def _by_library(equation: str, arrays: Sequence[Any]) -> Evaluate | None:
-    """The contraction by the library of the arrays; None where another way is better, or it is refused."""
+def _by_library(library: str, equation: str, arrays: Sequence[Any]) -> Evaluate | None:
+    """The contraction by the library of arrays; None where another way is better, or it is refused."""
     dtype = common_name(arrays)
     if dtype is None or equation.endswith(".json"):
         return None
@@ -128,9 +128,12 @@ def _by_library(equation: str, arrays: Sequence[Any]) -> Evaluate | None:
     if 0 in sizes.values() or len(arrays) > UNFUSED_TENSORS:
         return None
     path = _unsliced_path(call, dtype, options)
-    contraction = None if path is None else library_contraction(call.network, path, dtype, options)
+    in_library = None if path is None else library_contraction(call.network, path, dtype, options)
+    if in_library is None:
+        return None
+    contraction = in_library(library)
     extents = tuple([tuple(map(sizes.__getitem__, term)) for term in call.inputs])
-    if contraction is None or extents == shapes:
+    if extents == shapes:
         return contraction
     shaped = partial(map, lambda array, shape: array.reshape(shape))
     return lambda *arrays: contraction(*shaped(arrays, extents))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tnplan.jobs.arrays.arrays import is_compiled, is_mapped, is_traced
+from tnplan.jobs.arrays.arrays import is_compiled
 from tnplan.jobs.arrays.numpy_contraction import (
     PLENTY_BYTES,
     UNFUSED_TENSORS,
@@ -34,6 +34,9 @@ from tnplan.jobs.arrays.numpy_contraction import (
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.networks.network import Network
+
+InLibrary = Callable[[str], DirectCall]
+"""The contraction for each library by its name."""
 
 
 class LibraryCalls(NamedTuple):
@@ -72,48 +75,59 @@ def library_calls(library: str) -> LibraryCalls:
     return LibraryCalls(array.transpose, array.reshape, diagonal, array.sum, *products)
 
 
-def library_key(arrays: Sequence[Any]) -> Any:
-    """What the way of contracting arrays depends on: their library, shapes, dtypes and devices.
+def library_key(arrays: Sequence[Any]) -> tuple[str, Any] | None:
+    """What the way of contracting arrays depends on: their library, and their shapes, dtypes and devices.
 
     None where they are not all of torch or all of CuPy, or not dense; where torch maps, traces or compiles
     what is done, or casts products to other dtypes; or where CuPy would work on another GPU.
     """
     if not arrays or is_compiled():
         return None
-    library = _library_of(type(arrays[0]))
-    key: Any = library
-    if library == "torch":
-        if is_mapped() or is_traced() or sys.modules["torch"].is_autocast_enabled():
-            return None
-        for array in arrays:
-            if _library_of(type(array)) != library or array.is_nested or array.layout != _dense():
-                return None
-            key = key, array.shape, array.dtype, array.device
-    elif library == "cupy":
-        device = sys.modules["cupy"].cuda.runtime.getDevice()
-        for array in arrays:
-            if _library_of(type(array)) != library or array.data.device_id != device:
-                return None
-            key = key, array.shape, array.dtype, device
-    return key
+    key_of: Any = _key_of_type(type(arrays[0]))
+    return None if key_of is None else key_of(arrays)
 
 
-@cache
-def _dense() -> Any:
-    """torch's word for arrays with strides."""
-    return sys.modules["torch"].strided
-
-
-@cache
-def _library_of_type(array_type: Any) -> str | None:
-    """The library of arrays of this type, where that is one without an arithmetic of its own."""
+def _find_key_of(array_type: Any) -> Callable[[Sequence[Any]], tuple[str, Any] | None] | None:
+    """What makes the key of arrays of this type; None of other libraries, and of types with an arithmetic of
+    their own."""
     name = f"{array_type.__module__}.{array_type.__qualname__}"
     if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
-        return "torch"
-    return "cupy" if name.startswith("cupy.") and array_type.__name__ == "ndarray" else None
+        return _torch_key()
+    return _cupy_key if name.startswith("cupy.") and array_type.__name__ == "ndarray" else None
 
 
-_library_of: Callable[[Any], str | None] = _library_of_type
+_key_of_type: Callable[[Any], Any] = cache(_find_key_of)
+
+
+@cache
+def _torch_key() -> Callable[[Sequence[Any]], tuple[str, Any] | None]:
+    torch = sys.modules["torch"]
+    types, dense = (torch.Tensor, torch.nn.Parameter), torch.strided
+    # As `is_mapped` and `is_traced` ask; each look-up takes as long as a small view.
+    is_mapped, depth = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+    casts = torch.is_autocast_enabled
+
+    def key_of(arrays: Sequence[Any]) -> tuple[str, Any] | None:
+        if is_mapped() or depth() or casts():
+            return None
+        key: Any = ()
+        for array in arrays:
+            if type(array) not in types or array.layout is not dense or array.is_nested:
+                return None
+            key = key, array.shape, array.dtype, array.device
+        return "torch", key
+
+    return key_of
+
+
+def _cupy_key(arrays: Sequence[Any]) -> tuple[str, Any] | None:
+    array_type, device = type(arrays[0]), sys.modules["cupy"].cuda.runtime.getDevice()
+    key: Any = device
+    for array in arrays:
+        if type(array) is not array_type or array.data.device_id != device:
+            return None
+        key = key, array.shape, array.dtype
+    return "cupy", key
 
 
 def common_name(arrays: Sequence[Any]) -> str | None:
@@ -130,7 +144,7 @@ def _contracted_name(dtype: Any) -> str | None:
 
 def library_contraction(
     network: Network, ssa_path: Sequence[tuple[int, ...]], dtype: str, options: ContractionOptions
-) -> DirectCall | None:
+) -> InLibrary | None:
     """The contraction by the library of its arrays; None where a schedule is faster, or memory is short."""
     if not 0 < len(network.inputs) <= UNFUSED_TENSORS:
         return None
@@ -139,12 +153,7 @@ def library_contraction(
             return None
     elif _is_short_of_memory(network, ssa_path, dtype, options):
         return None
-    contraction_in = cache(lambda library: LibraryContraction(network, ssa_path, library_calls(library)))
-
-    def contract(*arrays: Any) -> Any:
-        return contraction_in(_library_of(type(arrays[0])))(*arrays)
-
-    return contract
+    return cache(lambda library: contraction_by(library_calls(library), network, ssa_path))
 
 
 def _is_short_of_memory(
@@ -159,44 +168,34 @@ def _is_short_of_memory(
     return peak_bytes > memory_bytes(options, "gpu")
 
 
-class LibraryContraction:
-    """The steps of a contraction as calls of a library, made once for its extents.
+def contraction_by(
+    calls: LibraryCalls, network: Network, ssa_path: Sequence[tuple[int, ...]]
+) -> DirectCall:  # fmt: skip
+    """The contraction by a library, of arrays of one dtype with the network's extents and any strides."""
+    terms = dict(enumerate(network.inputs))
+    path = list(by_pairs(ssa_path, len(terms))) if len(terms) > 1 else [(0,)]
+    makes = _Steps(network.size_dict, calls)
+    owners = Counter(i for term in (*network.inputs, network.output) for i in set(term))
+    steps: list[NumberedStep] = []
+    for number, numbers in enumerate(path, len(terms)):
+        operands = [terms.pop(operand) for operand in numbers]
+        rest = indices_left(operands, owners)
+        step, terms[number] = makes.step(operands, rest, None if terms else network.output)
+        owners.update(set(terms[number]))
+        steps.append((step, numbers))
+    if len(steps) == 1:
+        step, numbers = steps[0]
+        return step if numbers in ((0,), (0, 1)) else _turned(step)
 
-    Parameters
-    ----------
-    network : Network
-        Of the arrays.
-    ssa_path : sequence of tuple
-        Its path.
-    calls : LibraryCalls
-        Of the library of the arrays. They have one dtype, any strides, and the extents of the network.
-    """
-
-    def __init__(self, network: Network, ssa_path: Sequence[tuple[int, ...]], calls: LibraryCalls) -> None:
-        terms = dict(enumerate(network.inputs))
-        path = list(by_pairs(ssa_path, len(terms))) if len(terms) > 1 else [(0,)]
-        steps = _Steps(network.size_dict, calls)
-        owners = Counter(i for term in (*network.inputs, network.output) for i in set(term))
-        self._steps: list[NumberedStep] = []
-        for number, numbers in enumerate(path, len(terms)):
-            operands = [terms.pop(operand) for operand in numbers]
-            rest = indices_left(operands, owners)
-            output = None if terms else network.output
-            step, terms[number] = steps.step(operands, rest, output)
-            owners.update(set(terms[number]))
-            self._steps.append((step, numbers))
-
-    def __call__(self, *arrays: Any) -> Any:
-        """The contraction of these arrays."""
-        if len(self._steps) == 1:
-            step, numbers = self._steps[0]
-            return step(*arrays) if numbers == (0, 1)[: len(arrays)] else step(*reversed(arrays))
+    def contract(*arrays: Any) -> Any:
         tensors = list(arrays)
-        for step, numbers in self._steps:
+        for step, numbers in steps:
             tensors.append(step(*[tensors[number] for number in numbers]))
             for number in numbers:
                 tensors[number] = None
         return tensors[-1]
+
+    return contract
 
 
 class _Steps:
