@@ -43,7 +43,7 @@ ORTHOGONALIZATIONS = 2
 ELEMENTS_AT_ONCE = 1 << 18
 """Elements of all vectors that are rotated together."""
 WIDENED = 1 << 22
-"""Elements of fp32 vectors that are made fp64 together, for their inner products."""
+"""Elements of fp32 vectors that are made fp64 together, at most, for their inner products."""
 SHARE = 0.05
 """A test for lower states ends where residual <= SHARE (energy - below): states of energies up to `below`
 have SHARE^2 of it at most."""
@@ -485,7 +485,9 @@ def _wide_products(rows: Array, vector: Array, kind: Any) -> Array:
     """The same products in a wider type, a range of elements at a time."""
     # A sum of n numbers in fp32 loses what is small beside it: over 2e8 elements 2e-5 of it. In
     # x H x that is the same share of the whole energy, and residuals stand still at that distance.
-    at_once = WIDENED // (len(rows) + 1) if rows.ndim > 1 else WIDENED // 2
+    # Together these are one fp64 vector at most, for which fp32 iterations leave room.
+    n_rows = len(rows) if rows.ndim > 1 else 1
+    at_once = max(1, min(WIDENED, len(vector)) // (n_rows + 1))
     spans = [slice(first, first + at_once) for first in range(0, max(1, len(vector)), at_once)]
     return sum(rows[..., span].astype(kind) @ conjugate(vector[span]).astype(kind) for span in spans)
 
