@@ -271,7 +271,8 @@ def in_one_arena(
 def at_offsets(buffers: Iterable[Buffer], offsets: Iterable[int | None]) -> tuple[Buffer, ...]:
     """The buffers where an arena has them; one without an offset is where it was."""
     return tuple(
-        buffer if offset is None else replace(buffer, offset_bytes=offset)
+        buffer if offset is None else
+        Buffer(buffer.modes, buffer.layout, offset, buffer.size_bytes, buffer.partial, buffer.workspace)
         for buffer, offset in zip(buffers, offsets, strict=True)
     )
 

@@ -10,7 +10,7 @@ sum over a distributed mode (reduce). Which candidates a step tries is the polic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -158,6 +158,10 @@ class Choice:
     right: ShardingState | None
 
 
+ProductTerms = tuple[float, float, ShortExtents]
+"""The bytes of all three shards of a step on a rank, its real operations and its short extents."""
+
+
 @dataclass(frozen=True)
 class StepModes:
     """The modes of one step as bit masks of their slots, and as lists of such bits, longest-lived first."""
@@ -178,6 +182,13 @@ class StepModes:
     permuted: bool
     binary: bool
     large: bool
+    known: dict[ShardingState, tuple[ProductTerms, tuple[float, float, float]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """What `contract_terms` has found by layout: the search, the fusion and the annotations ask for it.
+
+    A layout's length tells over which digits it is, as those of one tier and all slower ones are taken.
+    """
 
     @property
     def reduced_mask(self) -> int:
@@ -410,30 +421,34 @@ def fused_alone_s(space: StateSpace, step: StepModes, layout: ShardingState) -> 
 
 def gemm_precision(space: StateSpace, step: StepModes, layout: ShardingState) -> str:
     """How the values of a step are multiplied where it is a matrix product."""
-    return space.model.gemm_precision(*_product(space, step, layout), step.permuted)
-
-
-def _product(space: StateSpace, step: StepModes, layout: ShardingState) -> tuple[float, float, ShortExtents]:
-    """The bytes of all three shards of a step on a rank, its real operations and its short extents."""
-    tensors = (*step.operands, (step.node, step.out_mask))
-    sizes = [space.size_bytes[node] * space.share(layout, mask) for node, mask in tensors]
-    products = step.products * space.share(layout)
-    model = space.model
-    extents = model.short_extents(products, *(size_bytes / model.item_bytes for size_bytes in sizes))
-    return sum(sizes), products * model.flops_per_product, extents
+    product, _ = step.known.get(layout) or _work_out(space, step, layout)
+    return space.model.gemm_precision(*product, step.permuted)
 
 
 def contract_terms(space: StateSpace, step: StepModes, layout: ShardingState) -> tuple[float, float, float]:
     """Seconds of a step's matrix product, seconds of its output permutation, and the bytes of its shards."""
-    model = space.model
-    moved_bytes, flops, extents = _product(space, step, layout)
-    contract_s = model.contract_s(moved_bytes, flops, extents)
-    if not step.permuted:
-        return contract_s, 0.0, moved_bytes
-    c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
-    # A result in an order of its own is written by way of a tile, which takes memory beside the shards.
-    scatter_s = model.scatter_s(moved_bytes, flops, extents, c)
-    return contract_s, scatter_s, moved_bytes + min(c, model.profile.tile_bytes)
+    return (step.known.get(layout) or _work_out(space, step, layout))[1]
+
+
+def _work_out(
+    space: StateSpace, step: StepModes, layout: ShardingState
+) -> tuple[ProductTerms, tuple[float, float, float]]:
+    """The sizes of a step's matrix product, and what it takes."""
+    model, size_bytes, share = space.model, space.size_bytes, space.share
+    a = size_bytes[step.left] * share(layout, step.left_mask)
+    b = size_bytes[step.right] * share(layout, step.right_mask)
+    c = size_bytes[step.node] * share(layout, step.out_mask)
+    products, item_bytes = step.products * share(layout), model.item_bytes
+    extents = model.short_extents(products, a / item_bytes, b / item_bytes, c / item_bytes)
+    moved_bytes, flops = a + b + c, products * model.flops_per_product
+    scatter_s, held_bytes = 0.0, moved_bytes
+    if step.permuted:
+        # A result in an order of its own is written by way of a tile, which takes memory beside the shards.
+        scatter_s = model.scatter_s(moved_bytes, flops, extents, c)
+        held_bytes += min(c, model.profile.tile_bytes)
+    seconds = model.contract_s(moved_bytes, flops, extents), scatter_s, held_bytes
+    known = step.known[layout] = (moved_bytes, flops, extents), seconds
+    return known
 
 
 def outcomes(space: StateSpace, step: StepModes, layout: ShardingState) -> list[tuple[ShardingState, float]]:
