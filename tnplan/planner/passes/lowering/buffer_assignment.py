@@ -97,7 +97,10 @@ def _orders(sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]]) -> It
         groups = buffer_groups(sizes, in_place, second)
         if second and not in_place:
             groups.reverse()
-        yield sorted(groups, key=lambda group: -max(sizes[member.number] for member in group))
+        if in_place:
+            yield sorted(groups, key=lambda group: -max(sizes[member.number] for member in group))
+        else:
+            yield sorted(groups, key=lambda group: -sizes[group[0].number])
 
 
 def _one_by_one(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]) -> list[Lifetime]:
@@ -116,6 +119,8 @@ def buffer_groups(
     sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]], behind: bool
 ) -> list[list[_Member]]:
     """All buffers in groups that lie as one, which begin at 0."""
+    if not in_place:
+        return [[_Member(number, 0)] for number in range(len(sizes))]
     members: dict[int, list[_Member]] = {number: [] for number in range(len(sizes)) if number not in in_place}
     root = {number: number for number in members}
     followed = {before for before, _ in in_place.values()}

@@ -235,15 +235,17 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
     # Invariant: modes that meet in a step have different slots (`tree.build`), so that within a step, and in
     # a state of its tensors, a bit is one mode.
     bit = {mode: 1 << slot for mode, slot in tree.slots.items()}
-    masks = [sum(bit[mode] for mode in legs) for legs in tree.legs]
+    masks = [sum([bit[mode] for mode in legs]) for legs in tree.legs]
+    binary = frozenset(number for number, mode in enumerate(tree.modes) if mode.extent == 2)
     lifetimes, sizes = tree.lifetimes, tree.sizes
     steps = []
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
         a, b, c = masks[left], masks[right], masks[node]
-        out_bits = tuple(bit[mode] for mode in lifetimes[node])
+        out_bits = tuple([bit[mode] for mode in lifetimes[node]])
         reduced_modes = [mode for mode in lifetimes[left] if not bit[mode] & c]
-        met = (*tree.legs[left], *tree.legs[right])
+        out_order_bits = tuple([bit[mode] for mode in orders[node]])
+        reduced = tree.extent(reduced_modes)
         steps.append(
             StepModes(
                 node=node,
@@ -253,22 +255,24 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
                 right_mask=b,
                 out_mask=c,
                 out_bits=out_bits,
-                left_kept_bits=tuple(own for own in out_bits if own & a),
-                right_kept_bits=tuple(own for own in out_bits if own & b),
-                reduced_bits=tuple(bit[mode] for mode in reduced_modes),
-                out_order_bits=tuple(bit[mode] for mode in orders[node]),
-                products=sizes[node] * tree.extent(reduced_modes),
-                reduced=tree.extent(reduced_modes),
-                permuted=_permuted([bit[mode] for mode in orders[node]], a, b),
-                binary=all(tree.modes[mode].extent == 2 for mode in met),
+                left_kept_bits=tuple([own for own in out_bits if own & a]),
+                right_kept_bits=tuple([own for own in out_bits if own & b]),
+                reduced_bits=tuple([bit[mode] for mode in reduced_modes]),
+                out_order_bits=out_order_bits,
+                products=sizes[node] * reduced,
+                reduced=reduced,
+                permuted=_permuted(out_order_bits, a, b),
+                binary=binary.issuperset(tree.legs[left]) and binary.issuperset(tree.legs[right]),
                 large=max(sizes[left], sizes[right], sizes[node]) * item_bytes >= threshold_bytes,
             )
         )
     return tuple(steps)
 
 
-def _permuted(order: list[int], left: int, right: int) -> bool:
+def _permuted(order: Sequence[int], left: int, right: int) -> bool:
     """Whether the output's order is neither [batch | m | n] nor [batch | n | m]."""
+    if len(order) <= 1:
+        return False
     kinds = [bool(left & bit) + 2 * bool(right & bit) for bit in order]
     runs = [kind for position, kind in enumerate(kinds) if position == 0 or kinds[position - 1] != kind]
     return len(runs) != len(set(runs)) or (3 in runs and runs[0] != 3)

@@ -37,6 +37,10 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
     replaced had the digit of its successor, so that an exchange stays inside the smallest sub-group.
     """
     nothing: Layout = (None,) * len(grid)
+    if not grid:
+        whole = (nothing,) * tree.n_nodes
+        steps_whole = (*(None,) * tree.n_leaves, *(nothing,) * len(tree.children))
+        return Placement(whole, whole, steps_whole, whole)
     legs = [frozenset(modes) for modes in tree.legs]
     produced: list[Layout] = [nothing] * tree.n_nodes
     steps: list[Layout | None] = [None] * tree.n_nodes

@@ -84,7 +84,7 @@ class Tree:
 
     def extent(self, modes: tuple[int, ...] | list[int]) -> int:
         """The product of the extents of some modes."""
-        return prod(self.modes[mode].extent for mode in modes)
+        return prod([self.modes[mode].extent for mode in modes])
 
 
 def build(path: ContractionPath) -> Tree:
@@ -158,7 +158,7 @@ def build(path: ContractionPath) -> Tree:
         death=death,
         slots=slots,
         slot_extents=slot_extents,
-        sizes=tuple(prod(modes[mode].extent for mode in of_node) for of_node in legs),
+        sizes=tuple([prod([modes[mode].extent for mode in of_node]) for of_node in legs]),
         depths=depths,
         lifetimes=_lifetimes(legs, n_leaves, death, depths),
     )
@@ -188,7 +188,7 @@ def _lifetimes(
     key = {
         mode: (-1 if node is None else depths[node], -shallowest[mode], mode) for mode, node in death.items()
     }
-    return tuple(tuple(sorted(of_node, key=key.__getitem__)) for of_node in legs)
+    return tuple([tuple(sorted(of_node, key=key.__getitem__)) for of_node in legs])
 
 
 def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tuple[int, ...]]]:
