@@ -6,13 +6,16 @@ a quarter of the time of making dicts of them all and encoding these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring_ascii
 from math import isfinite
 from operator import attrgetter
 from typing import Any
 
 from tnplan.common.files import field_names
+
+
+_INTEGERS = {int}
 
 
 class JsonText(dict[type, Callable[[Any], str]]):
@@ -54,7 +57,12 @@ class JsonText(dict[type, Callable[[Any], str]]):
         ordered = sorted(pairs) if self._sort else pairs
         return "{" + ",".join([f"{encode_basestring_ascii(key)}:{self.text(value)}" for key, value in ordered]) + "}"
 
-    def _list(self, values: Iterable[Any]) -> str:
+    def _list(self, values: Sequence[Any]) -> str:
+        if not values:
+            return "[]"
+        # Numbers of modes are most of a schedule: Python's own text of a list of them needs no spaces.
+        if {*map(type, values)} == _INTEGERS:
+            return str([*values]).replace(" ", "")
         return "[" + ",".join([self[value.__class__](value) for value in values]) + "]"
 
     def _fields(self, names: tuple[str, ...], op: str | None) -> Callable[[Any], str]:

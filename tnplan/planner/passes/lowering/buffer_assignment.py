@@ -7,9 +7,10 @@ where that needs less. Lifetimes are those of a schedule.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -182,9 +183,9 @@ def _place_in_time(
     top = base
     ending: list[tuple[int, int]] = []
     for number in sorted(order, key=lambda n: (lifetimes[n].first, n)):
-        # Invariant: `ending` is sorted by the last use. Lifetimes include both ends, hence strictly before.
+        # The soonest last use first. Lifetimes include both ends, hence strictly before.
         while ending and ending[0][0] < lifetimes[number].first:
-            _, done = ending.pop(0)
+            _, done = heappop(ending)
             _release(gaps, offsets[done], offsets[done] + sizes[done])
         for gap in gaps:
             if gap[1] - gap[0] >= sizes[number]:
@@ -196,19 +197,19 @@ def _place_in_time(
         else:
             offsets[number] = top
             top += sizes[number]
-        insort(ending, (lifetimes[number].last, number))
+        heappush(ending, (lifetimes[number].last, number))
     return top
 
 
 def _release(gaps: list[list[int]], start: int, end: int) -> None:
-    insort(gaps, [start, end])
-    merged: list[list[int]] = []
-    for gap in gaps:
-        if merged and merged[-1][1] == gap[0]:
-            merged[-1][1] = gap[1]
-        else:
-            merged.append(gap)
-    gaps[:] = merged
+    # Invariant: gaps are sorted and no two touch, so that a new one can touch its two neighbours alone.
+    position = bisect(gaps, [start, end])
+    if position < len(gaps) and gaps[position][0] == end:
+        end = gaps.pop(position)[1]
+    if position and gaps[position - 1][1] == start:
+        gaps[position - 1][1] = end
+    else:
+        gaps.insert(position, [start, end])
 
 
 def most_alive(lifetimes: Sequence[Lifetime]) -> tuple[int, int]:

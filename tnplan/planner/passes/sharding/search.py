@@ -291,6 +291,8 @@ def distribute(
     `settled` is a distribution over the digits that are settled in `space`: all layouts agree with it there.
     `proposal` has for each node one more layout to try in its step, or None; what it leads to is always kept.
     """
+    if not space.classes:
+        return _on_one_rank(tree, space, steps)
     states, layouts = [space.local] * tree.n_nodes, [space.local] * tree.n_nodes
     if settled is not None:
         states = [space.widen(state) for state in settled.states]
@@ -301,8 +303,7 @@ def distribute(
     # in any state at no cost.
     produced: list[dict[ShardingState, Choice] | None] = [None] * tree.n_leaves
     active = [False] * tree.n_leaves
-    searched = any(step.large for step in steps) and len(space.classes)
-    lookahead = Lookahead(tree, space, states) if searched else None
+    lookahead = Lookahead(tree, space, states) if any(step.large for step in steps) else None
     for step in steps:
         # A use-chain begins at a large step (LARGE in the paper) and lasts to the root: what came of a
         # distributed tensor may stay so. Everything else is local, without a search.
@@ -319,6 +320,20 @@ def distribute(
         always = {space.local} if proposed is None else {space.local, restrict(proposed, step.out_mask)}
         produced.append(_prune(space, step.node, best, always, lookahead, tree.later_weights[step.node]))
     return _backtrack(tree, space, steps, produced)
+
+
+def _on_one_rank(tree: Tree, space: StateSpace, steps: tuple[StepModes, ...]) -> Distribution:
+    """Where there is nothing to choose: each step and what is under it, whole. Raises DoesNotFit."""
+    cost_s = [0.0] * tree.n_leaves
+    choices: list[Choice | None] = [None] * tree.n_leaves
+    for step in steps:
+        node_s = tree.weights[step.node] * contract_cost(space, step, space.local)
+        if node_s == inf:
+            raise DoesNotFit(step.node)
+        cost_s.append(node_s + cost_s[step.left] + cost_s[step.right])
+        left, right = (None if node < tree.n_leaves else space.local for node, _ in step.operands)
+        choices.append(Choice(cost_s[-1], space.local, left, right))
+    return Distribution(steps, (space.local,) * tree.n_nodes, tuple(choices))
 
 
 def _solve(
