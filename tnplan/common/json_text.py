@@ -14,7 +14,6 @@ from typing import Any
 
 from tnplan.common.files import field_names
 
-
 _INTEGERS = {int}
 
 
@@ -42,10 +41,10 @@ class JsonText(dict[type, Callable[[Any], str]]):
         if names is not None:
             self[kind] = self._fields(names, getattr(kind, "op", None))
         else:
-            base = next((known for known in (int, float, str, tuple, list, dict) if issubclass(kind, known)), None)
-            if base is None:
+            bases = [base for base in (int, float, str, tuple, list, dict) if issubclass(kind, base)]
+            if not bases:
                 raise TypeError(f"Object of type {kind.__name__} is not JSON serializable")
-            self[kind] = self[base]
+            self[kind] = self[bases[0]]
         return self[kind]
 
     def text(self, value: Any) -> str:
@@ -55,7 +54,8 @@ class JsonText(dict[type, Callable[[Any], str]]):
     def members(self, pairs: Iterable[tuple[str, Any]]) -> str:
         """The text of an object of these keys and values, in their order or sorted."""
         ordered = sorted(pairs) if self._sort else pairs
-        return "{" + ",".join([f"{encode_basestring_ascii(key)}:{self.text(value)}" for key, value in ordered]) + "}"
+        texts = [f"{encode_basestring_ascii(key)}:{self.text(value)}" for key, value in ordered]
+        return "{" + ",".join(texts) + "}"
 
     def _list(self, values: Sequence[Any]) -> str:
         if not values:
