@@ -13,7 +13,7 @@ from tnplan.common.units import size_in_bytes
 from tnplan.executor.device.cpu.algebra import algebra_of
 from tnplan.planner.hardware.compression_options import check_lossless, parse_request
 from tnplan.planner.hardware.profile import Profile, known_profile
-from tnplan.planner.load import read_path
+from tnplan.planner.load import read_to_plan
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.passes import pipeline
@@ -101,7 +101,7 @@ def plan(
         check_writable(output, path, hardware)
     profile = known_profile(hardware)
     over = algebra_of(algebra)
-    read, arrays = read_path(path)
+    read, arrays = read_to_plan(path)
     if over is not None:
         check_lossless(compression, over.name)
         read, profile = replace(read, dtype=over.dtype), over.profile(profile)

@@ -15,7 +15,7 @@ from tnplan.common.checks import is_finite
 from tnplan.common.errors import InputError, NothingFitsError
 from tnplan.common.files import check_json_name, check_suffix, check_writable, file_path, write_text
 from tnplan.planner.hardware.profile import Profile, known_profile
-from tnplan.planner.load import read_path
+from tnplan.planner.load import read_to_plan
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import structure_key
 from tnplan.planner.networks.path_file import save_path
@@ -91,7 +91,7 @@ def report(
         raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
     options = ReportOptions(memory, threshold, precision, policy, baseline_time, baseline, html)
     options.check(*paths, hardware)
-    read = [read_path(path)[0] for path in paths]
+    read = [read_to_plan(path)[0] for path in paths]
     if len(kinds := {_kind(path) for path in read}) > 1:
         problem = f"are of {len(kinds)} networks or dtypes"
         raise InputError("paths", problem, "report one network in one dtype at a time")
@@ -132,7 +132,7 @@ class ReportOptions:
             is_there = os.path.isfile(file_path(file))
             check_json_name(file)
             if is_there:
-                return BaselineSearch(time_s, read_path(file)[0])
+                return BaselineSearch(time_s, read_to_plan(file)[0])
             check_writable(file)
             if not time_s:
                 problem = "is not there, and nothing is searched"

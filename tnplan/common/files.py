@@ -55,7 +55,7 @@ DEEPEST = 800
 
 def plain(value: Any) -> Any:
     """Dataclasses, tuples and dicts as JSON-ready dicts and lists; fields computed at start are left out."""
-    names = _field_names(value.__class__)
+    names = field_names(value.__class__)
     if names is not None:
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, list | tuple):
@@ -66,7 +66,7 @@ def plain(value: Any) -> Any:
 
 
 @lru_cache(1024)
-def _field_names(kind: type) -> tuple[str, ...] | None:
+def field_names(kind: type) -> tuple[str, ...] | None:
     """The fields of a dataclass that its start takes; None of other types. A schedule has thousands."""
     return tuple(item.name for item in fields(kind) if item.init) if is_dataclass(kind) else None
 

@@ -12,10 +12,13 @@ from tnplan.common.errors import InputError, located
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any
 from tnplan.planner.networks.path_file import tensors_file
+from tnplan.planner.passes.tree.build import MOST_MODES_OF_A_TENSOR, build
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule import file as schedule_file
 from tnplan.planner.schedule.schedule import Schedule
 
+MOST_STEPS, MOST_MODES = 40_000, 700_000
+"""Of the path of a file that is planned, and of all its tensors: more take over ten seconds."""
 TOPIC = "files of networks and schedules"
 """What the errors of this module are about, where one says no topic of its own."""
 
@@ -58,6 +61,21 @@ def read_path(path: ContractionPath | str | Path) -> tuple[ContractionPath, list
     loaded, arrays = read_any(path)
     tensors = tensors_file(path, loaded.tensors)
     return loaded if tensors is None else replace(loaded, tensors=os.path.abspath(tensors)), arrays
+
+
+def read_to_plan(path: ContractionPath | str | Path) -> tuple[ContractionPath, list[np.ndarray] | None]:
+    """`read_path` for what plans the path: a file may be a stranger's, and is to take seconds."""
+    read, arrays = read_path(path)
+    if read is not path:
+        n_steps = sum(len(step) - 1 for step in read.ssa_path)
+        if n_steps > MOST_STEPS:
+            raise InputError(
+                str(path), f"has a path of {n_steps:,} steps, and one of a file may have {MOST_STEPS:,}",
+                "give tnplan.plan the path itself, from tnplan.load_path",
+            )  # fmt: skip
+        if n_steps * MOST_MODES_OF_A_TENSOR > MOST_MODES:
+            located(str(path), lambda: build(read, MOST_MODES))
+    return read, arrays
 
 
 def load_schedule(path: str | Path) -> Schedule:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -175,10 +175,18 @@ class GateCalls:
         """Count a statement of a definition, a subroutine or a loop."""
         self.spent += 1
         if self.spent > LARGEST_EXPANSION:
-            raise Mistake(
-                f"runs more than {LARGEST_EXPANSION} statements of loops and definitions",
-                "use fewer rounds or smaller definitions",
-            )
+            self.refuse()
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many more statements may run."""
+        return self.spent + count <= LARGEST_EXPANSION
+
+    def refuse(self) -> NoReturn:
+        """Refuse a file that runs too many statements."""
+        raise Mistake(
+            f"runs more than {LARGEST_EXPANSION} statements of loops and definitions",
+            "use fewer rounds or smaller definitions",
+        )
 
     def standard_gate(
         self, name: str, kind: Kind, params: tuple[float, ...], qubits: tuple[int, ...]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ STANDARD_FILES = ("qelib1.inc", "stdgates.inc")
 DEEPEST_INCLUDE = 16
 """Files that include one another."""
 LARGEST_ROUNDS = 100_000
-"""Of one `while`: one that never ends is refused in seconds."""
+"""Of all `while`s together, and all `for`s that have to be left: what never ends is refused in a second."""
 LABELS = {
     "WhileLoop": "while", "ForInLoop": "for", "BranchingStatement": "if", "SwitchStatement": "switch",
     "QuantumReset": "reset", "QuantumMeasurementStatement": "measure", "PlainMeasurement": "measure",
@@ -51,6 +52,10 @@ REFUSED = {
     "CalibrationStatement": ("is about pulses", "leave it out"),
     "CalibrationDefinition": ("is about pulses", "leave it out"),
 }
+
+
+LEAVING = ("BreakStatement", "ContinueStatement", "EndStatement", "ReturnStatement", "FunctionCall")
+"""Nodes that leave a round, or call what may end the program."""
 
 
 class Jump(Exception):  # noqa: N818
@@ -82,7 +87,7 @@ class Interpreter:
         self.gates = self.quantum.gates
         self._file, self._included = "", 0
         self._folder: Path | None = None
-        self._repeats = 0
+        self._repeats = self._rounds = 0
         none = lambda node: None  # noqa: E731
         declare, quantum = self.declarations, self.quantum
         # By the names of the reference parser's nodes, without an import of it: plain statements
@@ -348,7 +353,8 @@ class Interpreter:
     def _while(self, node: Any) -> None:
         self.quantum.outside_definition()
         with self._again():
-            for _ in range(LARGEST_ROUNDS):
+            while True:
+                self._count_round()
                 before = self.recorder.effects
                 holds = applied(truth, self.evaluator.value(node.while_condition))
                 # From here on measured bits decide how many rounds there are: the rest becomes a
@@ -365,7 +371,12 @@ class Interpreter:
                 self.gates.spend()
                 if not holds or not self._round(node.block):
                     return
-        raise Mistake(f"runs more than {LARGEST_ROUNDS} rounds", "let it end, or write a for loop")
+
+    def _count_round(self) -> None:
+        """Count a round of a loop that nobody knows to end."""
+        self._rounds += 1
+        if self._rounds > LARGEST_ROUNDS:
+            raise Mistake(f"runs more than {LARGEST_ROUNDS} rounds", "let it end, or write a for loop")
 
     def _round(self, statements: Sequence[Any]) -> bool:
         """One round of a loop; whether there may be another one."""
@@ -382,8 +393,16 @@ class Interpreter:
 
     def _for(self, node: Any) -> None:
         kind, name = self.evaluator.type(node.type), node.identifier.name
+        values = self._values(node.set_declaration)
+        # A round and each statement of it count one at least. A loop of too many is refused before the first,
+        # unless it may be left; then it is one that nobody knows to end.
+        must_be_left = not self.gates.has_room(_count(values) * (1 + len(node.block)))
+        if must_be_left and not _may_be_left(node.block):
+            self.gates.refuse()
         with self._again():
-            for value in self._values(node.set_declaration):
+            for value in values:
+                if must_be_left:
+                    self._count_round()
                 self.gates.spend()
                 # Each round has its own variable and its own block: what a round declares is not
                 # there in the next.
@@ -416,6 +435,27 @@ class Interpreter:
     def _return(self, node: Any) -> None:
         value = None if node.expression is None else self.evaluator.value(node.expression)
         raise Jump("return", value)
+
+
+def _may_be_left(statements: Sequence[Any]) -> bool:
+    """Whether a loop may end before its last round, or a round before its last statement."""
+    waiting: list[Any] = [statements]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list | tuple):
+            waiting += item
+        elif type(item).__name__ in LEAVING:
+            return True
+        elif is_dataclass(item):
+            waiting += vars(item).values()
+    return False
+
+
+def _count(values: Sequence[Any]) -> int:
+    """How many there are, at least, also of a range that is too long for `len`."""
+    if not isinstance(values, range):
+        return len(values)
+    return max(0, (values.stop - values.start) // values.step)
 
 
 def _jump(word: str) -> None:

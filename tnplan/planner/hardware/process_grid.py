@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isqrt, prod
 
 
@@ -49,6 +50,7 @@ class Digit:
 Grid = tuple[Digit, ...]
 
 
+@lru_cache(1 << 14)
 def prime_factors(number: int) -> tuple[int, ...]:
     """The prime factors of a positive integer, largest first: 12 -> (3, 2, 2)."""
     factors = []
@@ -133,5 +135,7 @@ def intersect(first: Box, second: Box) -> Box | None:
 
 def largest_shard(modes: Sequence[int], layout: Layout, extents: Mapping[int, int], grid: Grid) -> int:
     """The number of elements of the largest shard over all ranks."""
+    if not layout:
+        return prod([extents[mode] for mode in modes])
     split = {mode: grid[position].radix for position, mode in enumerate(layout) if mode is not None}
     return prod(largest_part(extents[mode], split.get(mode, 1)) for mode in modes)

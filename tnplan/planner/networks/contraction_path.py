@@ -19,6 +19,7 @@ from tnplan.common.shown_text import html_table
 from tnplan.common.units import count_text
 from tnplan.planner.networks.network import Network
 
+BLOCK = 4096
 MANY_TENSORS = 1000
 """From so many on a path of pairs is checked by NumPy."""
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -291,22 +292,48 @@ def ssa_from_linear(path: Iterable[Sequence[int]], n_inputs: int) -> tuple[tuple
     Each linear step removes its positions from the list of live tensors and appends the result:
     with 3 inputs, [(0, 1), (0, 1)] becomes ((0, 1), (2, 3)).
     """
-    live = list(range(n_inputs))
+    live, n_live = _LiveTensors(n_inputs), n_inputs
     ssa: list[tuple[int, ...]] = []
     for number, step in enumerate(path):
         for position in step:
-            if not 0 <= position < len(live):
+            if not 0 <= position < n_live:
                 raise InputError(
                     f"path[{number}]",
-                    f"position {position} is outside the {len(live)} tensors that are left",
+                    f"position {position} is outside the {n_live} tensors that are left",
                     "give an opt_einsum (linear) path of this network",
                 )
         if len(set(step)) != len(step):
             raise InputError(
                 f"path[{number}]", f"a position stands twice in {list(step)}", "name each tensor once"
             )
-        ssa.append(tuple(live[position] for position in step))
-        for position in sorted(step, reverse=True):
-            del live[position]
+        taken = {position: live.pop(position) for position in sorted(step, reverse=True)}
+        ssa.append(tuple([taken[position] for position in step]))
         live.append(n_inputs + number)
+        n_live += 1 - len(step)
     return tuple(ssa)
+
+
+class _LiveTensors:
+    """The tensors that are left, in blocks: taking one moves those of its block, and not all behind it."""
+
+    def __init__(self, count: int) -> None:
+        self._blocks = [
+            list(range(at, min(at + BLOCK, count))) for at in range(0, count, BLOCK)
+        ]
+
+    def pop(self, position: int) -> int:
+        """Take the one at a position."""
+        for number, block in enumerate(self._blocks):
+            if position < len(block):
+                tensor = block.pop(position)
+                if not block:
+                    del self._blocks[number]
+                return tensor
+            position -= len(block)
+        raise IndexError(position)
+
+    def append(self, tensor: int) -> None:
+        """Add one behind the others."""
+        if not self._blocks or len(self._blocks[-1]) >= BLOCK:
+            self._blocks.append([])
+        self._blocks[-1].append(tensor)

@@ -9,6 +9,7 @@ from functools import cached_property
 from math import inf
 
 from tnplan.common.checks import check_count
+from tnplan.common.collector import collector_at_rest
 from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.units import size_text
 from tnplan.planner.hardware.compression_options import Compression
@@ -201,15 +202,21 @@ def plan(
     if ranks_per_group is not None:
         check_count("--ranks-per-group", ranks_per_group, 1, devices)
     limits = memory_bytes, threshold_bytes
-    planner = Planner(path, profile, *limits, precision, compression, share, goes_back)
-    if ranks_per_group is not None:
-        return planner.plan(ranks_per_group, policy, devices // ranks_per_group)
+    with collector_at_rest():
+        planner = Planner(path, profile, *limits, precision, compression, share, goes_back)
+        if ranks_per_group is not None:
+            return planner.plan(ranks_per_group, policy, devices // ranks_per_group)
+        return _fastest_groups(planner, devices, policy)
+
+
+def _fastest_groups(planner: Planner, devices: int, policy: str) -> Schedule:
+    """The schedule for groups of the size with the least predicted time of all slices."""
     best: Schedule | None = None
     best_s = inf
     refusal: InputError | None = None
     # Smallest groups first: they exchange least. A larger one is planned only where its estimate, the time of
     # one rank divided evenly, gains 5 %.
-    for size in group_sizes(devices, path.n_slices):
+    for size in group_sizes(devices, planner.path.n_slices):
         least_s = best_s * (1 - LEAST_SAVING_OF_A_GROUP)
         if best is not None and planner.estimated_s(devices, size) >= least_s:
             continue
@@ -217,7 +224,7 @@ def plan(
             schedule = planner.plan(size, policy, devices // size)
         except InputError as error:
             # The last refusal is that of the largest group, which has the most memory for a slice.
-            refusal = error
+            refusal = _alone(error)
             continue
         if size > 1 and all(step.state == "local" for step in schedule.steps):
             schedule = planner.plan(1, policy, devices)  # every rank would do the same work
@@ -228,6 +235,12 @@ def plan(
         assert refusal is not None
         raise refusal
     return best
+
+
+def _alone(refusal: InputError) -> InputError:
+    """A refusal without the frames that it came from: these hold whole plans, and it in turn."""
+    refusal.__traceback__ = refusal.__context__ = None
+    return refusal
 
 
 class Planner:
@@ -322,7 +335,7 @@ class Planner:
                 plans[variant] = self.plan_variant(variant)
             except InputError as error:
                 if variant.step_limited:  # which names the step that is too large
-                    refusal = self._with_workspace(error, variant)
+                    refusal = _alone(self._with_workspace(error, variant))
         if not plans:
             assert refusal is not None
             raise refusal

@@ -113,7 +113,7 @@ def exchange_spans(exchange: Redistribute, before: Row, after: Row, buffers: Seq
 def reads(instruction: Instruction) -> tuple[int, ...]:
     """The buffers that an instruction reads, its workspace not among them."""
     match instruction:
-        case Load() | Zero() | Free():
+        case Free() | Load() | Zero():
             return ()
         case Contract():
             return (instruction.a, instruction.b)

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import fields, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from tnplan.common.errors import InputError
-from tnplan.common.files import converted, identity_of, plain, read_json, write_text
+from tnplan.common.files import converted, identity_of, read_json, write_text
+from tnplan.common.json_text import JsonText
 from tnplan.planner.schedule.schedule import FORMAT, OPCODES, VERSION, Instruction, LoopLevel, Schedule
 
 PARTS = ("once", "outer", "body")
+_CANONICAL, _IN_ORDER = JsonText(sort=True), JsonText(sort=False)
 
 
-def to_document(schedule: Schedule) -> dict[str, Any]:
-    """The JSON document of a schedule, without its identity."""
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    for item in fields(schedule):
-        if item.name in ("identity", *PARTS):
-            continue
-        document[item.name] = plain(getattr(schedule, item.name))
-    document["once"] = _entries(schedule.once)
-    document["outer"] = [
-        {"depth": level.depth, "inner": level.inner, "instructions": _entries(level.instructions)}
+def _members(schedule: Schedule) -> dict[str, Any]:
+    """What the JSON of a schedule holds, without its identity."""
+    names = [item.name for item in fields(schedule) if item.name not in ("identity", *PARTS)]
+    outer = [
+        {"depth": level.depth, "inner": level.inner, "instructions": level.instructions}
         for level in schedule.outer
     ]
-    document["body"] = _entries(schedule.body)
-    return document
-
-
-def _entries(instructions: Sequence[Instruction]) -> list[dict[str, Any]]:
-    return [{"op": type(item).op, **plain(item)} for item in instructions]
+    parts = {"once": schedule.once, "outer": outer, "body": schedule.body}
+    return {
+        "format": FORMAT, "version": VERSION, **{name: getattr(schedule, name) for name in names}, **parts
+    }  # fmt: skip
 
 
 def with_identity(schedule: Schedule) -> Schedule:
     """The schedule with `identity` set: the SHA-256 of its canonical JSON."""
-    return replace(schedule, identity=identity_of(to_document(schedule)))
+    return replace(schedule, identity=sha256(_CANONICAL.text(_members(schedule)).encode()).hexdigest())
 
 
 def save_schedule(schedule: Schedule, path: str | Path) -> None:
     """Write schedule.json, to a temporary name first, then moved into place."""
-    document = {**to_document(schedule), "identity": schedule.identity}
-    write_text(path, json.dumps(document, separators=(",", ":")) + "\n")
+    write_text(path, _IN_ORDER.text({**_members(schedule), "identity": schedule.identity}) + "\n")
 
 
 def load_schedule(path: str | Path) -> Schedule:

@@ -140,10 +140,9 @@ def _searched(
     """The same; `reached` has the best path at all times."""
     options.check(network, dtype)
     limit, n_workers = options.limit(dtype), options.n_workers
-    # An input over the limit has to be sliced whatever the tree is; these indices then have extent 1 for the
-    # search.
+    # What has to be sliced whatever the tree is has extent 1 for the search.
     slices_open = limit is not None and network.output_size > limit
-    forced = _forced_slices(network, limit, slices_open)
+    forced = _forced_slices(network, limit, slices_open, fits=JOINT not in options.methods)
     trials = tuple(method for method in options.methods if method != JOINT) or METHODS[:1]
     without_network = Task(
         (), (), {}, limit, options.objective, trials, options.seed, options.effort, (),
@@ -270,20 +269,24 @@ def search_jointly(
     return search_path(network, dtype, options)
 
 
-def _forced_slices(network: Network, limit: int | None, slices_open: bool) -> set[str]:
-    """Indices to slice because an input alone is over the limit: the largest ones of that input."""
-    whole = set() if slices_open else set(network.output)
-    forced: set[str] = set()
+def _forced_slices(network: Network, limit: int | None, slices_open: bool, fits: bool) -> set[str]:
+    """Indices without whose slices an input is over the limit, whatever else is sliced.
+
+    With `fits` the largest ones of each input besides, until it is within the limit: cotengra's methods look
+    at products alone.
+    """
     if limit is None:
-        return forced
-    sizes = network.size_dict
+        return set()
+    sizes, forced = network.size_dict, set[str]()
+    whole = set() if slices_open else set(network.output)
     for term in network.inputs:
         # Repeated indices count once; most tensors are far below the limit.
         if prod([sizes[index] for index in term]) <= limit:
             continue
+        least = prod([sizes[index] for index in whole.intersection(term)])
         closed = sorted(set(term) - whole - forced, key=lambda i: (sizes[i], i))
         size = prod([sizes[index] for index in set(term) - forced])
-        while size > limit:
+        while closed and size > limit and (fits or least * sizes[closed[-1]] > limit):
             index = closed.pop()
             size //= sizes[index]
             forced.add(index)

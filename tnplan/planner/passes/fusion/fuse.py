@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
 
-from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, fused_tile
+from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, STAGE_ROWS, fused_tile
 from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.fusion.in_place import InPlaceResult, Modes, Move, elements, moved_in_place
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms
@@ -73,7 +73,8 @@ class Fusion:
 @dataclass(frozen=True)
 class _Link:
     """A step that may be fused: its tensors on a rank, and what it costs as a matrix product; whether its
-    result is added to an early sum, and whether it closes a chain, since it leaves one number."""
+    result is added to an early sum, and whether it closes a chain, since it leaves one number. One of which
+    the stem has too few rows (`has_rows` is false) is in no chain, unless it closes it."""
 
     node: int
     stem: int
@@ -86,6 +87,7 @@ class _Link:
     out_elements: int
     flops: float
     unfused_s: float
+    has_rows: bool
     adds: bool
     closes: bool = False
 
@@ -188,6 +190,8 @@ class _Finder:
             out_elements=elements(out),
             flops=step.products * self.space.share(choice.layout) * self.space.model.flops_per_product,
             unfused_s=contract_s + permute_s,
+            # A tile of the stem has no more elements than the stem, and all modes that are summed.
+            has_rows=closes or max(sizes) >= STAGE_ROWS * step.reduced,
             adds=adds,
             closes=closes,
         )
@@ -227,11 +231,13 @@ def _cut(run: list[_Link], space: StateSpace, thrifty: bool, alone: float) -> li
     for last, link in enumerate(run):
         least_s, choice = best_s[last] + link.unfused_s, (-1, 0.0, "")
         # Large steps are to be in chains for the sake of memory, whatever a matrix product takes.
-        if link.held_elements > alone and _chain_s([link], space, inf)[0] < inf:
+        if link.held_elements > alone and link.has_rows and _chain_s([link], space, inf)[0] < inf:
             least_s = inf
         # From the shortest chain on. What is at hand is the bound: `_chain_s` stops where even the full rate
         # cannot undercut it, before it looks for a tile.
         for first in range(last, max(last - space.model.chain_steps, -1), -1):
+            if not run[first].has_rows:
+                break
             bound_s = least_s - best_s[first]
             links = run[first : last + 1]
             if thrifty and _grows(links):

@@ -31,8 +31,10 @@ def annotate(
     after = _reduction(sharded, step)
     if after is not None:
         exchanges.append(after)
-    moved = [space.moved_bytes(item) for item in exchanges]
-    by_tier = [ceil(sum(sizes[tier] for sizes in moved)) for tier in range(space.n_tiers)]
+    by_tier = [0] * space.n_tiers
+    if exchanges:
+        moved = [space.moved_bytes(item) for item in exchanges]
+        by_tier = [ceil(sum(sizes[tier] for sizes in moved)) for tier in range(space.n_tiers)]
     if fused is None:
         contract_s, permute_s, _ = contract_terms(space, step, choice.layout)
     else:
@@ -40,26 +42,26 @@ def annotate(
     if step.node == tree.loop_nest.waist and fused is None:
         permute_s += space.model.add_s(space.shard_bytes(step.node, states[step.node]))
     # A mode of the result is on the left operand (m), on the right one (n), or on both (batch).
-    sizes = dict.fromkeys(("batch", "m", "n"), 1)
-    for mode in tree.legs[step.node]:
-        slot = tree.slots[mode]
-        kind = ("m", "n", "batch")[(step.left_mask >> slot & 1) + 2 * (step.right_mask >> slot & 1) - 1]
-        sizes[kind] *= tree.modes[mode].extent
+    kept = tree.legs[step.node]
+    on_left, on_right = (set(tree.legs[operand]).intersection(kept) for operand in (step.left, step.right))
+    batch = tree.extent(tuple(on_left & on_right))
     return StepAnnotation(
         state=_state(sharded, step, before, after),
         a_modes=orders[step.left],
         b_modes=orders[step.right],
         c_modes=orders[step.node],
         layout=sharded.layout(node),
-        **sizes,
+        batch=batch,
+        m=tree.extent(tuple(on_left - on_right)),
+        n=tree.extent(tuple(on_right - on_left)),
         k=step.reduced,
-        size_bytes=max(space.size_bytes[node] for node in (step.left, step.right, step.node)),
+        size_bytes=max([space.size_bytes[node] for node in (step.left, step.right, step.node)]),
         moved_bytes=sum(by_tier),
         moved_bytes_by_tier=tuple(by_tier),
         flops=step.products * space.share(choice.layout) * space.model.flops_per_product,
         contract_s=contract_s,
         permute_s=permute_s,
-        exchange_s=sum((space.exchange_s(item) for item in exchanges), 0.0),
+        exchange_s=sum([space.exchange_s(item) for item in exchanges], 0.0),
         once=shared is None,
         serves=1 if shared is None else shared[0],
         repeats=1 if shared is None else shared[1],

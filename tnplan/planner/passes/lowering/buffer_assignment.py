@@ -7,9 +7,10 @@ where that needs less. Lifetimes are those of a schedule.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -97,7 +98,10 @@ def _orders(sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]]) -> It
         groups = buffer_groups(sizes, in_place, second)
         if second and not in_place:
             groups.reverse()
-        yield sorted(groups, key=lambda group: -max(sizes[member.number] for member in group))
+        if in_place:
+            yield sorted(groups, key=lambda group: -max(sizes[member.number] for member in group))
+        else:
+            yield sorted(groups, key=lambda group: -sizes[group[0].number])
 
 
 def _one_by_one(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]) -> list[Lifetime]:
@@ -116,6 +120,8 @@ def buffer_groups(
     sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]], behind: bool
 ) -> list[list[_Member]]:
     """All buffers in groups that lie as one, which begin at 0."""
+    if not in_place:
+        return [[_Member(number, 0)] for number in range(len(sizes))]
     members: dict[int, list[_Member]] = {number: [] for number in range(len(sizes)) if number not in in_place}
     root = {number: number for number in members}
     followed = {before for before, _ in in_place.values()}
@@ -177,9 +183,9 @@ def _place_in_time(
     top = base
     ending: list[tuple[int, int]] = []
     for number in sorted(order, key=lambda n: (lifetimes[n].first, n)):
-        # Invariant: `ending` is sorted by the last use. Lifetimes include both ends, hence strictly before.
+        # The soonest last use first. Lifetimes include both ends, hence strictly before.
         while ending and ending[0][0] < lifetimes[number].first:
-            _, done = ending.pop(0)
+            _, done = heappop(ending)
             _release(gaps, offsets[done], offsets[done] + sizes[done])
         for gap in gaps:
             if gap[1] - gap[0] >= sizes[number]:
@@ -191,19 +197,19 @@ def _place_in_time(
         else:
             offsets[number] = top
             top += sizes[number]
-        insort(ending, (lifetimes[number].last, number))
+        heappush(ending, (lifetimes[number].last, number))
     return top
 
 
 def _release(gaps: list[list[int]], start: int, end: int) -> None:
-    insort(gaps, [start, end])
-    merged: list[list[int]] = []
-    for gap in gaps:
-        if merged and merged[-1][1] == gap[0]:
-            merged[-1][1] = gap[1]
-        else:
-            merged.append(gap)
-    gaps[:] = merged
+    # Invariant: gaps are sorted and no two touch, so that a new one can touch its two neighbours alone.
+    position = bisect(gaps, [start, end])
+    if position < len(gaps) and gaps[position][0] == end:
+        end = gaps.pop(position)[1]
+    if position and gaps[position - 1][1] == start:
+        gaps[position - 1][1] = end
+    else:
+        gaps.insert(position, [start, end])
 
 
 def most_alive(lifetimes: Sequence[Lifetime]) -> tuple[int, int]:
@@ -271,7 +277,8 @@ def in_one_arena(
 def at_offsets(buffers: Iterable[Buffer], offsets: Iterable[int | None]) -> tuple[Buffer, ...]:
     """The buffers where an arena has them; one without an offset is where it was."""
     return tuple(
-        buffer if offset is None else replace(buffer, offset_bytes=offset)
+        buffer if offset is None else
+        Buffer(buffer.modes, buffer.layout, offset, buffer.size_bytes, buffer.partial, buffer.workspace)
         for buffer, offset in zip(buffers, offsets, strict=True)
     )
 

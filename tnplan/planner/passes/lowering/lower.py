@@ -292,7 +292,9 @@ class _Lowering:
 
     def _output(self, node: int) -> int:
         """A buffer for the result of a step, as the step leaves it on its ranks."""
-        layout = restrict_layout(self.sharded.layout(node), frozenset(self.tree.legs[node]))
+        layout = self.sharded.layout(node)
+        if layout:
+            layout = restrict_layout(layout, frozenset(self.tree.legs[node]))
         return self._buffer(self.orders[node], layout, self.placement.partial[node])
 
     def _deliver_branches(self, end: int) -> None:
@@ -413,7 +415,8 @@ class _Lowering:
             self._emit(Free(buffer))
 
     def _is_replayed_with(self, buffer: int) -> bool:
-        return self.levels[self.made_in[buffer]] == self.levels[self.level]
+        made_in = self.made_in[buffer]
+        return made_in == self.level or self.levels[made_in] == self.levels[self.level]
 
 
 def _rows(exchanges: ChunkedExchanges, fusion: Fusion) -> dict[int, Row]:

@@ -64,6 +64,8 @@ def _extend(lifetimes: list[Lifetime], exchange: Redistribute, chains: Row) -> N
 
 def settle_overlap(program: LoweredProgram, arena: Arena) -> LoweredProgram:
     """The program with its exchanges settled, and with what they hide taken off their steps' seconds."""
+    if not program.chunked:
+        return program
     buffers = at_offsets(program.buffers, arena.offsets)
     steps = list(program.steps)
     segments = tuple(_settle(segment, buffers, program.chunked, steps) for segment in program.segments)

@@ -10,7 +10,7 @@ sum over a distributed mode (reduce). Which candidates a step tries is the polic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -158,6 +158,10 @@ class Choice:
     right: ShardingState | None
 
 
+ProductTerms = tuple[float, float, ShortExtents]
+"""The bytes of all three shards of a step on a rank, its real operations and its short extents."""
+
+
 @dataclass(frozen=True)
 class StepModes:
     """The modes of one step as bit masks of their slots, and as lists of such bits, longest-lived first."""
@@ -178,6 +182,13 @@ class StepModes:
     permuted: bool
     binary: bool
     large: bool
+    known: dict[ShardingState, tuple[ProductTerms, tuple[float, float, float]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """What `contract_terms` has found by layout: the search, the fusion and the annotations ask for it.
+
+    A layout's length tells over which digits it is, as those of one tier and all slower ones are taken.
+    """
 
     @property
     def reduced_mask(self) -> int:
@@ -224,15 +235,17 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
     # Invariant: modes that meet in a step have different slots (`tree.build`), so that within a step, and in
     # a state of its tensors, a bit is one mode.
     bit = {mode: 1 << slot for mode, slot in tree.slots.items()}
-    masks = [sum(bit[mode] for mode in legs) for legs in tree.legs]
+    masks = [sum([bit[mode] for mode in legs]) for legs in tree.legs]
+    binary = frozenset(number for number, mode in enumerate(tree.modes) if mode.extent == 2)
     lifetimes, sizes = tree.lifetimes, tree.sizes
     steps = []
     for number, (left, right) in enumerate(tree.children):
         node = tree.n_leaves + number
         a, b, c = masks[left], masks[right], masks[node]
-        out_bits = tuple(bit[mode] for mode in lifetimes[node])
+        out_bits = tuple([bit[mode] for mode in lifetimes[node]])
         reduced_modes = [mode for mode in lifetimes[left] if not bit[mode] & c]
-        met = (*tree.legs[left], *tree.legs[right])
+        out_order_bits = tuple([bit[mode] for mode in orders[node]])
+        reduced = tree.extent(reduced_modes)
         steps.append(
             StepModes(
                 node=node,
@@ -242,22 +255,24 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
                 right_mask=b,
                 out_mask=c,
                 out_bits=out_bits,
-                left_kept_bits=tuple(own for own in out_bits if own & a),
-                right_kept_bits=tuple(own for own in out_bits if own & b),
-                reduced_bits=tuple(bit[mode] for mode in reduced_modes),
-                out_order_bits=tuple(bit[mode] for mode in orders[node]),
-                products=sizes[node] * tree.extent(reduced_modes),
-                reduced=tree.extent(reduced_modes),
-                permuted=_permuted([bit[mode] for mode in orders[node]], a, b),
-                binary=all(tree.modes[mode].extent == 2 for mode in met),
+                left_kept_bits=tuple([own for own in out_bits if own & a]),
+                right_kept_bits=tuple([own for own in out_bits if own & b]),
+                reduced_bits=tuple([bit[mode] for mode in reduced_modes]),
+                out_order_bits=out_order_bits,
+                products=sizes[node] * reduced,
+                reduced=reduced,
+                permuted=_permuted(out_order_bits, a, b),
+                binary=binary.issuperset(tree.legs[left]) and binary.issuperset(tree.legs[right]),
                 large=max(sizes[left], sizes[right], sizes[node]) * item_bytes >= threshold_bytes,
             )
         )
     return tuple(steps)
 
 
-def _permuted(order: list[int], left: int, right: int) -> bool:
+def _permuted(order: Sequence[int], left: int, right: int) -> bool:
     """Whether the output's order is neither [batch | m | n] nor [batch | n | m]."""
+    if len(order) <= 1:
+        return False
     kinds = [bool(left & bit) + 2 * bool(right & bit) for bit in order]
     runs = [kind for position, kind in enumerate(kinds) if position == 0 or kinds[position - 1] != kind]
     return len(runs) != len(set(runs)) or (3 in runs and runs[0] != 3)
@@ -276,6 +291,8 @@ def distribute(
     `settled` is a distribution over the digits that are settled in `space`: all layouts agree with it there.
     `proposal` has for each node one more layout to try in its step, or None; what it leads to is always kept.
     """
+    if not space.classes:
+        return _on_one_rank(tree, space, steps)
     states, layouts = [space.local] * tree.n_nodes, [space.local] * tree.n_nodes
     if settled is not None:
         states = [space.widen(state) for state in settled.states]
@@ -286,8 +303,7 @@ def distribute(
     # in any state at no cost.
     produced: list[dict[ShardingState, Choice] | None] = [None] * tree.n_leaves
     active = [False] * tree.n_leaves
-    searched = any(step.large for step in steps) and len(space.classes)
-    lookahead = Lookahead(tree, space, states) if searched else None
+    lookahead = Lookahead(tree, space, states) if any(step.large for step in steps) else None
     for step in steps:
         # A use-chain begins at a large step (LARGE in the paper) and lasts to the root: what came of a
         # distributed tensor may stay so. Everything else is local, without a search.
@@ -304,6 +320,20 @@ def distribute(
         always = {space.local} if proposed is None else {space.local, restrict(proposed, step.out_mask)}
         produced.append(_prune(space, step.node, best, always, lookahead, tree.later_weights[step.node]))
     return _backtrack(tree, space, steps, produced)
+
+
+def _on_one_rank(tree: Tree, space: StateSpace, steps: tuple[StepModes, ...]) -> Distribution:
+    """Where there is nothing to choose: each step and what is under it, whole. Raises DoesNotFit."""
+    cost_s = [0.0] * tree.n_leaves
+    choices: list[Choice | None] = [None] * tree.n_leaves
+    for step in steps:
+        node_s = tree.weights[step.node] * contract_cost(space, step, space.local)
+        if node_s == inf:
+            raise DoesNotFit(step.node)
+        cost_s.append(node_s + cost_s[step.left] + cost_s[step.right])
+        left, right = (None if node < tree.n_leaves else space.local for node, _ in step.operands)
+        choices.append(Choice(cost_s[-1], space.local, left, right))
+    return Distribution(steps, (space.local,) * tree.n_nodes, tuple(choices))
 
 
 def _solve(
@@ -410,30 +440,34 @@ def fused_alone_s(space: StateSpace, step: StepModes, layout: ShardingState) -> 
 
 def gemm_precision(space: StateSpace, step: StepModes, layout: ShardingState) -> str:
     """How the values of a step are multiplied where it is a matrix product."""
-    return space.model.gemm_precision(*_product(space, step, layout), step.permuted)
-
-
-def _product(space: StateSpace, step: StepModes, layout: ShardingState) -> tuple[float, float, ShortExtents]:
-    """The bytes of all three shards of a step on a rank, its real operations and its short extents."""
-    tensors = (*step.operands, (step.node, step.out_mask))
-    sizes = [space.size_bytes[node] * space.share(layout, mask) for node, mask in tensors]
-    products = step.products * space.share(layout)
-    model = space.model
-    extents = model.short_extents(products, *(size_bytes / model.item_bytes for size_bytes in sizes))
-    return sum(sizes), products * model.flops_per_product, extents
+    product, _ = step.known.get(layout) or _work_out(space, step, layout)
+    return space.model.gemm_precision(*product, step.permuted)
 
 
 def contract_terms(space: StateSpace, step: StepModes, layout: ShardingState) -> tuple[float, float, float]:
     """Seconds of a step's matrix product, seconds of its output permutation, and the bytes of its shards."""
-    model = space.model
-    moved_bytes, flops, extents = _product(space, step, layout)
-    contract_s = model.contract_s(moved_bytes, flops, extents)
-    if not step.permuted:
-        return contract_s, 0.0, moved_bytes
-    c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
-    # A result in an order of its own is written by way of a tile, which takes memory beside the shards.
-    scatter_s = model.scatter_s(moved_bytes, flops, extents, c)
-    return contract_s, scatter_s, moved_bytes + min(c, model.profile.tile_bytes)
+    return (step.known.get(layout) or _work_out(space, step, layout))[1]
+
+
+def _work_out(
+    space: StateSpace, step: StepModes, layout: ShardingState
+) -> tuple[ProductTerms, tuple[float, float, float]]:
+    """The sizes of a step's matrix product, and what it takes."""
+    model, size_bytes, share = space.model, space.size_bytes, space.share
+    a = size_bytes[step.left] * share(layout, step.left_mask)
+    b = size_bytes[step.right] * share(layout, step.right_mask)
+    c = size_bytes[step.node] * share(layout, step.out_mask)
+    products, item_bytes = step.products * share(layout), model.item_bytes
+    extents = model.short_extents(products, a / item_bytes, b / item_bytes, c / item_bytes)
+    moved_bytes, flops = a + b + c, products * model.flops_per_product
+    scatter_s, held_bytes = 0.0, moved_bytes
+    if step.permuted:
+        # A result in an order of its own is written by way of a tile, which takes memory beside the shards.
+        scatter_s = model.scatter_s(moved_bytes, flops, extents, c)
+        held_bytes += min(c, model.profile.tile_bytes)
+    seconds = model.contract_s(moved_bytes, flops, extents), scatter_s, held_bytes
+    known = step.known[layout] = (moved_bytes, flops, extents), seconds
+    return known
 
 
 def outcomes(space: StateSpace, step: StepModes, layout: ShardingState) -> list[tuple[ShardingState, float]]:

@@ -37,6 +37,9 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
     replaced had the digit of its successor, so that an exchange stays inside the smallest sub-group.
     """
     nothing: Layout = (None,) * len(grid)
+    if not grid:
+        whole, steps_whole = (nothing,) * tree.n_nodes, (nothing,) * len(tree.children)
+        return Placement(whole, whole, (*(None,) * tree.n_leaves, *steps_whole), ((),) * tree.n_nodes)
     legs = [frozenset(modes) for modes in tree.legs]
     produced: list[Layout] = [nothing] * tree.n_nodes
     steps: list[Layout | None] = [None] * tree.n_nodes

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import inf, isqrt, prod
 
+from tnplan.common.errors import InputError
 from tnplan.planner.hardware.process_grid import prime_factors
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_pairs
 from tnplan.planner.passes.tree.loop_levels import LoopNest, flat_nest
 from tnplan.planner.schedule.schedule import Mode
 
 LEAST_WEIGHT = 1e-6
+MOST_MODES_OF_A_TENSOR = 960
+"""A mode has an extent of 2 at least: numbers of elements beyond leave the range of floating point."""
+MOST_DIVISORS = 2**25
+"""Numbers that may be factors of all extents together, which takes seconds to try."""
 Orders = tuple[tuple[int, ...], ...]
 
 
@@ -84,11 +89,14 @@ class Tree:
 
     def extent(self, modes: tuple[int, ...] | list[int]) -> int:
         """The product of the extents of some modes."""
-        return prod(self.modes[mode].extent for mode in modes)
+        return prod([self.modes[mode].extent for mode in modes])
 
 
-def build(path: ContractionPath) -> Tree:
-    """The binary tree of a contraction path; steps of three or more tensors go from left to right."""
+def build(path: ContractionPath, most_modes: float = inf) -> Tree:
+    """The binary tree of a contraction path; steps of three or more tensors go from left to right.
+
+    Raises InputError for a tensor beyond any figure of it, and for more than `most_modes` of all tensors.
+    """
     network = path.network
     modes, indices = _prime_modes(path)
     n_leaves = len(network.inputs)
@@ -122,6 +130,7 @@ def build(path: ContractionPath) -> Tree:
 
     # By node the modes that are still alive, each with the number of tensors under the node that have it. A
     # dictionary is handed on to the product and the smaller one merged into the larger.
+    n_modes = sum(_bounded(path, len(modes_of)) for modes_of in terms)
     seen: list[dict[int, int] | None] = [dict.fromkeys(modes_of, 1) for modes_of in legs]
     death: dict[int, int | None] = dict.fromkeys(output)
     for number, (left, right) in enumerate(children):
@@ -137,6 +146,12 @@ def build(path: ContractionPath) -> Tree:
         for mode in [mode for mode, count in first.items() if count == total[mode]]:
             del first[mode]
             death[mode] = n_leaves + number
+        n_modes += _bounded(path, len(first))
+        if n_modes > most_modes:
+            raise InputError(
+                path.name or "the path", f"has tensors of more than {most_modes:,} modes in all",
+                "give tnplan.plan the path itself, from tnplan.load_path: only that of a file has this limit",
+            )  # fmt: skip
         seen.append(first)
         legs.append(tuple(first))
 
@@ -158,10 +173,21 @@ def build(path: ContractionPath) -> Tree:
         death=death,
         slots=slots,
         slot_extents=slot_extents,
-        sizes=tuple(prod(modes[mode].extent for mode in of_node) for of_node in legs),
+        sizes=tuple([prod([modes[mode].extent for mode in of_node]) for of_node in legs]),
         depths=depths,
         lifetimes=_lifetimes(legs, n_leaves, death, depths),
     )
+
+
+def _bounded(path: ContractionPath, n_modes: int) -> int:
+    """The modes of one tensor, if there are not too many."""
+    if n_modes > MOST_MODES_OF_A_TENSOR:
+        raise InputError(
+            path.name or "the path",
+            f"has a tensor of more than 2^{MOST_MODES_OF_A_TENSOR} elements, too many for any figure of them",
+            "search a path with smaller tensors",
+        )
+    return n_modes
 
 
 def _depths(children: tuple[tuple[int, int], ...], n_leaves: int) -> tuple[int, ...]:
@@ -188,13 +214,17 @@ def _lifetimes(
     key = {
         mode: (-1 if node is None else depths[node], -shallowest[mode], mode) for mode, node in death.items()
     }
-    return tuple(tuple(sorted(of_node, key=key.__getitem__)) for of_node in legs)
+    return tuple([tuple(sorted(of_node, key=key.__getitem__)) for of_node in legs])
 
 
 def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tuple[int, ...]]]:
     modes: list[Mode] = []
     indices: dict[str, tuple[int, ...]] = {}
     sliced = set(path.sliced_inds)
+    if sum(map(isqrt, set(path.network.size_dict.values()))) > MOST_DIVISORS:
+        raise InputError(
+            path.name or "the path", "has too many large extents to find the factors of", "use smaller ones"
+        )
     for index in dict.fromkeys(index for term in path.network.inputs for index in term):
         size = path.network.size_dict[index]
         extents = (size,) if index in sliced else prime_factors(size)

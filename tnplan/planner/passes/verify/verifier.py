@@ -6,10 +6,11 @@ instruction and the bytes of the arena are checked from the schedule alone.
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
+from typing import NoReturn
 
 from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.errors import InputError
@@ -87,6 +88,7 @@ class Verifier:
         self.live: set[int] = set()
         self.part: Sequence[Instruction] = ()
         self.number = 0
+        self.all_loops = frozenset((*schedule.sliced, *schedule.summed))
         self.loops: tuple[str, ...] = ()  # those that the part is inside of
         self.sums: tuple[int, ...] = ()  # where the part may add
         self.begins_sum = False
@@ -164,11 +166,14 @@ class Verifier:
     def _forget(self, buffers: set[int]) -> None:
         for buffer in buffers:
             self.live.remove(buffer)
-            self.occupied.remove(self._extent(buffer))
+            del self.occupied[bisect_left(self.occupied, self._extent(buffer))]
 
     def _require(self, condition: bool, problem: str) -> None:
         if not condition:
-            raise InputError(self.where, problem, REMEDY)
+            self._fail(problem)
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise InputError(self.where, problem, REMEDY)
 
     def _refuse(self, problems: Iterable[str]) -> None:
         for problem in problems:
@@ -202,19 +207,23 @@ class Verifier:
         self._refuse(index_problems(schedule))
         for number, step in enumerate(schedule.steps):
             self.where = f"steps[{number}]"
-            self._require(step.state in STATES, f"state {step.state!r} is unknown")
+            if step.state not in STATES:
+                self._fail(f"state {step.state!r} is unknown")
             self._require(len(step.layout) == len(schedule.grid), "its layout is not one of the grid")
             self._require(
                 len(step.moved_bytes_by_tier) == len(profile.tiers), "its bytes are not those of the tiers"
             )
             extents = step.batch, step.m, step.n, step.k
-            self._require(min(extents) >= 1, f"its product is {' x '.join(map(str, extents))}")
-            spread = (mode for mode in step.layout if mode is not None)
-            self._check_modes((*step.a_modes, *step.b_modes, *step.c_modes, *spread))
+            if min(extents) < 1:
+                self._fail(f"its product is {' x '.join(map(str, extents))}")
+            for modes in (step.a_modes, step.b_modes, step.c_modes, step.layout):
+                self._check_modes(modes)
 
-    def _check_modes(self, modes: Sequence[int]) -> None:
-        unknown = [mode for mode in modes if mode not in self.schedule.extents]
-        self._require(not unknown, f"mode {min(unknown, default=0)} does not exist")
+    def _check_modes(self, modes: Layout) -> None:
+        known = self.schedule.extents
+        unknown = [mode for mode in modes if mode is not None and mode not in known]
+        if unknown:
+            self._fail(f"mode {min(unknown)} does not exist")
 
     def _check_buffer(self, buffer: Buffer) -> None:
         schedule = self.schedule
@@ -226,8 +235,8 @@ class Verifier:
             len(buffer.layout) == len(schedule.grid), "its layout has another number of digits than the grid"
         )
         if buffer.workspace:
-            holds = buffer.size_bytes >= ITEM_BYTES[schedule.dtype]
-            self._require(holds, f"a workspace of {buffer.size_bytes} bytes holds no element")
+            if buffer.size_bytes < ITEM_BYTES[schedule.dtype]:
+                self._fail(f"a workspace of {buffer.size_bytes} bytes holds no element")
             return
         self._check_modes(buffer.modes)
         self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode stands twice")
@@ -270,7 +279,7 @@ class Verifier:
         if isinstance(item, Fused) and self._takes_place(item):
             self._forget({item.operand})
         assert not isinstance(item, FusedAdjoint)  # see `GradientVerifier`
-        adds = isinstance(item, Accumulate | AddSlice) or (isinstance(item, Fused) and item.adds)
+        adds = isinstance(item, (Accumulate, AddSlice)) or (isinstance(item, Fused) and item.adds)
         (self._check_sum if adds else self._define)(item.c if isinstance(item, Contract) else item.out)
         match item:
             case Load():
@@ -299,18 +308,21 @@ class Verifier:
         self._read(out)
 
     def _read(self, buffer: int) -> None:
-        self._require(buffer in self.live, f"buffer {buffer} holds nothing")
+        if buffer not in self.live:
+            self._fail(f"buffer {buffer} holds nothing")
 
     def _define(self, buffer: int) -> None:
-        self._require(0 <= buffer < len(self.buffers), f"buffer {buffer} does not exist")
-        self._require(buffer not in self.live, f"buffer {buffer} is written while it is in use")
+        if not 0 <= buffer < len(self.buffers):
+            self._fail(f"buffer {buffer} does not exist")
+        if buffer in self.live:
+            self._fail(f"buffer {buffer} is written while it is in use")
         # Invariant: `occupied` is sorted and without overlaps, so that a new range can only meet its two
         # neighbours.
         span = self._extent(buffer)
         position = bisect(self.occupied, span)
         for start, end, other in self.occupied[max(position - 1, 0) : position + 1]:
-            disjoint = span[1] <= start or end <= span[0]
-            self._require(disjoint, f"buffer {buffer} overlaps buffer {other} in use")
+            if start < span[1] and span[0] < end:
+                self._fail(f"buffer {buffer} overlaps buffer {other} in use")
         self.live.add(buffer)
         self.occupied.insert(position, span)
 
@@ -336,12 +348,12 @@ class Verifier:
 
     def _check_load(self, item: Load) -> None:
         schedule, out = self.schedule, self.buffers[item.out]
-        known = 0 <= item.tensor < len(schedule.leaves)
-        self._require(known, f"tensor {item.tensor} does not exist")
+        if not 0 <= item.tensor < len(schedule.leaves):
+            self._fail(f"tensor {item.tensor} does not exist")
         wanted = {mode for index in schedule.leaves[item.tensor] for mode in schedule.indices[index]}
-        self._require(set(out.modes) == wanted, f"its modes are not those of tensor {item.tensor}")
-        loops = (*schedule.sliced, *schedule.summed)
-        sliced = [schedule.modes[mode].index in loops for mode in out.modes]
+        if set(out.modes) != wanted:
+            self._fail(f"its modes are not those of tensor {item.tensor}")
+        sliced = [schedule.modes[mode].index in self.all_loops for mode in out.modes]
         self._require(sliced == sorted(sliced, reverse=True), "sliced modes do not lead")
 
     def _check_part_of(self, item: FixSlice | AddSlice | SumModes, whole: Buffer, smaller: Buffer) -> None:
@@ -360,10 +372,11 @@ class Verifier:
         a, b, c = (self.buffers[buffer] for buffer in (item.a, item.b, item.c))
         in_a, in_b, in_c = set(a.modes), set(b.modes), set(c.modes)
         # Told from the modes alone: what all three have, and what c lacks.
-        batch = tuple(mode for mode in a.modes if mode in in_b and mode in in_c)
-        reduced = tuple(mode for mode in a.modes if mode not in in_c)
+        batch = tuple([mode for mode in a.modes if mode in in_b and mode in in_c])
+        reduced = tuple([mode for mode in a.modes if mode not in in_c])
+        not_retained = {*batch, *reduced}
         for operand in (a, b):
-            retained = tuple(mode for mode in operand.modes if mode not in batch and mode not in reduced)
+            retained = tuple([mode for mode in operand.modes if mode not in not_retained])
             self._require(
                 operand.modes in ((*batch, *retained, *reduced), (*batch, *reduced, *retained)),
                 "an operand is not stored as [batch | kept | reduced] or [batch | reduced | kept]",
@@ -388,9 +401,10 @@ class Verifier:
                 f"digit {position}: c is partial where it should not be",
             )
         self._check_step(item.step)
-        self._require(item.engine in ENGINES, f"engine {item.engine!r} is unknown")
-        known = self.schedule.profile["flop_per_s"][self.schedule.dtype]
-        self._require(item.precision in known, f"precision {item.precision!r} is none of its dtype's")
+        if item.engine not in ENGINES:
+            self._fail(f"engine {item.engine!r} is unknown")
+        if item.precision not in self.schedule.profile["flop_per_s"][self.schedule.dtype]:
+            self._fail(f"precision {item.precision!r} is none of its dtype's")
 
     def _takes_place(self, item: Fused) -> bool:
         """Whether the result lies where the operand did, so that no tile is written over what is yet to be
@@ -439,7 +453,8 @@ class Verifier:
         return tuple((mode, largest_part(extents[mode], radix.get(mode, 1))) for mode in buffer.modes)
 
     def _check_step(self, number: int) -> None:
-        self._require(0 <= number < len(self.schedule.steps), f"step {number} does not exist")
+        if not 0 <= number < len(self.schedule.steps):
+            self._fail(f"step {number} does not exist")
 
     def _check_exchange(self, item: Redistribute | ReduceScatter) -> None:
         source, out = self.buffers[item.source], self.buffers[item.out]
