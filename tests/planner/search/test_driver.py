@@ -325,3 +325,11 @@ def test_a_search_gives_no_worse_path_than_it_told_of(monkeypatch: pytest.Monkey
     )  # fmt: skip
     assert path_cost(path).log10_mnk_all_slices == pytest.approx(min(told))
     assert path_cost(path).log2_largest <= 8  # along the strip, not across it
+
+
+def test_the_search_chooses_what_is_sliced_of_inputs_over_the_limit() -> None:
+    """Each of three inputs has an index of extent 10, and all have one of extent 5."""
+    terms = (("x", "a"), ("y", "a"), ("z", "a"), ("x",), ("y",), ("z",))
+    network = Network(terms, (), {"x": 10, "y": 10, "z": 10, "a": 5})
+    path = search_path(network, "float64", max_tensor_elements=10, methods=("joint",), effort=ROUND)
+    assert path.sliced_inds == ("a",)

@@ -7,6 +7,7 @@ and rounds of its annealing. Slicing is part of both.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -273,12 +274,14 @@ def _forced_slices(network: Network, limit: int | None, slices_open: bool, fits:
     """Indices without whose slices an input is over the limit, whatever else is sliced.
 
     With `fits` the largest ones of each input besides, until it is within the limit: cotengra's methods look
-    at products alone.
+    at products alone. So does the joint search where an input has sums or diagonals of its own, which are
+    taken before any product.
     """
     if limit is None:
         return set()
     sizes, forced = network.size_dict, set[str]()
     whole = set() if slices_open else set(network.output)
+    owners = Counter(index for term in (*network.inputs, network.output) for index in set(term))
     for term in network.inputs:
         # Repeated indices count once; most tensors are far below the limit.
         if prod([sizes[index] for index in term]) <= limit:
@@ -286,7 +289,8 @@ def _forced_slices(network: Network, limit: int | None, slices_open: bool, fits:
         least = prod([sizes[index] for index in whole.intersection(term)])
         closed = sorted(set(term) - whole - forced, key=lambda i: (sizes[i], i))
         size = prod([sizes[index] for index in set(term) - forced])
-        while closed and size > limit and (fits or least * sizes[closed[-1]] > limit):
+        is_plain = len(set(term)) == len(term) and all(owners[index] > 1 for index in term)
+        while closed and size > limit and (fits or not is_plain or least * sizes[closed[-1]] > limit):
             index = closed.pop()
             size //= sizes[index]
             forced.add(index)
