@@ -52,6 +52,9 @@ ORDER: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
 CHOICES_KEPT = 512
 GPU_QUBITS = 15
 """The fewest qubits of a state that a GPU takes where neither is named (H200 and 16 cores beside it)."""
+GPU_UPDATES = 2.0**26
+"""The fewest amplitudes that all gates of such a state change: the 16 cores take 26 ms for them, and a job on
+the GPU takes 30 to 40 ms before its first gate."""
 CLIFFORD_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0)
 """|element|^2 of the matrices of Clifford gates on up to three qubits."""
 
@@ -158,8 +161,11 @@ def device_of(query: CircuitQuery, method: str, options: QuestionOptions) -> str
         return options.device
     if query.n_qubits < GPU_QUBITS:
         return "cpu"
-    from tnplan.questions.estimates.state_cost import profile_of_state
+    from tnplan.questions.estimates.state_cost import profile_of_state, state_work
 
+    n_qubits, gates, runs = state_work(query, options.trajectories or 1)
+    if runs * len(gates) * 2.0**n_qubits < GPU_UPDATES:
+        return "cpu"
     # Invariant: ranks of one job do not choose apart, and none opens a GPU here that is not its own.
     if (options.ranks or launched_size()) > 1:
         return "auto"

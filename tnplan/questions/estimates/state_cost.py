@@ -107,7 +107,7 @@ def state_cost(
     With `most_gates` the first gates stand for all, and are planned once.
     """
     precision = options.precision
-    n_qubits, all_gates, runs = _work(query, options.trajectories or 1)
+    n_qubits, all_gates, runs = state_work(query, options.trajectories or 1)
     gates = all_gates[:most_gates]
     repeats = len(all_gates) / max(1, len(gates))
     if not can_share(n_qubits, devices):
@@ -214,7 +214,7 @@ def profile_of_state(
 
 def least_devices(query: CircuitQuery, profile: Profile, precision: str, threads: int) -> int | None:
     """The least number of devices whose memory holds the state; None where no number does."""
-    (n_qubits, _, _), states = _work(query, 1), _states(query)
+    (n_qubits, _, _), states = state_work(query, 1), _states(query)
     dtype = DTYPES[precision]
     tile = (PROGRAM_TILES if is_gpu(profile) else TILES)[dtype]
     for bits in range(max(1, n_qubits - LARGEST_TARGETS)):
@@ -223,7 +223,7 @@ def least_devices(query: CircuitQuery, profile: Profile, precision: str, threads
     return None
 
 
-def _work(query: CircuitQuery, trajectories: int) -> tuple[int, tuple[Gate, ...], int]:
+def state_work(query: CircuitQuery, trajectories: int) -> tuple[int, tuple[Gate, ...], int]:
     """The qubits of the state, the gates of one run, and how many runs there are."""
     if isinstance(query.question, Sample):
         program, n_qubits, runs = query.program, query.n_qubits, 1

@@ -137,13 +137,15 @@ def test_threads_share_tiles_where_each_has_one(capacity, shared, monkeypatch):
 def test_tiles_come_in_turn_where_another_thread_lets_blas_take_more(monkeypatch):
     monkeypatch.setattr(device, "PARALLEL_PRODUCTS", 1)
     order = tuple(int(position) for position in np.random.default_rng(12).permutation(12))
-    found, users = [], []
+    found, users, are_limited = [], [], []
 
     def noted(*given):
         call = bind_tiles(*given)
         return lambda: users.append(get_ident()) or call()
 
     def rank():
+        with blas_threads(1):
+            are_limited.append(is_blas_single())
         rng = np.random.default_rng(13)
         found.append(contract(rng, (2,), (2,) * 6, (2,) * 5, 4, order, "complex64", 64, 2))
         users.append(get_ident())
@@ -156,6 +158,8 @@ def test_tiles_come_in_turn_where_another_thread_lets_blas_take_more(monkeypatch
         one.start()
         one.join()
     check("complex64", *found[0])
+    if are_limited == [True]:
+        pytest.skip("a limit of BLAS from any thread holds here")
     assert len(users) == 3
     assert len(set(users)) == 1
 

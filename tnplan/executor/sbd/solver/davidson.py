@@ -485,11 +485,19 @@ def _wide_products(rows: Array, vector: Array, kind: Any) -> Array:
     """The same products in a wider type, a range of elements at a time."""
     # A sum of n numbers in fp32 loses what is small beside it: over 2e8 elements 2e-5 of it. In
     # x H x that is the same share of the whole energy, and residuals stand still at that distance.
-    # Together these are one fp64 vector at most, for which fp32 iterations leave room.
+    # One array of always the same size, of an fp64 vector at most, for which fp32 iterations leave room: of
+    # many sizes CuPy's pool would keep one each.
     n_rows = len(rows) if rows.ndim > 1 else 1
-    at_once = max(1, min(WIDENED, len(vector)) // (n_rows + 1))
-    spans = [slice(first, first + at_once) for first in range(0, max(1, len(vector)), at_once)]
-    return sum(rows[..., span].astype(kind) @ conjugate(vector[span]).astype(kind) for span in spans)
+    wide = np.empty_like(vector, kind, shape=max(n_rows + 1, min(WIDENED, len(vector))))
+    at_once = len(wide) // (n_rows + 1)
+    total = 0
+    for first in range(0, max(1, len(vector)), at_once):
+        span = slice(first, min(first + at_once, len(vector)))
+        n = span.stop - first
+        factors, factor = wide[: n_rows * n].reshape(*rows.shape[:-1], n), wide[n_rows * n :][:n]
+        factors[...], factor[...] = rows[..., span], conjugate(vector[span])
+        total = total + factors @ factor
+    return total
 
 
 def on_host(array: Array) -> Small:
