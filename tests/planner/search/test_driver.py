@@ -176,6 +176,17 @@ def test_the_value_is_the_network_s(seed: int, minimize: str) -> None:
     assert path.meta["objective"] == minimize
 
 
+@pytest.mark.parametrize("seed", [*range(12), 51, 601])
+def test_odd_networks_below_their_output(seed: int) -> None:
+    """Open indices are sliced, of networks of one and two tensors too."""
+    network = random_path(seed).network
+    for limit in {max(1, network.output_size // share) for share in (2, 8, 64)}:
+        path = search_path(
+            network, "complex64", max_tensor_elements=limit, methods=("joint",), effort=Effort(0.1, 2, 1)
+        )
+        assert path_cost(path).log2_largest <= math.log2(limit) + 1e-9
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_odd_networks(seed: int) -> None:
     """Traces, scalars, disconnected parts, single tensors, extents of 1."""

@@ -275,14 +275,15 @@ def _forced_slices(network: Network, limit: int | None, slices_open: bool, fits:
 
     With `fits` the largest ones of each input besides, until it is within the limit: cotengra's methods look
     at products alone. So does the joint search where an input has sums or diagonals of its own, which are
-    taken before any product.
+    taken before any product, and where there is one product or none.
     """
     if limit is None:
         return set()
     sizes, forced = network.size_dict, set[str]()
     whole = set() if slices_open else set(network.output)
     owners = Counter(index for term in (*network.inputs, network.output) for index in set(term))
-    for term in network.inputs:
+    few = len(network.inputs) <= 2
+    for term in (*network.inputs, *[network.output] * (few and slices_open)):
         # Repeated indices count once; most tensors are far below the limit.
         if prod([sizes[index] for index in term]) <= limit:
             continue
@@ -290,7 +291,8 @@ def _forced_slices(network: Network, limit: int | None, slices_open: bool, fits:
         closed = sorted(set(term) - whole - forced, key=lambda i: (sizes[i], i))
         size = prod([sizes[index] for index in set(term) - forced])
         is_plain = len(set(term)) == len(term) and all(owners[index] > 1 for index in term)
-        while closed and size > limit and (fits or not is_plain or least * sizes[closed[-1]] > limit):
+        is_free = is_plain and not (fits or few)
+        while closed and size > limit and not (is_free and least * sizes[closed[-1]] <= limit):
             index = closed.pop()
             size //= sizes[index]
             forced.add(index)
