@@ -362,6 +362,23 @@ class Subspace:
                 ritz_states.append(_Root(float(energy), parity, coefficients))
         return sorted(ritz_states, key=lambda root: root.energy)
 
+    def first(self) -> Array:
+        """A copy of the first vector, all elements in a row."""
+        return self._vectors[0].copy()
+
+    def solved(self, flat: Array, energy: float, parity: int) -> _Root:
+        """The solution x of (H - energy) x = a vector in the subspace, at that energy, not normalized.
+
+        All states of the subspace lie above the energy.
+        """
+        overlaps = self._products(self._vectors[: len(self)], flat)
+        total = np.zeros_like(overlaps)
+        for root in self.roots():
+            if root.parity == parity:
+                factor = np.vdot(root.coefficients, overlaps) / (root.energy - energy)
+                total = total + factor * root.coefficients
+        return _Root(energy, parity, total)
+
     def vector(self, root: _Root) -> Array:
         """The array of a state of the subspace."""
         return self._combined(root, self._vectors)
@@ -397,7 +414,7 @@ class Subspace:
         # (thick restart: Stathopoulos, Saad and Wu 1998).
         max_vectors = len(self._vectors)
         n_lowest = max(2 * n_roots, min(max_vectors // 2, max_vectors - 3 * n_roots))
-        states = [*self.roots()[:n_lowest], *map(self._padded, self._previous)]
+        states = [*self.roots()[:n_lowest], *roots, *map(self._padded, self._previous)]
         basis: list[_Root] = []
         for root in states:
             column = root.coefficients

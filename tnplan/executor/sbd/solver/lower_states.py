@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tnplan.executor.sbd.solver.davidson import (
+    DAMPING,
     EPSILON,
     LEAST_VECTORS,
     ROUNDING_ERRORS,
-    SHARE,
     VANISHED,
     Array,
     Criteria,
@@ -27,6 +27,7 @@ from tnplan.executor.sbd.solver.davidson import (
     Operator,
     Small,
     Solution,
+    Subspace,
     Vectors,
     conjugate,
     davidson,
@@ -34,10 +35,22 @@ from tnplan.executor.sbd.solver.davidson import (
 )
 
 LOOSE = 10
-"""A test also ends, at a state that lies as low as those found, at so many times their residual."""
+"""States count as lower that lie so many times the largest residual below those found, or more."""
+
+CHANCE = 0.01
+"""At most so often a test misses a lower state, if its share of determinants is like that of those found."""
+
+KEPT = 4
+"""Lowest vectors of a test that has come below the states found, from which the lower state converges."""
 
 PATIENCE = 5
 """Steps of a test at most, as a multiple of those of a solve: states that lie close come apart slowly."""
+
+HIGHER = 2
+"""Converged states above the roots at most, to which tests are orthogonal too."""
+
+MOST = 0.9
+"""A state of a solve before is none of the roots if more than this of its norm is outside them."""
 
 MakeStart = Callable[[int, int], Array]
 """make(parity, number of the test): a vector to start a test from."""
@@ -91,45 +104,56 @@ def lowest_of_every_symmetry(
     diagonal = operator.diagonal()
     solution = davidson(operator, n_roots, start, criteria, on_step, diagonal=diagonal)
     steps, multiplications, test_multiplications, tests = solution.steps, solution.multiplications, 0, 0
-    while solution.converged:
+    left = list(parities)
+    known: list[tuple[Array, int]] = []
+    while solution.converged and left:
         # A state that was missed is rather of the other parity.
-        for parity in sorted(parities, key=solution.parities.count):
-            begin = make_start(parity, tests), parity
-            tested = _test(operator, diagonal, solution, begin, criteria, on_step)
-            tests += 1
-            test_multiplications += tested.multiplications
-            if not tested.is_clear:
-                break
+        parity = min(left, key=solution.parities.count)
+        begin = make_start(parity, tests), parity
+        tested = _test(operator, diagonal, solution, known, begin, criteria, on_step)
+        tests += 1
+        test_multiplications += tested.multiplications
         if tested.is_clear:
-            break
+            # Later highest roots are lower, and start from these.
+            left.remove(parity)
+            continue
         if not tested.lower:
             solution = replace(solution, converged=False)
             break
-        start_vectors = [*solution.vectors, *tested.lower]
-        solution = davidson(operator, n_roots, start_vectors, criteria, on_step, diagonal=diagonal)
+        before = solution.vectors
+        solution = davidson(
+            operator, n_roots, [*before, *tested.lower], criteria, on_step, diagonal=diagonal
+        )  # fmt: skip
+        known = [*known, *_outside(operator, before, solution.vectors)][-HIGHER:]
         steps, multiplications = steps + solution.steps, multiplications + solution.multiplications
     return replace(
         solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications
     )
 
 
+def _outside(operator: Operator, states: Vectors, found: Vectors) -> Vectors:
+    """What is left of states beside those found, where that is most of it, normalized."""
+    beside = DeflatedOperator(operator, found)
+    parts = [(beside.project(state, parity), parity) for state, parity in states]
+    sizes = [beside.norm(part) for part, _ in parts]
+    return [
+        (part / size, parity) for (part, parity), size in zip(parts, sizes, strict=True) if size > MOST
+    ]
+
+
 def _test(
-    operator: Operator, diagonal: Array, solution: Solution, vector: tuple[Array, int], criteria: Criteria,
+    operator: Operator, diagonal: Array, solution: Solution, known: Vectors, vector: tuple[Array, int], criteria: Criteria,
     on_step: OnStep,
 ) -> _Tested:  # fmt: skip
-    """Look for a state below those found, from a vector of one parity."""
+    """Look for a state below those found, from a random vector of one parity."""
     start, parity = vector
     states = solution.vectors
-    # If x, of energy e and residual r orthogonal to the states found, had a share a of a state
-    # below them at E <= highest, then r >= a (e - E) >= a (e - highest). So r <= share (e -
-    # highest) bounds a by `share`, whatever the state below is.
-    deflated = DeflatedOperator(operator, states)
+    deflated = DeflatedOperator(operator, [*states, *known])
     if deflated.norm(deflated.project(start, parity)) <= VANISHED * deflated.norm(start):
         return _Tested([], True, 0)
     highest = float(solution.energies[-1])
     margin = max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(highest))
-
-    looser = replace(
+    criteria = replace(
         criteria, residual=LOOSE * margin, energy=np.inf, steps=PATIENCE * criteria.steps,
         vectors=max(criteria.vectors - 1, LEAST_VECTORS),
     )  # fmt: skip
@@ -139,12 +163,84 @@ def _test(
         shown = replace(step, number=solution.steps + step.number, is_test=True)
         on_step(shown, lambda: [*states, *continuation()[:1]] if is_lower else states)
 
+    probe = _Probe(deflated, diagonal, vector, criteria)
+    bound = CHANCE * np.sqrt(np.pi / 2) * min(probe.likely_share(state) for state, _ in states)
+    is_clear = probe.excludes(highest - LOOSE * margin, highest - margin, bound, report)
+    if is_clear or probe.energy >= highest - margin:
+        return _Tested([], is_clear, probe.multiplications)
     # A lower state converges here: a solve would have to do without the other vectors of the test.
+    criteria = replace(criteria, steps=max(1, criteria.steps - probe.steps))
+    begin = probe.lowest()
+    done = probe.steps, probe.multiplications
+    del probe
     ended = davidson(
-        deflated, 1, [vector], looser, report, below=highest, diagonal=diagonal,
+        deflated, 1, begin, criteria,
+        lambda step, continuation: report(replace(step, number=step.number + done[0]), continuation),
+        diagonal=diagonal,
     )  # fmt: skip
-    energy, residual = float(ended.energies[0]), float(ended.residuals[0])
-    if energy < highest - margin:
-        return _Tested(ended.vectors, False, ended.multiplications)
-    is_clear = residual <= max(SHARE * (energy - highest), LOOSE * margin)
-    return _Tested([], is_clear, ended.multiplications)
+    return _Tested(ended.vectors, False, ended.multiplications + done[1])
+
+
+class _Probe:
+    """A random vector v, whose share of states at an energy E and below is bounded.
+
+    A state m of energy E is orthogonal to (H - E) x for every x. So its share of v is also that of
+    v - (H - E) x, and no more than the length of this, whatever x is. Here x is the solution of
+    (H - E) x = v in the subspace (conjugate gradients, preconditioned by the diagonal).
+    """
+
+    def __init__(
+        self, operator: DeflatedOperator, diagonal: Array, vector: tuple[Array, int], criteria: Criteria
+    ) -> None:
+        self._operator, self._diagonal, self._criteria = operator, diagonal, criteria
+        self._space = Subspace(operator, vector[0], criteria.vectors)
+        self._parity = vector[1]
+        self._space.add(*vector)
+        self._start = self._space.first()
+        self.energy, self.steps = np.inf, 0
+
+    @property
+    def multiplications(self) -> int:
+        """Products with the operator."""
+        return self._space.multiplications
+
+    def likely_share(self, state: Array) -> float:
+        """The root mean square of the share of v, were its signs drawn again, that a state has."""
+        return float(np.sqrt(self._space.product(abs(self._start) ** 2, abs(state) ** 2).real))
+
+    def lowest(self) -> Vectors:
+        """The lowest states of the subspace."""
+        space = self._space
+        return [(space.vector(root), root.parity) for root in space.roots()[:KEPT]]
+
+    def excludes(self, energy: float, below: float, bound: float, report: OnStep) -> bool:
+        """Whether states at `energy` and below have no more of v than `bound`; ends at a state below `below`."""
+        space = self._space
+        gaps = np.maximum(abs(self._diagonal - energy), DAMPING)
+        while True:
+            self.steps += 1
+            n_products, time_s = space.multiply()
+            roots = space.roots()
+            self.energy = roots[0].energy
+            if self.energy < below:
+                remainder, share = None, np.nan
+            else:
+                solved = space.solved(self._start, energy, self._parity)
+                remainder = self._start.reshape(self._operator.shape) - space.residual(solved)
+                share = space.norm(remainder)
+            report(
+                DavidsonStep(self.steps, (self.energy,), (share,), space.multiplications, time_s / n_products),
+                lambda: [(space.vector(roots[0]), roots[0].parity)],
+            )
+            if remainder is None or share <= bound:
+                return remainder is not None
+            if self.steps >= self._criteria.steps:
+                return False
+            # PRECONDITIONED
+            remainder /= gaps
+            solved = replace(solved, coefficients=solved.coefficients / np.linalg.norm(solved.coefficients))
+            if len(space) + 1 > self._criteria.vectors:
+                (solved,) = space.restart(1, [solved])
+            space.remember([solved])
+            if not space.add(remainder, self._parity):
+                return False

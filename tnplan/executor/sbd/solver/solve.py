@@ -392,7 +392,7 @@ def _start_of_test(
 ) -> Vector:
     """A random vector, half of it among the determinants of least energy."""
     seed = TEST_SEED + number
-    rows = backend.start(low_states.mixed(n_roots, parity, seed), low_states.low, TEST_SPREAD, seed)
+    rows = backend.start(None, low_states.low, TEST_SPREAD, seed)
     return backend.put(rows, DOUBLE)
 
 
