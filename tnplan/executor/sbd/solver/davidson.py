@@ -44,9 +44,8 @@ ELEMENTS_AT_ONCE = 1 << 18
 """Elements of all vectors that are rotated together."""
 WIDENED = 1 << 22
 """Elements of fp32 vectors that are made fp64 together, for their inner products."""
-SHARE = 0.05
-"""A test for lower states ends where residual <= SHARE (energy - below): states of energies up to `below`
-have SHARE^2 of it at most."""
+OTHERS = 2
+"""States above the roots that a solve hands on: tests need not find these again."""
 
 
 class Operator(Protocol):
@@ -119,7 +118,9 @@ class Criteria:
 class DavidsonStep:
     """One step: energies and residual norms of the roots, and seconds a multiplication in it.
 
-    `is_test` marks a step from a random vector orthogonal to the roots, which looks for a lower state.
+    `is_test` marks a step of a test for lower states: its energy is the lowest beside the roots that it has
+    come to, and in place of a residual norm stands the largest share that a lower state can still have of the
+    test's random vector. Where a lower state has come out, its residual norm stands there.
     """
 
     number: int
@@ -137,7 +138,7 @@ class Solution:
     `converged`: residuals are small, and no test has found a lower state. `orthogonality` is the Frobenius
     norm of the subspace's Gram matrix minus 1. Besides the multiplications in fp64 there are those in fp32
     that came before, `early_multiplications`, and those of the tests. `is_whole`: all of a small space was
-    diagonalized, and needs no test.
+    diagonalized, and needs no test. `others` are a few states above, with their parities, not well known.
     """
 
     energies: Small
@@ -151,6 +152,7 @@ class Solution:
     early_multiplications: int = 0
     test_multiplications: int = 0
     is_whole: bool = False
+    others: Sequence[tuple[Array, int]] = ()
 
     @property
     def vectors(self) -> list[tuple[Array, int]]:
@@ -173,7 +175,7 @@ OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 def davidson(
     operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None, *,
-    below: float = np.inf, rounded: float = ROUNDED, diagonal: Array | None = None,
+    rounded: float = ROUNDED, diagonal: Array | None = None,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
 
@@ -182,10 +184,7 @@ def davidson(
     `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller: then these
     stand still and are at most the share `rounded` of the largest energy.
 
-    With `below`, corrections are those for this energy where that of a root is higher: then a start far up in
-    the spectrum comes down rather than to a state near it. A solve also ends, unconverged, where
-    residual <= SHARE (energy - below), for the highest energy and the largest residual. `diagonal` is the
-    operator's, where that was made before.
+    `diagonal` is the operator's, where that was made before.
     """
     # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
     # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,
@@ -209,7 +208,7 @@ def davidson(
         n_products, time_s = space.multiply()
         roots = space.roots()[:n_roots]
         energies = np.array([root.energy for root in roots])
-        corrections, residuals = _residuals(space, roots, diagonal, criteria.residual, below)
+        corrections, residuals = _residuals(space, roots, diagonal, criteria.residual)
         if on_step is not None:
             step = DavidsonStep(
                 number, tuple(map(float, energies)), tuple(map(float, residuals)), space.multiplications,
@@ -227,7 +226,6 @@ def davidson(
             least, halved = float(residuals.max()), number
         stalled = number - halved >= STALLED_STEPS and residuals.max() <= rounded * np.abs(energies).max()
         ends = number >= criteria.steps or bool(stalled)
-        ends = ends or bool(residuals.max() <= SHARE * (energies[-1] - below))
         # The Gram matrix costs as much as a step; it is looked at where it decides something.
         orthogonality = space.orthogonality() if is_small or ends else 0.0
         is_skewed = orthogonality > criteria.orthogonality
@@ -247,9 +245,11 @@ def davidson(
             is_last = not any(added)
         if is_last:
             states = [space.vector(root) for root in roots]
+            others = space.roots()[n_roots : n_roots + OTHERS]
             return Solution(
                 energies, states, [root.parity for root in roots], residuals,
                 is_small and not is_skewed, number, space.multiplications, orthogonality,
+                others=[(space.vector(root), root.parity) for root in others],
             )  # fmt: skip
 
 
@@ -366,18 +366,27 @@ class Subspace:
         """A copy of the first vector, all elements in a row."""
         return self._vectors[0].copy()
 
-    def solved(self, flat: Array, energy: float, parity: int) -> _Root:
-        """The solution x of (H - energy) x = a vector in the subspace, at that energy, not normalized.
+    def solved(self, flat: Array, energy: float) -> tuple[_Root, list[_Root]]:
+        """The solution x of (H - energy) x = a vector in a subspace of one parity, and what to keep of it.
 
-        All states of the subspace lie above the energy.
+        Not normalized, and at that energy, below which no state of the subspace lies. To keep: the part
+        outside the states that a restart keeps anyway, beside which it can be small.
         """
         overlaps = self._products(self._vectors[: len(self)], flat)
-        total = np.zeros_like(overlaps)
-        for root in self.roots():
-            if root.parity == parity:
-                factor = np.vdot(root.coefficients, overlaps) / (root.energy - energy)
-                total = total + factor * root.coefficients
-        return _Root(energy, parity, total)
+        roots = self.roots()
+        parts = [
+            np.vdot(root.coefficients, overlaps) / (root.energy - energy) * root.coefficients
+            for root in roots
+        ]
+        rest = sum(parts[self._n_lowest(1) :], np.zeros_like(overlaps))
+        norm = float(np.linalg.norm(rest))
+        kept = [_Root(energy, self.parities[0], rest / norm)] if norm > 0 else []
+        return _Root(energy, self.parities[0], sum(parts, np.zeros_like(overlaps))), kept
+
+    def _n_lowest(self, n_roots: int) -> int:
+        """How many of the lowest states a restart keeps."""
+        max_vectors = len(self._vectors)
+        return max(2 * n_roots, min(max_vectors // 2, max_vectors - 3 * n_roots))
 
     def vector(self, root: _Root) -> Array:
         """The array of a state of the subspace."""
@@ -412,9 +421,7 @@ class Subspace:
         # are the same combinations of the old ones, so no multiplication is needed.
         # States that lie close come apart slowly, and hardly where all but the roots are lost at each restart
         # (thick restart: Stathopoulos, Saad and Wu 1998).
-        max_vectors = len(self._vectors)
-        n_lowest = max(2 * n_roots, min(max_vectors // 2, max_vectors - 3 * n_roots))
-        states = [*self.roots()[:n_lowest], *roots, *map(self._padded, self._previous)]
+        states = [*self.roots()[: self._n_lowest(n_roots)], *roots, *map(self._padded, self._previous)]
         basis: list[_Root] = []
         for root in states:
             column = root.coefficients
@@ -464,7 +471,7 @@ class Subspace:
 
 
 def _residuals(
-    space: Subspace, roots: Sequence[_Root], diagonal: Array, threshold: float, below: float
+    space: Subspace, roots: Sequence[_Root], diagonal: Array, threshold: float
 ) -> tuple[list[tuple[Array, int]], Small]:
     """Corrections of the roots that are not known well, or else of all; all residual norms.
 
@@ -482,7 +489,7 @@ def _residuals(
             # Davidson's preconditioner (D - E)^-1, D the diagonal of H; denominators keep their
             # sign and are DAMPING Hartree at least, since near-degenerate determinants would blow
             # up the correction.
-            gaps = diagonal - min(root.energy, below)
+            gaps = diagonal - root.energy
             damped = np.where(gaps < 0, np.minimum(gaps, -DAMPING), np.maximum(gaps, DAMPING))
             residual /= damped
             state = space.vector(root)

@@ -28,8 +28,6 @@ DETERMINANTS = 300
 """So many determinants of least energy are diagonalized exactly."""
 WHOLE = 1000
 """Spaces of up to so many determinants are diagonalized exactly as a whole."""
-OTHERS = 8
-"""So many more states of each parity are there for tests."""
 NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
 ELEMENTS_OF_SPANS = 1 << 14, 1 << 18
@@ -75,24 +73,12 @@ class SparseState:
 class LowStates:
     """The lowest states among the determinants of least energy, by rising energy.
 
-    There are up to `OTHERS` more of each parity than the roots. Where `low` is the whole space, they are
-    its states.
+    There are as many of each parity as roots, where so many are. Where `low` is the whole space, they are its
+    states.
     """
 
     states: list[SparseState]
     low: LowDeterminants
-
-    def mixed(self, n_roots: int, parity: int, seed: int) -> SparseState | None:
-        """A superposition, of norm 1 and of random signs, of the states of a parity beyond the lowest roots.
-
-        A state has less of it the higher it is. None where there is no such state.
-        """
-        others = [state for state in self.states[n_roots:] if state.parity == parity][:OTHERS]
-        if not others:
-            return None
-        factors = np.sign(_uniform(0, len(others), seed)) / np.arange(1, len(others) + 1)
-        values = sum(factor * state.values for factor, state in zip(factors, others, strict=True))
-        return replace(others[0], values=values / np.linalg.norm(factors))
 
 
 def lowest_determinants(
@@ -159,7 +145,7 @@ def lowest_states(
         if not count:
             continue
         energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
-        vectors = np.ascontiguousarray((frame @ columns[:, : min(count, n_roots + OTHERS)]).T)
+        vectors = np.ascontiguousarray((frame @ columns[:, : min(count, n_roots)]).T)
         for energy, vector in zip(energies, vectors, strict=False):
             states.append((float(energy), SparseState(chosen, vector, parity)))
     states.sort(key=lambda entry: entry[0])

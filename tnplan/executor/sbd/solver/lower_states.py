@@ -1,8 +1,9 @@
 """The lowest states of a space, whatever their symmetry: a solve, and tests that look for what it has missed.
 
-A solve never leaves the symmetries of its start. So a state that it calls lowest is tested: a random vector,
-which has a part of every symmetry, comes down orthogonal to the states found, until states below them could
-have no more than a small share of it. Where it comes lower, the solve goes on from there and is tested again.
+A solve never leaves the symmetries of its start. So a state that it calls lowest is tested, by a random
+vector, which has a part of every symmetry. The test ends when no lower state can have more than a small share
+of this vector, so small that chance hardly makes it so. Where a lower state comes out, the solve goes on from
+there and is tested again.
 
 Knows vectors and parities; not what the operator means.
 """
@@ -17,7 +18,6 @@ import numpy as np
 from tnplan.executor.sbd.solver.davidson import (
     DAMPING,
     EPSILON,
-    LEAST_VECTORS,
     ROUNDING_ERRORS,
     VANISHED,
     Array,
@@ -45,6 +45,9 @@ KEPT = 4
 
 PATIENCE = 5
 """Steps of a test at most, as a multiple of those of a solve: states that lie close come apart slowly."""
+
+OTHER_VECTORS, LEAST_OF_TEST = 3, 6
+"""Vectors that the subspace of a test has less than that of a solve, for those beside it; vectors at least."""
 
 HIGHER = 2
 """Converged states above the roots at most, to which tests are orthogonal too."""
@@ -84,11 +87,23 @@ class DeflatedOperator:
 
 @dataclass(frozen=True)
 class _Tested:
-    """What a test has found: a lower state, or that there is none, or neither within its steps."""
+    """What a test has found: a lower state, or that there is none, or neither within its steps.
+
+    `others`: states above the lower one.
+    """
 
     lower: Vectors
     is_clear: bool
     multiplications: int
+    others: Vectors = ()
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known besides the roots: converged states above them, and others that are not well known."""
+
+    higher: Vectors
+    others: Vectors
 
 
 def lowest_of_every_symmetry(
@@ -104,8 +119,7 @@ def lowest_of_every_symmetry(
     diagonal = operator.diagonal()
     solution = davidson(operator, n_roots, start, criteria, on_step, diagonal=diagonal)
     steps, multiplications, test_multiplications, tests = solution.steps, solution.multiplications, 0, 0
-    left = list(parities)
-    known: list[tuple[Array, int]] = []
+    left, known = list(parities), _Known([], solution.others)
     while solution.converged and left:
         # A state that was missed is rather of the other parity.
         parity = min(left, key=solution.parities.count)
@@ -114,48 +128,45 @@ def lowest_of_every_symmetry(
         tests += 1
         test_multiplications += tested.multiplications
         if tested.is_clear:
-            # Later highest roots are lower, and start from these.
+            # Invariant: no lower state of this parity comes out later, where the highest root is lower.
             left.remove(parity)
             continue
         if not tested.lower:
             solution = replace(solution, converged=False)
             break
         before = solution.vectors
-        solution = davidson(
-            operator, n_roots, [*before, *tested.lower], criteria, on_step, diagonal=diagonal
-        )  # fmt: skip
-        known = [*known, *_outside(operator, before, solution.vectors)][-HIGHER:]
+        start_vectors = [*before, *tested.lower]
+        solution = davidson(operator, n_roots, start_vectors, criteria, on_step, diagonal=diagonal)
         steps, multiplications = steps + solution.steps, multiplications + solution.multiplications
+        higher = [*known.higher, *_outside(operator, before, solution.vectors)][-HIGHER:]
+        known = _Known(higher, [*(one for one in known.others if one[1] != parity), *tested.others])
     return replace(
-        solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications
-    )
+        solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications,
+        others=(),
+    )  # fmt: skip
 
 
 def _outside(operator: Operator, states: Vectors, found: Vectors) -> Vectors:
-    """What is left of states beside those found, where that is most of it, normalized."""
+    """What states are outside those found, where that is most of them, normalized."""
     beside = DeflatedOperator(operator, found)
     parts = [(beside.project(state, parity), parity) for state, parity in states]
-    sizes = [beside.norm(part) for part, _ in parts]
-    return [
-        (part / size, parity) for (part, parity), size in zip(parts, sizes, strict=True) if size > MOST
-    ]
+    return [(part / beside.norm(part), parity) for part, parity in parts if beside.norm(part) > MOST]
 
 
 def _test(
-    operator: Operator, diagonal: Array, solution: Solution, known: Vectors, vector: tuple[Array, int], criteria: Criteria,
-    on_step: OnStep,
+    operator: Operator, diagonal: Array, solution: Solution, known: _Known, vector: tuple[Array, int],
+    criteria: Criteria, on_step: OnStep,
 ) -> _Tested:  # fmt: skip
     """Look for a state below those found, from a random vector of one parity."""
-    start, parity = vector
     states = solution.vectors
-    deflated = DeflatedOperator(operator, [*states, *known])
-    if deflated.norm(deflated.project(start, parity)) <= VANISHED * deflated.norm(start):
+    deflated = DeflatedOperator(operator, [*states, *known.higher])
+    if deflated.norm(deflated.project(*vector)) <= VANISHED * deflated.norm(vector[0]):
         return _Tested([], True, 0)
     highest = float(solution.energies[-1])
     margin = max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(highest))
-    criteria = replace(
+    looser = replace(
         criteria, residual=LOOSE * margin, energy=np.inf, steps=PATIENCE * criteria.steps,
-        vectors=max(criteria.vectors - 1, LEAST_VECTORS),
+        vectors=max(criteria.vectors - OTHER_VECTORS, LEAST_OF_TEST),
     )  # fmt: skip
 
     def report(step: DavidsonStep, continuation: Callable[[], Vectors]) -> None:
@@ -163,40 +174,45 @@ def _test(
         shown = replace(step, number=solution.steps + step.number, is_test=True)
         on_step(shown, lambda: [*states, *continuation()[:1]] if is_lower else states)
 
-    probe = _Probe(deflated, diagonal, vector, criteria)
-    bound = CHANCE * np.sqrt(np.pi / 2) * min(probe.likely_share(state) for state, _ in states)
-    is_clear = probe.excludes(highest - LOOSE * margin, highest - margin, bound, report)
+    probe = _Probe(deflated, vector, known.others, looser)
+    # A share a of a random vector whose mean square is s^2 is below b with a chance of sqrt(2 / pi) b / s
+    # at most, if it is normal. How many determinants a lower state has is not known: s is that of the roots.
+    bound = CHANCE * np.sqrt(np.pi / 2) * min(probe.likely_share(state) for state in solution.states)
+    is_clear = probe.excludes(highest - LOOSE * margin, highest - margin, bound, diagonal, report)
     if is_clear or probe.energy >= highest - margin:
         return _Tested([], is_clear, probe.multiplications)
-    # A lower state converges here: a solve would have to do without the other vectors of the test.
-    criteria = replace(criteria, steps=max(1, criteria.steps - probe.steps))
-    begin = probe.lowest()
-    done = probe.steps, probe.multiplications
+    begin, steps, multiplications = probe.lowest(), probe.steps, probe.multiplications
     del probe
-    ended = davidson(
-        deflated, 1, begin, criteria,
-        lambda step, continuation: report(replace(step, number=step.number + done[0]), continuation),
-        diagonal=diagonal,
-    )  # fmt: skip
-    return _Tested(ended.vectors, False, ended.multiplications + done[1])
+
+    def report_more(step: DavidsonStep, continuation: Callable[[], Vectors]) -> None:
+        report(replace(step, number=step.number + steps), continuation)
+
+    # A lower state converges here: a solve would have to do without the other vectors of the test.
+    ended = davidson(deflated, 1, begin, looser, report_more, diagonal=diagonal)
+    return _Tested(ended.vectors, False, multiplications + ended.multiplications, ended.others)
 
 
 class _Probe:
-    """A random vector v, whose share of states at an energy E and below is bounded.
+    """A random vector v, and a bound of the share that states of an energy E and below can have of it.
 
-    A state m of energy E is orthogonal to (H - E) x for every x. So its share of v is also that of
-    v - (H - E) x, and no more than the length of this, whatever x is. Here x is the solution of
-    (H - E) x = v in the subspace (conjugate gradients, preconditioned by the diagonal).
+    <m| (H - E) x> = 0 for a state m of energy E and every x. So m's share <m|v> is also that of
+    v - (H - E) x, and the length of this bounds it, whatever x is. Here (H - E) x = v is solved by conjugate
+    gradients, preconditioned by the diagonal; the subspace has other vectors besides, which makes x better.
+    A state farther below comes out sooner, as the lowest of the subspace.
     """
 
     def __init__(
-        self, operator: DeflatedOperator, diagonal: Array, vector: tuple[Array, int], criteria: Criteria
+        self, operator: DeflatedOperator, vector: tuple[Array, int], others: Vectors, criteria: Criteria
     ) -> None:
-        self._operator, self._diagonal, self._criteria = operator, diagonal, criteria
+        self._operator, self._most_steps, self._n_vectors = operator, criteria.steps, criteria.vectors
+        self._random, self._parity = vector
+        self._norm = operator.norm(operator.project(*vector))
         self._space = Subspace(operator, vector[0], criteria.vectors)
-        self._parity = vector[1]
         self._space.add(*vector)
         self._start = self._space.first()
+        for other, parity in others:
+            if parity == self._parity:
+                self._space.add(operator.project(other, parity), parity)
         self.energy, self.steps = np.inf, 0
 
     @property
@@ -205,42 +221,37 @@ class _Probe:
         return self._space.multiplications
 
     def likely_share(self, state: Array) -> float:
-        """The root mean square of the share of v, were its signs drawn again, that a state has."""
-        return float(np.sqrt(self._space.product(abs(self._start) ** 2, abs(state) ** 2).real))
+        """The root mean square of the share of v that a state has, if v's signs are drawn again."""
+        squares = self._space.product(abs(self._random) ** 2, abs(state) ** 2)
+        return float(np.sqrt(squares.real)) / self._norm
 
     def lowest(self) -> Vectors:
         """The lowest states of the subspace."""
-        space = self._space
-        return [(space.vector(root), root.parity) for root in space.roots()[:KEPT]]
+        return [(self._space.vector(root), root.parity) for root in self._space.roots()[:KEPT]]
 
-    def excludes(self, energy: float, below: float, bound: float, report: OnStep) -> bool:
-        """Whether states at `energy` and below have no more of v than `bound`; ends at a state below `below`."""
+    def excludes(self, energy: float, below: float, bound: float, diagonal: Array, report: OnStep) -> bool:
+        """Whether no state at `energy` has more of v than `bound`. Ends where a state is below `below`."""
         space = self._space
-        gaps = np.maximum(abs(self._diagonal - energy), DAMPING)
+        # Conjugate gradients need a preconditioner that is positive.
+        gaps = np.maximum(abs(diagonal - energy), DAMPING)
         while True:
             self.steps += 1
             n_products, time_s = space.multiply()
-            roots = space.roots()
-            self.energy = roots[0].energy
+            root = space.roots()[0]
+            self.energy = root.energy
             if self.energy < below:
-                remainder, share = None, np.nan
-            else:
-                solved = space.solved(self._start, energy, self._parity)
-                remainder = self._start.reshape(self._operator.shape) - space.residual(solved)
-                share = space.norm(remainder)
-            report(
-                DavidsonStep(self.steps, (self.energy,), (share,), space.multiplications, time_s / n_products),
-                lambda: [(space.vector(roots[0]), roots[0].parity)],
-            )
-            if remainder is None or share <= bound:
-                return remainder is not None
-            if self.steps >= self._criteria.steps:
                 return False
-            # PRECONDITIONED
+            solved, kept = space.solved(self._start, energy)
+            remainder = self._start.reshape(self._operator.shape) - space.residual(solved)
+            share = space.norm(remainder)
+            numbers = (self.energy,), (share,), space.multiplications, time_s / n_products
+            step = DavidsonStep(self.steps, *numbers)
+            report(step, lambda root=root: space.continuation([root])[:1])  # type: ignore[misc]
+            if share <= bound or self.steps >= self._most_steps:
+                return share <= bound
             remainder /= gaps
-            solved = replace(solved, coefficients=solved.coefficients / np.linalg.norm(solved.coefficients))
-            if len(space) + 1 > self._criteria.vectors:
-                (solved,) = space.restart(1, [solved])
-            space.remember([solved])
+            if len(space) == self._n_vectors:
+                kept = space.restart(1, kept)
+            space.remember(kept)
             if not space.add(remainder, self._parity):
                 return False

@@ -110,8 +110,6 @@ SPIN_ERROR = 1e-6
 """How far a spin may be from a multiple of 1/2."""
 SPREAD = 1e-3
 """The norm of the random part of states to start from."""
-TEST_SPREAD = 1.0
-"""That of a vector to start a test from; the rest has the norm 1."""
 TEST_SEED = 1 << 20
 """Random numbers of tests have other seeds than those of starts, which count the roots."""
 LENGTH_ERROR = 1e-2
@@ -307,7 +305,7 @@ class _StateSearch:
             return replace(solution, is_whole=True, early_multiplications=early)
         solution = lowest_of_every_symmetry(
             operator, n_roots, begin, self.criteria, self.on_step,
-            backend.parities, partial(_start_of_test, backend, low_states, n_roots),
+            backend.parities, partial(_start_of_test, backend, low_states),
         )  # fmt: skip
         return replace(solution, early_multiplications=early)
 
@@ -387,13 +385,9 @@ def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
         )  # fmt: skip
 
 
-def _start_of_test(
-    backend: VectorBackend, low_states: LowStates, n_roots: int, parity: int, number: int
-) -> Vector:
-    """A random vector, half of it among the determinants of least energy."""
-    seed = TEST_SEED + number
-    rows = backend.start(None, low_states.low, TEST_SPREAD, seed)
-    return backend.put(rows, DOUBLE)
+def _start_of_test(backend: VectorBackend, low_states: LowStates, parity: int, number: int) -> Vector:
+    """A random vector, which has a part of every symmetry and parity."""
+    return backend.put(backend.start(None, low_states.low, 1.0, TEST_SEED + number), DOUBLE)
 
 
 def _start_vectors(
