@@ -174,10 +174,10 @@ OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 
 def davidson(
-    operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None, *,
-    rounded: float = ROUNDED, diagonal: Array | None = None,
+    operator: Operator, n_roots: int, start: Vectors | Subspace, criteria: Criteria,
+    on_step: OnStep | None = None, *, rounded: float = ROUNDED, diagonal: Array | None = None,
 ) -> Solution:  # fmt: skip
-    """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
+    """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity), or is a subspace.
 
     `on_step` gets every step, and a function that gives the vectors from which to go on. Raises ValueError
     where the start spans too little. A solve that does not converge returns its last states: those after
@@ -192,11 +192,13 @@ def davidson(
     # Davidson, J. Comput. Phys. 103, 382 (1992)), which keeps nearly the convergence of an
     # unrestarted subspace. It holds a restart's 2 n_roots lowest states, n_roots of the step before,
     # and new corrections.
-    max_vectors = max(criteria.vectors, 4 * n_roots + 2, len(start))
-    space = Subspace(operator, start[0][0], max_vectors)
+    if isinstance(start, Subspace):
+        space = start
+    else:
+        space = Subspace(operator, start[0][0], max(criteria.vectors, 4 * n_roots + 2, len(start)))
+        for vector, parity in start:
+            space.add(vector, parity)
     diagonal = operator.diagonal() if diagonal is None else diagonal
-    for vector, parity in start:
-        space.add(vector, parity)
     if len(space) < n_roots:
         raise ValueError(f"{len(space)} independent vectors to start from, for {n_roots} roots")
     before: Small | None = None
@@ -236,7 +238,7 @@ def davidson(
             space.refresh(roots)
             continue
         if not is_last:
-            if len(space) + len(corrections) > max_vectors:
+            if len(space) + len(corrections) > space.most:
                 roots = space.restart(n_roots, roots)
             space.remember(roots)
             # No correction brings anything new: the subspace is exhausted (a small space), and
@@ -361,6 +363,11 @@ class Subspace:
                 coefficients[members] = column
                 ritz_states.append(_Root(float(energy), parity, coefficients))
         return sorted(ritz_states, key=lambda root: root.energy)
+
+    @property
+    def most(self) -> int:
+        """Vectors at most."""
+        return len(self._vectors)
 
     def first(self) -> Array:
         """A copy of the first vector, all elements in a row."""

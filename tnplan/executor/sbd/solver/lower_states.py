@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -39,9 +40,6 @@ LOOSE = 10
 
 CHANCE = 0.01
 """At most so often a test misses a lower state, if its share of determinants is like that of those found."""
-
-KEPT = 4
-"""Lowest vectors of a test that has come below the states found, from which the lower state converges."""
 
 PATIENCE = 5
 """Steps of a test at most, as a multiple of those of a solve: states that lie close come apart slowly."""
@@ -100,10 +98,19 @@ class _Tested:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known besides the roots: converged states above them, and others that are not well known."""
+    """What is known besides the roots: converged states above them, and others that are not well known.
+
+    A test takes the others of its parity, and leaves none of them here.
+    """
 
     higher: Vectors
-    others: Vectors
+    others: list[tuple[Array, int]]
+
+    def taken(self, parity: int) -> list[Array]:
+        """The others of a parity."""
+        vectors = [other for other, kind in self.others if kind == parity]
+        self.others[:] = [one for one in self.others if one[1] != parity]
+        return vectors
 
 
 def lowest_of_every_symmetry(
@@ -119,11 +126,12 @@ def lowest_of_every_symmetry(
     diagonal = operator.diagonal()
     solution = davidson(operator, n_roots, start, criteria, on_step, diagonal=diagonal)
     steps, multiplications, test_multiplications, tests = solution.steps, solution.multiplications, 0, 0
-    left, known = list(parities), _Known([], solution.others)
+    left, known = list(parities), _Known([], list(solution.others))
+    solution = replace(solution, others=())
     while solution.converged and left:
         # A state that was missed is rather of the other parity.
         parity = min(left, key=solution.parities.count)
-        begin = make_start(parity, tests), parity
+        begin = partial(make_start, parity, tests), parity
         tested = _test(operator, diagonal, solution, known, begin, criteria, on_step)
         tests += 1
         test_multiplications += tested.multiplications
@@ -139,11 +147,10 @@ def lowest_of_every_symmetry(
         solution = davidson(operator, n_roots, start_vectors, criteria, on_step, diagonal=diagonal)
         steps, multiplications = steps + solution.steps, multiplications + solution.multiplications
         higher = [*known.higher, *_outside(operator, before, solution.vectors)][-HIGHER:]
-        known = _Known(higher, [*(one for one in known.others if one[1] != parity), *tested.others])
+        solution, known = replace(solution, others=()), _Known(higher, [*known.others, *tested.others])
     return replace(
-        solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications,
-        others=(),
-    )  # fmt: skip
+        solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications
+    )
 
 
 def _outside(operator: Operator, states: Vectors, found: Vectors) -> Vectors:
@@ -154,18 +161,16 @@ def _outside(operator: Operator, states: Vectors, found: Vectors) -> Vectors:
 
 
 def _test(
-    operator: Operator, diagonal: Array, solution: Solution, known: _Known, vector: tuple[Array, int],
-    criteria: Criteria, on_step: OnStep,
+    operator: Operator, diagonal: Array, solution: Solution, known: _Known,
+    begin: tuple[Callable[[], Array], int], criteria: Criteria, on_step: OnStep,
 ) -> _Tested:  # fmt: skip
     """Look for a state below those found, from a random vector of one parity."""
     states = solution.vectors
     deflated = DeflatedOperator(operator, [*states, *known.higher])
-    if deflated.norm(deflated.project(*vector)) <= VANISHED * deflated.norm(vector[0]):
-        return _Tested([], True, 0)
     highest = float(solution.energies[-1])
     margin = max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(highest))
     looser = replace(
-        criteria, residual=LOOSE * margin, energy=np.inf, steps=PATIENCE * criteria.steps,
+        criteria, residual=margin, energy=np.inf, steps=PATIENCE * criteria.steps,
         vectors=max(criteria.vectors - OTHER_VECTORS, LEAST_OF_TEST),
     )  # fmt: skip
 
@@ -174,22 +179,23 @@ def _test(
         shown = replace(step, number=solution.steps + step.number, is_test=True)
         on_step(shown, lambda: [*states, *continuation()[:1]] if is_lower else states)
 
-    probe = _Probe(deflated, vector, known.others, looser)
+    probe = _Probe(deflated, begin[0](), begin[1], solution.states, looser)
+    if probe.is_empty:
+        return _Tested([], True, 0)
+    probe.add(known.taken(begin[1]))
     # A share a of a random vector whose mean square is s^2 is below b with a chance of sqrt(2 / pi) b / s
     # at most, if it is normal. How many determinants a lower state has is not known: s is that of the roots.
-    bound = CHANCE * np.sqrt(np.pi / 2) * min(probe.likely_share(state) for state in solution.states)
+    bound = CHANCE * np.sqrt(np.pi / 2) * probe.likely_share
     is_clear = probe.excludes(highest - LOOSE * margin, highest - margin, bound, diagonal, report)
     if is_clear or probe.energy >= highest - margin:
-        return _Tested([], is_clear, probe.multiplications)
-    begin, steps, multiplications = probe.lowest(), probe.steps, probe.multiplications
-    del probe
+        return _Tested([], is_clear, probe.space.multiplications)
 
     def report_more(step: DavidsonStep, continuation: Callable[[], Vectors]) -> None:
-        report(replace(step, number=step.number + steps), continuation)
+        report(replace(step, number=probe.steps + step.number), continuation)
 
     # A lower state converges here: a solve would have to do without the other vectors of the test.
-    ended = davidson(deflated, 1, begin, looser, report_more, diagonal=diagonal)
-    return _Tested(ended.vectors, False, multiplications + ended.multiplications, ended.others)
+    ended = davidson(deflated, 1, probe.space, looser, report_more, diagonal=diagonal)
+    return _Tested(ended.vectors, False, ended.multiplications, ended.others)
 
 
 class _Probe:
@@ -202,36 +208,31 @@ class _Probe:
     """
 
     def __init__(
-        self, operator: DeflatedOperator, vector: tuple[Array, int], others: Vectors, criteria: Criteria
+        self, operator: DeflatedOperator, vector: Array, parity: int, states: list[Array], criteria: Criteria
     ) -> None:
-        self._operator, self._most_steps, self._n_vectors = operator, criteria.steps, criteria.vectors
-        self._random, self._parity = vector
-        self._norm = operator.norm(operator.project(*vector))
-        self._space = Subspace(operator, vector[0], criteria.vectors)
-        self._space.add(*vector)
-        self._start = self._space.first()
-        for other, parity in others:
-            if parity == self._parity:
-                self._space.add(operator.project(other, parity), parity)
-        self.energy, self.steps = np.inf, 0
+        self._operator, self._parity, self._most_steps = operator, parity, criteria.steps
+        self.energy, self.steps, self.likely_share = np.inf, 0, 0.0
+        self.is_empty = True
+        self.space = Subspace(operator, vector, criteria.vectors)
+        norm = operator.norm(operator.project(vector, parity))
+        # Nothing is left of it where the roots are all states of the parity.
+        if norm > VANISHED * operator.norm(vector):
+            # The least root mean square of the share that one of the states would have of v, if v's signs
+            # were drawn again.
+            squares = [self.space.product(abs(vector) ** 2, abs(state) ** 2).real for state in states]
+            self.likely_share = float(np.sqrt(min(squares))) / norm
+            self.is_empty = False
+            self.space.add(vector, parity)
+            self._start = self.space.first().reshape(operator.shape)
 
-    @property
-    def multiplications(self) -> int:
-        """Products with the operator."""
-        return self._space.multiplications
-
-    def likely_share(self, state: Array) -> float:
-        """The root mean square of the share of v that a state has, if v's signs are drawn again."""
-        squares = self._space.product(abs(self._random) ** 2, abs(state) ** 2)
-        return float(np.sqrt(squares.real)) / self._norm
-
-    def lowest(self) -> Vectors:
-        """The lowest states of the subspace."""
-        return [(self._space.vector(root), root.parity) for root in self._space.roots()[:KEPT]]
+    def add(self, others: list[Array]) -> None:
+        """Take other vectors into the subspace."""
+        while others:
+            self.space.add(self._operator.project(others.pop(), self._parity), self._parity)
 
     def excludes(self, energy: float, below: float, bound: float, diagonal: Array, report: OnStep) -> bool:
         """Whether no state at `energy` has more of v than `bound`. Ends where a state is below `below`."""
-        space = self._space
+        space = self.space
         # Conjugate gradients need a preconditioner that is positive.
         gaps = np.maximum(abs(diagonal - energy), DAMPING)
         while True:
@@ -241,8 +242,8 @@ class _Probe:
             self.energy = root.energy
             if self.energy < below:
                 return False
-            solved, kept = space.solved(self._start, energy)
-            remainder = self._start.reshape(self._operator.shape) - space.residual(solved)
+            solved, kept = space.solved(self._start.ravel(), energy)
+            remainder = self._start - space.residual(solved)
             share = space.norm(remainder)
             numbers = (self.energy,), (share,), space.multiplications, time_s / n_products
             step = DavidsonStep(self.steps, *numbers)
@@ -250,7 +251,7 @@ class _Probe:
             if share <= bound or self.steps >= self._most_steps:
                 return share <= bound
             remainder /= gaps
-            if len(space) == self._n_vectors:
+            if len(space) == space.most:
                 kept = space.restart(1, kept)
             space.remember(kept)
             if not space.add(remainder, self._parity):
