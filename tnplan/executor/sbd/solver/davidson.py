@@ -118,9 +118,9 @@ class Criteria:
 class DavidsonStep:
     """One step: energies and residual norms of the roots, and seconds a multiplication in it.
 
-    `is_test` marks a step of a test for lower states: its energy is the lowest beside the roots that it has
-    come to, and in place of a residual norm stands the largest share that a lower state can still have of the
-    test's random vector. Where a lower state has come out, its residual norm stands there.
+    `is_test` marks a step of a test for lower states; its energy is the lowest beside the roots that it has
+    come to. With `is_share`, the share that a lower state can still have of the test's random vector stands
+    in place of a residual norm. Without it a lower state has come out.
     """
 
     number: int
@@ -129,13 +129,15 @@ class DavidsonStep:
     multiplications: int
     multiplication_s: float
     is_test: bool = False
+    is_share: bool = False
 
 
 @dataclass(frozen=True)
 class Solution:
     """The lowest states found, by rising energy, and how well they are known.
 
-    `converged`: residuals are small, and no test has found a lower state. `orthogonality` is the Frobenius
+    `converged`: residuals are small, and no test has found a state that is lower by `lower_by` or more.
+    `lower_chance` estimates how often such a state is missed, at most. `orthogonality` is the Frobenius
     norm of the subspace's Gram matrix minus 1. Besides the multiplications in fp64 there are those in fp32
     that came before, `early_multiplications`, and those of the tests. `is_whole`: all of a small space was
     diagonalized, and needs no test. `others` are a few states above, with their parities, not well known.
@@ -153,6 +155,8 @@ class Solution:
     test_multiplications: int = 0
     is_whole: bool = False
     others: Sequence[tuple[Array, int]] = ()
+    lower_by: float = 0.0
+    lower_chance: float = 0.0
 
     @property
     def vectors(self) -> list[tuple[Array, int]]:
@@ -177,14 +181,13 @@ def davidson(
     operator: Operator, n_roots: int, start: Vectors | Subspace, criteria: Criteria,
     on_step: OnStep | None = None, *, rounded: float = ROUNDED, diagonal: Array | None = None,
 ) -> Solution:  # fmt: skip
-    """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity), or is a subspace.
+    """The lowest `n_roots` states.
 
-    `on_step` gets every step, and a function that gives the vectors from which to go on. Raises ValueError
-    where the start spans too little. A solve that does not converge returns its last states: those after
-    `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller: then these
-    stand still and are at most the share `rounded` of the largest energy.
-
-    `diagonal` is the operator's, where that was made before.
+    `start` holds at least as many independent (vector, parity), or is a subspace. `on_step` gets every step,
+    and a function that gives the vectors from which to go on. Raises ValueError where the start spans too
+    little. A solve that does not converge returns its last states: those after `criteria.steps` steps, or
+    before, where rounding errors keep residuals from becoming smaller: then these stand still and are at most
+    the share `rounded` of the largest energy. `diagonal` is the operator's, where that was made before.
     """
     # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
     # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,

@@ -39,13 +39,13 @@ LOOSE = 10
 """States count as lower that lie so many times the largest residual below those found, or more."""
 
 CHANCE = 0.01
-"""At most so often a test misses a lower state, if its share of determinants is like that of those found."""
+"""So often a test misses a lower state at most, if that is spread over determinants as the roots are."""
 
 PATIENCE = 5
 """Steps of a test at most, as a multiple of those of a solve: states that lie close come apart slowly."""
 
 OTHER_VECTORS, LEAST_OF_TEST = 3, 6
-"""Vectors that the subspace of a test has less than that of a solve, for those beside it; vectors at least."""
+"""So many vectors less than that of a solve has the subspace of a test, for those beside it; and at least."""
 
 HIGHER = 2
 """Converged states above the roots at most, to which tests are orthogonal too."""
@@ -149,8 +149,14 @@ def lowest_of_every_symmetry(
         higher = [*known.higher, *_outside(operator, before, solution.vectors)][-HIGHER:]
         solution, known = replace(solution, others=()), _Known(higher, [*known.others, *tested.others])
     return replace(
-        solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications
-    )
+        solution, steps=steps, multiplications=multiplications, test_multiplications=test_multiplications,
+        lower_by=LOOSE * _margin(solution, criteria), lower_chance=CHANCE if solution.converged else 1.0,
+    )  # fmt: skip
+
+
+def _margin(solution: Solution, criteria: Criteria) -> float:
+    """How well energies can be told apart at these residuals."""
+    return max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(float(solution.energies[-1])))
 
 
 def _outside(operator: Operator, states: Vectors, found: Vectors) -> Vectors:
@@ -167,8 +173,7 @@ def _test(
     """Look for a state below those found, from a random vector of one parity."""
     states = solution.vectors
     deflated = DeflatedOperator(operator, [*states, *known.higher])
-    highest = float(solution.energies[-1])
-    margin = max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(highest))
+    highest, margin = float(solution.energies[-1]), _margin(solution, criteria)
     looser = replace(
         criteria, residual=margin, energy=np.inf, steps=PATIENCE * criteria.steps,
         vectors=max(criteria.vectors - OTHER_VECTORS, LEAST_OF_TEST),
@@ -246,7 +251,7 @@ class _Probe:
             remainder = self._start - space.residual(solved)
             share = space.norm(remainder)
             numbers = (self.energy,), (share,), space.multiplications, time_s / n_products
-            step = DavidsonStep(self.steps, *numbers)
+            step = DavidsonStep(self.steps, *numbers, is_share=True)
             report(step, lambda root=root: space.continuation([root])[:1])  # type: ignore[misc]
             if share <= bound or self.steps >= self._most_steps:
                 return share <= bound

@@ -302,7 +302,7 @@ class _StateSearch:
         # All determinants were diagonalized: the lowest states of every symmetry are there already.
         if low_states.low.is_whole:
             solution = davidson(operator, n_roots, begin, self.criteria, self.on_step)
-            return replace(solution, is_whole=True, early_multiplications=early)
+            return replace(solution, is_whole=True, early_multiplications=early, others=())
         solution = lowest_of_every_symmetry(
             operator, n_roots, begin, self.criteria, self.on_step,
             backend.parities, partial(_start_of_test, backend, low_states),
