@@ -27,7 +27,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 DAMPING = 0.02
 """Denominators of the preconditioner are at least this far from zero."""
 DEPENDENT = 1e-4
-"""A vector of the step before is dropped that keeps less than this of its norm outside the lowest states."""
+"""Less of its norm outside the lowest states is rounding, in a vector of the step before (fp32 too)."""
 VANISHED = 1e-12
 """What keeps less than this of its norm outside the subspace adds nothing."""
 ROUNDING_ERRORS = 100
@@ -422,9 +422,10 @@ class Subspace:
         """Keep these roots as those of the step before."""
         self._previous = list(roots)
 
-    def restart(self, n_roots: int, roots: Sequence[_Root]) -> list[_Root]:
+    def restart(self, n_roots: int, roots: Sequence[_Root], dependent: float = DEPENDENT) -> list[_Root]:
         """Shrink to the lowest states and those of the step before, without a multiplication.
 
+        Those of the step before are dropped that keep less than `dependent` of their norm outside the others.
         Returns `roots` over the new vectors.
         """
         # Everything happens in the coefficients of the subspace: the new vectors and their images
@@ -439,7 +440,7 @@ class Subspace:
                 for other in basis:
                     column = column - np.vdot(other.coefficients, column) * other.coefficients
             norm = float(np.linalg.norm(column))
-            if norm > DEPENDENT:
+            if norm > dependent:
                 basis.append(_Root(root.energy, root.parity, column / norm))
         rows = np.array([root.coefficients for root in basis])
         for vectors in (self._vectors, self._images):

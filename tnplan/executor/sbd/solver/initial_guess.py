@@ -32,8 +32,9 @@ NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
 ELEMENTS_OF_SPANS = 1 << 14, 1 << 18
 """Elements of random vectors that a thread makes at once, at least and at most."""
-WIDTH = 0.1
-"""Random vectors fall off where energies are above the least one by this share of their mean distance."""
+WIDTH, TEST_WIDTH = 0.1, 1.0
+"""Random vectors fall off where energies are above the least one by this share of their mean distance. Those
+of tests do later: states of other determinants than the lowest then have nearly as large a share of them."""
 
 
 class LowDeterminants(NamedTuple):
@@ -154,7 +155,7 @@ def lowest_states(
 
 def random_rows(
     hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, low: LowDeterminants,
-    target: SpinTarget | None, seed: int,
+    target: SpinTarget | None, seed: int, width: float = WIDTH,
 ) -> Array:  # fmt: skip
     """The local rows of a random vector, which has a part of every symmetry.
 
@@ -165,19 +166,19 @@ def random_rows(
     # same vector. It falls off as 1 / (1 + (E - E0) / width)^2, which favours low energies and
     # leaves no symmetry out.
     diagonal, (first, last) = hamiltonian.diagonal(), hamiltonian.rows
-    least, width = float(low.energies.min()), prod(hamiltonian.shape[1:])
-    broad = WIDTH * (low.total / low.n_allowed - least)
+    least, n_columns = float(low.energies.min()), prod(hamiltonian.shape[1:])
+    broad = width * (low.total / low.n_allowed - least)
     kinds = 2 if hamiltonian.is_complex else 1
     values = np.empty((*diagonal.shape, kinds))
 
     def fill(begin: int, end: int) -> None:
-        span, rows = ((first + begin) * width, (first + end) * width), slice(begin, end)
+        span, rows = ((first + begin) * n_columns, (first + end) * n_columns), slice(begin, end)
         for kind in range(kinds):
             values[rows, ..., kind] = _uniform(*span, kinds * seed + kind).reshape(diagonal[rows].shape)
         if broad > 0:
             values[rows] /= (np.maximum(diagonal[rows] - least, 0.0) / broad + 1.0)[..., None] ** 2
 
-    least_rows, most_rows = (max(1, elements // width) for elements in ELEMENTS_OF_SPANS)
+    least_rows, most_rows = (max(1, elements // n_columns) for elements in ELEMENTS_OF_SPANS)
     over_rows(last - first, hamiltonian.threads, fill, most_rows, least_rows)
     values = values[..., 0] if kinds == 1 else values.view(np.complex128)[..., 0]
     if hamiltonian.sector is not None:

@@ -47,6 +47,10 @@ PATIENCE = 5
 OTHER_VECTORS, LEAST_OF_TEST = 3, 6
 """So many vectors less than that of a solve has the subspace of a test, for those beside it; and at least."""
 
+DEPENDENT_OF_TEST = 1e-9
+"""Less of its norm outside the others is rounding, in a solution of the step before (fp64): it is conjugate
+gradients' direction, however short the step was."""
+
 HIGHER = 2
 """Converged states above the roots at most, to which tests are orthogonal too."""
 
@@ -257,7 +261,7 @@ class _Probe:
                 return share <= bound
             remainder /= gaps
             if len(space) == space.most:
-                kept = space.restart(1, kept)
+                kept = space.restart(1, kept, DEPENDENT_OF_TEST)
             space.remember(kept)
             if not space.add(remainder, self._parity):
                 return False

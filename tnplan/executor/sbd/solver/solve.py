@@ -29,7 +29,7 @@ from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
-from tnplan.executor.sbd.solver.initial_guess import LowStates
+from tnplan.executor.sbd.solver.initial_guess import TEST_WIDTH, LowStates
 from tnplan.executor.sbd.solver.lower_states import lowest_of_every_symmetry
 from tnplan.executor.sbd.solver.vector_backend import Array as Vector
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
@@ -387,7 +387,7 @@ def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
 
 def _start_of_test(backend: VectorBackend, low_states: LowStates, parity: int, number: int) -> Vector:
     """A random vector, which has a part of every symmetry and parity."""
-    return backend.put(backend.start(None, low_states.low, 1.0, TEST_SEED + number), DOUBLE)
+    return backend.put(backend.random(low_states.low, TEST_SEED + number, TEST_WIDTH), DOUBLE)
 
 
 def _start_vectors(
