@@ -4,6 +4,7 @@ Reads inputs, solves, measures and writes; the arithmetic is in executor/sbd.
 
 Changelog of `tnplan.sbd-qubits`, the JSON beside a result:
 1 (2026-11-26): first version. With `measured.test_multiplications` and `measured.whole_space` (2026-11-29).
+With `measured.lower_states` (2026-11-30).
 """
 
 from __future__ import annotations

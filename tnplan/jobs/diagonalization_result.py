@@ -2,7 +2,8 @@
 
 Changelog of `tnplan.sbd`, the JSON beside a result:
 1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26). With
-`growth.starts`, `measured.test_multiplications` and `measured.whole_space` (2026-11-29).
+`growth.starts`, `measured.test_multiplications` and `measured.whole_space` (2026-11-29),
+`measured.lower_states` (2026-11-30).
 """
 
 from __future__ import annotations
@@ -194,8 +195,14 @@ def _growth_lines(growth: dict[str, Any]) -> Iterator[str]:
 def work_text(measured: dict[str, Any]) -> str:
     """What a solve took, and how its states are known to be the lowest."""
     tests = f"{measured['test_multiplications']} more to test for lower states"
+    lower = measured["lower_states"]
     if measured["whole_space"]:
         tests = "all of the space diagonalized"
+    elif lower["chance_at_most"] < 1:
+        tests += (
+            f" (estimate: one that is lower by {lower['by']:.1g} or more is missed at most "
+            f"{100 * lower['chance_at_most']:g} times in 100)"
+        )
     return (
         f"{plural(measured['steps'], 'step', 'steps')}, "
         f"{plural(measured['multiplications'], 'multiplication', 'multiplications')}, "
@@ -247,6 +254,7 @@ def work_of(solution: Solution) -> dict[str, Any]:
         "steps": solution.steps, "multiplications": solution.multiplications,
         "test_multiplications": solution.test_multiplications, "whole_space": solution.is_whole,
         "orthogonality": solution.orthogonality,
+        "lower_states": {"by": solution.lower_by, "chance_at_most": solution.lower_chance},
     }  # fmt: skip
 
 
@@ -285,8 +293,9 @@ def step_text(step: DavidsonStep, unit: str) -> str:
     energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ENERGIES])
     more = " ..." if len(step.energies) > SHOWN_ENERGIES else ""
     name = "test for a lower state" if step.is_test else "step"
+    kind = "share at most" if step.is_share else "residual"
     return (
-        f"{name} {step.number}: energy {energies}{more}{unit}, residual {max(step.residuals):.1e}, "
+        f"{name} {step.number}: energy {energies}{more}{unit}, {kind} {max(step.residuals):.1e}, "
         f"{step.multiplication_s:.3g} s a multiplication"
     )
 

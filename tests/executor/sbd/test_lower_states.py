@@ -149,6 +149,53 @@ def test_mixed_precision_finds_them_too() -> None:
             assert_lowest(found, problem)
 
 
+def missed_of(seeds: range) -> tuple[int, int]:
+    """Solves from an exact excited state that end above the lowest by more than they say; all solves.
+
+    Only a test leads away from an exact state.
+    """
+    missed = solves = 0
+    strings = every_string(6, 4)
+    sets = from_integers(strings, 6), from_integers(strings, 6)
+    for seed in seeds:
+        chance = np.random.default_rng(seed)
+        integrals = linked_atoms(seed, 10 ** chance.uniform(-3, -1))
+        h = ProductHamiltonian(integrals, *sets, threads=1)
+        listed = ListHamiltonian(integrals, from_product(*sets, np.arange(len(strings) ** 2)), threads=1)
+        energies, vectors = np.linalg.eigh(listed.dense())
+        for number in chance.choice(np.arange(1, 12), 3, replace=False):
+            if energies[number] < energies[0] + 1e-4:
+                continue
+            start = [vectors[:, number].reshape(h.shape)]
+            found = solve(h, integrals, start=start, criteria=PATIENT)
+            assert found.converged
+            assert 0 < found.lower_by <= 1e-5
+            missed += found.energies[0] - integrals.core > energies[0] + found.lower_by
+            solves += 1
+    return missed, solves
+
+
+@pytest.mark.usefixtures("_by_steps")
+@pytest.mark.parametrize(("chance", "first"), [(1.0, 50000), (0.2, 50020)])
+def test_lower_states_are_missed_no_oftener_than_is_said(
+    chance: float, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that end early miss some states, so that few solves are enough to see how often."""
+    monkeypatch.setattr(lower_states, "CHANCE", chance)
+    missed, solves = missed_of(range(first, first + 20))
+    assert solves > 30
+    assert missed <= chance * solves / 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_by_steps")
+@pytest.mark.parametrize("first", range(51000, 51300, 100))
+def test_lower_states_are_missed_once_in_a_hundred_solves_at_most(first: int) -> None:
+    missed, solves = missed_of(range(first, first + 100))
+    assert solves > 200
+    assert missed <= lower_states.CHANCE * solves
+
+
 @pytest.mark.usefixtures("_by_steps")
 @pytest.mark.parametrize("spin", [0, 1])
 def test_a_penalty_keeps_to_the_lowest_states_of_its_operator(spin: int) -> None:

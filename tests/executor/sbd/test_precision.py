@@ -118,7 +118,7 @@ def test_a_solve_that_fp32_cannot_end_goes_on_in_fp64(share: float, spin: float 
 
 
 @pytest.mark.usefixtures("_by_steps")
-@pytest.mark.parametrize("seed", range(600, 606))
+@pytest.mark.parametrize("seed", [*range(600, 606), 700, 9031])
 def test_spins_a_thousandth_apart_are_told_apart(seed: int) -> None:
     """Mixed precision and a penalty, beside states of one spin from dense matrices."""
     integrals = linked_atoms(seed, 0.01)

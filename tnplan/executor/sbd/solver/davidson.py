@@ -27,7 +27,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 DAMPING = 0.02
 """Denominators of the preconditioner are at least this far from zero."""
 DEPENDENT = 1e-4
-"""A vector of the step before is dropped that keeps less than this of its norm outside the lowest states."""
+"""Less of its norm outside the lowest states is rounding, in a vector of the step before (fp32 too)."""
 VANISHED = 1e-12
 """What keeps less than this of its norm outside the subspace adds nothing."""
 ROUNDING_ERRORS = 100
@@ -44,9 +44,8 @@ ELEMENTS_AT_ONCE = 1 << 18
 """Elements of all vectors that are rotated together."""
 WIDENED = 1 << 22
 """Elements of fp32 vectors that are made fp64 together, at most, for their inner products."""
-SHARE = 0.05
-"""A test for lower states ends where residual <= SHARE (energy - below): states of energies up to `below`
-have SHARE^2 of it at most."""
+OTHERS = 2
+"""States above the roots that a solve hands on: tests need not find these again."""
 
 
 class Operator(Protocol):
@@ -119,7 +118,9 @@ class Criteria:
 class DavidsonStep:
     """One step: energies and residual norms of the roots, and seconds a multiplication in it.
 
-    `is_test` marks a step from a random vector orthogonal to the roots, which looks for a lower state.
+    `is_test` marks a step of a test for lower states; its energy is the lowest beside the roots that it has
+    come to. With `is_share`, the share that a lower state can still have of the test's random vector stands
+    in place of a residual norm. Without it a lower state has come out.
     """
 
     number: int
@@ -128,16 +129,18 @@ class DavidsonStep:
     multiplications: int
     multiplication_s: float
     is_test: bool = False
+    is_share: bool = False
 
 
 @dataclass(frozen=True)
 class Solution:
     """The lowest states found, by rising energy, and how well they are known.
 
-    `converged`: residuals are small, and no test has found a lower state. `orthogonality` is the Frobenius
+    `converged`: residuals are small, and no test has found a state that is lower by `lower_by` or more.
+    `lower_chance` estimates how often such a state is missed, at most. `orthogonality` is the Frobenius
     norm of the subspace's Gram matrix minus 1. Besides the multiplications in fp64 there are those in fp32
     that came before, `early_multiplications`, and those of the tests. `is_whole`: all of a small space was
-    diagonalized, and needs no test.
+    diagonalized, and needs no test. `others` are a few states above, with their parities, not well known.
     """
 
     energies: Small
@@ -151,6 +154,9 @@ class Solution:
     early_multiplications: int = 0
     test_multiplications: int = 0
     is_whole: bool = False
+    others: Sequence[tuple[Array, int]] = ()
+    lower_by: float = 0.0
+    lower_chance: float = 0.0
 
     @property
     def vectors(self) -> list[tuple[Array, int]]:
@@ -172,20 +178,16 @@ OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 
 def davidson(
-    operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None, *,
-    below: float = np.inf, rounded: float = ROUNDED, diagonal: Array | None = None,
+    operator: Operator, n_roots: int, start: Vectors | Subspace, criteria: Criteria,
+    on_step: OnStep | None = None, *, rounded: float = ROUNDED, diagonal: Array | None = None,
 ) -> Solution:  # fmt: skip
-    """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
+    """The lowest `n_roots` states.
 
-    `on_step` gets every step, and a function that gives the vectors from which to go on. Raises ValueError
-    where the start spans too little. A solve that does not converge returns its last states: those after
-    `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller: then these
-    stand still and are at most the share `rounded` of the largest energy.
-
-    With `below`, corrections are those for this energy where that of a root is higher: then a start far up in
-    the spectrum comes down rather than to a state near it. A solve also ends, unconverged, where
-    residual <= SHARE (energy - below), for the highest energy and the largest residual. `diagonal` is the
-    operator's, where that was made before.
+    `start` holds at least as many independent (vector, parity), or is a subspace. `on_step` gets every step,
+    and a function that gives the vectors from which to go on. Raises ValueError where the start spans too
+    little. A solve that does not converge returns its last states: those after `criteria.steps` steps, or
+    before, where rounding errors keep residuals from becoming smaller: then these stand still and are at most
+    the share `rounded` of the largest energy. `diagonal` is the operator's, where that was made before.
     """
     # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
     # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,
@@ -193,11 +195,13 @@ def davidson(
     # Davidson, J. Comput. Phys. 103, 382 (1992)), which keeps nearly the convergence of an
     # unrestarted subspace. It holds a restart's 2 n_roots lowest states, n_roots of the step before,
     # and new corrections.
-    max_vectors = max(criteria.vectors, 4 * n_roots + 2, len(start))
-    space = Subspace(operator, start[0][0], max_vectors)
+    if isinstance(start, Subspace):
+        space = start
+    else:
+        space = Subspace(operator, start[0][0], max(criteria.vectors, 4 * n_roots + 2, len(start)))
+        for vector, parity in start:
+            space.add(vector, parity)
     diagonal = operator.diagonal() if diagonal is None else diagonal
-    for vector, parity in start:
-        space.add(vector, parity)
     if len(space) < n_roots:
         raise ValueError(f"{len(space)} independent vectors to start from, for {n_roots} roots")
     before: Small | None = None
@@ -209,7 +213,7 @@ def davidson(
         n_products, time_s = space.multiply()
         roots = space.roots()[:n_roots]
         energies = np.array([root.energy for root in roots])
-        corrections, residuals = _residuals(space, roots, diagonal, criteria.residual, below)
+        corrections, residuals = _residuals(space, roots, diagonal, criteria.residual)
         if on_step is not None:
             step = DavidsonStep(
                 number, tuple(map(float, energies)), tuple(map(float, residuals)), space.multiplications,
@@ -227,7 +231,6 @@ def davidson(
             least, halved = float(residuals.max()), number
         stalled = number - halved >= STALLED_STEPS and residuals.max() <= rounded * np.abs(energies).max()
         ends = number >= criteria.steps or bool(stalled)
-        ends = ends or bool(residuals.max() <= SHARE * (energies[-1] - below))
         # The Gram matrix costs as much as a step; it is looked at where it decides something.
         orthogonality = space.orthogonality() if is_small or ends else 0.0
         is_skewed = orthogonality > criteria.orthogonality
@@ -238,7 +241,7 @@ def davidson(
             space.refresh(roots)
             continue
         if not is_last:
-            if len(space) + len(corrections) > max_vectors:
+            if len(space) + len(corrections) > space.most:
                 roots = space.restart(n_roots, roots)
             space.remember(roots)
             # No correction brings anything new: the subspace is exhausted (a small space), and
@@ -247,9 +250,11 @@ def davidson(
             is_last = not any(added)
         if is_last:
             states = [space.vector(root) for root in roots]
+            others = space.roots()[n_roots : n_roots + OTHERS]
             return Solution(
                 energies, states, [root.parity for root in roots], residuals,
                 is_small and not is_skewed, number, space.multiplications, orthogonality,
+                others=[(space.vector(root), root.parity) for root in others],
             )  # fmt: skip
 
 
@@ -362,6 +367,37 @@ class Subspace:
                 ritz_states.append(_Root(float(energy), parity, coefficients))
         return sorted(ritz_states, key=lambda root: root.energy)
 
+    @property
+    def most(self) -> int:
+        """Vectors at most."""
+        return len(self._vectors)
+
+    def first(self) -> Array:
+        """A copy of the first vector, all elements in a row."""
+        return self._vectors[0].copy()
+
+    def solved(self, flat: Array, energy: float) -> tuple[_Root, list[_Root]]:
+        """The solution x of (H - energy) x = a vector in a subspace of one parity, and what to keep of it.
+
+        Not normalized, and at that energy, below which no state of the subspace lies. To keep: the part
+        outside the states that a restart keeps anyway, beside which it can be small.
+        """
+        overlaps = self._products(self._vectors[: len(self)], flat)
+        roots = self.roots()
+        parts = [
+            np.vdot(root.coefficients, overlaps) / (root.energy - energy) * root.coefficients
+            for root in roots
+        ]
+        rest = sum(parts[self._n_lowest(1) :], np.zeros_like(overlaps))
+        norm = float(np.linalg.norm(rest))
+        kept = [_Root(energy, self.parities[0], rest / norm)] if norm > 0 else []
+        return _Root(energy, self.parities[0], sum(parts, np.zeros_like(overlaps))), kept
+
+    def _n_lowest(self, n_roots: int) -> int:
+        """How many of the lowest states a restart keeps."""
+        max_vectors = len(self._vectors)
+        return max(2 * n_roots, min(max_vectors // 2, max_vectors - 3 * n_roots))
+
     def vector(self, root: _Root) -> Array:
         """The array of a state of the subspace."""
         return self._combined(root, self._vectors)
@@ -386,18 +422,17 @@ class Subspace:
         """Keep these roots as those of the step before."""
         self._previous = list(roots)
 
-    def restart(self, n_roots: int, roots: Sequence[_Root]) -> list[_Root]:
+    def restart(self, n_roots: int, roots: Sequence[_Root], dependent: float = DEPENDENT) -> list[_Root]:
         """Shrink to the lowest states and those of the step before, without a multiplication.
 
+        Those of the step before are dropped that keep less than `dependent` of their norm outside the others.
         Returns `roots` over the new vectors.
         """
         # Everything happens in the coefficients of the subspace: the new vectors and their images
         # are the same combinations of the old ones, so no multiplication is needed.
         # States that lie close come apart slowly, and hardly where all but the roots are lost at each restart
         # (thick restart: Stathopoulos, Saad and Wu 1998).
-        max_vectors = len(self._vectors)
-        n_lowest = max(2 * n_roots, min(max_vectors // 2, max_vectors - 3 * n_roots))
-        states = [*self.roots()[:n_lowest], *map(self._padded, self._previous)]
+        states = [*self.roots()[: self._n_lowest(n_roots)], *roots, *map(self._padded, self._previous)]
         basis: list[_Root] = []
         for root in states:
             column = root.coefficients
@@ -405,7 +440,7 @@ class Subspace:
                 for other in basis:
                     column = column - np.vdot(other.coefficients, column) * other.coefficients
             norm = float(np.linalg.norm(column))
-            if norm > DEPENDENT:
+            if norm > dependent:
                 basis.append(_Root(root.energy, root.parity, column / norm))
         rows = np.array([root.coefficients for root in basis])
         for vectors in (self._vectors, self._images):
@@ -447,7 +482,7 @@ class Subspace:
 
 
 def _residuals(
-    space: Subspace, roots: Sequence[_Root], diagonal: Array, threshold: float, below: float
+    space: Subspace, roots: Sequence[_Root], diagonal: Array, threshold: float
 ) -> tuple[list[tuple[Array, int]], Small]:
     """Corrections of the roots that are not known well, or else of all; all residual norms.
 
@@ -465,7 +500,7 @@ def _residuals(
             # Davidson's preconditioner (D - E)^-1, D the diagonal of H; denominators keep their
             # sign and are DAMPING Hartree at least, since near-degenerate determinants would blow
             # up the correction.
-            gaps = diagonal - min(root.energy, below)
+            gaps = diagonal - root.energy
             damped = np.where(gaps < 0, np.minimum(gaps, -DAMPING), np.maximum(gaps, DAMPING))
             residual /= damped
             state = space.vector(root)

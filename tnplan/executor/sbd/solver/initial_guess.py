@@ -28,14 +28,13 @@ DETERMINANTS = 300
 """So many determinants of least energy are diagonalized exactly."""
 WHOLE = 1000
 """Spaces of up to so many determinants are diagonalized exactly as a whole."""
-OTHERS = 8
-"""So many more states of each parity are there for tests."""
 NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
 ELEMENTS_OF_SPANS = 1 << 14, 1 << 18
 """Elements of random vectors that a thread makes at once, at least and at most."""
-WIDTH = 0.1
-"""Random vectors fall off where energies are above the least one by this share of their mean distance."""
+WIDTH, TEST_WIDTH = 0.1, 1.0
+"""Random vectors fall off where energies are above the least one by this share of their mean distance. Those
+of tests do later: states of other determinants than the lowest then have nearly as large a share of them."""
 
 
 class LowDeterminants(NamedTuple):
@@ -75,24 +74,12 @@ class SparseState:
 class LowStates:
     """The lowest states among the determinants of least energy, by rising energy.
 
-    There are up to `OTHERS` more of each parity than the roots. Where `low` is the whole space, they are
-    its states.
+    There are as many of each parity as roots, where so many are. Where `low` is the whole space, they are its
+    states.
     """
 
     states: list[SparseState]
     low: LowDeterminants
-
-    def mixed(self, n_roots: int, parity: int, seed: int) -> SparseState | None:
-        """A superposition, of norm 1 and of random signs, of the states of a parity beyond the lowest roots.
-
-        A state has less of it the higher it is. None where there is no such state.
-        """
-        others = [state for state in self.states[n_roots:] if state.parity == parity][:OTHERS]
-        if not others:
-            return None
-        factors = np.sign(_uniform(0, len(others), seed)) / np.arange(1, len(others) + 1)
-        values = sum(factor * state.values for factor, state in zip(factors, others, strict=True))
-        return replace(others[0], values=values / np.linalg.norm(factors))
 
 
 def lowest_determinants(
@@ -159,7 +146,7 @@ def lowest_states(
         if not count:
             continue
         energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
-        vectors = np.ascontiguousarray((frame @ columns[:, : min(count, n_roots + OTHERS)]).T)
+        vectors = np.ascontiguousarray((frame @ columns[:, : min(count, n_roots)]).T)
         for energy, vector in zip(energies, vectors, strict=False):
             states.append((float(energy), SparseState(chosen, vector, parity)))
     states.sort(key=lambda entry: entry[0])
@@ -168,7 +155,7 @@ def lowest_states(
 
 def random_rows(
     hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, low: LowDeterminants,
-    target: SpinTarget | None, seed: int,
+    target: SpinTarget | None, seed: int, width: float = WIDTH,
 ) -> Array:  # fmt: skip
     """The local rows of a random vector, which has a part of every symmetry.
 
@@ -179,19 +166,19 @@ def random_rows(
     # same vector. It falls off as 1 / (1 + (E - E0) / width)^2, which favours low energies and
     # leaves no symmetry out.
     diagonal, (first, last) = hamiltonian.diagonal(), hamiltonian.rows
-    least, width = float(low.energies.min()), prod(hamiltonian.shape[1:])
-    broad = WIDTH * (low.total / low.n_allowed - least)
+    least, n_columns = float(low.energies.min()), prod(hamiltonian.shape[1:])
+    broad = width * (low.total / low.n_allowed - least)
     kinds = 2 if hamiltonian.is_complex else 1
     values = np.empty((*diagonal.shape, kinds))
 
     def fill(begin: int, end: int) -> None:
-        span, rows = ((first + begin) * width, (first + end) * width), slice(begin, end)
+        span, rows = ((first + begin) * n_columns, (first + end) * n_columns), slice(begin, end)
         for kind in range(kinds):
             values[rows, ..., kind] = _uniform(*span, kinds * seed + kind).reshape(diagonal[rows].shape)
         if broad > 0:
             values[rows] /= (np.maximum(diagonal[rows] - least, 0.0) / broad + 1.0)[..., None] ** 2
 
-    least_rows, most_rows = (max(1, elements // width) for elements in ELEMENTS_OF_SPANS)
+    least_rows, most_rows = (max(1, elements // n_columns) for elements in ELEMENTS_OF_SPANS)
     over_rows(last - first, hamiltonian.threads, fill, most_rows, least_rows)
     values = values[..., 0] if kinds == 1 else values.view(np.complex128)[..., 0]
     if hamiltonian.sector is not None:

@@ -29,7 +29,7 @@ from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
-from tnplan.executor.sbd.solver.initial_guess import LowStates
+from tnplan.executor.sbd.solver.initial_guess import TEST_WIDTH, LowStates
 from tnplan.executor.sbd.solver.lower_states import lowest_of_every_symmetry
 from tnplan.executor.sbd.solver.vector_backend import Array as Vector
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
@@ -110,8 +110,6 @@ SPIN_ERROR = 1e-6
 """How far a spin may be from a multiple of 1/2."""
 SPREAD = 1e-3
 """The norm of the random part of states to start from."""
-TEST_SPREAD = 1.0
-"""That of a vector to start a test from; the rest has the norm 1."""
 TEST_SEED = 1 << 20
 """Random numbers of tests have other seeds than those of starts, which count the roots."""
 LENGTH_ERROR = 1e-2
@@ -304,10 +302,10 @@ class _StateSearch:
         # All determinants were diagonalized: the lowest states of every symmetry are there already.
         if low_states.low.is_whole:
             solution = davidson(operator, n_roots, begin, self.criteria, self.on_step)
-            return replace(solution, is_whole=True, early_multiplications=early)
+            return replace(solution, is_whole=True, early_multiplications=early, others=())
         solution = lowest_of_every_symmetry(
             operator, n_roots, begin, self.criteria, self.on_step,
-            backend.parities, partial(_start_of_test, backend, low_states, n_roots),
+            backend.parities, partial(_start_of_test, backend, low_states),
         )  # fmt: skip
         return replace(solution, early_multiplications=early)
 
@@ -387,13 +385,9 @@ def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
         )  # fmt: skip
 
 
-def _start_of_test(
-    backend: VectorBackend, low_states: LowStates, n_roots: int, parity: int, number: int
-) -> Vector:
-    """A random vector, half of it among the determinants of least energy."""
-    seed = TEST_SEED + number
-    rows = backend.start(low_states.mixed(n_roots, parity, seed), low_states.low, TEST_SPREAD, seed)
-    return backend.put(rows, DOUBLE)
+def _start_of_test(backend: VectorBackend, low_states: LowStates, parity: int, number: int) -> Vector:
+    """A random vector, which has a part of every symmetry and parity."""
+    return backend.put(backend.random(low_states.low, TEST_SEED + number, TEST_WIDTH), DOUBLE)
 
 
 def _start_vectors(

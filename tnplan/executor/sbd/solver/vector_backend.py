@@ -19,6 +19,7 @@ from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, Hamilt
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator
 from tnplan.executor.sbd.solver.initial_guess import (
+    WIDTH,
     LowDeterminants,
     LowStates,
     SparseState,
@@ -60,8 +61,11 @@ class VectorBackend(Protocol):
     def lowest(self, n_roots: int) -> LowStates:
         """The lowest states among the determinants of least energy, of which rank 0 knows the values."""
 
-    def start(self, state: SparseState | None, low: LowDeterminants, spread: float, seed: int) -> Host:
+    def start(self, state: SparseState, low: LowDeterminants, spread: float, seed: int) -> Host:
         """What this rank holds of a sparse state plus a random vector of the norm `spread`."""
+
+    def random(self, low: LowDeterminants, seed: int, width: float) -> Host:
+        """What this rank holds of a random vector of norm 1; see `random_rows`."""
 
     def local(self, state: Host | None) -> Host:
         """What this rank holds of a whole state that rank 0 has."""
@@ -106,14 +110,17 @@ class _StartVectors:
         low = lowest_of_all(self._from_all(lowest_determinants(h, n_roots, target)), n_roots)
         return self.on_first(lambda: lowest_states(h, n_roots, low, target))
 
-    def start(self, state: SparseState | None, low: LowDeterminants, spread: float, seed: int) -> Host:
+    def start(self, state: SparseState, low: LowDeterminants, spread: float, seed: int) -> Host:
         """The local rows of a sparse state plus a random vector of the norm `spread`."""
-        h = self._hamiltonian
-        rows = random_rows(h, low, self.target, seed)
-        norm = float(np.sqrt(self.total(np.array([np.vdot(rows, rows).real]))[0]))
-        rows *= spread / norm
-        if state is not None:
-            state.add_to(rows, h.rows[0])
+        rows = self.random(low, seed, WIDTH)
+        rows *= spread
+        state.add_to(rows, self._hamiltonian.rows[0])
+        return rows
+
+    def random(self, low: LowDeterminants, seed: int, width: float) -> Host:
+        """The local rows of a random vector of norm 1."""
+        rows = random_rows(self._hamiltonian, low, self.target, seed, width)
+        rows /= np.sqrt(self.total(np.array([np.vdot(rows, rows).real]))[0])
         return rows
 
 
