@@ -84,10 +84,10 @@ def product_s(name: str, dtype: str, batch: int, m: int, n: int, k: int) -> tupl
     device = AlgebraCupyDevice(algebra, 0)
     a, b = (values(name, dtype, (batch, rows, k), seed) for rows, seed in ((m, 1), (n, 2)))
     with device.stream:
-        on_gpu = [cupy.asarray(each.reshape(-1)) for each in (a, b)]
+        of_a, of_b = (cupy.asarray(each.reshape(-1)) for each in (a, b))
         c = cupy.full(batch * m * n, np.nan, dtype)
     shape = ContractShape(((batch, m * n),), ((m, n),), ((n, 1),), k)
-    call = device.bind_contract(shape, *on_gpu, c, None)
+    call = device.bind_contract(shape, of_a, of_b, c, None)
     least = seconds(device, call)
     found, is_right = c.reshape(batch, m, n), True
     for t, some in ((0, slice(0, BLOCK)), (batch - 1, slice(-BLOCK, None))):
