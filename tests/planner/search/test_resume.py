@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.robustness.checkpoint_files import changed, document_of
+from tests.support.root import ROOT
 from tests.support.search import cost_of, search_path
 from tests.support.slow import slow_after
 from tnplan.cli.main import cli
@@ -328,3 +329,16 @@ def test_wrong_usage(
     done = CliRunner().invoke(cli, ["search", "n.json", *arguments])
     assert done.exit_code != 0
     assert message in done.output + getattr(done.exception, "line", "")
+
+
+def test_a_script_without_a_main_guard_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import tnplan\n"
+        "network = tnplan.workload.peps(4, 4, bond=2, n_open=0, n_hyper=0).network\n"
+        "tnplan.search(network, unlimited=True, workers=2, time=1)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'workers: ended while they searched; call it under if __name__ == "__main__":' in done.stderr

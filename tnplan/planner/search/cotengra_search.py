@@ -10,12 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from math import inf, log2, prod
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_pairs
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import POWERS, Effort, ScoredTree, Task, in_symbols, roots, search_tree
@@ -72,6 +74,10 @@ def search_path(
         if reached.path() is None:
             raise
         raise SearchInterrupted(_with_meta(reached, options, started), *error.args) from None
+    except BrokenProcessPool:
+        # Each process imports the script that began it; without that line it would search there, too.
+        remedy = 'call it under if __name__ == "__main__": in a script, or give one, which takes less memory'
+        raise InputError("--workers", "ended while they searched", remedy) from None
 
 
 class SearchInterrupted(KeyboardInterrupt):
