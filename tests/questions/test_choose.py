@@ -184,3 +184,13 @@ def test_a_state_too_large_for_the_gpu_is_answered_by_the_host(monkeypatch: pyte
     assert abs(answer.value - (weights[0].sum() - weights[1].sum())) < 1e-12
     # A device that is named is not left.
     assert circuit.estimate(expectation="Z0", method="statevector", device="gpu").rows[0].cost is None
+
+
+@pytest.mark.parametrize(("layers", "device"), [(3, "cpu"), (2000, "auto")])
+def test_small_states_stay_on_the_host(layers: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job on a GPU takes longer before its first gate than the host's cores for few gates."""
+    gates = GateSequence(16, tuple(gate("rx", (q % 16,), (0.3,)) for q in range(16 * layers)))
+    query = CircuitQuery(circuit_program(gates), gates, ExpectationValues((parse("Z0", 16),), True))
+    monkeypatch.setattr(chooser, "this_machine", lambda _: load_profile("h200-nvlink"))
+    assert chooser.device_of(query, "statevector", QuestionOptions.of()) == device
+    assert chooser.device_of(query, "statevector", QuestionOptions.of(device="gpu")) == "gpu"
