@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tnplan.cli.main import cli
+from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import METHODS
@@ -50,3 +51,13 @@ def test_a_log_begins_before_the_first_path(network: str) -> None:
     lines = done.stderr.splitlines()
     assert lines[0] == "searching: first trees"
     assert "multiply-adds, largest" in lines[1]
+
+
+@pytest.mark.parametrize(("limit", "is_said"), [("8", True), ("16", False)])
+def test_a_limit_below_an_input_is_said(limit: str, is_said: bool, tmp_path: Path) -> None:
+    network = Network((("x", "y"), ("y", "z"), ("z", "x")), (), {"x": 4, "y": 4, "z": 2})
+    save_network(network, tmp_path / "n.json", dtype="float64")
+    given, target = str(tmp_path / "n.json"), str(tmp_path / "p.json")
+    done = CliRunner().invoke(cli, ["search", given, "--max-tensor", limit, "--time", "0", "-o", target])
+    assert done.exit_code == 0, done.output
+    assert ("An input is larger than the limit" in done.output) == is_said

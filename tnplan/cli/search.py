@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from tnplan.planner.search.search_options import JOINT, METHODS, PARTITIONER
 if TYPE_CHECKING:
     from tnplan.planner.networks.contraction_path import ContractionPath
 
+LIMIT_ERROR = 1e-4
+"""What log2 of a limit is rounded by."""
 LOG_EVERY_S, EVERY_S = 10.0, 3.0
 """Seconds between lines of progress, in a log and on a terminal."""
 
@@ -73,6 +76,17 @@ def search(
         f"10^{path.meta['log10_mnk_planned']:.3f} with shared work done once, largest tensor "
         f"2^{figures.log2_largest:.2f} elements, {slices}{_predicted(path)}"
     )
+    if _is_below_inputs(path):
+        say("An input is larger than the limit, and sliced, too: a limit that holds it may cost far less.")
+
+
+def _is_below_inputs(path: ContractionPath) -> bool:
+    """Whether the limit of a search is below an input."""
+    sizes, log2_limit = path.network.size_dict, path.meta["log2_limit"]
+    if log2_limit is None:
+        return False
+    limit = 2 ** (log2_limit + LIMIT_ERROR)
+    return any(prod(map(sizes.__getitem__, term)) > limit for term in path.network.inputs)
 
 
 def _others(
