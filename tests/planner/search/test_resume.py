@@ -331,11 +331,13 @@ def test_wrong_usage(
     assert message in done.output + getattr(done.exception, "line", "")
 
 
-def test_a_script_without_a_main_guard_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("side", [4, 40])
+def test_a_script_without_a_main_guard_is_told(side: int, tmp_path: Path) -> None:
+    """Also where the network is larger than a pipe holds: nobody reads it."""
     script = tmp_path / "script.py"
     script.write_text(
         "import tnplan\n"
-        "network = tnplan.workload.peps(4, 4, bond=2, n_open=0, n_hyper=0).network\n"
+        f"network = tnplan.workload.peps({side}, {side}, bond=2, n_open=0, n_hyper=0).network\n"
         "tnplan.search(network, unlimited=True, workers=2, time=1)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

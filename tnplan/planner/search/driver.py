@@ -7,6 +7,7 @@ memory and no machine, only the limit on a tensor's elements and what an element
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import threading
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from multiprocessing import get_context, parent_process
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tnplan.common.errors import InputError
@@ -324,22 +327,26 @@ def _workers(count: int, task: Task, target: Target | None, on_better: OnBetter)
         return
     context = get_context("spawn")
     gives_up = context.Event()
-    # A large network goes to each process once.
-    with ProcessPoolExecutor(count, context, _begin_worker, (gives_up, task, target)) as pool:
-        try:
-            yield lambda *given: pool.submit(_carry_out_there, *given)
-        except BaseException:
-            gives_up.set()  # rounds would be waited for
-            raise
+    # A large network goes to each process once, by a file: a process that ends before it has read its
+    # arguments would leave this one waiting to write them, where they are longer than a pipe holds.
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "task"
+        file.write_bytes(pickle.dumps((task, target)))
+        with ProcessPoolExecutor(count, context, _begin_worker, (gives_up, file)) as pool:
+            try:
+                yield lambda *given: pool.submit(_carry_out_there, *given)
+            except BaseException:
+                gives_up.set()  # rounds would be waited for
+                raise
 
 
 _there: list[tuple[Task, Target | None]] = []
 """Of a process for rounds: what it searches."""
 
 
-def _begin_worker(gives_up: Any, task: Task, target: Target | None) -> None:
+def _begin_worker(gives_up: Any, file: Path) -> None:
     end_with_parent(gives_up)
-    _there[:] = [(task, target)]
+    _there[:] = [pickle.loads(file.read_bytes())]
 
 
 def _carry_out_there(next_round: Round, moves: float, ends: float) -> RoundOutcome:
