@@ -86,8 +86,12 @@ def test_what_torch_would_do_otherwise_is_left_to_schedules() -> None:
     assert library_key([x, np.ones(3)]) is None
     assert library_key([torch.nested.nested_tensor([x, x], layout=torch.jagged)]) is None
     assert library_key([]) is None
-    with torch.autocast("cpu"):
-        assert contract("a,a->", x, x).dtype == torch.float32
+    square = torch.rand(3, 3)
+    with compile_contraction("ab,bc->ac", square, square, device="cpu") as product, torch.autocast("cpu"):
+        assert (square @ square).dtype == torch.bfloat16
+        for _ in range(2):
+            assert contract("ab,bc->ac", square, square).dtype == torch.float32
+            assert product(square, square).dtype == torch.float32
     assert contract("a,a->", x, x.double()).dtype == torch.float64
     assert contract("a,a->", x.half(), x.half()).dtype == torch.float16
     assert contract("a,a->", torch.arange(3), torch.arange(3)) == 5

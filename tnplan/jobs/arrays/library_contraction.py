@@ -105,7 +105,7 @@ def _torch_key() -> Callable[[Sequence[Any]], tuple[str, Any] | None]:
     types, dense = (torch.Tensor, torch.nn.Parameter), torch.strided
     # As `is_mapped` and `is_traced` ask; each look-up takes as long as a small view.
     is_mapped, depth = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
-    casts = torch.is_autocast_enabled
+    casts = torch._C._is_any_autocast_enabled  # of any kind of device
 
     def key_of(arrays: Sequence[Any]) -> tuple[str, Any] | None:
         if is_mapped() or depth() or casts():
