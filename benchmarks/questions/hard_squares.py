@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
 from decimal import Decimal, localcontext
-from itertools import islice
 from time import perf_counter
+
+from tnplan.questions.combinatorial.counting import count_grid
 
 KNOWN = {
     8: 660647962955, 10: 2030049051145980050, 12: 162481813349792588536582997,
@@ -36,16 +36,13 @@ def term(n: int, begin: int, bandwidth: float) -> int:
     """A term by primes from the `begin`-th on."""
     from tnplan.executor.device.cuda.algebra import grid_rows
 
-    def primes() -> Iterator[int]:
-        return islice(grid_rows.primes_below(grid_rows.MOST_PRIME), begin, None)
-
     rows = grid_rows.GridRows(n)
     start = perf_counter()
-    rows.residue(1, next(primes()))
+    rows.residue(1, 7)
     ready_s = perf_counter() - start
     del rows
     start = perf_counter()
-    value, n_primes = grid_rows.count_sets(n, n, primes())
+    value, n_primes = count_grid((n, n), skipped=begin)
     total_s = perf_counter() - start
     *_, size = grid_rows.sizes(n)
     floor_s = grid_rows.row_bytes(n) / bandwidth
@@ -71,28 +68,26 @@ def main() -> None:
     parser.add_argument("--digits", action="store_true", help="print all digits")
     options = parser.parse_args()
     import tnplan
-    from tnplan.executor.device.cuda.algebra.grid_rows import count_sets
-
     for n in range(1, options.small + 1):
         wanted = tnplan.count("independent-sets", f"grid {n}x{n}", device="cpu").value
-        found, _ = count_sets(n, n)
-        if found != wanted:
-            print(f"n = {n}: {found} DIFFERS from {wanted} of the CPU", flush=True)
+        number, _ = count_grid((n, n))
+        if number != wanted:
+            print(f"n = {n}: {number} DIFFERS from {wanted} of the CPU", flush=True)
     if options.small:
         print(f"terms to n = {options.small} compared with the CPU", flush=True)
-    found = {}
+    terms = {}
     for n in map(int, filter(None, options.n.split(","))):
-        found[n] = term(n, 0, options.bandwidth)
+        terms[n] = term(n, 0, options.bandwidth)
         if options.digits:
-            print(found[n], flush=True)
+            print(terms[n], flush=True)
         if options.again:
             again = term(n, 100, options.bandwidth)
-            print(f"n = {n}: primes 100 on: {'equal' if again == found[n] else 'DIFFERS'}", flush=True)
-    numbers = sorted(found)
+            print(f"n = {n}: primes 100 on: {'equal' if again == terms[n] else 'DIFFERS'}", flush=True)
+    numbers = sorted(terms)
     for first, second, third in zip(numbers, numbers[1:], numbers[2:], strict=False):
         if second - first == third - second:
             with localcontext(prec=60):
-                logs = [Decimal(found[n]).ln() for n in (first, second, third)]
+                logs = [Decimal(terms[n]).ln() for n in (first, second, third)]
                 constant = float((logs[0] - 2 * logs[1] + logs[2]) / (2 * (second - first) ** 2))
             of = f"n = {first}, {second}, {third}"
             print(f"{of}: ln of the constant {constant:.15f}, it is {math.exp(constant):.15f}")

@@ -220,7 +220,7 @@ def states(dtype: str) -> None:
 def algebras(dtype: str) -> None:
     from tnplan.executor.device.cpu.algebra import NAMED, Boolean, Optima, Residues
     from tnplan.executor.device.cuda.algebra.device import AlgebraCupyDevice
-    from tnplan.executor.device.cuda.algebra.grid_rows import count_sets
+    from tnplan.executor.device.cuda.algebra.grid_rows import GridRows
 
     by_dtype = {"float32": [Boolean()], "float64": [Residues(7), NAMED["min-plus"]], "complex128": [Optima()]}
     for algebra in by_dtype[dtype]:
@@ -246,7 +246,7 @@ def algebras(dtype: str) -> None:
         block.set(0, np.zeros(5))
         block.send()
     for width in (4, 28):
-        count_sets(width, 1)
+        GridRows(width).residue(1, 7)
 
 
 PARTS: list[tuple[Callable[[str], None], tuple[str, ...], str]] = [

@@ -198,10 +198,10 @@ def work_text(measured: dict[str, Any]) -> str:
     lower = measured["lower_states"]
     if measured["whole_space"]:
         tests = "all of the space diagonalized"
-    elif lower["chance_at_most"] < 1:
+    elif lower["estimated_chance"] < 1:
         tests += (
-            f" (estimate: one that is lower by {lower['by']:.1g} or more is missed at most "
-            f"{100 * lower['chance_at_most']:g} times in 100)"
+            f" (estimate: one that is lower by {lower['by']:.1g} or more is missed about "
+            f"{100 * lower['estimated_chance']:g} times in 100)"
         )
     return (
         f"{plural(measured['steps'], 'step', 'steps')}, "
@@ -254,7 +254,7 @@ def work_of(solution: Solution) -> dict[str, Any]:
         "steps": solution.steps, "multiplications": solution.multiplications,
         "test_multiplications": solution.test_multiplications, "whole_space": solution.is_whole,
         "orthogonality": solution.orthogonality,
-        "lower_states": {"by": solution.lower_by, "chance_at_most": solution.lower_chance},
+        "lower_states": {"by": solution.lower_by, "estimated_chance": solution.lower_chance},
     }  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -93,7 +95,7 @@ def count_model(model: Model, options: ContractionOptions, progress: Listener | 
         if words is not None:
             return _number(words), 0
     bound = model.bound
-    schedule = schedule_of(model, Residues(largest_prime()), options, 1 + len(list(_primes(bound))))
+    schedule = schedule_of(model, Residues(largest_prime()), options, 1 + len(list(primes_above(bound))))
     arrays = [factor.allowed.astype(int) for factor in model.factors]
     rounded = count_once(schedule, options, arrays)
     if rounded < EXACT:
@@ -102,19 +104,23 @@ def count_model(model: Model, options: ContractionOptions, progress: Listener | 
     return _by_tree(schedule, options, arrays, lambda value, prime: value, closer, progress)
 
 
-def count_grid(sides: tuple[int, int], progress: Listener | None) -> tuple[int, int]:
-    """The number of independent sets of a grid by rows on a GPU, and how many primes it took."""
+def count_grid(
+    sides: tuple[int, int], progress: Listener | None = None, skipped: int = 0
+) -> tuple[int, int]:  # fmt: skip
+    """The number of independent sets of a grid, width and height, by rows on a GPU, and how many primes it
+    took.
+
+    With the largest primes `skipped` others make the number: a check of it.
+    """
     from tnplan.executor.device.select import free_gpu_bytes
 
     free_gpu_bytes(0)  # refuses where there is no GPU
-    from tnplan.executor.device.cuda.algebra.grid_rows import count_sets
+    from tnplan.executor.device.cuda.algebra import grid_rows
 
-    def said(done: int, n_primes: int) -> None:
-        if progress is not None:
-            text = f"prime {done + 1} of {n_primes}"
-            progress(Progress(done, n_primes, text, share=done / n_primes))
-
-    return count_sets(*sides, said=said)
+    primes = list(primes_above(grid_rows.most_sets(*sides), grid_rows.MOST_PRIME, skipped))
+    width, height = sides
+    rows = grid_rows.GridRows(width)
+    return by_remainders(residues_modulo(primes, partial(rows.residue, height), progress)), len(primes)
 
 
 def _order(binary: Model, options: ContractionOptions) -> tuple[list[int], float]:
@@ -168,7 +174,7 @@ def count_products(
         raise InputError("weights", f"have {n_bits:,} bits together", "round them to fewer digits")
     # Twice the largest number: residues from the middle on stand for numbers below 0.
     bound = 2 * prod(sums) + 1
-    primes = list(_primes(bound))
+    primes = list(primes_above(bound))
     binary, bits = model.binary()
     order, n_states = _order(binary, options)
     residues = None
@@ -286,30 +292,39 @@ def residues_of(
     algebra: Modular, compute: Callable[[], Any], bound: int, progress: Listener | None
 ) -> list[tuple[int, Any]]:
     """What is computed modulo each of the primes that tell numbers up to a bound apart."""
-    primes = list(_primes(bound))
-    found = []
+
+    def modulo(prime: int) -> Any:
+        algebra.prime = prime
+        return compute()
+
+    return residues_modulo(list(primes_above(bound)), modulo, progress)
+
+
+def residues_modulo(
+    primes: Sequence[int], compute: Callable[[int], Any], progress: Listener | None
+) -> list[tuple[int, Any]]:
+    """What is computed for each of some primes, with it."""
+    residues = []
     for number, prime in enumerate(primes):
         if progress is not None:
             text = f"prime {number + 1} of {len(primes)}"
             progress(Progress(number, len(primes), text, share=number / len(primes)))
-        algebra.prime = prime
-        found.append((prime, compute()))
-    return found
+        residues.append((prime, compute(prime)))
+    return residues
 
 
-def _primes(bound: int) -> Iterator[int]:
-    """Primes below 2^23, the largest first, whose product is above a bound."""
-    product, number = 1, LARGEST_PRIME
+def primes_above(bound: int, below: int = LARGEST_PRIME, skipped: int = 0) -> Iterator[int]:
+    """Primes below a number, the largest first but for some, whose product is above a bound."""
+    primes, product = islice(filter(is_prime, range(below - 1, 1, -1)), skipped, None), 1
     while product <= bound or product == 1:
-        number -= 1
-        if is_prime(number):
-            product *= number
-            yield number
+        prime = next(primes)
+        product *= prime
+        yield prime
 
 
 def largest_prime() -> int:
     """The largest prime of residues."""
-    return next(_primes(1))
+    return next(primes_above(1))
 
 
 def by_remainders(residues: Sequence[tuple[int, int]]) -> int:

@@ -12,6 +12,8 @@ import pytest
 import tnplan
 from tests.support.kernels.emulator import EmulatedKernels, needs_compiler, source
 from tests.support.kernels.gpus import needs_gpus
+from tnplan.executor.device import select
+from tnplan.questions.combinatorial.counting import count_grid
 
 pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
 SETS = [2, 7, 63, 1234, 55447, 5598861, 1280128950, 660647962955, 770548397261707, 2030049051145980050]
@@ -118,10 +120,11 @@ def test_terms_by_the_kernels() -> None:
     text = emulated_text()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid_rows, "GridRows", Emulated)
+        patch.setattr(select, "free_gpu_bytes", lambda number: 1)
         for n in (1, 2, 5, 8, 9, 10):
-            assert grid_rows.count_sets(n, n)[0] == SETS[n - 1]
+            assert count_grid((n, n))[0] == SETS[n - 1]
             assert grid_rows.most_sets(n, n) >= SETS[n - 1]
-        assert grid_rows.count_sets(6, 17)[0] == tnplan.count("independent-sets", "grid 6x17").value
+        assert count_grid((6, 17))[0] == tnplan.count("independent-sets", "grid 6x17").value
 
 
 def test_tiles_that_are_left_out() -> None:
@@ -147,11 +150,9 @@ def test_tiles_that_are_left_out() -> None:
 @needs_gpus(1)
 @pytest.mark.parametrize("width", [1, 4, 9, 15, 17, 20, 21, 23, 24])
 def test_grids_on_a_gpu(width: int) -> None:
-    from tnplan.executor.device.cuda.algebra.grid_rows import count_sets
-
     for height in (1, 2, width, width + 1):
         wanted = tnplan.count("independent-sets", f"grid {width}x{height}", device="cpu").value
-        assert count_sets(width, height)[0] == wanted
+        assert count_grid((width, height))[0] == wanted
 
 
 def test_residues_of_all_32_bits() -> None:

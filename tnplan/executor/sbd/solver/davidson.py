@@ -137,7 +137,7 @@ class Solution:
     """The lowest states found, by rising energy, and how well they are known.
 
     `converged`: residuals are small, and no test has found a state that is lower by `lower_by` or more.
-    `lower_chance` estimates how often such a state is missed, at most. `orthogonality` is the Frobenius
+    `lower_chance` estimates how often such a state is missed. `orthogonality` is the Frobenius
     norm of the subspace's Gram matrix minus 1. Besides the multiplications in fp64 there are those in fp32
     that came before, `early_multiplications`, and those of the tests. `is_whole`: all of a small space was
     diagonalized, and needs no test. `others` are a few states above, with their parities, not well known.

@@ -5,14 +5,12 @@ A row of w sites is a vector over words of blocks of four sites, three bits a bl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
-from tnplan.executor.device.cpu.algebra import is_prime
 from tnplan.executor.device.cuda.gpus import check_free
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
@@ -179,36 +177,6 @@ class GridRows:
             memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0)
             self._vectors.append(cupy.ndarray(self.size, np.uint32, memory))
         return self._vectors[number]
-
-
-def count_sets(
-    width: int, height: int, primes: Iterator[int] | None = None,
-    said: Callable[[int, int], None] | None = None,
-) -> tuple[int, int]:  # fmt: skip
-    """The number of independent sets of a grid of `width` times `height` sites, and how many primes it took.
-
-    `primes` are distinct and at most 2^29, the largest ones by default. `said` hears how many are done, and
-    of how many.
-    """
-    bound = most_sets(width, height)
-    chosen, product = [], 1
-    for prime in primes or primes_below(MOST_PRIME):
-        chosen.append(prime)
-        product *= prime
-        if product > bound:
-            break
-    rows, total = GridRows(width), 0
-    for done, prime in enumerate(chosen):
-        if said is not None:
-            said(done, len(chosen))
-        others = product // prime
-        total += rows.residue(height, prime) * others * pow(others, -1, prime)
-    return total % product, len(chosen)
-
-
-def primes_below(number: int) -> Iterator[int]:
-    """Primes below a number, the largest first."""
-    return (each for each in range(number - 1, 1, -1) if is_prime(each))
 
 
 def most_sets(width: int, height: int) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,12 @@ from tnplan.executor.device.cuda.algebra.products import (
 from tnplan.executor.device.cuda.contract import Product
 from tnplan.executor.device.cuda.contract.cublas import Multiply
 from tnplan.executor.device.cuda.contract.dispatch import bind_in_tiles
+from tnplan.executor.device.cuda.copy.permute import sum_levels
 from tnplan.executor.device.cuda.copy.tiling import parts as boxes_of
 from tnplan.executor.device.cuda.copy.tiling import two_levels
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.protocols.copy import Axis, Copy, offsets, row_major
+from tnplan.executor.device.protocols.copy import Copy, offsets
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn, nothing
 
 Array = Any
@@ -105,13 +105,7 @@ class AlgebraKernels:
     def _sum(
         self, target: Array, source: Array, extents: tuple[int, ...], in_target: tuple[bool, ...]
     ) -> BoundKernel:
-        sides: dict[bool, list[Axis]] = {True: [], False: []}
-        for extent, stride, is_kept in zip(extents, row_major(extents), in_target, strict=True):
-            if extent > 1:
-                sides[is_kept].append((extent, stride, 0))
-        levels = [axes for is_kept in (True, False) for axes in two_levels(sides[is_kept])]
-        (table,) = on_device(np.concatenate([offsets(axes, 1) for axes in levels]))
-        lengths = [prod(axis[0] for axis in axes) for axes in levels]
+        table, lengths = sum_levels(extents, in_target)
         is_long = target.size < MANY_OUTPUTS and lengths[2] * lengths[3] >= LONG_SUM
         lanes = THREADS if is_long else 1
         arguments = [

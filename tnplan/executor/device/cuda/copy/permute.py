@@ -125,13 +125,7 @@ def bind_sum(
         return nothing
     if source.size == 0:
         return bind_zero(target, stream)
-    sides: dict[bool, list[Axis]] = {True: [], False: []}
-    for extent, stride, is_kept in zip(extents, row_major(extents), in_target, strict=True):
-        if extent > 1:
-            sides[is_kept].append((extent, stride, 0))
-    levels = [table for is_kept in (True, False) for table in two_levels(sides[is_kept])]
-    (table,) = on_device(np.concatenate([offsets(axes, 1) for axes in levels]))
-    lengths = [prod(axis[0] for axis in axes) for axes in levels]
+    table, lengths = sum_levels(extents, in_target)
     outputs, terms = lengths[0] * lengths[1], lengths[2] * lengths[3]
     # Few long sums: a warp or a block shares one, in an order that is fixed by the numbers alone.
     lanes = 1
@@ -142,6 +136,18 @@ def bind_sum(
     blocks = min(SUM_BLOCKS, -(-outputs * lanes // SUM_THREADS))
     pointers = [np.uint64(array.data.ptr) for array in (target, source, table)]
     return BoundKernel(kernel, blocks, SUM_THREADS, [*pointers, *map(np.uint32, lengths)], 0, stream, table)
+
+
+def sum_levels(extents: tuple[int, ...], in_target: tuple[bool, ...]) -> tuple[Array, list[int]]:
+    """Where the elements of a row-major source lie, on the GPU: two levels of the axes that are kept and two
+    of those that are summed, and the length of each level."""
+    sides: dict[bool, list[Axis]] = {True: [], False: []}
+    for extent, stride, is_kept in zip(extents, row_major(extents), in_target, strict=True):
+        if extent > 1:
+            sides[is_kept].append((extent, stride, 0))
+    levels = [axes for is_kept in (True, False) for axes in two_levels(sides[is_kept])]
+    (table,) = on_device(np.concatenate([offsets(axes, 1) for axes in levels]))
+    return table, [prod(axis[0] for axis in axes) for axes in levels]
 
 
 def _itemsize(target: Array, source: Array) -> int:
