@@ -20,6 +20,7 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cuda.algebra import kernels, products
 from tnplan.executor.device.cuda.algebra.kernels import AlgebraKernels
 from tnplan.executor.device.cuda.contract import Product, dispatch
+from tnplan.executor.device.cuda.copy import permute
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape
 
@@ -127,5 +128,6 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     for module in (kernels, products):
         patch.setattr(module, "load_kernel", load_kernel)
         patch.setattr(module, "BoundKernel", AlgebraLaunch)
-    patch.setattr(kernels, "on_device", lambda *tables: [table.view(Arrays) for table in tables])
+    for module in (kernels, permute):
+        patch.setattr(module, "on_device", lambda *tables: [table.view(Arrays) for table in tables])
     patch.setattr(dispatch, "bind_placed", bind_placed)
