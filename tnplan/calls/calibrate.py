@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
+from time import sleep
 from typing import Any, Unpack
 
 from tnplan.common.arrays import ALIGNMENT_BYTES, ITEM_BYTES
@@ -51,6 +52,8 @@ ALGEBRA_BYTES, ALGEBRA_K = 1 << 23, 512
 SWAP_STEP = 4
 LEAST_SWAP_BYTES = 1 << 20
 LATENCY_BYTES = 1 << 12
+WATTS_S, IDLE_S = 2.0, 0.2
+"""Each kind of work goes on for so long: the driver's counter is renewed some ten times a second."""
 NETWORK = "network"
 """The tier between hosts, where the base profile has none."""
 
@@ -141,7 +144,7 @@ def calibrate(
 
 class _Calibration:
     def __init__(self, rank: Rank, base: Profile, size_bytes: int | None, dtypes: Sequence[str]) -> None:
-        self.base, self.dtypes, self.device = base, dtypes, rank.device
+        self.base, self.dtypes, self.device, self.meter = base, dtypes, rank.device, rank.meter
         self.say: Callable[[str], None] = lambda line: rank.say(0, 0, line)
         self.ranks = rank.chosen.ranks.split(0, rank.world.rank)
         most_bytes = size_bytes or (GPU_BYTES if self.device.name == "gpu" else CPU_BYTES)
@@ -207,7 +210,8 @@ class _Calibration:
             "memory_bytes_per_s": memory, "permute_bytes_per_s": permute, "launch_s": launch_s,
             "gemm_curves": {**self.base.gemm_curves, **direct},
             "scattered_curves": {**self.base.scattered_curves, **scattered},
-            "flop_per_s": flop_per_s, "algebras": self._algebras(), **self._fused(permute),
+            "flop_per_s": flop_per_s, "algebras": self._algebras(), "watts": self._watts(),
+            **self._fused(permute),
         }  # fmt: skip
 
     def _algebras(self) -> dict[str, float]:
@@ -228,6 +232,26 @@ class _Calibration:
             shares[algebra.name] = min(1.0, rates[0] / rates[1])
             self.say(f"products over {algebra.name} at k = n = {k}: {shares[algebra.name]:.3g} of {dtype}")
         return {**self.base.algebras, **shares}
+
+    def _watts(self) -> dict[str, float]:
+        """What the GPU takes by kind of work; the base's on a CPU, and where the driver has no counter."""
+        first = self.meter.read()
+        work = {"idle": lambda: sleep(IDLE_S), **self.bench.calls_by_kind()}
+        watts: dict[str, float] = {}
+        for kind, call in work.items():
+            last = first
+            while last.gpu_j is not None and last.seconds < first.seconds + WATTS_S:
+                call()
+                self.device.synchronize()
+                last = self.meter.read()
+            if first.gpu_j is None or last.gpu_j is None:
+                return self.base.watts
+            watts[kind] = (last.gpu_j - first.gpu_j) / (last.seconds - first.seconds)
+            first = last
+        # Exchanges need a second device: the base's, else those of copies, which move the same bytes.
+        watts["exchange"] = self.base.watts.get("exchange", watts["permute"])
+        self.say(", ".join(f"{kind} {value:.0f} W" for kind, value in watts.items()))
+        return watts
 
     def _fused(self, permute_bytes_per_s: float) -> dict[str, Any]:
         """Rates of fused chains, for a base profile that has them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -37,6 +37,7 @@ def report(
     policy: str = "ours",
     baseline_time: float = DEFAULT_S,
     baseline: str | Path | None = None,
+    price: float | None = None,
     html: str | Path | None = None,
 ) -> Projection:
     """Project time and speedup for each number of devices.
@@ -67,6 +68,8 @@ def report(
     baseline : path, optional
         A path.json to write the searched path to. Where the file is there already, its path is taken, and
         nothing is searched: the figures are those of the earlier report.
+    price : float, optional
+        What a kilowatt-hour costs, in any currency: the report has the cost of the energy too.
     html : path, optional
         A page with the plots to write (.html).
 
@@ -89,7 +92,7 @@ def report(
     """
     if isinstance(paths, str) or not isinstance(paths, Sequence):
         raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
-    options = ReportOptions(memory, threshold, precision, policy, baseline_time, baseline, html)
+    options = ReportOptions(memory, threshold, precision, policy, baseline_time, baseline, price, html)
     options.check(*paths, hardware)
     read = [read_to_plan(path)[0] for path in paths]
     if len(kinds := {_kind(path) for path in read}) > 1:
@@ -108,6 +111,7 @@ class ReportOptions:
     policy: str
     baseline_time: float
     baseline: str | Path | None
+    price: float | None
     html: str | Path | None
 
     def check(self, *inputs: object) -> None:
@@ -115,6 +119,8 @@ class ReportOptions:
         if self.html is not None:
             check_writable(self.html, *inputs, self.baseline)
             check_suffix(self.html, ".html")
+        if self.price is not None and (not is_finite(self.price) or self.price < 0):
+            raise InputError("--price", f"is {self.price!r}", "give the price of a kilowatt-hour")
         _ = self.limits, self.search
 
     @cached_property
@@ -174,7 +180,7 @@ def report_all(
             refusals.append(refusal)
             left_out.append(f"left out: {', '.join(names or ())}: {refusal.text}")
         else:
-            projections.append(projection)
+            projections.append(replace(projection, price=options.price))
     if not projections:
         raise refusals[0]
     written = []

@@ -276,7 +276,7 @@ def _work(rank: Rank, request: _Request, settings: _Settings, job_options: JobOp
         loop.learn(subspaces, *groups.lowest(subspaces, problem))
     measured = {
         "time_s": perf_counter() - begin_s, "device": rank.device.name, "ranks": rank.world.size,
-        "groups": groups.count, "threads": rank.threads,
+        "groups": groups.count, "threads": rank.threads, "energy": rank.energy(),
     }  # fmt: skip
     result = agree(rank.world, lambda: loop.hand_over(measured))
     energy, converged, report = rank.world.broadcast_object(

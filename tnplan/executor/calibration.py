@@ -91,6 +91,8 @@ LAUNCHES = 300
 LARGEST_FLOPS = 4e12
 """Real operations of one measured product at most."""
 PRODUCT_K = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+LONG_K = 512
+"""The k of products that draw all the power that a device is allowed."""
 LEAST_LENGTH = 8
 """m is about so many times k at least."""
 CHAINS = (
@@ -140,6 +142,19 @@ class LocalBench:
 
     def permute_bytes_per_s(self, dtype: str) -> float:
         """Bytes read and written a second by a permutation that merges two runs of binary modes."""
+        call, moved_bytes = self._permutation(dtype)
+        return moved_bytes / seconds(self.device, call, REPEATS)
+
+    def calls_by_kind(self) -> dict[str, Call]:
+        """A long product and a permutation, to be called again and again."""
+        k = min(self.product_extents("complex64")[-1], LONG_K)
+        return {
+            "contract": self._product("complex64", "fp32", k, False)[0],
+            "permute": self._permutation("complex64")[0],
+        }
+
+    def _permutation(self, dtype: str) -> tuple[Call, int]:
+        """A call that merges two runs of binary modes, and the bytes that it reads and writes."""
         rank = (self.size_bytes // ITEM_BYTES[dtype]).bit_length() - 1
         sources = row_major((2,) * rank)
         order = [*range(0, rank, 2), *range(1, rank, 2)]
@@ -147,7 +162,7 @@ class LocalBench:
         copy = make_copy([(2, sources[mode], targets[mode]) for mode in range(rank)])
         count = 1 << rank
         call = self.device.bind_copy(self._view(1, count, dtype), self._view(0, count, dtype), copy)
-        return 2 * count * ITEM_BYTES[dtype] / seconds(self.device, call, REPEATS)
+        return call, 2 * count * ITEM_BYTES[dtype]
 
     def launch_s(self) -> float:
         """Seconds of a contraction without work worth the name."""
@@ -163,6 +178,11 @@ class LocalBench:
 
     def product_flop_per_s(self, dtype: str, precision: str, k: int, scattered: bool) -> float:
         """Real operations a second of a product with n = k; `scattered`: c holds m and n in four runs."""
+        call, flops = self._product(dtype, precision, k, scattered)
+        return flops / sustained_seconds(self.device, call, SUSTAINED_S if k >= SUSTAINED_K else 0.0)
+
+    def _product(self, dtype: str, precision: str, k: int, scattered: bool) -> tuple[Call, int]:
+        """The call of such a product, and its real operations."""
         item, per_product = ITEM_BYTES[dtype], FLOPS_PER_PRODUCT[dtype]
         room = self.size_bytes // item // k - k
         m = 1 << min(room, int(LARGEST_FLOPS / (per_product * k * k))).bit_length() - 1
@@ -180,8 +200,7 @@ class LocalBench:
         fill(self.device, a, dtype, 2)
         fill(self.device, b, dtype, 3)
         call = self.device.bind_contract(shape, a, b, c, workspace, precision)
-        least_s = SUSTAINED_S if k >= SUSTAINED_K else 0.0
-        return per_product * m * k * k / sustained_seconds(self.device, call, least_s)
+        return call, per_product * m * k * k
 
     def chain_time(
         self, dtype: str, precision: str, logs: Sequence[int], capacity_bytes: int

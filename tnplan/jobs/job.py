@@ -7,8 +7,8 @@ what a rank does (`Job`). How a job uses the machine is said with the same words
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tnplan.common.errors import InputError
@@ -17,6 +17,7 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import cores, ranks_here, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
+from tnplan.executor.device.energy import EnergyMeter
 from tnplan.executor.device.expected_gpu import expect_gpu
 from tnplan.executor.device.protocols.communicator import (
     AgreedError,
@@ -70,6 +71,7 @@ class Rank:
     memory_bytes: float
     listener: Listener | None
     builds: dict[str, dict[str, str]] | None = None
+    meter: EnergyMeter = field(default_factory=EnergyMeter)
 
     @property
     def device(self) -> Device:
@@ -79,6 +81,10 @@ class Rank:
     def connected(self) -> Communicator | None:
         """All ranks, connected for arrays of their devices; None for a lone rank. Collective."""
         return self.chosen.ranks.split(0, self.world.rank) if self.world.size > 1 else None
+
+    def energy(self) -> dict[str, float | None]:
+        """The joules of all ranks since their devices were opened, for the report of the job; collective."""
+        return self.meter.of_all(self.world)
 
     def on_stream(self) -> AbstractContextManager[Any]:
         """Where a GPU's arrays are used: its stream is the current one inside."""
@@ -244,10 +250,12 @@ def _on_rank(
         differing = builds if builds is not None and len({*map(str, builds.values())}) > 1 else None
         # Invariant: every rank gets the same number, the least of all, so that all make the
         # same choices from it.
-        rank = Rank(world, chosen, threads, min(world.gather_objects(available)), options.progress, differing)
-        if options.device == "auto":
-            rank.say(0, 0, chosen.line)
-        return job.work(rank, request)
+        memory_bytes = min(world.gather_objects(available))
+        with closing(EnergyMeter(chosen.gpu_bus)) as meter:
+            rank = Rank(world, chosen, threads, memory_bytes, options.progress, differing, meter)
+            if options.device == "auto":
+                rank.say(0, 0, chosen.line)
+            return job.work(rank, request)
 
 
 @contextmanager

@@ -339,6 +339,7 @@ def _work(rank: Rank, problem: PauliProblem, request: PauliRequest, options: Job
         expectation = _sample(rank, problem, request, checkpoint)
     else:
         expectation = _propagate(rank, problem, request, few_on_cpu=options.device == "auto")
+    expectation.report["energy"] = rank.energy()
     if rank.is_first:
         if options.output is not None:
             write_json(options.output, expectation.report)

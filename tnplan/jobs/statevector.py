@@ -230,7 +230,7 @@ def _work(
         "threads": rank.threads,
         "seed": problem.seed, "shots": question.shots, **_answer_report(result, question),
         "norm": result.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
-        "predicted_bytes": needed, "time_s": time_s, "environment": host_facts(),
+        "predicted_bytes": needed, "time_s": time_s, "energy": rank.energy(), "environment": host_facts(),
     }  # fmt: skip
     if output is not None and rank.is_first:
         write_json(output, report)

@@ -108,7 +108,8 @@ def _row_document(projection: Projection, row: Row) -> dict[str, Any]:
         **{symbol: getattr(row, name) for symbol, name in ROW_FIELDS.items()},
         "peak_bytes": row.peak_bytes,
         "split_s": plain(row.split),
-        **_fields(row, "exchange_share", "sliced", "flop_per_s", "reuse_saving"),
+        **_fields(row, "exchange_share", "sliced", "flop_per_s", "reuse_saving", "energy_kwh"),
+        "cost": projection.cost(row),
     }
 
 

@@ -247,19 +247,22 @@ def projection_table(projection: Projection) -> Listing:
     precisions = sorted({row.schedule.precision for row in projection.rows})
     machine = shown_text(projection.profile.name)
     title = ", ".join([f"Projected on {machine}", *precisions, f"policy {projection.policy}"])
+    has_energy = any(row.energy_kwh is not None for row in projection.rows)
     columns = (
         "P", "path", f"groups {TIMES} ranks", "slices", "T_P", "S_P", "E_P", "R_P", "E_P/R_P",
-        "memory a rank", "exchange",
+        "memory a rank", "exchange", *(("energy",) if has_energy else ()),
     )  # fmt: skip
+    costs = has_energy and projection.price is not None
     rows = []
     for row in projection.rows:
         idle = f" ({row.idle_devices} idle)" if row.idle_devices else ""
         groups = f"{row.n_groups} {TIMES} {row.ranks_per_group}{idle}"
         slices = figure_text(row.schedule.n_slices)
+        cost = (figure_text(projection.cost(row) or 0.0),) if costs else ()
         rows.append(
-            (str(row.devices), projection.labels[row.path], groups, slices, *figures(row, columns[4:]))
+            (str(row.devices), projection.labels[row.path], groups, slices, *figures(row, columns[4:]), *cost)
         )
-    return Listing(title, columns, rows, ("path",))
+    return Listing(title, (*columns, *(("cost",) if costs else ())), rows, ("path",))
 
 
 def projection_legend(projection: Projection) -> str:
@@ -271,7 +274,8 @@ def projection_legend(projection: Projection) -> str:
         f"E_P = S_P / P{'' if base == 1 else f' {TIMES} {base}'} the extra speedup beyond ideal slicing, "
         f"R_P = C_t,{base} / C_t,P the reduction in operations, all slices included. E_P / R_P is the part "
         "of this reduction that became time. Groups contract different slices; the ranks of a group, one a "
-        "device, share each slice. exchange: the share of T_P in which ranks exchange data."
+        "device, share each slice. exchange: the share of T_P in which ranks exchange data. energy: of the "
+        "devices alone, idle ones too."
     )
 
 
@@ -299,6 +303,7 @@ FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "T_P": ("time_s", time_text),
     "memory a rank": ("peak_bytes", size_text),
     "exchange": ("exchange_share", percent_text),
+    "energy": ("energy_kwh", lambda energy_kwh: f"{figure_text(energy_kwh)} kWh"),
 }
 """By column, the field of a row that it shows, and how."""
 
@@ -314,4 +319,7 @@ def projection_notes(projection: Projection) -> list[str]:
             f"No path fits on fewer devices than {projection.baseline_devices}: "
             f"S_P, E_P and R_P count from there, not from one device."
         )
+    if projection.price is not None and not projection.profile.watts:
+        name = shown_text(projection.profile.name)
+        notes.append(f"{name} has no watts, so no energy and no cost are projected: see tnplan calibrate.")
     return notes

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support.contraction.schedules import made_schedule
+from tests.support.networks import random_path
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.common.errors import InputError
-from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.hardware.profile import WATTS, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import Planner, plan
@@ -193,3 +194,27 @@ def test_real_plans_agree_with_brute_force() -> None:
             split.contract_s + split.permute_s + split.exchange_s + split.other_s, row.time_s, rel_tol=1e-9
         )
     assert all(a.time_s >= b.time_s for a, b in zip(found.rows, found.rows[1:], strict=False))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_energy_is_the_watts_of_what_devices_do(seed: int) -> None:
+    """Equal watts: all devices, all the time. Else each kind of work has its share; so have idle devices."""
+    path, counts = random_path(seed, 2_000), [1, 2, 3, 5]
+
+    def energies(**watts: float) -> list[float]:
+        profile = replace(load_profile("cpu"), watts={name: watts.get(name, 1e-12) for name in WATTS})
+        found = project([path], profile, counts, threshold_bytes=1)
+        return [row.energy_kwh or 0.0 for row in found.rows]
+
+    plain = project([path], load_profile("cpu"), counts, threshold_bytes=1)
+    assert [row.energy_kwh for row in plain.rows] == [None] * len(counts)
+    device_s = [row.time_s * row.devices for row in plain.rows]
+    assert energies(**dict.fromkeys(WATTS, 720.0)) == pytest.approx([time_s / 5000 for time_s in device_s])
+    shares = {name: energies(**{name: 3.6e6}) for name in WATTS}
+    for number, row in enumerate(plain.rows):
+        working = row.devices - row.idle_devices
+        split = row.split
+        assert shares["contract"][number] == pytest.approx(working * split.contract_s)
+        assert shares["exchange"][number] == pytest.approx(working * split.exchange_s)
+        assert shares["permute"][number] == pytest.approx(working * (split.permute_s + split.other_s))
+        assert shares["idle"][number] == pytest.approx(row.idle_devices * row.time_s)

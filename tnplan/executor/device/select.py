@@ -25,12 +25,16 @@ PROFILES = (("H200", "h200-nvlink"), ("H100", "h100-nvlink"), ("B200", "gb200-nv
 
 @dataclass(frozen=True)
 class Chosen:
-    """A rank's device, the communicator for its buffers, what was chosen in a line; `close` gives it back."""
+    """A rank's device, the communicator for its buffers, what was chosen in a line; `close` gives it back.
+
+    `gpu_bus` is the GPU's PCI bus, empty where the device is a CPU.
+    """
 
     device: Device
     ranks: Communicator
     line: str
     close: Callable[[], None]
+    gpu_bus: str = ""
 
 
 def open_device(
@@ -135,6 +139,7 @@ def look() -> VisibleGpus | tuple[str, str, str, str]:
 def open_gpu(number: int, world: Communicator, algebra: Algebra | None = None) -> Chosen:
     """The GPU of that number for this rank, over an algebra or for numbers; collective over the world."""
     from tnplan.executor.device.cuda.device import CupyDevice
+    from tnplan.executor.device.cuda.gpus import pci_bus
 
     has_neighbours = world.size > 1 and world.name == "threads"
     if algebra is None:
@@ -143,9 +148,9 @@ def open_gpu(number: int, world: Communicator, algebra: Algebra | None = None) -
         from tnplan.executor.device.cuda.algebra.device import AlgebraCupyDevice
 
         device = AlgebraCupyDevice(algebra, number, has_neighbours)
-    line = f"device: gpu ({world.size} x {device.facts()['gpu']})"
+    line, bus = f"device: gpu ({world.size} x {device.facts()['gpu']})", pci_bus(number)
     if world.size == 1:
-        return Chosen(device, world, line, device.close)
+        return Chosen(device, world, line, device.close, bus)
     from tnplan.executor.device.comm.nccl import NcclCommunicator
 
-    return Chosen(device, NcclCommunicator(world, device.stream, connect=False), line, device.close)
+    return Chosen(device, NcclCommunicator(world, device.stream, connect=False), line, device.close, bus)

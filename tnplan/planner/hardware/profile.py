@@ -1,6 +1,7 @@
 """Hardware profiles: the figures of a machine that the cost model uses, read from TOML.
 
-Changelog of the profile: the fields below are version 1 (2026-11-21); `algebras` (2026-11-30) is optional.
+Changelog of the profile: the fields below are version 1 (2026-11-21); `algebras` (2026-11-30) and `watts`
+(2026-12-01) are optional.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tnplan.common.units import size_text
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}
 EXACTNESS = ("fp64", "fp32", "fp16x3", "tf32")
 """The precisions, the most exact first."""
+WATTS = ("idle", "contract", "permute", "exchange")
+"""What a device does: nothing, products, copies and permutations, exchanges."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ class Profile:
         Rates of the settings of `compress` that the device has figures for.
     algebras : dict
         By the name of an algebra, the share of the rates of its dtype that its products reach.
+    watts : dict
+        What a device takes in each of `WATTS`, or nothing: then no energy is projected.
 
     Raises
     ------
@@ -129,6 +134,7 @@ class Profile:
     fused_flop_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
     codecs: dict[str, CodecRates] = field(default_factory=dict)
     algebras: dict[str, float] = field(default_factory=dict)
+    watts: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Figures of a profile are divisors throughout the cost model: none but those marked `zero` may be
@@ -136,11 +142,11 @@ class Profile:
         place = f"profile {self.name}"
         for name in (
             "memory_bytes", "memory_bytes_per_s", "permute_bytes_per_s",
-            "tile_bytes", "exchange_bytes",
+            "tile_bytes", "exchange_bytes", "fused_tiles",
         ):  # fmt: skip
             _check_figure(f"{place}: {name}", getattr(self, name))
-        _check_figure(f"{place}: reserved_bytes", self.reserved_bytes, zero=True)
-        _check_figure(f"{place}: launch_s", self.launch_s, zero=True)
+        for name in ("reserved_bytes", "launch_s", "fused_bytes", "short_run_bytes"):
+            _check_figure(f"{place}: {name}", getattr(self, name), zero=True)
         if self.reserved_bytes >= self.memory_bytes:
             raise InputError(
                 f"{place}: reserved_bytes", f"is {self.reserved_bytes} of {self.memory_bytes}",
@@ -154,18 +160,28 @@ class Profile:
             for dtype, curves in getattr(self, table).items():
                 for precision, curve in curves.items():
                     _check_curve(f"{place}: {table}.{dtype}.{precision}", curve.k, curve.flop_per_s)
-        _check_figure(f"{place}: fused_bytes", self.fused_bytes, zero=True)
-        _check_figure(f"{place}: fused_tiles", self.fused_tiles)
-        _check_figure(f"{place}: short_run_bytes", self.short_run_bytes, zero=True)
         self._check_fused(place)
+        self._check_tables(place)
+        self._check_tiers(place)
+
+    def __repr__(self) -> str:
+        tiers = ", ".join(tier.name for tier in self.tiers)
+        return f"Profile({self.name}: {size_text(self.memory_bytes)} a device, tiers {tiers})"
+
+    def _check_tables(self, place: str) -> None:
         for name, codec in self.codecs.items():
             own = f"{place}: codecs.{name}"
-            _check_figure(f"{own}.encode_bytes_per_s", codec.encode_bytes_per_s)
-            _check_figure(f"{own}.decode_bytes_per_s", codec.decode_bytes_per_s)
-            _check_figure(f"{own}.launch_s", codec.launch_s, zero=True)
-            _check_figure(f"{own}.workspace_bytes", codec.workspace_bytes, zero=True)
-        for name, share in self.algebras.items():
-            _check_figure(f"{place}: algebras.{name}", share)
+            for figure_name, figure in plain(codec).items():
+                is_rate = figure_name.endswith("_per_s")
+                _check_figure(f"{own}.{figure_name}", figure, zero=not is_rate)
+        if self.watts and self.watts.keys() != {*WATTS}:
+            listed = ", ".join(self.watts)
+            raise InputError(f"{place}: watts", f"has {listed}", f"give {', '.join(WATTS)}, or none of them")
+        for table in ("algebras", "watts"):
+            for name, figure in getattr(self, table).items():
+                _check_figure(f"{place}: {table}.{name}", figure)
+
+    def _check_tiers(self, place: str) -> None:
         if not self.tiers:
             raise InputError(f"{place}: tiers", "is empty", "describe one tier of interconnect or more")
         for tier in self.tiers:
@@ -175,10 +191,6 @@ class Profile:
                 _check_figure(f"{own}: {name}", getattr(tier, name), zero=True)
             if tier.curve_bytes or tier.curve_bytes_per_s:
                 _check_curve(f"{own}: curve_bytes", tier.curve_bytes, tier.curve_bytes_per_s)
-
-    def __repr__(self) -> str:
-        tiers = ", ".join(tier.name for tier in self.tiers)
-        return f"Profile({self.name}: {size_text(self.memory_bytes)} a device, tiers {tiers})"
 
     def _check_fused(self, place: str) -> None:
         tables = {name: getattr(self, name) for name in ("fused_flop_per_s", "fused_tile_bytes_per_s")}

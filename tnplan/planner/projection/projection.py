@@ -24,7 +24,7 @@ from tnplan.planner.passes.pipeline import LARGEST_WORLD, Planner
 from tnplan.planner.passes.sharding.policies import POLICIES
 from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.projection.baseline import BEFORE, Baseline, BaselineSearch, search_seconds
-from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
+from tnplan.planner.schedule.schedule import Schedule, TimeSplit
 
 # The judge of what fits: a path fits a group of ranks where the planner makes a schedule for it.
 #
@@ -32,6 +32,7 @@ from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 # question is put to the planner once. Knows no estimate of its own.
 
 Progress = Callable[[int, int, str], None]
+JOULES_PER_KWH = 3.6e6
 COLUMNS = ("devices", "path", "groups", "ranks a group", "slices", "time", "speedup", "memory a rank")
 
 
@@ -85,16 +86,6 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class TimeSplit:
-    """Predicted seconds of the whole contraction by kind; `other_s` is loading, slicing and adding."""
-
-    contract_s: float
-    permute_s: float
-    exchange_s: float
-    other_s: float
-
-
-@dataclass(frozen=True)
 class Row:
     """The best way found to use `devices` devices.
 
@@ -140,6 +131,12 @@ class Row:
     def peak_bytes(self) -> int:
         """The most bytes that a rank holds at once."""
         return self.schedule.predicted.peak_bytes
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """Predicted kilowatt-hours of the devices, idle ones too; None where the profile has no watts."""
+        joules = self.schedule.projected_j(self.n_groups, self.devices)
+        return None if joules is None else joules / JOULES_PER_KWH
 
     @property
     def flop_per_s(self) -> float:
@@ -214,6 +211,8 @@ class Projection:
         The plans that were made or refused.
     baseline : Baseline
         What T_1 was compared with: the time along the best path given, and along one that was searched.
+    price : float, optional
+        Of a kilowatt-hour.
 
     Examples
     --------
@@ -234,6 +233,7 @@ class Projection:
     demands: tuple[Demand, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     baseline: Baseline = field(default_factory=Baseline)
+    price: float | None = None
 
     def __repr__(self) -> str:
         shown = self.rows if len(self.rows) < 2 else (self.rows[0], self.rows[-1])
@@ -260,6 +260,10 @@ class Projection:
         path = self.baseline.path
         origin = "before" if path is not None and self.labels[path] == BEFORE else "here"
         return self.baseline.text(self.baseline_devices, self.labels[self.rows[0].path], origin)
+
+    def cost(self, row: Row) -> float | None:
+        """The price of a row's energy; None where it or the price is not known."""
+        return None if self.price is None or row.energy_kwh is None else self.price * row.energy_kwh
 
     @property
     def _cells(self) -> list[tuple[str, ...]]:
@@ -416,20 +420,6 @@ def _choice(path: int, schedule: Schedule, devices: int) -> _BestPlan:
     return _BestPlan(path, schedule, n_groups, schedule.projected_s(n_groups))
 
 
-def time_split(schedule: Schedule, n_groups: int) -> TimeSplit:
-    """Where the predicted time of all slices goes, on `n_groups` groups."""
-    rounds = -(-schedule.n_slices // n_groups)
-
-    def total(seconds: Callable[[StepAnnotation], float]) -> float:
-        return sum(seconds(step) * (1 if step.once else rounds * step.often) for step in schedule.steps)
-
-    contract_s = total(lambda step: step.contract_s)
-    permute_s = total(lambda step: step.permute_s)
-    exchange_s = total(lambda step: step.exchange_s)
-    other_s = max(schedule.projected_s(n_groups) - contract_s - permute_s - exchange_s, 0.0)
-    return TimeSplit(contract_s, permute_s, exchange_s, other_s)
-
-
 def _row(devices: int, choice: _BestPlan, base: int, base_choice: _BestPlan) -> Row:
     complexity = choice.schedule.operations
     base_complexity = base_choice.schedule.operations
@@ -441,7 +431,7 @@ def _row(devices: int, choice: _BestPlan, base: int, base_choice: _BestPlan) -> 
         n_groups=choice.n_groups,
         time_s=choice.time_s,
         complexity=complexity,
-        split=time_split(choice.schedule, choice.n_groups),
+        split=choice.schedule.time_split(choice.n_groups),
         speedup=speedup,
         extra_speedup=speedup * base / devices,
         complexity_reduction=base_complexity / complexity if complexity else 1.0,

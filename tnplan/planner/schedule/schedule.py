@@ -11,12 +11,12 @@ Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 7, 8 (2026-11-24): `adds` of `fused`; `before` and `after` of an exchange in parts are numbers of chains.
 9 (2026-11-25): `closing` of `fused`.
 10 (2026-11-25): `parts` of `fused`; its result may take its operand's place and be larger or smaller.
-11 (2026-11-30): `algebra`; `algebras` of the profile.
+11 (2026-11-30): `algebra`; `algebras` and `watts` of the profile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -32,6 +32,23 @@ FORMAT = "tnplan.schedule"
 VERSION = 11
 ENGINES = ("gemm", "cutensor")
 STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """Predicted seconds of a device by kind; `other_s` is loading, slicing, adding and compressing."""
+
+    contract_s: float
+    permute_s: float
+    exchange_s: float
+    other_s: float
+
+    def joules(self, watts: Mapping[str, float]) -> float:
+        """What the device takes meanwhile, by the watts of its profile."""
+        return (
+            self.contract_s * watts["contract"] + self.exchange_s * watts["exchange"]
+            + (self.permute_s + self.other_s) * watts["permute"]
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -527,6 +544,28 @@ class Schedule:
             whole = even and (most % serves == 0 or serves % most == 0)
             seconds += part_s * (-(-most // serves) if whole else (most - 2) // serves + 2)
         return self.predicted.once_s + seconds
+
+    def time_split(self, n_groups: int) -> TimeSplit:
+        """Where the predicted time of all slices goes, on `n_groups` groups."""
+        rounds = -(-self.n_slices // n_groups)
+        contract_s, permute_s, exchange_s = (
+            sum(getattr(step, name) * (1 if step.once else rounds * step.often) for step in self.steps)
+            for name in ("contract_s", "permute_s", "exchange_s")
+        )
+        other_s = max(self.projected_s(n_groups) - contract_s - permute_s - exchange_s, 0.0)
+        return TimeSplit(contract_s, permute_s, exchange_s, other_s)
+
+    def projected_j(self, n_groups: int, devices: int) -> float | None:
+        """Predicted joules of `devices` devices of which `n_groups` groups work; None without watts.
+
+        Those beyond the groups idle meanwhile. Hosts, networks and cooling are not counted.
+        """
+        watts = self.profile.get("watts")
+        if not watts:
+            return None
+        working = n_groups * self.ranks_per_group
+        idle_j = (devices - working) * self.projected_s(n_groups) * watts["idle"]
+        return working * self.time_split(n_groups).joules(watts) + idle_j
 
     def seconds_by_serves(self) -> dict[int, float]:
         """Predicted seconds of the steps by how many slices in a row they serve, without those of `once`."""

@@ -26,7 +26,7 @@ from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.precision import check_precision, expected_error, supported
-from tnplan.planner.schedule.schedule import Contract, Fused, Schedule
+from tnplan.planner.schedule.schedule import Contract, Fused, Schedule, TimeSplit
 
 FORMAT = "tnplan.result"
 VERSION = 8
@@ -201,9 +201,12 @@ def _predicted(schedule: Schedule, share: Share) -> dict[str, Any]:
             )
         )
 
-    prediction = schedule.predicted
+    prediction, watts = schedule.predicted, schedule.profile.get("watts")
+    split = TimeSplit(*map(total, ("contract_s", "permute_s", "exchange_s", "codec_s")))
+    devices = share.n_groups * schedule.ranks_per_group
     return {
         "total_s": total("predicted_s"),
+        "total_j": devices * split.joules(watts) if watts else None,
         "once_s": prediction.once_s,
         "slice_s": prediction.slice_s,
         "all_slices_s": schedule.projected_s(share.n_groups),

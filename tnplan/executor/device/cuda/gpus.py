@@ -42,7 +42,12 @@ def visible_gpus() -> VisibleGpus:
 
 def _identity(number: int, properties: dict[str, Any]) -> str:
     uuid = properties.get("uuid")
-    return uuid.hex() if isinstance(uuid, bytes) else f"{gethostname()} {Device(number).pci_bus_id}"
+    return uuid.hex() if isinstance(uuid, bytes) else f"{gethostname()} {pci_bus(number)}"
+
+
+def pci_bus(number: int) -> str:
+    """The PCI bus of a GPU."""
+    return str(Device(number).pci_bus_id)
 
 
 def check_free(number: int, needed_bytes: int, remedy: str = REMEDY) -> None:
