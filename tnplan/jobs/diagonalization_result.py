@@ -200,8 +200,8 @@ def work_text(measured: dict[str, Any]) -> str:
         tests = "all of the space diagonalized"
     elif lower["estimated_chance"] < 1:
         tests += (
-            f" (estimate: of the states in this space, one that is lower by {lower['by']:.1g} or more is missed "
-            f"in {100 * lower['estimated_chance']:g} % of solves)"
+            f" (estimate: of the states in this space, one that is lower by {lower['by']:.1g} or more "
+            f"is missed in {100 * lower['estimated_chance']:g} % of solves)"
         )
     return (
         f"{plural(measured['steps'], 'step', 'steps')}, "
