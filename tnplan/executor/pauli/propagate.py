@@ -149,8 +149,29 @@ def propagate(
     keep: str = "all",
     progress: Callable[[Progress], None] | None = None,
 ) -> Propagation:
-    """Take `observable` through `steps`, given in the order in which they act on the state.
+    """Take `observable` through `steps`, given in the order in which they act on the state: `propagate_all`
+    of one piece."""
+    return propagate_all(
+        [steps], observable, truncation, resources, keep_cliffords=keep_cliffords, stop_above=stop_above,
+        state=state, keep=keep, progress=progress,
+    )[0]  # fmt: skip
 
+
+def propagate_all(
+    pieces: Sequence[Sequence[PauliStep]],
+    observable: PauliSum,
+    truncation: Truncation | None = None,
+    resources: Resources | None = None,
+    *,
+    keep_cliffords: bool = False,
+    stop_above: int | None = None,
+    state: str | State | None = None,
+    keep: str = "all",
+    progress: Callable[[Progress], None] | None = None,
+) -> list[Propagation]:
+    """Take `observable` through the steps of pieces; how it stands after each, with all that was done so far.
+
+    The first piece acts last on the state. In each, steps have the order in which they act on the state.
     Cliffords are moved to the end of the circuit first, unless a truncation looks at letters, a step is a
     transfer, or `keep_cliffords`. More terms than `stop_above` raise InputError. With ranks the call is
     collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in
@@ -164,41 +185,51 @@ def propagate(
 
     def check() -> int | None:
         value_in(observable, state)
-        check_steps(steps, observable.n_qubits)
+        for piece in pieces:
+            check_steps(piece, observable.n_qubits)
         check_term_limits(observable, limits, stop_above)
         return allowed.max_terms(allowed.converted(observable))
 
     # Every rank checks; if one refuses, all do.
     memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
-    begin = perf_counter()
+    begin, keep_cliffords = perf_counter(), keep_cliffords or limits.needs_letters
     # Cliffords moved through rotations change only their generators and the observable: no pass
     # over terms.
-    rotations, start = prepared(steps, observable, keep_cliffords or limits.needs_letters)
+    rotations, start = prepared(pieces[0], observable, keep_cliffords)
     start = allowed.converted(start)
-    terms = open_terms(start, allowed)
+    later = [cliffords_last(piece, observable.none(), keep_cliffords) for piece in pieces[1:]]
+    done, terms = [], open_terms(start, allowed)
     try:
         work = Propagator(terms, limits, stop_above, memory_terms, allowed.when_full)
-        try:
-            work.run(rotations, progress)
-        finally:
-            terms = work.terms
-        # In bits the value is summed where the terms lie; other states need the terms on the host.
-        is_bits = state is None or isinstance(state, str)
-        rank_terms = start.none() if keep == "none" and is_bits else terms.local_terms()
-        rank_value = terms.in_bits(state) if is_bits else value_in(rank_terms, state)  # type: ignore[arg-type]
-        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(rank_value)
-        size_bytes = max(work.size_bytes, terms.size_bytes)
-        rank_terms = start.none() if keep == "none" else rank_terms
+        for piece in (rotations, *later):
+            try:
+                work.run(piece, progress)
+            finally:
+                terms = work.terms
+            done.append(_so_far(work, state, keep, start.none(), begin))
     finally:
         terms.close()
-    ledgers, rank_sums = [terms.ledger], [rank_terms]
-    if allowed.ranks is not None:
-        ledgers = allowed.ranks.gather_objects(terms.ledger)
-        rank_sums = allowed.ranks.gather_objects(rank_terms) if keep == "all" else rank_sums
+    return done
+
+
+def _so_far(
+    work: Propagator, state: str | State | None, keep: str, none: PauliSum, begin_s: float
+) -> Propagation:  # fmt: skip
+    """How the terms stand now; collective."""
+    terms, ranks = work.terms, work.terms.ranks
+    # In bits the value is summed where the terms lie; other states need the terms on the host.
+    is_bits = state is None or isinstance(state, str)
+    rank_terms = none if keep == "none" and is_bits else terms.local_terms()
+    rank_value = terms.in_bits(state) if is_bits else value_in(rank_terms, state)  # type: ignore[arg-type]
+    n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(rank_value)
+    ledgers, rank_sums = [terms.ledger], [none if keep == "none" else rank_terms]
+    if ranks is not None:
+        ledgers = ranks.gather_objects(terms.ledger)
+        rank_sums = ranks.gather_objects(rank_terms) if keep == "all" else rank_sums
     ledger = total(ledgers)
     return Propagation(
-        joined(rank_sums), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
-        perf_counter() - begin,
+        joined(rank_sums), n_terms, value, ledger.dropped(), ledger.record(),
+        max(work.size_bytes, terms.size_bytes), work.full, perf_counter() - begin_s,
     )  # fmt: skip
 
 
@@ -211,6 +242,18 @@ def prepared(
         return simple, observable
     absorbed = absorb(simple, observable)
     return absorbed.rotations, absorbed.observable
+
+
+def cliffords_last(
+    steps: Sequence[PauliStep], none: PauliSum, keep_cliffords: bool
+) -> Sequence[PauliStep]:  # fmt: skip
+    """The steps with all Cliffords at their end, where nothing is against it: one pass over terms."""
+    simple = simple_steps(steps)
+    if keep_cliffords or any(isinstance(step, TransferMatrix) for step in simple):
+        return simple
+    absorbed = absorb(simple, none)
+    turned = set(absorbed.origins)
+    return (*absorbed.rotations, *(step for number, step in enumerate(simple) if number not in turned))
 
 
 def open_terms(start: PauliSum, allowed: Resources) -> Terms:
