@@ -309,7 +309,8 @@ def ising(options: argparse.Namespace) -> list[Row]:
 
 def tfim(options: argparse.Namespace) -> list[Row]:
     """monoprop's own circuit on 8 x 8, 16 steps, cut 1e-5, from a circuit of Qiskit to the value on a thread:
-    equal angles, and all different. `read_us` and `prepare_us` are a gate's part of the time."""
+    equal angles, and all different. `read_us` and `prepare_us` are a gate's part of the time, `last_s` and
+    `series_s` the value after the last step and those after each."""
     rows = []
     for spread in (0.0, 1e-3):
         rotations = circuits.tfim(8, 16, spread)
@@ -333,10 +334,20 @@ def tfim(options: argparse.Namespace) -> list[Row]:
             times.append(time.process_time())
             for name, seconds in zip(parts, np.diff(times), strict=True):
                 parts[name].append(1e6 * seconds / len(rotations))
-        for name, cut in (("branch_cut", 1e-5), ("merged_cut", 2e-5)):
-            row = timed(partial(done, Truncation(**{name: cut})), WARM_S)[1]
+        for kind, cut in (("branch_cut", 1e-5), ("merged_cut", 2e-5)):
+            truncation = Truncation(**{kind: cut})
+            row = timed(partial(done, truncation), WARM_S)[1]
             row |= {column: min(each) for column, each in parts.items()}
-            found.append({"by": f"tnplan, {name} {cut:g}", **row})
+            after = [len(rotations) // 16 * k for k in range(1, 17)]
+            for name, stops in (("last_s", after[-1:]), ("series_s", after)):
+                row[name] = np.inf
+                for _ in range(REPEATS):
+                    begin = time.process_time()
+                    tnplan.Circuit(circuit).expectation(
+                        "Z35 Z36", after=stops, method="pauli", threads=1, device="cpu", truncation=truncation
+                    )
+                    row[name] = min(row[name], time.process_time() - begin)
+            found.append({"by": f"tnplan, {kind} {cut:g}", **row})
         rows += [{"spread": spread, **row, "error": abs(row["value"] - exact)} for row in found]
     return rows
 

