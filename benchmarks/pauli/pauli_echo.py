@@ -1,12 +1,12 @@
 """Operator Loschmidt echoes by repetitions, beside published values.
 
-Usage: python benchmarks/pauli/pauli_echo.py CIRCUIT [--by square] [--seeds 1,2,3] [--terms 10000] [--device gpu]
-       [--no-limits] [-o results.json]
-CIRCUIT is an OpenQASM file of the Quantum Advantage Tracker's operator_loschmidt_echo, of 49 or 70 qubits; the
-observable is Z52 Z59 Z72, averaged over inputs. Goal of 49 qubits and 648 two-qubit gates: for each seed the value
-is within 0.80 to 0.83, its standard error at most 0.01.
-Values by squares are biased, and the standard error is their spread alone; those by magnitude are unbiased, with an
-interval or a reason why there is none: see docs/explanation/pauli.md.
+Usage: python benchmarks/pauli/pauli_echo.py CIRCUIT [--by square] [--seeds 1,2,3] [--terms 10000]
+       [--device gpu] [--no-limits] [-o results.json]
+CIRCUIT is an OpenQASM file of the Quantum Advantage Tracker's operator_loschmidt_echo, of 49 or 70 qubits;
+the observable is Z52 Z59 Z72, averaged over inputs. Goal of 49 qubits and 648 two-qubit gates: for each seed
+the value is within 0.80 to 0.83, its standard error at most 0.01.
+Values by squares are biased, and the standard error is their spread alone; those by magnitude are unbiased,
+with an interval or a reason why there is none: see docs/explanation/pauli.md.
 The last rows have other limits of terms: what the limit does to the value; --no-limits leaves them out.
 """
 
@@ -48,12 +48,12 @@ def row(circuit: Any, terms: int, plan: tnplan.MonteCarlo, device: str) -> dict[
     assert found is not None
     is_met = LOW <= found.value <= HIGH and found.standard_error <= STANDARD_ERROR
     print(
-        f"seed {plan.seed}, at most {terms:>7} terms: {found} of {plan.repetitions} repetitions; "
+        f"seed {plan.seed}, at most {terms:>7} terms, {plan.repetitions} repetitions: {found}; "
         f"{cpu_s:.1f} s of processors, {time_s:.1f} s by the clock", flush=True,
     )  # fmt: skip
     return {
-        "seed": plan.seed, "by": plan.by, "terms": terms, "repetitions": plan.repetitions, "value": found.value,
-        "standard_error": found.standard_error, "low": found.low, "high": found.high, "goal_met": is_met,
+        "seed": plan.seed, "by": plan.by, "terms": terms, "repetitions": plan.repetitions,
+        "value": found.value, "standard_error": found.standard_error, "low": found.low, "high": found.high, "goal_met": is_met,
         "largest_terms": done.report["largest_terms"], "processor_s": cpu_s, "time_s": time_s,
     }  # fmt: skip
 

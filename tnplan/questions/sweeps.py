@@ -1,7 +1,7 @@
 """Values after several parts of a circuit by as few sweeps back as there can be. Knows operations alone.
 
 A sweep takes an observable O back through a circuit U = s_m ... s_1, from s_m on. After k operations it has
-V^dagger O V, V = s_m ... s_{m-k+1}. Where V is also a beginning of the circuit, as in one of equal layers, the
+V^dagger O V, V = s_m ... s_{m-k+1}. Where the circuit begins with V as well, as one of equal layers does, the
 value of this sum in the state is that after V.
 """
 

@@ -27,6 +27,7 @@ from tnplan.executor.pauli.algebra.gates import (
     simple_steps,
 )
 from tnplan.executor.pauli.algebra.states import State
+from tnplan.executor.pauli.algebra.symmetry import Symmetry
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.resources import Resources
@@ -168,14 +169,16 @@ def propagate_all(
     state: str | State | None = None,
     keep: str = "all",
     progress: Callable[[Progress], None] | None = None,
+    symmetry: Symmetry | None = None,
 ) -> list[Propagation]:
-    """Take `observable` through the steps of pieces; how it stands after each, with all that was done so far.
+    """Take `observable` through the steps of pieces; how it stands after each, and all that was done so far.
 
     The first piece acts last on the state. In each, steps have the order in which they act on the state.
     Cliffords are moved to the end of the circuit first, unless a truncation looks at letters, a step is a
     transfer, or `keep_cliffords`. More terms than `stop_above` raise InputError. With ranks the call is
     collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in
-    `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second.
+    `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second. Words that
+    a `symmetry` of the state and of every piece takes to each other are merged, on a CPU of a lone rank.
     """
     # Heisenberg picture: O -> U^dagger O U, step by step from the last; a rotation splits each term
     # that anticommutes with it in two, a Clifford maps term to term.
@@ -195,6 +198,8 @@ def propagate_all(
     begin, keep_cliffords = perf_counter(), keep_cliffords or limits.needs_letters
     # Cliffords moved through rotations change only their generators and the observable: no pass
     # over terms.
+    if symmetry is not None:
+        observable = PauliSum(observable.n_qubits, *symmetry.merged(observable.keys, observable.coefficients))
     rotations, start = prepared(pieces[0], observable, keep_cliffords)
     start = allowed.converted(start)
     later = [cliffords_last(piece, observable.none(), keep_cliffords) for piece in pieces[1:]]
@@ -206,6 +211,9 @@ def propagate_all(
                 work.run(piece, progress)
             finally:
                 terms = work.terms
+            if symmetry is not None:
+                assert isinstance(terms, ShardedTerms)
+                terms.replace(symmetry.merged)
             done.append(_so_far(work, state, keep, start.none(), begin))
     finally:
         terms.close()

@@ -123,8 +123,8 @@ def check_power_of_two(n_ranks: int) -> None:
 class PauliWork:
     """The steps of a circuit, the sums that are taken through them, and what their values are measured in.
 
-    `lengths`: how many of the last steps a sum has gone through at each value, rising; `stops`: the numbers of
-    the stops whose values these are.
+    `lengths`: how many of the last steps a sum has gone through at each value, rising; none: all. `stops`:
+    the numbers of the stops whose values these are.
     """
 
     steps: tuple[PauliStep, ...]
