@@ -20,7 +20,7 @@ from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, steps_of_gates
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State, given_overlap, given_state
 from tnplan.executor.pauli.algebra.symmetry import (
-    Symmetry,
+    QubitSymmetry,
     check_symmetric,
     given_symmetry,
     invariant_layers,
@@ -75,7 +75,7 @@ class PauliProblem:
     terms: PauliSum
     parts: tuple[PauliSum, ...]
     state: str | State | None
-    symmetry: Symmetry | None
+    symmetry: QubitSymmetry | None
     pieces: list[list[PauliStep]]
 
 
@@ -134,7 +134,7 @@ def _steps(circuit: GateSequence, request: PauliRequest) -> tuple[list[PauliStep
 
 
 def _layers(
-    circuit: GateSequence, symmetry: Symmetry, request: PauliRequest, steps: list[PauliStep], gates: list[int]
+    circuit: GateSequence, symmetry: QubitSymmetry, request: PauliRequest, steps: list[PauliStep], gates: list[int]
 ) -> list[list[PauliStep]]:
     """The steps of each layer that the symmetry leaves as it is, the last layer first."""
     layers = invariant_layers(circuit, symmetry, is_noisy=request.depolarize > 0)[::-1]

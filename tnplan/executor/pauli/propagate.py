@@ -27,7 +27,7 @@ from tnplan.executor.pauli.algebra.gates import (
     simple_steps,
 )
 from tnplan.executor.pauli.algebra.states import State
-from tnplan.executor.pauli.algebra.symmetry import Symmetry
+from tnplan.executor.pauli.algebra.symmetry import QubitSymmetry
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.resources import Resources
@@ -169,7 +169,7 @@ def propagate_all(
     state: str | State | None = None,
     keep: str = "all",
     progress: Callable[[Progress], None] | None = None,
-    symmetry: Symmetry | None = None,
+    symmetry: QubitSymmetry | None = None,
 ) -> list[Propagation]:
     """Take `observable` through the steps of pieces; how it stands after each, and all that was done so far.
 

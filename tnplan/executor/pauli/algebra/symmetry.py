@@ -31,7 +31,7 @@ COMMUTATOR_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Symmetry:
+class QubitSymmetry:
     """A group of permutations of qubits; element g takes qubit q to `images[g, q]`, int64 [element, qubit].
 
     `given` are those that it was made of: what they leave as it is, the group does.
@@ -50,7 +50,7 @@ class Symmetry:
         return least[total != 0], total[total != 0]
 
 
-def given_symmetry(permutations: Any, n_qubits: int) -> Symmetry:
+def given_symmetry(permutations: Any, n_qubits: int) -> QubitSymmetry:
     """The group that permutations make, each a list of the qubits to which qubits 0, 1, ... go."""
     identity = tuple(range(n_qubits))
     try:
@@ -71,10 +71,10 @@ def given_symmetry(permutations: Any, n_qubits: int) -> Symmetry:
         if len(elements) > MOST_ELEMENTS:
             problem = f"makes a group of more than {MOST_ELEMENTS} permutations"
             raise InputError("--symmetry", problem, "leave permutations out")
-    return Symmetry(np.array([*elements], np.int64).reshape(-1, n_qubits), given)
+    return QubitSymmetry(np.array([*elements], np.int64).reshape(-1, n_qubits), given)
 
 
-def check_symmetric(symmetry: Symmetry, state: str | State | None) -> None:
+def check_symmetric(symmetry: QubitSymmetry, state: str | State | None) -> None:
     """Refuse a state, or the sum of an overlap, that a permutation changes."""
     for number, each in enumerate(symmetry.given):
         if isinstance(state, OverlapWith):
@@ -104,7 +104,7 @@ def _moved(terms: PauliSum, permutation: Sequence[int]) -> PauliSum:
     return PauliSum(terms.n_qubits, keys, terms.coefficients)
 
 
-def invariant_layers(circuit: GateSequence, symmetry: Symmetry, is_noisy: bool) -> list[list[int]]:
+def invariant_layers(circuit: GateSequence, symmetry: QubitSymmetry, is_noisy: bool) -> list[list[int]]:
     """The numbers of the gates by layers that make the circuit; refuses one that a permutation changes.
 
     A gate is in the first layer after all earlier gates that it does not commute with, but for rounding. With
