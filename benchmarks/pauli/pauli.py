@@ -57,6 +57,11 @@ SEED_TABLE = (
     (1000, 400, 3.66, 0.069), (500, 500, 2.26, 0.086),
 )  # fmt: skip
 """Words, layers, seconds on the seed's CPU, seconds on its GPU (Table in its section 4.3)."""
+RINGS = (
+    ("ising", 16, 4, 0.0), ("ising", 32, 4, 0.0), ("ising", 32, 16, 1e-5), ("ising", 64, 16, 1e-5),
+    ("xxz", 16, 2, 0.0), ("xxz", 32, 2, 0.0), ("xxz", 32, 6, 3e-5), ("xxz", 64, 6, 3e-5),
+)  # fmt: skip
+"""Models, qubits, steps, and cuts after merging."""
 
 
 def environment(device: str) -> Row:
@@ -352,6 +357,27 @@ def tfim(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
+def symmetry(options: argparse.Namespace) -> list[Row]:
+    """The mean of Z on rings, with words that translations take to each other merged, and without; a thread."""
+    rows = []
+    for kind, n, steps, cut in RINGS:
+        circuit, step = circuits.ring(kind, n, steps)
+        for permutations in (None, [[(q + step) % n for q in range(n)]]):
+            # One word for those of a whole ring has the sum of their coefficients.
+            own_cut = cut if permutations else cut * step / n
+            begin = time.process_time()
+            done = tnplan.propagate(
+                circuit, " + ".join(f"{step / n}*Z{q}" for q in range(0, n, step)), symmetry=permutations,
+                truncation=Truncation(merged_cut=own_cut), state="01" * (n // 2) if step == 2 else None,
+                keep="none", device="cpu", threads=1,
+            )  # fmt: skip
+            rows.append({
+                "kind": kind, "n_qubits": n, "steps": steps, "cut": own_cut,
+                "merged": done.report["symmetry"], "terms": done.report["terms"], "value": done.value, "cpu_s": time.process_time() - begin,
+            })  # fmt: skip
+    return rows
+
+
 def seed(options: argparse.Namespace) -> list[Row]:
     """Words on 7 qubits through Clifford layers: one pass a layer, and all layers as one map.
 
@@ -460,8 +486,8 @@ def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
 
 
 CASES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
-    "eagle": eagle, "sample": sample, "ising": ising, "tfim": tfim, "seed": seed, "sweeps": sweeps,
-    "linear": linear, "ranks": ranks, "holds": holds,
+    "eagle": eagle, "sample": sample, "ising": ising, "tfim": tfim, "symmetry": symmetry,
+    "seed": seed, "sweeps": sweeps, "linear": linear, "ranks": ranks, "holds": holds,
 }  # fmt: skip
 MANY_RANKS = ("ranks", "holds")
 """Cases of all ranks of mpirun, run where they are asked for."""

@@ -53,7 +53,8 @@ def row(circuit: Any, terms: int, plan: tnplan.MonteCarlo, device: str) -> dict[
     )  # fmt: skip
     return {
         "seed": plan.seed, "by": plan.by, "terms": terms, "repetitions": plan.repetitions,
-        "value": found.value, "standard_error": found.standard_error, "low": found.low, "high": found.high, "goal_met": is_met,
+        "value": found.value, "standard_error": found.standard_error, "low": found.low, "high": found.high,
+        "goal_met": is_met,
         "largest_terms": done.report["largest_terms"], "processor_s": cpu_s, "time_s": time_s,
     }  # fmt: skip
 

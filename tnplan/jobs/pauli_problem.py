@@ -134,8 +134,9 @@ def _steps(circuit: GateSequence, request: PauliRequest) -> tuple[list[PauliStep
 
 
 def _layers(
-    circuit: GateSequence, symmetry: QubitSymmetry, request: PauliRequest, steps: list[PauliStep], gates: list[int]
-) -> list[list[PauliStep]]:
+    circuit: GateSequence, symmetry: QubitSymmetry, request: PauliRequest, steps: list[PauliStep],
+    gates: list[int],
+) -> list[list[PauliStep]]:  # fmt: skip
     """The steps of each layer that the symmetry leaves as it is, the last layer first."""
     layers = invariant_layers(circuit, symmetry, is_noisy=request.depolarize > 0)[::-1]
     layer_of = {gate: number for number, layer in enumerate(layers) for gate in layer}

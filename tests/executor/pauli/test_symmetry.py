@@ -1,4 +1,4 @@
-"""Words that permutations of qubits take to each other: merged, they have the values of dense state vectors."""
+"""Words that permutations of qubits take to each other: merged, they have the values of dense states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.engines.pauli import dense
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, pauli_sum
 from tnplan.executor.pauli.algebra.gates import local_words, rotation_matrix
 from tnplan.executor.pauli.algebra.symmetry import given_symmetry
 
@@ -97,7 +97,8 @@ def test_truncated_values_overlaps_and_noise(seed: int) -> None:
             continue
         done = tnplan.propagate(circuit, "Z0", symmetry=group, **case, **CPU)
         assert done.value == pytest.approx(plain.value, abs=1e-12)
-        cut = tnplan.propagate(circuit, "Z0", tnplan.Truncation(merged_cut=0.05), symmetry=group, **case, **CPU)
+        limits = tnplan.Truncation(merged_cut=0.05)
+        cut = tnplan.propagate(circuit, "Z0", limits, symmetry=group, **case, **CPU)
         assert abs(cut.value - plain.value) <= cut.report["error_bound"] + 1e-12
 
 
@@ -140,10 +141,11 @@ CHAIN = GateSequence(3, tuple(turn("XX", bond, 0.3) for bond in ((0, 1), (1, 2),
 SHIFT = [[1, 2, 0]]
 # fmt: off
 REFUSED: list[Row] = [
-    ({"symmetry": [[0, 1, 1]]}, "--symmetry", "has no permutation as number 0", "give a list of permutations"),
-    ({"symmetry": [1, 2, 0]}, "--symmetry", "has no permutation as number 0", "give a list of permutations"),
-    ({"circuit": UNLIKE}, "gate 1 (X)", "has no equal one in its layer where permutation 0", "give a symmetry"),
-    ({"circuit": CHAIN}, "gate 3 (ZZ)", "has no equal one in its layer where permutation 0", "give a symmetry"),
+    ({"symmetry": [[0, 1, 1]]}, "--symmetry", "has no permutation as number 0", "give a list of perm"),
+    ({"symmetry": [1, 2, 0]}, "--symmetry", "has no permutation as number 0", "give a list of perm"),
+    ({"circuit": UNLIKE}, "gate 1 (X)", "has no equal one in its layer where permutation", "give a sym"),
+    ({"circuit": CHAIN}, "gate 3 (ZZ)", "has no equal one in its layer where permutation", "give a sym"),
+    ({"symmetry": [[0.0, 1.0, 2.0]]}, "--symmetry", "has no permutation as number 0", "give a list of perm"),
     ({"state": "010"}, "--symmetry", "changes the state by permutation 0", "leave it out"),
     ({"state": "0+0"}, "--symmetry", "changes the state by permutation 0", "leave it out"),
     ({"state": ["Z0 Z1"]}, "--symmetry", "changes the state by permutation 0", "leave it out"),

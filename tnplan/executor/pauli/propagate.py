@@ -177,8 +177,8 @@ def propagate_all(
     Cliffords are moved to the end of the circuit first, unless a truncation looks at letters, a step is a
     transfer, or `keep_cliffords`. More terms than `stop_above` raise InputError. With ranks the call is
     collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in
-    `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second. Words that
-    a `symmetry` of the state and of every piece takes to each other are merged, on a CPU of a lone rank.
+    `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second. Words
+    that a `symmetry` of the state and of each piece takes to each other are merged: on CPUs, of a lone rank.
     """
     # Heisenberg picture: O -> U^dagger O U, step by step from the last; a rotation splits each term
     # that anticommutes with it in two, a Clifford maps term to term.
@@ -202,11 +202,12 @@ def propagate_all(
         observable = PauliSum(observable.n_qubits, *symmetry.merged(observable.keys, observable.coefficients))
     rotations, start = prepared(pieces[0], observable, keep_cliffords)
     start = allowed.converted(start)
-    later = [cliffords_last(piece, observable.none(), keep_cliffords) for piece in pieces[1:]]
+    todo = [rotations, *(cliffords_last(each, observable.none(), keep_cliffords) for each in pieces[1:])]
     done, terms = [], open_terms(start, allowed)
     try:
         work = Propagator(terms, limits, stop_above, memory_terms, allowed.when_full)
-        for piece in (rotations, *later):
+        work.n_batches = sum(len(fused(piece)) for piece in todo)
+        for piece in todo:
             try:
                 work.run(piece, progress)
             finally:
@@ -344,6 +345,8 @@ class Propagator:
         self.when_full = when_full
         self.max_terms = limits.max_terms or 0
         self.full = self.number = 0
+        self.n_done = self.n_batches = 0
+        """Batches of Cliffords, and other steps: those of earlier runs, and of all runs that are to come."""
         self.size_bytes = terms.size_bytes
         self.since_truncation = 0
         self.has_zeros = False
@@ -384,7 +387,9 @@ class Propagator:
                 self._set_terms(terms)
             if progress is not None and perf_counter() - reported_s >= PROGRESS_INTERVAL_S:
                 reported_s = perf_counter()
-                progress(Progress(number, len(batches), terms.n, terms.size_bytes))
+                total = max(self.n_batches, len(batches))
+                progress(Progress(self.n_done + number, total, terms.n, terms.size_bytes))
+        self.n_done += len(batches)
 
     def do(self, batch: Rotation | TransferMatrix | list[Clifford], *, last: bool) -> None:
         """One step, and the truncation that is due after it."""

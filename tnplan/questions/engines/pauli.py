@@ -166,7 +166,7 @@ def planned_sweeps(query: CircuitQuery) -> list[PauliWork]:
         steps = [operation_steps(operation, k) for k, operation in enumerate(sweep.operations)]
         first, later = steps[: sweep.n_first], steps[sweep.n_first :]
         rest, own_state = after_first_steps([*chain(*first)], state, query.n_qubits)
-        assert not rest or not first
+        assert not rest
         ends = np.cumsum([0, *map(len, reversed(later))])
         lengths = tuple(int(ends[length]) for length in sweep.lengths)
         works.append(PauliWork(tuple(chain(*later)), query.question.sums, own_state, lengths, sweep.numbers))

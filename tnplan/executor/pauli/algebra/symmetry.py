@@ -8,9 +8,10 @@ Values stay, and words are fewer by up to the number of permutations.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def given_symmetry(permutations: Any, n_qubits: int) -> QubitSymmetry:
     """The group that permutations make, each a list of the qubits to which qubits 0, 1, ... go."""
     identity = tuple(range(n_qubits))
     try:
-        given = tuple(tuple(int(image) for image in each) for each in permutations)
+        given = tuple(tuple(map(index, each)) for each in permutations)
     except (TypeError, ValueError):
         given = ((),)
     for number, each in enumerate(given):
@@ -110,35 +111,36 @@ def invariant_layers(circuit: GateSequence, symmetry: QubitSymmetry, is_noisy: b
     A gate is in the first layer after all earlier gates that it does not commute with, but for rounding. With
     noise after them, gates are taken to commute where they have no qubit in common.
     """
-    layers: dict[int, list[int]] = defaultdict(list)
-    earlier: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    layers: list[list[int]] = []
+    earlier: list[list[list[int]]] = [[] for _ in range(circuit.n_qubits)]
     known: dict[Hashable, bool] = {}
     for number, gate in enumerate(circuit.gates):
         if isinstance(gate, GlobalPhase):
             continue
         layer = 0
-        for before, other in sorted({pair for qubit in gate.qubits for pair in earlier[qubit]}, reverse=True):
-            if before < layer:
-                break
-            if is_noisy or not _commute(circuit.gates[other], gate, known):
-                layer = before + 1
-        layers[layer].append(number)
-        for qubit in gate.qubits:
-            earlier[qubit].append((layer, number))
-    for numbers in layers.values():
+        for of_qubit in (earlier[qubit] for qubit in gate.qubits):
+            for before in range(len(of_qubit) - 1, layer - 1, -1):
+                others = (circuit.gates[other] for other in of_qubit[before])
+                if any(is_noisy or not _commute(other, gate, known) for other in others):
+                    layer = before + 1
+                    break
+        for of_any in (layers, *(earlier[qubit] for qubit in gate.qubits)):
+            of_any += [[] for _ in range(len(of_any), layer + 1)]
+            of_any[layer].append(number)
+    for numbers in layers:
         gates = [circuit.gates[number] for number in numbers]
         contents = Counter(_content(gate, range(circuit.n_qubits)) for gate in gates)
-        for index, permutation in enumerate(symmetry.given):
+        for number, permutation in enumerate(symmetry.given):
             moved = [_content(gate, permutation) for gate in gates]
             missing = Counter(moved) - contents
             if missing:
-                number = next(k for k, content in zip(numbers, moved, strict=True) if content in missing)
+                first = next(k for k, content in zip(numbers, moved, strict=True) if content in missing)
                 raise InputError(
-                    f"gate {number} ({circuit.gates[number].name})",
-                    f"has no equal one in its layer where permutation {index} of --symmetry takes it",
+                    f"gate {first} ({circuit.gates[first].name})",
+                    f"has no equal one in its layer where permutation {number} of --symmetry takes it",
                     "give a symmetry of every layer, or order gates in layers of such that commute",
                 )  # fmt: skip
-    return [layers[layer] for layer in sorted(layers)]
+    return layers
 
 
 def _content(gate: Gate, permutation: Sequence[int]) -> Hashable:
