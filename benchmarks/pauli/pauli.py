@@ -358,7 +358,7 @@ def tfim(options: argparse.Namespace) -> list[Row]:
 
 
 def symmetry(options: argparse.Namespace) -> list[Row]:
-    """The mean of Z on rings, with words that translations take to each other merged, and without; a thread."""
+    """The mean of Z on rings, with words that translations take to each other merged, and without."""
     rows = []
     for kind, n, steps, cut in RINGS:
         circuit, step = circuits.ring(kind, n, steps)
@@ -373,7 +373,8 @@ def symmetry(options: argparse.Namespace) -> list[Row]:
             )  # fmt: skip
             rows.append({
                 "kind": kind, "n_qubits": n, "steps": steps, "cut": own_cut,
-                "merged": done.report["symmetry"], "terms": done.report["terms"], "value": done.value, "cpu_s": time.process_time() - begin,
+                "merged": done.report["symmetry"], "terms": done.report["terms"], "value": done.value,
+                "cpu_s": time.process_time() - begin,
             })  # fmt: skip
     return rows
 
