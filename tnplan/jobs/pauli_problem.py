@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,12 +139,11 @@ def _layers(
     gates: list[int],
 ) -> list[list[PauliStep]]:  # fmt: skip
     """The steps of each layer that the symmetry leaves as it is, the last layer first."""
-    layers = invariant_layers(circuit, symmetry, is_noisy=request.depolarize > 0)[::-1]
-    layer_of = {gate: number for number, layer in enumerate(layers) for gate in layer}
-    pieces: list[list[PauliStep]] = [[] for _ in range(max(1, len(layers)))]
+    of_gate: dict[int, list[PauliStep]] = defaultdict(list)
     for step, gate in zip(steps, gates, strict=True):
-        pieces[layer_of[gate]].append(step)
-    return pieces
+        of_gate[gate].append(step)
+    layers = invariant_layers(circuit, symmetry, is_noisy=request.depolarize > 0)
+    return [[step for gate in layer for step in of_gate[gate]] for layer in reversed(layers)] or [[]]
 
 
 def _noise(gate: Gate, place: str, request: PauliRequest) -> list[PauliStep]:

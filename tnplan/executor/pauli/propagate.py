@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -139,23 +140,11 @@ class Propagation:
 
 
 def propagate(
-    steps: Sequence[PauliStep],
-    observable: PauliSum,
-    truncation: Truncation | None = None,
-    resources: Resources | None = None,
-    *,
-    keep_cliffords: bool = False,
-    stop_above: int | None = None,
-    state: str | State | None = None,
-    keep: str = "all",
-    progress: Callable[[Progress], None] | None = None,
-) -> Propagation:
-    """Take `observable` through `steps`, given in the order in which they act on the state: `propagate_all`
-    of one piece."""
-    return propagate_all(
-        [steps], observable, truncation, resources, keep_cliffords=keep_cliffords, stop_above=stop_above,
-        state=state, keep=keep, progress=progress,
-    )[0]  # fmt: skip
+    steps: Sequence[PauliStep], observable: PauliSum, truncation: Truncation | None = None,
+    resources: Resources | None = None, **options: Any,
+) -> Propagation:  # fmt: skip
+    """Take `observable` through `steps`, which act in this order: `propagate_all` of one piece."""
+    return propagate_all([steps], observable, truncation, resources, **options)[0]
 
 
 def propagate_all(
@@ -387,8 +376,8 @@ class Propagator:
                 self._set_terms(terms)
             if progress is not None and perf_counter() - reported_s >= PROGRESS_INTERVAL_S:
                 reported_s = perf_counter()
-                total = max(self.n_batches, len(batches))
-                progress(Progress(self.n_done + number, total, terms.n, terms.size_bytes))
+                n_batches = max(self.n_batches, len(batches))
+                progress(Progress(self.n_done + number, n_batches, terms.n, terms.size_bytes))
         self.n_done += len(batches)
 
     def do(self, batch: Rotation | TransferMatrix | list[Clifford], *, last: bool) -> None:

@@ -33,6 +33,7 @@ from tnplan.executor.pauli.algebra.gates import (
     gate_steps,
     local_words,
     named_rotations,
+    steps_of_gates,
     word_masks,
 )
 from tnplan.executor.pauli.algebra.preparation import after_first_steps
@@ -163,7 +164,10 @@ def planned_sweeps(query: CircuitQuery) -> list[PauliWork]:
     state = None if query.start is None else query.start.measured
     works = []
     for sweep in query.sweeps:
-        steps = [operation_steps(operation, k) for k, operation in enumerate(sweep.operations)]
+        steps = (
+            [*steps_of_gates(sweep.operations)] if query.gates is not None  # type: ignore[arg-type]
+            else [operation_steps(operation, k) for k, operation in enumerate(sweep.operations)]
+        )  # fmt: skip
         first, later = steps[: sweep.n_first], steps[sweep.n_first :]
         rest, own_state = after_first_steps([*chain(*first)], state, query.n_qubits)
         assert not rest
