@@ -57,6 +57,11 @@ SEED_TABLE = (
     (1000, 400, 3.66, 0.069), (500, 500, 2.26, 0.086),
 )  # fmt: skip
 """Words, layers, seconds on the seed's CPU, seconds on its GPU (Table in its section 4.3)."""
+RINGS = (
+    ("ising", 16, 4, 0.0), ("ising", 32, 4, 0.0), ("ising", 32, 16, 1e-5), ("ising", 64, 16, 1e-5),
+    ("xxz", 16, 2, 0.0), ("xxz", 32, 2, 0.0), ("xxz", 32, 6, 3e-5), ("xxz", 64, 6, 3e-5),
+)  # fmt: skip
+"""Models, qubits, steps, and cuts after merging."""
 
 
 def environment(device: str) -> Row:
@@ -309,7 +314,8 @@ def ising(options: argparse.Namespace) -> list[Row]:
 
 def tfim(options: argparse.Namespace) -> list[Row]:
     """monoprop's own circuit on 8 x 8, 16 steps, cut 1e-5, from a circuit of Qiskit to the value on a thread:
-    equal angles, and all different. `read_us` and `prepare_us` are a gate's part of the time."""
+    equal angles, and all different. `read_us` and `prepare_us` are a gate's part of the time, `last_s` and
+    `series_s` the value after the last step and those after each."""
     rows = []
     for spread in (0.0, 1e-3):
         rotations = circuits.tfim(8, 16, spread)
@@ -333,11 +339,43 @@ def tfim(options: argparse.Namespace) -> list[Row]:
             times.append(time.process_time())
             for name, seconds in zip(parts, np.diff(times), strict=True):
                 parts[name].append(1e6 * seconds / len(rotations))
-        for name, cut in (("branch_cut", 1e-5), ("merged_cut", 2e-5)):
-            row = timed(partial(done, Truncation(**{name: cut})), WARM_S)[1]
+        for kind, cut in (("branch_cut", 1e-5), ("merged_cut", 2e-5)):
+            truncation = Truncation(**{kind: cut})
+            row = timed(partial(done, truncation), WARM_S)[1]
             row |= {column: min(each) for column, each in parts.items()}
-            found.append({"by": f"tnplan, {name} {cut:g}", **row})
+            after = [len(rotations) // 16 * k for k in range(1, 17)]
+            for name, stops in (("last_s", after[-1:]), ("series_s", after)):
+                row[name] = np.inf
+                for _ in range(REPEATS):
+                    begin = time.process_time()
+                    tnplan.Circuit(circuit).expectation(
+                        "Z35 Z36", after=stops, method="pauli", threads=1, device="cpu", truncation=truncation
+                    )
+                    row[name] = min(row[name], time.process_time() - begin)
+            found.append({"by": f"tnplan, {kind} {cut:g}", **row})
         rows += [{"spread": spread, **row, "error": abs(row["value"] - exact)} for row in found]
+    return rows
+
+
+def symmetry(options: argparse.Namespace) -> list[Row]:
+    """The mean of Z on rings, with words that translations take to each other merged, and without."""
+    rows = []
+    for kind, n, steps, cut in RINGS:
+        circuit, step = circuits.ring(kind, n, steps)
+        for permutations in (None, [[(q + step) % n for q in range(n)]]):
+            # One word for those of a whole ring has the sum of their coefficients.
+            own_cut = cut if permutations else cut * step / n
+            begin = time.process_time()
+            done = tnplan.propagate(
+                circuit, " + ".join(f"{step / n}*Z{q}" for q in range(0, n, step)), symmetry=permutations,
+                truncation=Truncation(merged_cut=own_cut), state="01" * (n // 2) if step == 2 else None,
+                keep="none", device="cpu", threads=1,
+            )  # fmt: skip
+            rows.append({
+                "kind": kind, "n_qubits": n, "steps": steps, "cut": own_cut,
+                "merged": done.report["symmetry"], "terms": done.report["terms"], "value": done.value,
+                "cpu_s": time.process_time() - begin,
+            })  # fmt: skip
     return rows
 
 
@@ -449,8 +487,8 @@ def doubled(options: argparse.Namespace, use: Resources) -> list[Row]:
 
 
 CASES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
-    "eagle": eagle, "sample": sample, "ising": ising, "tfim": tfim, "seed": seed, "sweeps": sweeps,
-    "linear": linear, "ranks": ranks, "holds": holds,
+    "eagle": eagle, "sample": sample, "ising": ising, "tfim": tfim, "symmetry": symmetry,
+    "seed": seed, "sweeps": sweeps, "linear": linear, "ranks": ranks, "holds": holds,
 }  # fmt: skip
 MANY_RANKS = ("ranks", "holds")
 """Cases of all ranks of mpirun, run where they are asked for."""

@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, masks, merge, pauli_sum
-from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
+from tnplan.executor.pauli.algebra.gates import (
+    Clifford,
+    PauliStep,
+    circuit_steps,
+    local_words,
+    rotation,
+    rotation_matrix,
+)
 
 Turn = tuple[str, tuple[int, ...], float]
 
@@ -48,6 +55,22 @@ def tfim(side: int, steps: int, spread: float = 0.0) -> list[Turn]:
     layer: list[Turn] = [("ZZ", bond, 0.075) for bond in bonds]
     layer += [(letter, (q,), 0.05) for letter in "ZX" for q in range(side * side)]
     return [(*turn[:2], turn[2] + spread * float(rng.random())) for turn in layer * steps]
+
+
+def ring(kind: str, n_qubits: int, steps: int) -> tuple[GateSequence, int]:
+    """Steps of a tilted-field Ising model or of XXZ on a ring, and by how many sites translations go."""
+    bonds = [(q, (q + 1) % n_qubits) for q in range(n_qubits)]
+    if kind == "ising":
+        layer: list[Turn] = [("ZZ", bond, 0.2) for bond in bonds]
+        layer += [(w, (q,), angle) for w, angle in (("Z", 0.1), ("X", 0.2)) for q in range(n_qubits)]
+    else:
+        words = (("XX", 0.2), ("YY", 0.2), ("ZZ", 0.1))
+        layer = [(w, bond, angle) for s in (0, 1) for bond in bonds[s::2] for w, angle in words]
+    numbers = {"X": 1, "Z": 2, "XX": 5, "YY": 15, "ZZ": 10}
+    gates = [
+        Gate(w, qubits, rotation_matrix(local_words(len(w))[numbers[w]], angle)) for w, qubits, angle in layer
+    ]
+    return GateSequence(n_qubits, tuple(gates * steps)), 1 if kind == "ising" else 2
 
 
 def qiskit_circuit(n_qubits: int, turns: list[Turn]) -> Any:

@@ -37,7 +37,7 @@ def test_a_file_gives_its_value(circuit: Path, capsys: pytest.CaptureFixture[str
     assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--json", "-o", str(output)]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(output.read_text())
-    assert (printed["format"], printed["version"]) == ("tnplan.pauli", 5)
+    assert (printed["format"], printed["version"]) == ("tnplan.pauli", 6)
     assert printed["expectation"] == pytest.approx(cos(0.6), abs=1e-15)
     assert tnplan.propagate(circuit, "ZZ").value == pytest.approx(cos(0.6), abs=1e-15)
     assert run(["pauli", str(circuit), "--observable", "ZZ", "--depolarizing", "0.1"]) == 0

@@ -70,17 +70,24 @@ def test_an_expectation_value() -> None:
     assert run_example("pauli.md", 0)["done"].value == pytest.approx(cos(0.3))
 
 
+def test_a_symmetry() -> None:
+    gates = [f"0 h {q}" for q in range(4)] + [f"{1 + q % 2} cp {q} {(q + 1) % 4} 0.2" for q in (0, 2, 1, 3)]
+    Path("ring.qsim").write_text("\n".join(["4", *gates, *(f"3 rx {q} 0.3" for q in range(4))]) + "\n")
+    done = run_example("pauli.md", 1)["done"]
+    assert done.value == pytest.approx(tnplan.propagate("ring.qsim", "Z2").value)
+
+
 def test_repetitions() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM.partition("h q[0]")[0] + "rx(0.3) q[0];\nrx(0.5) q[1];\n")
-    done = run_example("pauli.md", 1)["done"]
+    done = run_example("pauli.md", 2)["done"]
     assert (done.value, done.estimate.kind) == (pytest.approx(cos(0.3)), "exact")
 
 
 def test_a_gradient() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM.partition("h q[0]")[0] + "rx(0.3) q[0];\nrx(0.5) q[1];\n")
-    done = run_example("pauli.md", 2)["done"]
+    done = run_example("pauli.md", 3)["done"]
     first, second = (entry["derivative"] for entry in done.report["gradient"])
     assert (first, second) == (pytest.approx(-sin(0.3)), 0)
 

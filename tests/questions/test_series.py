@@ -72,6 +72,46 @@ def test_every_method_has_the_values_of_all_beginnings(seed: int) -> None:
         np.testing.assert_allclose(answer.value, single, rtol=0, atol=1e-9, err_msg=method)
 
 
+def layers(n_qubits: int, seed: int) -> tuple[list[Operation], list[Operation]]:
+    """What may prepare a state, qubit by qubit, and a layer of gates; some have noise."""
+    random = np.random.default_rng(seed)
+    names = random.choice(["h", "s", "x", "t", "y", "cnot", "cz"], 8).tolist()
+    layer: list[Operation] = [
+        gate(name, random.permutation(n_qubits)[: KINDS[name].n_qubits].tolist()) for name in names
+    ]
+    for qubit in range(n_qubits):
+        layer.insert(int(random.integers(9)), gate("rx", [qubit], [random.normal()]))
+    layer.append(gate("cp", [0, n_qubits - 1], [random.normal()]))
+    if seed % 3 == 0:
+        layer.insert(4, depolarizing((0, 1), 0.1))
+    names = random.choice(["h", "x", "s"], random.integers(n_qubits + 1)).tolist()
+    return [gate(name, [qubit]) for qubit, name in enumerate(names)], layer
+
+
+@pytest.mark.parametrize("seed", range(repeats(8, 200)))
+def test_equal_layers_are_one_sweep_back(seed: int) -> None:
+    """Values between layers take other sweeps; so do all after a first gate on two qubits."""
+    n, n_layers = 4, 5
+    start, layer = layers(n, seed)
+    stops = [len(start) + k * len(layer) for k in range(n_layers + 1)]
+    program = CircuitProgram(n, 0, (*start, *(layer * n_layers)))
+    state = [None, "01+r", np.full((n, 3), 0.5), ["X0 X1", "-Z0 Z1", "Y3"]][seed % 4]
+    options: dict[str, Any] = {"method": "pauli", "state": state, **CPU}
+    answer = tnplan.Circuit(program).expectation(WORDS, after=stops, **options)
+    np.testing.assert_allclose(answer.value, expected(program, stops, WORDS, **options), rtol=0, atol=1e-12)
+    assert answer.details["sweeps"] == 1 or (start and seed % 4 == 3)
+    cut = {**options, "truncation": tnplan.Truncation(max_terms=6)}
+    cut_answer = tnplan.Circuit(program).expectation(WORDS, after=stops, **cut)
+    assert (abs(cut_answer.value - answer.value) <= cut_answer.error + 1e-12).all()
+    assert (cut_answer.error[-1] > 0).any()
+    between = sorted({*stops, len(start) + 3, len(start) + len(layer) + 3})
+    entangled = CircuitProgram(n, 0, (gate("cz", [0, 1]), *program.operations))
+    for circuit, numbers in ((program, between), (entangled, [1 + stop for stop in stops[1:]])):
+        answer = tnplan.Circuit(circuit).expectation(WORDS, after=numbers, **options)
+        np.testing.assert_allclose(answer.value, expected(circuit, numbers, WORDS, **options), atol=1e-12)
+        assert answer.details["sweeps"] > 1
+
+
 @pytest.mark.parametrize("method", ["statevector", "mps"])
 def test_a_circuit_of_gates_is_gone_through_once(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, calls = ask.ENGINES[method], []

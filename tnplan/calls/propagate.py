@@ -63,6 +63,7 @@ def propagate(
     parameters: Mapping[str, Any] | None = None,
     state: Any = None,
     overlap: Any = None,
+    symmetry: Any = None,
     depolarize: float = 0.0,
     picture: str = "heisenberg",
     gradient: bool = False,
@@ -94,6 +95,10 @@ def propagate(
     overlap : str, PauliSum or SparsePauliOp, optional
         Another sum B, instead of a state: the value is tr(B^dagger U^dagger O U) / 2^n. With O itself it is
         the mean over inputs of a Loschmidt echo.
+    symmetry : list of permutations, optional
+        Such as the translations of a ring, [[1, 2, 3, 0]]: the qubits to which qubits 0, 1, ... go. Words
+        that they take to each other are merged after every layer of gates that commute. Refused where they
+        change a layer or the state. The result has one word for all of these. On CPUs, on one rank.
     depolarize : float
         The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
     picture : {"heisenberg", "schroedinger"}
@@ -140,7 +145,7 @@ def propagate(
 
     limits = Truncation() if truncation is None else truncation
     request = PauliRequest(
-        limits, parameters, state, overlap, depolarize, picture, gradient, each_term, monte_carlo,
+        limits, parameters, state, overlap, symmetry, depolarize, picture, gradient, each_term, monte_carlo,
         options.keep, options.stop_above, options.precision, options.when_full, options.record,
     )  # fmt: skip
     return run_propagation(circuit, observable, request, options)

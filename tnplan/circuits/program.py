@@ -391,13 +391,13 @@ def without_final_measurements(
             source.setdefault(operation.bit, operation.qubit)
             continue
         others.append(operation)
-        acts, uses = _touched(operation)
+        acts, uses = touched(operation)
         qubits |= acts
         bits |= uses
     return tuple(reversed(others)), source
 
 
-def _touched(operation: Operation) -> tuple[set[int], set[int]]:
+def touched(operation: Operation) -> tuple[set[int], set[int]]:
     """The qubits that an operation acts on, and the bits that it reads or writes."""
     if isinstance(operation, Measurement):
         return {operation.qubit}, {operation.bit}
@@ -408,7 +408,7 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
     if not isinstance(operation, Conditional | WhileLoop):
         return set(operation.qubits), set()
     # What is inside a condition or a loop counts as if it always ran.
-    inner = [_touched(item) for item in inner_operations(operation)]
+    inner = [touched(item) for item in inner_operations(operation)]
     return (
         set[int]().union(*(qubits for qubits, _ in inner)),
         set(operation.bits).union(*(bits for _, bits in inner)),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tnplan.cli.from_signature import Call, command, options_of, refuse_without, taken
-from tnplan.cli.option_types import added
+from tnplan.cli.option_types import QUBITS, added
 from tnplan.cli.terminal import ProgressLines, say_once, say_result
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -73,6 +73,10 @@ def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
     truncation=truncation_options,
     state=state_options,
     overlap={"type": str, "metavar": "SUM", "help": "tr(B U^dagger O U) / 2^n with this sum B: no state."},
+    symmetry={
+        "type": QUBITS, "multiple": True, "metavar": "Q,Q,...",
+        "help": "Merge words that this permutation of qubits, which changes no layer, takes to each other.",
+    },
     picture="Take the observable backwards, or the state forward.",
     monte_carlo=added(
         repetition_options, click.option("--seed", type=int, default=0, help="Seed of the repetitions.")
@@ -91,7 +95,7 @@ def pauli(
     """
     if options["repetitions"] is None:
         refuse_without("repetitions", "seed")
-    arguments = propagation_of({**options, "seed": seed})
+    arguments = propagation_of({**options, "symmetry": options["symmetry"] or None, "seed": seed})
     del arguments["seed"]
     observable = list(observables) if len(observables) > 1 else observables[0]
     with ProgressLines() as progress:

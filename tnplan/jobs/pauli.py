@@ -30,8 +30,7 @@ from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState
 from tnplan.executor.pauli.estimate import NOTHING_MET, Estimate
 from tnplan.executor.pauli.gradient import Gradient, on_cpu_alone, value_of_terms
 from tnplan.executor.pauli.gradient import gradient as gradient_of_steps
-from tnplan.executor.pauli.propagate import Progress, Propagation
-from tnplan.executor.pauli.propagate import propagate as propagate_steps
+from tnplan.executor.pauli.propagate import Progress, Propagation, propagate_all
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.ledger import Dropped, Record
 from tnplan.jobs.job import Job, Needs, Rank, run_job
@@ -44,7 +43,8 @@ from tnplan.jobs.pauli_sampling import SampleCheckpoint, identity, sample, sampl
 # left out of the initial state, null past 1e308. 4 (2026-11-26): `error_bound_is_vacuous`,
 # `error_estimate`, `empty`, `values`, `observables`, `estimate`; `error_bound` is never more than what is
 # possible, and null for estimates; `dropped.norm`. 5 (2026-11-29): `estimate.low` and `estimate.high` are
-# null where there is no interval, `estimate.doubt` says why; without `with_fewer_terms`.
+# null where there is no interval, `estimate.doubt` says why; without `with_fewer_terms`. 6 (2026-12-01):
+# `symmetry`, how many permutations the group has.
 
 
 TOPIC = "Pauli propagation"
@@ -52,7 +52,7 @@ TOPIC = "Pauli propagation"
 
 FORMAT = "tnplan.pauli"
 RECORD_FORMAT = "tnplan.pauli-record"
-VERSION = 5
+VERSION = 6
 MOST = 1e308
 """The largest number of a report."""
 
@@ -183,6 +183,7 @@ def _head(problem: PauliProblem, request: PauliRequest) -> dict[str, Any]:
         "n_qubits": problem.circuit.n_qubits,
         "gates": len(problem.circuit.gates),
         "picture": request.picture,
+        "symmetry": 1 if problem.symmetry is None else len(problem.symmetry.images),
         "truncation": asdict(request.truncation),
         "engine": "hash",
     }
@@ -315,6 +316,8 @@ def _prepare(circuit: Any, observable: Any, request: PauliRequest, options: JobO
 def _check_ranks(n_ranks: int, request: PauliRequest) -> None:
     if n_ranks & (n_ranks - 1) and request.monte_carlo is None:
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
+    if n_ranks > 1 and request.symmetry is not None:
+        raise InputError("ranks", f"are {n_ranks}, and --symmetry is for one", "start one")
 
 
 def _needs(problem: PauliProblem, request: PauliRequest, n_ranks: int, threads: int, device: str) -> Needs:
@@ -322,7 +325,9 @@ def _needs(problem: PauliProblem, request: PauliRequest, n_ranks: int, threads: 
     if request.monte_carlo is not None:
         return sampling_needs(sampled_value(problem, request), threads, device)
     size_bytes = problem.terms.n_terms * term_bytes(problem.circuit.n_qubits, 8)
-    cpu_only = on_cpu_alone(problem.steps, [problem.terms], n_ranks) if request.has_tape else ""
+    cpu_only = "" if problem.symmetry is None else "sums whose words are merged by symmetry"
+    if request.has_tape:
+        cpu_only = on_cpu_alone(problem.steps, [problem.terms], n_ranks)
     return Needs(size_bytes, size_bytes, "give an observable of fewer words", cpu_only)
 
 
@@ -377,9 +382,12 @@ def _propagate(
         text = f"step {at.step} of {at.steps}: {at.terms} terms, {size_text(at.size_bytes)}"
         rank.say(at.step, at.steps, text if rank.world.size == 1 else f"{text} on rank 0", at)
 
+    memory_bytes = rank.memory_bytes
+    if problem.symmetry is not None and memory_bytes is not None:
+        memory_bytes //= 2  # the other half is for the words while they are merged
     use = Resources(
         device=rank.device.name, threads=rank.threads, precision=request.precision,
-        memory_bytes=rank.memory_bytes, when_full=request.when_full, ranks=rank.connected(),
+        memory_bytes=memory_bytes, when_full=request.when_full, ranks=rank.connected(),
         few_on_cpu=few_on_cpu,
     )  # fmt: skip
     with rank.on_stream():
@@ -397,10 +405,10 @@ def _solve(
     if is_forward:
         start, dropped = product_state(_bloch(problem), request.truncation.max_weight)
         steps, keep, state = list(forward(steps)), "all", None
-    done = propagate_steps(
-        steps, start, request.truncation, use, state=state, keep=keep, stop_above=request.stop_above,
-        progress=report_step,
-    )  # fmt: skip
+    done = propagate_all(
+        [steps] if is_forward else problem.pieces, start, request.truncation, use, state=state, keep=keep,
+        stop_above=request.stop_above, progress=report_step, symmetry=problem.symmetry,
+    )[-1]  # fmt: skip
     done = replace(done, dropped=dropped + done.dropped)
     value = overlap(done.result, problem.terms) if is_forward else done.value
     report = propagation_report(problem, request, use, done, value)

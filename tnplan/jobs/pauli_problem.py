@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,12 @@ from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, steps_of_gates
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State, given_overlap, given_state
+from tnplan.executor.pauli.algebra.symmetry import (
+    QubitSymmetry,
+    check_symmetric,
+    given_symmetry,
+    invariant_layers,
+)
 from tnplan.executor.pauli.repetitions import MonteCarlo, check_sampling
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -37,6 +44,7 @@ class PauliRequest:
     parameters: Mapping[str, Any] | None
     state: Any
     overlap: Any
+    symmetry: Any
     depolarize: float
     picture: str
     gradient: bool
@@ -58,7 +66,8 @@ class PauliRequest:
 class PauliProblem:
     """A circuit's steps with the gate that each belongs to, a sum of observables, and a state.
 
-    `parts` are the observables of a list, `terms` has the words of all.
+    `parts` are the observables of a list, `terms` has the words of all. `pieces` has the steps as these meet
+    them: all, or by layers, each of which the `symmetry` leaves as it is, the last one first.
     """
 
     circuit: GateSequence
@@ -67,6 +76,8 @@ class PauliProblem:
     terms: PauliSum
     parts: tuple[PauliSum, ...]
     state: str | State | None
+    symmetry: QubitSymmetry | None
+    pieces: list[list[PauliStep]]
 
 
 def read_problem(circuit: Any, observable: Any, request: PauliRequest, output: Path | None) -> PauliProblem:
@@ -88,7 +99,15 @@ def read_problem(circuit: Any, observable: Any, request: PauliRequest, output: P
     if not parts:
         raise InputError("--observable", "is an empty list", "give one observable or more")
     state = _state(request, read.n_qubits)
-    problem = PauliProblem(read, *_steps(read, request), _united(parts), parts if is_list else (), state)
+    steps, gates = _steps(read, request)
+    symmetry, pieces = None, [steps]
+    if request.symmetry is not None:
+        symmetry = given_symmetry(request.symmetry, read.n_qubits)
+        check_symmetric(symmetry, state)
+        pieces = _layers(read, symmetry, request, steps, gates)
+    problem = PauliProblem(
+        read, steps, gates, _united(parts), parts if is_list else (), state, symmetry, pieces
+    )  # fmt: skip
     _check_together(problem, request)
     value_in(problem.terms, state)
     return problem
@@ -113,6 +132,18 @@ def _steps(circuit: GateSequence, request: PauliRequest) -> tuple[list[PauliStep
             steps += _noise(circuit.gates[number], f"gate {number} ({circuit.gates[number].name})", request)
         gates += [number] * (len(steps) - len(gates))
     return steps, gates
+
+
+def _layers(
+    circuit: GateSequence, symmetry: QubitSymmetry, request: PauliRequest, steps: list[PauliStep],
+    gates: list[int],
+) -> list[list[PauliStep]]:  # fmt: skip
+    """The steps of each layer that the symmetry leaves as it is, the last layer first."""
+    of_gate: dict[int, list[PauliStep]] = defaultdict(list)
+    for step, gate in zip(steps, gates, strict=True):
+        of_gate[gate].append(step)
+    layers = invariant_layers(circuit, symmetry, is_noisy=request.depolarize > 0)
+    return [[step for gate in layer for step in of_gate[gate]] for layer in reversed(layers)] or [[]]
 
 
 def _noise(gate: Gate, place: str, request: PauliRequest) -> list[PauliStep]:
@@ -143,6 +174,12 @@ def _check_together(problem: PauliProblem, request: PauliRequest) -> None:
     if request.picture == "schroedinger" and not isinstance(problem.state, str | ProductState | None):
         kind = "overlaps" if isinstance(problem.state, OverlapWith) else "stabilizer states"
         raise InputError("--picture", f"schroedinger has no {kind}", "use heisenberg")
+    is_other = request.picture == "schroedinger" or request.monte_carlo is not None or request.has_tape
+    if problem.symmetry is not None and (is_other or request.truncation.max_frequency is not None):
+        raise InputError(
+            "--symmetry", "goes with none of schroedinger, gradient, each-term, repetitions, max-frequency",
+            "leave it or them out",
+        )  # fmt: skip
     if problem.parts and not request.each_term:
         raise InputError("--observable", "is a list", "ask for the value of each term, or give their sum")
     if request.monte_carlo is not None:

@@ -32,9 +32,12 @@ from tnplan.executor.pauli.algebra.preparation import (
 )
 from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, State, given_state
 from tnplan.planner.networks.of_circuits.deferred import deferred
+from tnplan.questions.sweeps import Sweep, sweeps_of
 
 ONCE = ("statevector", "mps", "stabilizer")
 """The methods that go once through a circuit of gates for the values after several parts of it."""
+IN_SWEEPS = "pauli"
+"""The method that goes back through a circuit, in as few sweeps as there can be for these values."""
 
 # The state that a circuit begins with: what Pauli words are measured in, and what makes it of |0...0>.
 
@@ -245,14 +248,26 @@ class CircuitQuery:
 
     def is_series(self, method: str) -> bool:
         """Whether a method answers the circuit up to each stop anew, and does not go through it once."""
-        return bool(self.stops) and (self.is_random or method not in ONCE)
+        return bool(self.stops) and method != IN_SWEEPS and (self.is_random or method not in ONCE)
 
     def circuits_of(self, method: str) -> float:
         """How many whole circuits a method answers, by their operations."""
+        if self.stops and method == IN_SWEEPS:
+            lengths = [len(sweep.operations) for sweep in self.sweeps]
+            return sum(lengths) / max(1, lengths[0])
         if not self.is_series(method):
             return 1.0
         last = self._n_prepared + self.stops[-1]
         return sum(self._n_prepared + stop for stop in self.stops) / max(1, last)
+
+    @cached_property
+    def sweeps(self) -> list[Sweep]:
+        """The sweeps back that give the values at all stops."""
+        gates = self.circuit_gates
+        operations = self.circuit_operations if gates is None else gates.gates
+        bodies = [without_final_measurements(operations[:stop])[0] for stop in self.stops]
+        is_product = self.start is None or not isinstance(self.start.measured, StabilizerState)
+        return sweeps_of(bodies, is_product)
 
     @property
     def beginnings(self) -> Iterator[CircuitQuery]:

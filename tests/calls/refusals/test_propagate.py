@@ -57,6 +57,11 @@ COMMANDS: list[Row] = [
      "has coefficients whose magnitudes add up to inf", "give 1.79769e+308 in"),
     ("--observable '1e308*Z0+1e308*Z1' --json", "--observable",
      "has coefficients whose magnitudes add up to inf", "give 1.79769e+308 in"),
+    ("--observable Z0 --symmetry 0,0", "--symmetry", "has no permutation as number 0", "give a list of perm"),
+    ("--observable Z0 --symmetry 0,1 --symmetry 1,0", "gate 0 (h)",
+     "has no equal one in its layer where permutation 1", "give a symmetry of every"),
+    ("--observable Z0 --symmetry 0,1 --gradient", "--symmetry",
+     "goes with none of schroedinger, gradient", "leave it or them out"),
     ("--observable Z0 --record x.png", "x.png", "does not end in .json or .svg", "no other format is"),
 ]
 # fmt: on

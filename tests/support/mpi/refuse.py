@@ -18,7 +18,7 @@ from tnplan.jobs import pauli as propagation
 ranks, how = sys.argv[1:3]
 
 
-def refused(steps: object, start: object, truncation: object, use: Any, **options: object) -> None:
+def refused(pieces: object, start: object, truncation: object, use: Any, **options: object) -> None:
     world: Communicator = use.ranks
     if str(world.rank) not in ranks.split(","):
         world.barrier()
@@ -28,6 +28,6 @@ def refused(steps: object, start: object, truncation: object, use: Any, **option
 
 
 if __name__ == "__main__":
-    propagation.propagate_steps = refused  # type: ignore[assignment]
+    propagation.propagate_all = refused  # type: ignore[assignment]
     sys.argv[1:] = [*sys.argv[4:], "pauli", sys.argv[3], "--observable", "Z0"]
     main()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from tnplan.executor.pauli.algebra.gates import (
     simple_steps,
 )
 from tnplan.executor.pauli.algebra.states import State
+from tnplan.executor.pauli.algebra.symmetry import QubitSymmetry
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.resources import Resources
@@ -138,7 +140,15 @@ class Propagation:
 
 
 def propagate(
-    steps: Sequence[PauliStep],
+    steps: Sequence[PauliStep], observable: PauliSum, truncation: Truncation | None = None,
+    resources: Resources | None = None, **options: Any,
+) -> Propagation:  # fmt: skip
+    """Take `observable` through `steps`, which act in this order: `propagate_all` of one piece."""
+    return propagate_all([steps], observable, truncation, resources, **options)[0]
+
+
+def propagate_all(
+    pieces: Sequence[Sequence[PauliStep]],
     observable: PauliSum,
     truncation: Truncation | None = None,
     resources: Resources | None = None,
@@ -148,13 +158,16 @@ def propagate(
     state: str | State | None = None,
     keep: str = "all",
     progress: Callable[[Progress], None] | None = None,
-) -> Propagation:
-    """Take `observable` through `steps`, given in the order in which they act on the state.
+    symmetry: QubitSymmetry | None = None,
+) -> list[Propagation]:
+    """Take `observable` through the steps of pieces; how it stands after each, and all that was done so far.
 
+    The first piece acts last on the state. In each, steps have the order in which they act on the state.
     Cliffords are moved to the end of the circuit first, unless a truncation looks at letters, a step is a
     transfer, or `keep_cliffords`. More terms than `stop_above` raise InputError. With ranks the call is
     collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in
-    `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second.
+    `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second. Words
+    that a `symmetry` of the state and of each piece takes to each other are merged: on CPUs, of a lone rank.
     """
     # Heisenberg picture: O -> U^dagger O U, step by step from the last; a rotation splits each term
     # that anticommutes with it in two, a Clifford maps term to term.
@@ -164,41 +177,57 @@ def propagate(
 
     def check() -> int | None:
         value_in(observable, state)
-        check_steps(steps, observable.n_qubits)
+        for piece in pieces:
+            check_steps(piece, observable.n_qubits)
         check_term_limits(observable, limits, stop_above)
         return allowed.max_terms(allowed.converted(observable))
 
     # Every rank checks; if one refuses, all do.
     memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
-    begin = perf_counter()
+    begin, keep_cliffords = perf_counter(), keep_cliffords or limits.needs_letters
     # Cliffords moved through rotations change only their generators and the observable: no pass
     # over terms.
-    rotations, start = prepared(steps, observable, keep_cliffords or limits.needs_letters)
+    if symmetry is not None:
+        observable = PauliSum(observable.n_qubits, *symmetry.merged(observable.keys, observable.coefficients))
+    rotations, start = prepared(pieces[0], observable, keep_cliffords)
     start = allowed.converted(start)
-    terms = open_terms(start, allowed)
+    todo = [rotations, *(cliffords_last(each, observable.none(), keep_cliffords) for each in pieces[1:])]
+    done, terms = [], open_terms(start, allowed)
     try:
         work = Propagator(terms, limits, stop_above, memory_terms, allowed.when_full)
-        try:
-            work.run(rotations, progress)
-        finally:
-            terms = work.terms
-        # In bits the value is summed where the terms lie; other states need the terms on the host.
-        is_bits = state is None or isinstance(state, str)
-        rank_terms = start.none() if keep == "none" and is_bits else terms.local_terms()
-        rank_value = terms.in_bits(state) if is_bits else value_in(rank_terms, state)  # type: ignore[arg-type]
-        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(rank_value)
-        size_bytes = max(work.size_bytes, terms.size_bytes)
-        rank_terms = start.none() if keep == "none" else rank_terms
+        work.n_batches = sum(len(fused(piece)) for piece in todo)
+        for piece in todo:
+            try:
+                work.run(piece, progress)
+            finally:
+                terms = work.terms
+            if symmetry is not None:
+                assert isinstance(terms, ShardedTerms)
+                terms.replace(symmetry.merged)
+            done.append(_so_far(work, state, keep, start.none(), begin))
     finally:
         terms.close()
-    ledgers, rank_sums = [terms.ledger], [rank_terms]
-    if allowed.ranks is not None:
-        ledgers = allowed.ranks.gather_objects(terms.ledger)
-        rank_sums = allowed.ranks.gather_objects(rank_terms) if keep == "all" else rank_sums
+    return done
+
+
+def _so_far(
+    work: Propagator, state: str | State | None, keep: str, none: PauliSum, begin_s: float
+) -> Propagation:  # fmt: skip
+    """How the terms stand now; collective."""
+    terms, ranks = work.terms, work.terms.ranks
+    # In bits the value is summed where the terms lie; other states need the terms on the host.
+    is_bits = state is None or isinstance(state, str)
+    rank_terms = none if keep == "none" and is_bits else terms.local_terms()
+    rank_value = terms.in_bits(state) if is_bits else value_in(rank_terms, state)  # type: ignore[arg-type]
+    n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(rank_value)
+    ledgers, rank_sums = [terms.ledger], [none if keep == "none" else rank_terms]
+    if ranks is not None:
+        ledgers = ranks.gather_objects(terms.ledger)
+        rank_sums = ranks.gather_objects(rank_terms) if keep == "all" else rank_sums
     ledger = total(ledgers)
     return Propagation(
-        joined(rank_sums), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
-        perf_counter() - begin,
+        joined(rank_sums), n_terms, value, ledger.dropped(), ledger.record(),
+        max(work.size_bytes, terms.size_bytes), work.full, perf_counter() - begin_s,
     )  # fmt: skip
 
 
@@ -211,6 +240,18 @@ def prepared(
         return simple, observable
     absorbed = absorb(simple, observable)
     return absorbed.rotations, absorbed.observable
+
+
+def cliffords_last(
+    steps: Sequence[PauliStep], none: PauliSum, keep_cliffords: bool
+) -> Sequence[PauliStep]:  # fmt: skip
+    """The steps with all Cliffords at their end, where nothing is against it: one pass over terms."""
+    simple = simple_steps(steps)
+    if keep_cliffords or any(isinstance(step, TransferMatrix) for step in simple):
+        return simple
+    absorbed = absorb(simple, none)
+    turned = set(absorbed.origins)
+    return (*absorbed.rotations, *(step for number, step in enumerate(simple) if number not in turned))
 
 
 def open_terms(start: PauliSum, allowed: Resources) -> Terms:
@@ -293,6 +334,8 @@ class Propagator:
         self.when_full = when_full
         self.max_terms = limits.max_terms or 0
         self.full = self.number = 0
+        self.n_done = self.n_batches = 0
+        """Batches of Cliffords, and other steps: those of earlier runs, and of all runs that are to come."""
         self.size_bytes = terms.size_bytes
         self.since_truncation = 0
         self.has_zeros = False
@@ -333,7 +376,9 @@ class Propagator:
                 self._set_terms(terms)
             if progress is not None and perf_counter() - reported_s >= PROGRESS_INTERVAL_S:
                 reported_s = perf_counter()
-                progress(Progress(number, len(batches), terms.n, terms.size_bytes))
+                n_batches = max(self.n_batches, len(batches))
+                progress(Progress(self.n_done + number, n_batches, terms.n, terms.size_bytes))
+        self.n_done += len(batches)
 
     def do(self, batch: Rotation | TransferMatrix | list[Clifford], *, last: bool) -> None:
         """One step, and the truncation that is due after it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,14 @@ from tnplan.executor.pauli.algebra.gates import (
     gate_steps,
     local_words,
     named_rotations,
+    steps_of_gates,
     word_masks,
 )
+from tnplan.executor.pauli.algebra.preparation import after_first_steps
 from tnplan.executor.pauli.algebra.states import AfterOperator, OverlapWith, State
 from tnplan.executor.pauli.estimate import Estimate
 from tnplan.executor.pauli.gradient import gradient, on_cpu_alone
-from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
+from tnplan.executor.pauli.propagate import Progress, Propagation, propagate_all
 from tnplan.executor.pauli.repetitions import check_sampling
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -52,6 +55,7 @@ from tnplan.questions.engines.task_list import (
     Rows,
     TaskCheckpoint,
     TaskList,
+    series,
 )
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
@@ -118,11 +122,24 @@ def check_power_of_two(n_ranks: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PauliWork:
-    """The steps of a circuit, the sums that are taken through them, and what their values are measured in."""
+    """The steps of a circuit, the sums that are taken through them, and what their values are measured in.
+
+    `lengths`: how many of the last steps a sum has gone through at each value, rising; none: all. `stops`:
+    the numbers of the stops whose values these are.
+    """
 
     steps: tuple[PauliStep, ...]
     sums: tuple[PauliSum, ...]
     state: str | State | None
+    lengths: tuple[int, ...] = ()
+    stops: tuple[int, ...] = (0,)
+
+    @property
+    def pieces(self) -> list[tuple[PauliStep, ...]]:
+        """The steps from each value to the next, the last steps first."""
+        n = len(self.steps)
+        ends = [0, *(self.lengths or [n])]
+        return [self.steps[n - end : n - begin] for begin, end in pairwise(ends)]
 
 
 def planned_sums(query: CircuitQuery) -> PauliWork:
@@ -137,6 +154,27 @@ def planned_sums(query: CircuitQuery) -> PauliWork:
     assert isinstance(question, Probabilities | ReducedDensityMatrix)
     words = [word_masks(question.qubits, word) for word in words_of(question)]
     return PauliWork(steps, tuple(pauli_sum([(x, z, 1.0)], n) for x, z in words), state)
+
+
+def planned_sweeps(query: CircuitQuery) -> list[PauliWork]:
+    """What gives the values of the question, or those at all stops."""
+    if not query.stops:
+        return [planned_sums(query)]
+    assert isinstance(query.question, ExpectationValues)
+    state = None if query.start is None else query.start.measured
+    works = []
+    for sweep in query.sweeps:
+        steps = (
+            [*steps_of_gates(sweep.operations)] if query.gates is not None  # type: ignore[arg-type]
+            else [operation_steps(operation, k) for k, operation in enumerate(sweep.operations)]
+        )  # fmt: skip
+        first, later = steps[: sweep.n_first], steps[sweep.n_first :]
+        rest, own_state = after_first_steps([*chain(*first)], state, query.n_qubits)
+        assert not rest
+        ends = np.cumsum([0, *map(len, reversed(later))])
+        lengths = tuple(int(ends[length]) for length in sweep.lengths)
+        works.append(PauliWork(tuple(chain(*later)), query.question.sums, own_state, lengths, sweep.numbers))
+    return works
 
 
 def _measured_in(a: PauliSum, state: str | State | None) -> State:
@@ -256,39 +294,51 @@ def answer_by_pauli(
         return estimates_by_pauli(query, options, checkpoint)
     truncation = options.truncation or Truncation()
 
-    def work(rank: Rank, request: tuple[PauliWork, Rows]) -> Outcome:
+    def work(rank: Rank, request: tuple[list[PauliWork], Rows]) -> Outcome:
         planned, done = request
+        tasks = [(sweep, number) for sweep in planned for number in range(len(sweep.sums))]
         use = resources_of(rank, options.precision)
 
-        def row_of(number: int) -> Array:
-            return _row(_propagated(rank, planned, number, truncation, use))
+        def row_of(task: int) -> Array:
+            return np.ravel([*map(_row, _propagated(rank, tasks, task, truncation, use))])
 
         with rank.on_stream():
             # Invariant: all ranks propagate one sum together, so that every rank makes the same
             # calls in the same order.
-            rows = TaskList(rank, len(planned.sums), row_of, checkpoint).together(done)
-        table = np.array(rows)
-        value, error = _finished(query, table)
-        details = {
-            "device": rank.device.name, "ranks": rank.world.size,
-            "terms": int(table[:, 3].max()), "largest_terms": int(table[:, 4].max()),
-        }  # fmt: skip
-        if not options.truncation:
-            return Outcome(value, 0.0, EXACT, details)
-        error, is_vacuous = _capped(query, value, error)
-        return Outcome(value, error, TRUNCATION, {**details, "error_bound_is_vacuous": is_vacuous})
+            rows = TaskList(rank, len(tasks), row_of, checkpoint).together(done)
+        tables = np.empty((max(1, len(query.stops)), len(planned[0].sums), ROW))
+        for (sweep, number), row in zip(tasks, rows, strict=True):
+            tables[[*sweep.stops], number] = row.reshape(-1, ROW)
+        details = {"device": rank.device.name, "ranks": rank.world.size}
+        if query.stops:
+            details["sweeps"] = len(planned)
+        is_cut = options.truncation is not None
+        outcomes = [_outcome_of(query, table, details, is_cut) for table in tables]
+        return series(outcomes) if query.stops else outcomes[0]
 
     job = Job(
-        prepare=lambda: _with_done(planned_sums(query), checkpoint, options.resume), work=work,
-        needs=lambda request, n_ranks, threads: pauli_needs(request[0].sums),
+        prepare=lambda: _with_done(planned_sweeps(query), checkpoint, options.resume), work=work,
+        needs=lambda request, n_ranks, threads: pauli_needs(request[0][0].sums),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options)
 
 
-def _with_done(planned: PauliWork, checkpoint: TaskCheckpoint | None, resume: bool) -> tuple[PauliWork, Rows]:
-    """The work with the rows that an interrupted job has left of it."""
-    return planned, {} if checkpoint is None else checkpoint.rows([ROW] * len(planned.sums), resume)
+def _with_done(
+    planned: list[PauliWork], checkpoint: TaskCheckpoint | None, resume: bool
+) -> tuple[list[PauliWork], Rows]:
+    """The work with the rows that an interrupted job has left of it; none where there are several values."""
+    return planned, {} if checkpoint is None else checkpoint.rows([ROW] * len(planned[0].sums), resume)
+
+
+def _outcome_of(query: CircuitQuery, table: Array, details: dict[str, Any], is_cut: bool) -> Outcome:
+    """The value with its error, from the numbers of all sums."""
+    value, error = _finished(query, table)
+    details = {**details, "terms": int(table[:, 3].max()), "largest_terms": int(table[:, 4].max())}
+    if not is_cut:
+        return Outcome(value, 0.0, EXACT, details)
+    error, is_vacuous = _capped(query, value, error)
+    return Outcome(value, error, TRUNCATION, {**details, "error_bound_is_vacuous": is_vacuous})
 
 
 ROW = 5
@@ -340,16 +390,17 @@ def _capped(query: CircuitQuery, value: Any, bound: Any) -> tuple[Any, bool]:
 
 
 def _propagated(
-    rank: Rank, planned: PauliWork, number: int, truncation: Truncation, use: Resources
-) -> Propagation:
-    """One sum, taken through all steps."""
+    rank: Rank, tasks: Sequence[tuple[PauliWork, int]], task: int, truncation: Truncation, use: Resources
+) -> list[Propagation]:
+    """One sum, taken through all steps; how it stands at each value."""
+    planned, number = tasks[task]
 
     def heard(at: Progress) -> None:
-        text = f"sum {number + 1} of {len(planned.sums)}: {at.terms} terms, {size_text(at.size_bytes)}"
-        rank.say(number * at.steps + at.step, len(planned.sums) * at.steps, text)
+        text = f"sum {task + 1} of {len(tasks)}: {at.terms} terms, {size_text(at.size_bytes)}"
+        rank.say(task * at.steps + at.step, len(tasks) * at.steps, text)
 
-    return propagate(
-        planned.steps, planned.sums[number], truncation, use, state=planned.state, keep="none",
+    return propagate_all(
+        planned.pieces, planned.sums[number], truncation, use, state=planned.state, keep="none",
         progress=heard,
     )  # fmt: skip
 

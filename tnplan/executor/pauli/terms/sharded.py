@@ -204,6 +204,18 @@ class ShardedTerms(Terms):
         if self.all_ranks(self.n) > count:
             self._keep_largest(count, [shard.none() for shard in self.shards])
 
+    def replace(self, change: Callable[[Array, Array], tuple[Array, Array]]) -> None:
+        """Make other words, each once, and their coefficients of all; on a lone rank, without frequencies."""
+        keys, coefficients = (
+            np.concatenate([shard.arrays[field][: shard.n] for shard in self.shards]) for field in (0, 1)
+        )
+        keys, coefficients = change(keys, coefficients)
+        owners = self.linear_hash.of(keys) if self.is_distributed else np.zeros(len(keys), np.int64)
+        for number, shard in enumerate(self.shards):
+            rows = np.flatnonzero(owners == number)
+            shard.keep(rows[:0])
+            shard.join(keys[rows], coefficients[rows], np.zeros(len(rows), np.int32))
+
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
         sums = [shard.rows() for shard in self.shards]
