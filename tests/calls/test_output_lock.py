@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 from random import Random
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ import pytest
 from tests.support.root import ROOT
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.jobs.outputs import Writes, check_outputs, lock_file, locked
+from tnplan.jobs import outputs
+from tnplan.jobs.outputs import Writes, check_outputs, lock_file, locked, locks_reach_hosts
 
 HOLD = """
 import sys, time
@@ -160,6 +163,47 @@ def test_without_locks_of_the_file_system_the_file_is_the_lock(
     with locked(output):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+MOUNT = "36 35 0:53 / /data rw,noatime shared:1 - {} server:/data rw,{}\n"
+REACH = {
+    ("nfs4", "vers=4.2,local_lock=none"): True, ("nfs", "vers=3,nolock"): False,
+    ("nfs", "local_lock=all"): False,
+    ("nfs", "local_lock=posix"): True, ("lustre", "flock,lazystatfs"): True, ("lustre", "localflock"): False,
+    ("beegfs", "cfgFile=x"): False, ("fuse.sshfs", "user_id=0"): False, ("fuseblk", "user_id=0"): True,
+    ("ext4", "errors=continue"): True, ("gpfs", "dev=x"): True,
+}  # fmt: skip
+"""Kinds of file systems with options, and whether their locks are those of all hosts."""
+
+
+@pytest.mark.parametrize(("kind", "options"), REACH)
+def test_file_systems_whose_locks_end_at_a_host_are_known(kind: str, options: str) -> None:
+    other = MOUNT.replace("0:53", "0:5").format("nfs", "nolock")
+    mounts = other + MOUNT.format(kind, options) + other.replace("0:5 ", "1:53 ")
+    assert locks_reach_hosts(mounts, os.makedev(0, 53)) == REACH[kind, options]
+    assert locks_reach_hosts(mounts, os.makedev(7, 7))
+
+
+def test_a_run_on_another_host_is_not_overwritten_where_locks_end_at_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, output = lock_file(tmp_path / "r"), tmp_path / "r"
+    left = '{"host": "other", "pid": 7}'
+    for reach in (False, True):
+        monkeypatch.setattr(outputs, "locks_reach_hosts", lambda *mounts, reach=reach: reach)
+        path.write_text(left)
+        if reach:
+            with locked(output):
+                pass
+            assert not path.exists()
+        else:
+            says = r"locks of one host alone .process 7 on other.; delete it where that run is over"
+            with pytest.raises(InputError, match=says), locked(output):
+                pass
+            assert path.read_text() == left
+        path.write_text(json.dumps({"host": gethostname(), "pid": 7}))
+        with locked(output):
+            pass
 
 
 def planted(kind: str, place: Path, precious: Path) -> None:

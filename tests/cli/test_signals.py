@@ -14,13 +14,13 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.support.effort import is_thorough
 from tests.support.engines.sbd import fcidump_text, random_integrals
-from tests.support.robustness.signals import COMMANDS, MARK, make_inputs, marked, trial
+from tests.support.robustness.campaign import MARK, marked
 from tests.support.root import ROOT
 from tests.support.slow import slow_after
 from tnplan.calls import diagonalize as diagonalize_job
 from tnplan.calls.diagonalize import diagonalize
+from tnplan.cli.signals import ENDING
 from tnplan.executor.sbd.selected_ci import grow
 from tnplan.executor.sbd.selected_ci.growth import Growth
 
@@ -96,7 +96,7 @@ def ended(begun: subprocess.Popen[str], number: signal.Signals) -> tuple[int, st
     return begun.returncode, out, err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGINT, *ENDING])
 def test_a_command_that_writes_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     begun = started(tmp_path, "-c", WRITE)
     assert len([*tmp_path.iterdir()]) == 2, "a lock and a temporary file"
@@ -142,8 +142,6 @@ def test_a_job_that_keeps_what_it_has_stops_after_that(tmp_path: Path) -> None:
     assert "with a checkpoint" in err
 
 
-IN_SUITE = (2, 17, 20, 24, 45)
-"""A search, a diagonalization, compressions and a warmup."""
 PHASES = (
     (grow, "select", True), (grow, "solve", False), (grow, "select", False), (grow, "second_order", False),
     (grow, "second_order", True), (grow, "solve", True), (grow, "set_up_solve", True),
@@ -237,17 +235,3 @@ def test_a_warmup_takes_its_processes_along(tmp_path: Path, number: signal.Signa
     for process in left:
         os.kill(process, signal.SIGKILL)
     assert left == []
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("inputs")
-    make_inputs(made)
-    return made
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(6 * len(COMMANDS)) if is_thorough() else IN_SUITE)
-def test_a_signal_at_a_random_moment(inputs: Path, tmp_path: Path, number: int) -> None:
-    outcome = trial(number, inputs, tmp_path)
-    assert outcome.wrong == "", outcome

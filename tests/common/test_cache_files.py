@@ -230,6 +230,15 @@ def test_files_are_private_and_nothing_else_is_left(tmp_path: Path) -> None:
     assert read_entry(tmp_path / "nowhere", "entry") is None
 
 
+def test_a_holder_that_is_stopped_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with locked_entry(tmp_path, "lock"):
+        monkeypatch.setattr(cache_folder, "LONGEST_WAIT_S", 0.05)
+        with locked_entry(tmp_path, "lock"):
+            pass
+
+
 def test_a_lock_follows_no_link_and_waits_for_no_pipe(tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("precious")

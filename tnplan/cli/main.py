@@ -24,9 +24,14 @@ import click
 
 from tnplan.cli.signals import SIGNALLED, end_by_signals
 from tnplan.cli.terminal import allow_any_encoding, say, say_once
-from tnplan.common.errors import InputError
+from tnplan.common.errors import InputError, failure_text
 from tnplan.common.release import release
-from tnplan.executor.device.comm.launcher import interrupt_ends_process, launched_rank, launched_size
+from tnplan.executor.device.comm.launcher import (
+    interrupt_ends_process,
+    interrupt_is_raised,
+    launched_rank,
+    launched_size,
+)
 from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
 
 COMMANDS = {
@@ -154,7 +159,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _refuse(error.line, 2)
         more = "" if is_debugged else " (tnplan --debug COMMAND ... shows where)"
         rank = f"rank {launched_rank()}: " if launched_size() > 1 else ""
-        _print_error(f"{rank}{type(error).__name__}: {error}{more}")
+        _print_error(f"{rank}{failure_text(error)}{more}")
         return 1
 
 
@@ -189,6 +194,8 @@ def _end_children() -> None:
 def main() -> None:
     """The entry point of `tnplan`."""
     warnings.showwarning = _show_warning
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `tnplan.__main__` has it
+        interrupt_is_raised()
     if launched_size() == 1:
         end_by_signals()
         sys.exit(run())

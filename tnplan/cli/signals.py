@@ -15,7 +15,8 @@ from types import FrameType
 from tnplan.cli.terminal import say
 from tnplan.executor.device.protocols import stop_signal
 
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Those that end any process which does not know them: schedulers send several of them."""
 SIGNALLED = 128
 """The exit status of a signal is its number and this, as shells say it."""
 INTERRUPT_S = 5.0

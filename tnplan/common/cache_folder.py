@@ -18,12 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
+from time import monotonic, sleep
 from uuid import uuid4
 
 CACHE_VARIABLE = "TNPLAN_CACHE_DIR"
 """Environment variable: the folder of all caches; empty or 0: nothing is kept."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MAGIC = b"tnplan.cache 1 "
+LONGEST_WAIT_S, LOOK_AGAIN_S = 60.0, 0.02
+"""How long a process waits for another that has a lock, and how often it looks."""
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 """Neither follow a link nor wait, for the other end of a pipe for instance."""
 usable: dict[Path, Path] = {}
@@ -64,11 +67,11 @@ def own_folder(folder: Path) -> Path | None:
     None where it cannot be written, or where that is not so, which a warning says. None too on a system
     that does not tell to whom a file belongs. Whoever opens the folder later has to look at it once more.
     """
-    if folder in usable and usable[folder].is_dir():
-        return usable[folder]
     if not hasattr(os, "geteuid"):
         return None
     try:
+        if folder in usable and usable[folder].is_dir():
+            return usable[folder]
         for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
         real = folder.resolve(strict=True)
@@ -152,7 +155,7 @@ def read_entry(folder: Path, name: str) -> bytes | None:
                     with open(handle, "rb", closefd=False) as stream:
                         content = _content(name, stream.read())
             finally:
-                os.close(handle)
+                _close(handle)
         # A damaged entry is deleted, so that it is compiled again once and not refused for ever.
         if content is None:
             _remove(name, descriptor)
@@ -196,26 +199,33 @@ def write_entry(folder: Path, name: str, content: bytes) -> bool:
 
 @contextmanager
 def locked_entry(folder: Path, name: str) -> Iterator[None]:
-    """Alone with what has this name, as far as the folder has locks: other processes wait."""
+    """Alone with what has this name, as far as there are locks: others wait, `LONGEST_WAIT_S` at most."""
     handle = None
     with _opened(folder) as descriptor:
         if descriptor is not None:
             with suppress(OSError):
                 handle = os.open(name, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600, dir_fd=descriptor)
         try:
-            if handle is not None and not fault_of(os.fstat(handle)):
-                with suppress(ImportError, OSError):  # a folder of a network may have no locks
+            with suppress(ImportError, OSError):  # a folder of a network may have no locks
+                if handle is not None and not fault_of(os.fstat(handle)):
                     import fcntl
 
                     # The lock only saves work, as entries are written whole anyway: where there are
-                    # no locks, two processes compile the same.
-                    fcntl.flock(handle, fcntl.LOCK_EX)
+                    # no locks, or its holder is stopped, two processes compile the same. One that
+                    # ends lets go of it.
+                    end_s = monotonic() + LONGEST_WAIT_S
+                    while monotonic() < end_s:
+                        try:
+                            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                            break
+                        except BlockingIOError:
+                            sleep(LOOK_AGAIN_S)
             yield
         finally:
             if handle is not None:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=descriptor)
-                os.close(handle)
+                _close(handle)
 
 
 @contextmanager
@@ -227,12 +237,21 @@ def _opened(folder: Path) -> Iterator[int | None]:
         yield None
         return
     try:
-        fault = fault_of(os.fstat(descriptor))
+        try:
+            fault = fault_of(os.fstat(descriptor))
+        except OSError as error:
+            fault = f"cannot be looked at ({error.strerror})"
         if fault:
             refuse(folder, fault)
         yield None if fault else descriptor
     finally:
-        os.close(descriptor)
+        _close(descriptor)
+
+
+def _close(handle: int) -> None:
+    """Close a file; one of a failing disk is closed too, and what it says of that costs no result."""
+    with suppress(OSError):
+        os.close(handle)
 
 
 def _content(name: str, file_bytes: bytes) -> bytes | None:

@@ -169,6 +169,14 @@ class WriteError(OSError):
     """
 
 
+def failure_text(error: BaseException) -> str:
+    """What to say of a failure that nothing has foreseen: of a call of the system its file and a remedy."""
+    if not isinstance(error, OSError) or isinstance(error, WriteError) or not error.strerror:
+        return f"{type(error).__name__}: {error}"
+    place = "a file or a connection" if error.filename is None else error.filename
+    return f"{place}: cannot be used ({error.strerror}); check its rights and its disk, and start again"
+
+
 def located(place: str, build: Callable[[], Built]) -> Built:
     """Call `build`; its input errors come out with `place`, usually a file, in front of their place."""
     try:

@@ -323,7 +323,8 @@ def check_writable(path: str | Path, *inputs: object) -> None:
     if own in map(os.path.realpath, files):
         raise InputError(str(target), "is an input and would be replaced", "give the output another name")
     try:
-        is_folder, is_there = target.is_dir(), target.exists()
+        is_folder, is_there, is_file = target.is_dir(), target.exists(), target.is_file()
+        has_folder = target.parent.is_dir() and os.access(target.parent, os.W_OK)
     except OSError as error:
         raise InputError(
             str(target), f"cannot be written ({error.strerror})", "give another name or place",
@@ -331,11 +332,11 @@ def check_writable(path: str | Path, *inputs: object) -> None:
         ) from None
     if is_folder:
         raise InputError(str(target), "is a folder", "give the name of a file")
-    if is_there and not target.is_file():
+    if is_there and not is_file:
         raise InputError(
             str(target), "is a device or a pipe, which a file would replace", "give the name of a file"
         )
-    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+    if not has_folder:
         raise InputError(
             str(target),
             "its folder does not exist or is not writable",

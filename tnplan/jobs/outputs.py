@@ -2,7 +2,7 @@
 
 Two runs with one output would destroy each other's files. A lock is the kernel's, on a file beside the
 output, and ends with the process that holds it: what a killed run leaves is no lock. Where a file system has
-no such locks, the file itself is the lock.
+no such locks, or locks of one host alone, the file itself is the lock.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ ATTEMPTS = 100
 LONGEST = 4096
 BEGINS = b'{"host": '
 """How the content of a lock begins."""
+HELD_OR_LEFT = "is held by another run, or is what a killed one left, and its file system"
+WHERE_OVER = "delete it where that run is over, or choose another --output"
 
 
 def write_arrays(options: JobOptions, arrays: dict[str, Any], report: dict[str, Any]) -> None:
@@ -211,9 +213,11 @@ def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
         if has_locks:
             problem, remedy = "is held by another run", "wait for it, or choose another --output"
         else:
-            problem = "is held by another run, or is what a killed one left, and its file system has no locks"
-            remedy = "delete it where that run is over, or choose another --output"
+            problem = f"{HELD_OR_LEFT} has no locks"
+            remedy = WHERE_OVER
         raise InputError(str(path), f"{problem} ({_holder_text(holder)})", remedy) from None
+    if not is_new:
+        _check_reach(handle, path)
     with suppress(FileNotFoundError):
         # A run that ended between our `open` and our `flock` deleted the file: the lock is then
         # on a file without a name, and another run may lock a new one at this path. Comparing
@@ -223,6 +227,36 @@ def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
             return True
     unfinished.forget(path)
     return False
+
+
+def _check_reach(handle: int, path: Path) -> None:
+    """Refuse the lock of a run on another host, which this host's locks do not show."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    holder = os.pread(handle, LONGEST, 0).decode(errors="replace")
+    host = _holder_text(holder).partition(" on ")[2]
+    if host not in ("", gethostname()) and not locks_reach_hosts(mounts, os.fstat(handle).st_dev):
+        problem = f"{HELD_OR_LEFT} has locks of one host alone"
+        raise InputError(str(path), f"{problem} ({_holder_text(holder)})", WHERE_OVER)
+
+
+def locks_reach_hosts(mounts: str, device: int) -> bool:
+    """Whether a lock on a file of this device (`st_dev`) is one on other hosts too.
+
+    `mounts` are the lines of /proc/self/mountinfo. See nfs(5), and the options of Lustre and BeeGFS.
+    """
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        head, _, rest = line.partition(" - ")
+        if head.split()[2:3] == [number]:
+            kind, _, options = rest.split(" ", 2)
+            words = set(options.split(","))
+            if kind.startswith("nfs"):
+                return not words & {"nolock", "local_lock=all", "local_lock=flock"}
+            return "flock" in words if kind == "lustre" else not kind.startswith(("fuse.", "9p", "beegfs"))
+    return True
 
 
 def _write_holder(handle: int) -> None:

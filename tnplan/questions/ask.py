@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -114,14 +114,17 @@ def _gradient_of(question: Question, outcome: Outcome) -> dict[str, Any] | None:
     }
 
 
-def watched_ranks(timeout_s: float) -> AbstractContextManager[None]:
-    """Inside, a rank of mpirun that does not answer for so long ends the job; collective."""
+@contextmanager
+def watched_ranks(timeout_s: float) -> Iterator[None]:
+    """Inside, a rank of mpirun that fails or does not answer for so long ends the job; collective."""
     world = world_communicator(timeout_s)
     if world is None:
-        return nullcontext()
+        yield
+        return
     from tnplan.executor.device.comm.heartbeat import watched
 
-    return watched(world, timeout_s)
+    with ending_together(world), watched(world, timeout_s):
+        yield
 
 
 def told_by_first(read: Callable[[], Told]) -> Told:

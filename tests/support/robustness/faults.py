@@ -148,8 +148,8 @@ class Outcome:
 
 
 def ranks_of(made: Cluster, *hosts: Host) -> list[int]:
-    """The processes of the ranks on some hosts, or on all."""
-    return [process for host in hosts or made.hosts for process in host.processes(RANK)
+    """The processes of the ranks on some hosts, or on all: nothing else there is Python."""
+    return [process for host in hosts or made.hosts for process in host.processes("")
             if "python" in Path(f"/proc/{process}/comm").read_text()]  # fmt: skip
 
 

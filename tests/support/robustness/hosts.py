@@ -83,7 +83,7 @@ class Cluster:
 
     def mpirun(
         self, ranks: int | Sequence[int], arguments: Sequence[object], launcher: str = "hydra",
-        **variables: str,
+        cwd: Path | None = None, **variables: str,
     ) -> subprocess.Popen[str]:  # fmt: skip
         """Start `python ARGUMENTS` on so many ranks of every host, or of each; mpirun itself is on the first.
 
@@ -92,7 +92,8 @@ class Cluster:
         counts = [ranks] * len(self.hosts) if isinstance(ranks, int) else ranks
         names = ",".join(f"{host.name}:{count}" for host, count in zip(self.hosts, counts, strict=True))
         start, settings = LAUNCHERS[launcher](str(self.folder / "reach"), names)
-        command = [*start, "-n", str(sum(counts)), sys.executable, *map(str, arguments)]
+        folder = [] if cwd is None else ["-wdir", str(cwd)]
+        command = [*start, *folder, "-n", str(sum(counts)), sys.executable, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **settings, **variables}
         return subprocess.Popen(
             self.hosts[0].enter(*command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -76,11 +76,15 @@ class Kernel:
         What is to be compiled. Other kernels and `Late` objects that it uses are globals of its module.
     options : mapping
         Those of `numba.njit`.
+    keeps_subnormals : bool
+        Whether subnormal numbers stay what they are; else they are 0 while it runs.
     """
 
-    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], options: Mapping[str, Any], keeps_subnormals: bool = False
+    ) -> None:
         functools.update_wrapper(self, function)
-        self.function, self.options = function, options
+        self.function, self.options, self.keeps_subnormals = function, options, keeps_subnormals
         self.loaded: dict[Types, Native | None] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -142,9 +146,9 @@ class Kernel:
             return native
 
 
-def kernel(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
-    """A decorator that makes kernels with these options of `numba.njit`."""
-    return lambda function: Kernel(function, options)
+def kernel(keeps_subnormals: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """A decorator that makes kernels, with these options of `numba.njit`."""
+    return lambda function: Kernel(function, options, keeps_subnormals)
 
 
 def argument_types(*arguments: Any) -> Types:

@@ -3,7 +3,7 @@
 Numba's own cache unpickles whatever lies in its folder, and a damaged file in it ends every later call. Here
 the same pickles are entries of tnplan's cache: read where they are the user's own and whole.
 
-Subnormal numbers stay what they are: codecs, which use this, keep bounds that may be smaller.
+It is for kernels that numba has to call; those of tnplan are object code wherever that is possible.
 """
 
 from __future__ import annotations

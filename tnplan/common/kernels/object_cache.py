@@ -192,7 +192,7 @@ def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
     seen[id(value)] = len(seen)
     if function is not value:
         options = getattr(value, "options", None) or getattr(value, "targetoptions", {})
-        yield repr(sorted(options.items(), key=str)).encode()
+        yield repr((sorted(options.items(), key=str), getattr(value, "keeps_subnormals", False))).encode()
     for code in _codes(function.__code__):
         # Bytecode, names and constants, not the text: comments and line numbers change no key.
         yield code.co_code + repr((code.co_names, code.co_varnames, code.co_freevars)).encode()

@@ -17,7 +17,7 @@ from numba.core.dispatcher import Dispatcher
 
 from tnplan.common.kernels.kernel import Types, c_types
 from tnplan.common.kernels.object_cache import CompiledObject, target_machine
-from tnplan.common.kernels.vector_operations import flush_subnormals
+from tnplan.common.kernels.vector_operations import AroundCall, flush_subnormals
 
 WIDTHS = {
     ctypes.c_void_p: "ptr", ctypes.c_int64: "i64", ctypes.c_uint64: "i64", ctypes.c_int32: "i32",
@@ -39,7 +39,9 @@ def bare_njit(**options: Any) -> Any:
     return njit(**BARE, **options)
 
 
-def object_code(make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Types) -> CompiledObject | None:
+def object_code(
+    make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Types, keeps_subnormals: bool
+) -> CompiledObject | None:
     """The object code of the function of numba that `make` gives; None where numba has to call it.
 
     `arguments` are its types for numba, `kinds` those of `kernel`. Raises what numba raises.
@@ -62,7 +64,7 @@ def object_code(make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Type
     # What the code calls and does not have itself, such as functions of libm: resolved when it is
     # loaded.
     symbols = tuple(symbol for symbol in declared if not symbol.startswith("llvm."))
-    entry = _add_entry(module, name)
+    entry = _add_entry(module, name, keeps_subnormals)
     return CompiledObject(_object_code(module), entry, returns, is_tuple, symbols)
 
 
@@ -88,15 +90,16 @@ def _optimized(library: Any, name: str) -> Any:
     return module
 
 
-def _add_entry(module: Any, name: str) -> str:
+def _add_entry(module: Any, name: str, keeps_subnormals: bool) -> str:
     """Add a function that calls another one; its name.
 
-    It reads the arguments from words of 64 bits, and subnormal numbers are 0 while the other one runs.
+    It reads the arguments from words of 64 bits, and subnormal numbers are 0 while the other one runs unless
+    it keeps them.
     """
     entry, values = f"{name}.entry", []
     kinds = ["ptr" if str(argument.type).endswith("*") else str(argument.type)
              for argument in module.get_function(name).arguments]  # fmt: skip
-    flush = flush_subnormals(llvm.get_process_triple())
+    flush = AroundCall([], [], []) if keeps_subnormals else flush_subnormals(llvm.get_process_triple())
     lines = [*flush.declarations, f'declare i32 @"{name}"({", ".join(kinds)})']
     lines += [f'define i32 @"{entry}"(ptr %words) {{', *flush.before]
     for k, kind in enumerate(kinds):

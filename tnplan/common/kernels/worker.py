@@ -8,20 +8,26 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
-from tnplan.common.kernels.ahead import Samples, end_with_parent, is_compiled
+from tnplan.common.cache_folder import locked_entry
+from tnplan.common.kernels.ahead import Sample, Samples, end_with_parent, is_compiled
+from tnplan.common.kernels.object_cache import objects_folder
 
 
 def compile_missing(samples: Samples) -> int:
     """Compile those kernels that are not in the cache; return how many."""
-    missing = [sample for sample in samples.all() if not is_compiled(*sample)]
+    missing = _missing(samples)
     for kernel, arguments in missing:
         from tnplan.common.kernels.compile_kernel import compile_and_keep
         from tnplan.common.kernels.kernel import argument_types
 
         compile_and_keep(kernel, argument_types(*arguments))
     return len(missing)
+
+
+def _missing(samples: Samples) -> list[Sample]:
+    return [sample for sample in samples.all() if not is_compiled(*sample)]
 
 
 @contextmanager
@@ -47,5 +53,9 @@ def _prepare_numba() -> None:
 
 if __name__ == "__main__":
     end_with_parent()
-    _prepare_numba()
-    compile_missing(Samples(sys.argv[1], sys.argv[2], tuple(sys.argv[3:])))
+    samples, folder = Samples(sys.argv[1], sys.argv[2], tuple(sys.argv[3:])), objects_folder()
+    # Of several processes that start at once one compiles; the others need not import numba for that.
+    with nullcontext() if folder is None else locked_entry(folder, f"{'-'.join(sys.argv[1:])}.lock"):
+        if _missing(samples):
+            _prepare_numba()
+            compile_missing(samples)

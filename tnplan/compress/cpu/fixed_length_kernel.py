@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.kernel import kernel
 
-jit = cached_njit(nogil=True, error_model="numpy")
+jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
 int64: Any = np.int64
 
 TILE = 4096
@@ -36,14 +36,14 @@ MASK_BYTES = 4 + 8 + TILE // 64 + TILE // 8 + 3
 
 
 @jit
-def encode(q: Any, out: Any, sizes: Any) -> Any:
+def encode(q: Any, out: Any, sizes: Any, work: Any) -> Any:
     """Encode q (components, tiles * 4096) int32 into bytes; sizes gets the bytes of each tile. Returns their
-    sum, or -1 where `out` is too small."""
+    sum, or -1 where `out` is too small. `work`: a mask (uint8, 512), places (int64, 4096), a block (uint32).
+    """
     # One tile after another. Invariant: before a tile is written the longest one fits,
     # so that nothing below needs a test.
     components = q.shape[0]
-    mask = np.zeros(TILE // 8, np.uint8)
-    stored = np.empty(TILE, np.int64)
+    mask, stored, zigzag = work
     end = 0
     for t in range(sizes.size):
         start = end
@@ -71,7 +71,7 @@ def encode(q: Any, out: Any, sizes: Any) -> Any:
         for c in range(components):
             for b in range(blocks):
                 places = stored[b * BLOCK : min(most, b * BLOCK + BLOCK)]
-                planes = _put_block(q[c], places, out, end)
+                planes = _put_block(q[c], places, out, end, zigzag)
                 out[rates + c * blocks + b] = planes
                 end += 4 * planes
         sizes[t] = end - start
@@ -95,12 +95,13 @@ def _significant(q: Any, first: Any, mask: Any, stored: Any) -> Any:
 
 
 @jit
-def _put_block(q: Any, places: Any, out: Any, end: Any) -> Any:
+def _put_block(q: Any, places: Any, out: Any, end: Any, zigzag: Any) -> Any:
     """Write the planes of up to 32 numbers from out[end] on; returns how many."""
     # Zigzag numbers are small where |q| is small, whatever the sign: so the planes above the
     # largest one are all 0 and are left out.
-    zigzag = np.zeros(BLOCK, np.uint32)
     union = np.uint32(0)
+    for i in range(places.size, BLOCK):
+        zigzag[i] = np.uint32(0)
     for i in range(places.size):
         number = int64(q[places[i]])
         zigzag[i] = 2 * number - 1 if number > 0 else -2 * number
@@ -153,11 +154,11 @@ def _put_mask(mask: Any, out: Any, end: Any) -> Any:
 
 
 @jit
-def decode(data: Any, sizes: Any, q: Any) -> Any:
-    """Fill q (components, tiles * 4096) from the bytes of all tiles; False where they make no sense."""
+def decode(data: Any, sizes: Any, q: Any, work: Any) -> Any:
+    """Fill q (components, tiles * 4096) from the bytes of all tiles; 0 where they make no sense, else 1.
+    `work`: places (int64, 4096), a block (uint32)."""
     # Invariant: `data` is not trusted: every length is compared with the end before it is used, and
     # all bytes have to be used up.
-    stored = np.empty(TILE, np.int64)
     start = 0
     for t in range(sizes.size):
         first = t * TILE
@@ -168,15 +169,16 @@ def decode(data: Any, sizes: Any, q: Any) -> Any:
         if size == 0:
             continue
         if size < 4 or size % 4 or start + size > data.size:
-            return False
-        if not _decode_tile(data[start : start + size], first, stored, q):
-            return False
+            return 0
+        if not _decode_tile(data[start : start + size], first, work, q):
+            return 0
         start += size
-    return start == data.size
+    return int64(start == data.size)
 
 
 @jit
-def _decode_tile(data: Any, first: Any, stored: Any, q: Any) -> Any:
+def _decode_tile(data: Any, first: Any, work: Any, q: Any) -> Any:
+    stored, zigzag = work
     head = int64(data[0]) | int64(data[1]) << 8 | int64(data[2]) << 16 | int64(data[3]) << 24
     at = 4
     count = head & (DENSE - 1)
@@ -195,13 +197,13 @@ def _decode_tile(data: Any, first: Any, stored: Any, q: Any) -> Any:
     at += -at % 4
     if at > data.size:
         return False
-    zigzag = np.empty(BLOCK, np.uint32)
     for c in range(q.shape[0]):
         for b in range(blocks):
             planes = int64(data[rates + c * blocks + b])
             if planes > MOST_PLANES or at + 4 * planes > data.size:
                 return False
-            zigzag[:] = 0
+            for i in range(BLOCK):
+                zigzag[i] = np.uint32(0)
             for p in range(planes):
                 word = np.uint32(0)
                 for k in range(4):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from math import prod
 from typing import Protocol
 
@@ -100,14 +100,23 @@ def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: ND
     """Residuals of a box of fine numbers, which become what a decoder will know."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
-    kernel.split(fine, np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic, residuals)
+    kernel.split(fine, *_passes(box, predictor), residuals, _rows(box))
 
 
 def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
     """A box of fine numbers from residuals."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
-    kernel.join(fine, np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic, residuals)
+    kernel.join(fine, *_passes(box, predictor), residuals, _rows(box))
+
+
+def _passes(box: Box, predictor: Predictor) -> tuple[NDArray[np.uint64], NDArray[np.uint64], bool]:
+    return np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic
+
+
+def _rows(box: Box) -> NDArray[np.int32]:
+    """Memory for work on a row of points."""
+    return np.empty((2, box[2] + 1), np.int32)
 
 
 @dataclass(frozen=True)
@@ -213,42 +222,51 @@ class _Trial:
 
     def __init__(self, boxes: SampledBoxes, values: NDArray[np.floating], steps: NDArray[np.float64]) -> None:
         self.box, self.values, self.steps = boxes.counts, values, steps
-        self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
-        self.tiles = np.zeros((len(steps), N_BOXES * TILE), np.int32)
         self.sizes: dict[tuple[bytes, bool], int] = {}
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
-        from tnplan.compress.cpu import predictor_kernel as kernel
-
-        return int(kernel.count_beyond(self.values, most)) / self.values.size
+        return int(np.count_nonzero(np.abs(self.values) > most)) / self.values.size
 
     def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
-        from tnplan.compress.cpu import predictor_kernel as kernel
-
-        kernel.fill_plain(self.values, self.steps, turned, self.tiles)
-        return coded_units(self.tiles)
+        tiles = _first_tile(self._whole_numbers(1))
+        if turned:
+            tiles = tiles.reshape(-1, rans.LANES, TILE // rans.LANES).swapaxes(1, 2).reshape(tiles.shape)
+        return coded_units(tiles)
 
     def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take. Boxes of one axis have the same passes in every order."""
-        from tnplan.compress.cpu import predictor_kernel as kernel
-
-        passes = lattices(self.box, predictor.order)
-        key = passes.tobytes(), predictor.cubic
+        key = lattices(self.box, predictor.order).tobytes(), predictor.cubic
         if key not in self.sizes:
-            kernel.fill_residuals(
-                self.values,
-                self.steps / (1 << SHIFT),
-                np.array(self.box, np.uint64),
-                passes,
-                predictor.cubic,
-                self.fine,
-                self.residuals,
-                self.tiles,
-            )
-            self.sizes[key] = coded_units(self.tiles)
+            numbers = self.fine.copy()
+            residuals = np.empty_like(numbers)
+            for at in np.ndindex(numbers.shape[:2]):
+                split(numbers[at], self.box, predictor, residuals[at])
+            # The finest residuals are the last ones.
+            last = residuals[:, :, -min(residuals.shape[2] - 1, TILE) :]
+            self.sizes[key] = coded_units(_first_tile(last))
         return self.sizes[key]
+
+
+    @cached_property
+    def fine(self) -> NDArray[np.int32]:
+        """The fine numbers (components, boxes, points)."""
+        return self._whole_numbers(1 << SHIFT)
+
+    def _whole_numbers(self, parts: int) -> NDArray[np.int32]:
+        """Whole numbers of such parts of the steps; 0 for what is too large, or no number."""
+        with np.errstate(all="ignore"):
+            scaled = np.rint(self.values.astype(np.float64) / (self.steps / parts))
+        whole = np.where(np.abs(scaled) <= LARGEST_FINE, scaled, 0).astype(np.int32)
+        return np.ascontiguousarray(np.moveaxis(whole, 2, 0))
+
+
+def _first_tile(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The first tile of each box (components, boxes, points), filled up with zeros, one behind the other."""
+    tiles = np.zeros((*numbers.shape[:2], TILE), np.int32)
+    tiles[:, :, : numbers.shape[2]] = numbers[:, :, :TILE]
+    return tiles.reshape(len(tiles), -1)
 
 
 def _extents(box: Box, stride: int) -> Box:
@@ -277,10 +295,7 @@ def _boxes(extents: Sequence[int], stride: int) -> SampledBoxes:
 def coded_units(q: NDArray[np.int32]) -> int:
     """What the coder `small` takes for tiles (components, N_BOXES * 4096), its tables left out, in units of
     2^-LOG2_BITS bits: by whole logarithms of how often tokens occur."""
-    from tnplan.compress.cpu import rans_encode_kernel as kernel
-
-    counts = np.zeros(rans.count_shape(q.shape[0]), np.int64)
-    raw = int(kernel.count(q, counts, np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)))
+    counts, raw, *_ = rans.count(q)
     logs = _logs()
     return (raw << LOG2_BITS) + int(logs.take(counts.sum(axis=1)).sum() - logs.take(counts).sum())
 

@@ -2,7 +2,7 @@
 
 A residual leaves out the SHIFT low bits of what a prediction misses: an error of at most 2^(SHIFT - 1),
 which the next passes see as a decoder will. Predictions are clipped, so that sums stay below 2^31.
-Others make tiles of numbers of sampled values. Imported lazily.
+Imported lazily.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.kernel import Late, kernel
 from tnplan.common.kernels.vector_operations import unowned_views
-from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.box import LARGEST_FINE, SHIFT
 
-jit = cached_njit(nogil=True, error_model="numpy")
-inline = cached_njit(nogil=True, error_model="numpy", inline="always")
-unowned = unowned_views()
+jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
+inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
+unowned: Any = Late(unowned_views)
 int32: Any = np.int32
 uint64: Any = np.uint64
 
@@ -26,7 +25,6 @@ ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 """Places are numbers without sign, so that compiled code need not look whether they count from the end."""
 BLOCK = 4096
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
-LANES = 32
 
 
 @jit
@@ -68,41 +66,41 @@ def fill_values(fine: Any, step: Any, component: Any) -> None:
 # Predictions are in whole numbers, so that encoder and decoder agree to the bit on any processor.
 # Weights are those of Lagrange's polynomials through neighbours at odd distances (SZ3: Zhao et al.,
 # ICDE 2021), times a power of two, with half of it added before the shift, which rounds to nearest.
-@inline
+@jit
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
     return min(max(number, int32(-LARGEST_FINE)), int32(LARGEST_FINE))
 
 
-@inline
+@jit
 def cubic_of(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Between b and c, with a and d beyond them."""
     # From -3, -1, 1, 3: (-a + 9 b + 9 c - d) / 16.
     return clipped((int32(9) * (b + c) - (a + d) + int32(8)) >> int32(4))
 
 
-@inline
+@jit
 def middle_of(b: Any, c: Any) -> Any:
     """Half way between b and c."""
     # From -1, 1: (b + c) / 2. No larger than its neighbours, so that it needs no clipping.
     return (b + c + int32(1)) >> int32(1)
 
 
-@inline
+@jit
 def side_of(a: Any, b: Any, c: Any) -> Any:
     """Between b and c, with a beyond b."""
     # From -3, -1, 1: (-a + 6 b + 3 c) / 8.
     return clipped((int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
 
 
-@inline
+@jit
 def edge_of(a: Any, b: Any) -> Any:
     """Beyond b, with a on its other side, twice as far."""
     # From -3, -1 alone, at the end of a line: (3 b - a) / 2.
     return clipped((int32(3) * b - a + int32(1)) >> int32(1))
 
 
-@inline
+@jit
 def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     """Which neighbours coordinate `at` of a line of n points has."""
     # Invariant: points at even multiples of the spacing are known, so the neighbours are at 1 and 3
@@ -117,7 +115,7 @@ def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     return LEFT if far else MIDDLE
 
 
-@inline
+@jit
 def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
     """line[k]: point first + k step from neighbours d and 3 d away on both sides."""
     for k in range(count):
@@ -125,7 +123,7 @@ def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: An
         line[k] = cubic_of(fine[i - THREE * d], fine[i - d], fine[i + d], fine[i + THREE * d])
 
 
-@inline
+@jit
 def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
     """The same from neighbours d away on both sides."""
     for k in range(count):
@@ -133,7 +131,7 @@ def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: A
         line[k] = middle_of(fine[i - d], fine[i + d])
 
 
-@inline
+@jit
 def predict_side(fine: Any, first: Any, step: Any, count: Any, places: Any, line: Any) -> None:
     """The same of neighbours at three distances: the far one, the near one beside it, the other near one."""
     a, b, c = places
@@ -220,7 +218,7 @@ def predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, coars
     return row + lattice[4]
 
 
-@inline
+@jit
 def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
     """Residuals of a row of points, which become what a decoder will know."""
     # residual = round(miss / 2^SHIFT). What a decoder will know replaces the number, so that errors
@@ -235,7 +233,7 @@ def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals
         fine[first + i * step] = line[i]
 
 
-@inline
+@jit
 def join_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
     """A row of points from their residuals."""
     for i in range(count):
@@ -243,16 +241,14 @@ def join_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals:
 
 
 @jit
-def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
+def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any, work: Any) -> None:
     """Residuals of a box of fine numbers (flat), which become what a decoder will know.
 
     lattices (passes, 12; uint64): axis, spacing, starts, steps and counts along the three axes, residuals
-    before these.
+    before these. work (2, points of a row + 1; int32).
     """
-    # Views without owners: else each call in the loops would count references. Their arrays are
-    # used once more at the end, so that they live as long.
-    own_coarse, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
-    coarse, line, numbers, into = unowned(own_coarse), unowned(own_line), unowned(fine), unowned(residuals)
+    # Views without owners: else each call in the loops would count references.
+    coarse, line, numbers, into = unowned(work[0]), unowned(work[1]), unowned(fine), unowned(residuals)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
@@ -270,14 +266,12 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> Non
                 else:
                     split_row(numbers, first, step, count, line, into, at)
                 at += count
-    own_coarse[0] = own_line[0] = 0  # They live until here.
 
 
 @jit
-def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
-    """A box of fine numbers from residuals."""
-    own_coarse, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
-    coarse, line, numbers = unowned(own_coarse), unowned(own_line), unowned(fine)
+def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any, work: Any) -> None:
+    """A box of fine numbers from residuals; `work` as in `split`."""
+    coarse, line, numbers = unowned(work[0]), unowned(work[1]), unowned(fine)
     residual_values = unowned(residuals)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
@@ -295,51 +289,3 @@ def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None
                 else:
                     join_row(numbers, first, step, count, line, residual_values, at)
                 at += count
-    own_coarse[0] = own_line[0] = 0  # They live until here.
-
-
-
-@jit
-def whole_number(value: Any, unit: Any) -> Any:
-    """A whole number of units; 0 for what is too large, or no number."""
-    scaled = np.rint(np.float64(value) / unit)
-    return int32(scaled) if np.abs(scaled) <= LARGEST_FINE else int32(0)
-
-
-@jit
-def count_beyond(values: Any, most: Any) -> Any:
-    """How many of the values are larger than this."""
-    count = 0
-    for value in values.flat:
-        count += np.float64(abs(value)) > most
-    return count
-
-
-@jit
-def fill_plain(values: Any, steps: Any, turned: Any, tiles: Any) -> None:
-    """The first tile of each box of values (boxes, points, components) as it is, filled up with zeros;
-    `turned`: neighbours are in rounds instead of lanes."""
-    tiles[:] = 0
-    n_points = min(values.shape[1], TILE)
-    for k in range(values.shape[0]):
-        for c in range(values.shape[2]):
-            for i in range(n_points):
-                position = i % (TILE // LANES) * LANES + i // (TILE // LANES) if turned else i
-                tiles[c, k * TILE + position] = whole_number(values[k, i, c], steps[c])
-
-
-@jit
-def fill_residuals(
-    values: Any, units: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any
-) -> None:
-    """The last tile of residuals of each box of values (boxes, points, components), filled up with zeros.
-    fine and residuals (points) are for work."""
-    tiles[:] = 0
-    count = min(fine.size - 1, TILE)
-    for k in range(values.shape[0]):
-        for c in range(values.shape[2]):
-            for i in range(fine.size):
-                fine[i] = whole_number(values[k, i, c], units[c])
-            split(fine, box, lattices, cubic, residuals)
-            for i in range(count):
-                tiles[c, k * TILE + i] = residuals[fine.size - count + i]

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.kernel import kernel
 from tnplan.compress.format.bit_tiling import CLASSES
 
-jit = cached_njit(nogil=True, error_model="numpy")
-inline = cached_njit(nogil=True, error_model="numpy", inline="always")
+jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
+inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
 int64: Any = np.int64
 uint8: Any = np.uint8
 
@@ -203,7 +203,8 @@ def fill_classes(sums: Any, classes: Any) -> None:
     """Classes of sums of magnitudes."""
     # A bit length is the number of powers of two that the value reaches: CLASSES - 1 comparisons,
     # each a vector instruction.
-    classes[:] = 0
+    for i in range(sums.size):
+        classes[i] = uint8(0)
     for length in range(CLASSES - 1):
         least = sums.dtype.type((1 << length) - 1)
         for i in range(sums.size):

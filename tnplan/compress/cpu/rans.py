@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,7 @@ STATES_BYTES = 128
 COST_LOG2 = 8
 """Costs are in units of 2^-8 bits, so that a CPU and a GPU count alike."""
 BYTES_SEGMENT = 1 << 16
+LANES = 32
 BYTE_VALUES = 256
 
 
@@ -87,15 +90,36 @@ def longest_log2(residuals: bool) -> int:
     return LONGEST_SEGMENT_LOG2 if residuals else LONGEST_WRITTEN_LOG2
 
 
+def counting(q: NDArray[np.int32]) -> tuple[Any, ...]:
+    """What the kernel that counts tokens of q takes (`rans_encode_kernel.count`)."""
+    from tnplan.compress.cpu import rans_encode_kernel as kernel
+
+    symbols, raw_bits = np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)
+    histograms = np.zeros((kernel.HISTOGRAMS, prod(count_shape(q.shape[0]))), np.int64)
+    # The row of zeros behind the magnitudes is for neighbours that come later.
+    magnitudes = np.zeros(TILE + LANES, np.int32)
+    work = *np.empty((3, TILE), np.int32), np.empty(TILE, np.float32), np.empty(TILE, np.float64)
+    return q, histograms, symbols, raw_bits, (magnitudes, *work)
+
+
+def count(q: NDArray[np.int32]) -> tuple[NDArray[np.int64], int, NDArray[np.uint16], NDArray[np.uint8]]:
+    """How often tokens occur in q (components, tiles * 4096), as (tables, tokens); how many raw bits
+    there are; and symbols and raw bits, shaped like q."""
+    from tnplan.compress.cpu import rans_encode_kernel as kernel
+
+    arguments = counting(q)
+    total = int(kernel.count(*arguments))
+    _, histograms, symbols, raw_bits, _ = arguments
+    return histograms.sum(0).reshape(count_shape(q.shape[0])), total, symbols, raw_bits
+
+
 def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> bytes | None:
     """The bytes of q (components, tiles * 4096), whole numbers or residuals of a predictor, or None where
     they are more than `most_bytes`."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
     n_tiles = q.shape[1] // TILE
-    counts = np.zeros(count_shape(q.shape[0]), np.int64)
-    symbols, raw_bits = np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)
-    total = int(kernel.count(q, counts, symbols, raw_bits))
+    counts, total, symbols, raw_bits = count(q)
     planned = plan(counts, total, n_tiles, longest_log2(residuals))
     if planned.size_bytes > most_bytes:
         return None
@@ -106,7 +130,9 @@ def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> by
     words = np.empty(most_words(segment, q.shape[0]), np.uint16)
     sizes = np.empty(-(-n_tiles >> planned.tiles_log2), np.int64)
     out = np.empty(most_bytes // 2 + 1, "<u2")
-    end = int(kernel.encode_segments((q, symbols, raw_bits), TILE * segment, packed, words, sizes, out))
+    states = np.zeros(kernel.WORK_ROWS * LANES, np.uint32)
+    coded = q, symbols, raw_bits
+    end = int(kernel.encode_segments(coded, TILE * segment, packed, words, sizes, out, states))
     if end < 0:
         return None
     data = pack_head(planned, sizes) + out[:end].tobytes()
@@ -139,8 +165,8 @@ def decode(data: NDArray[np.uint8], q: NDArray[np.int32], place: str) -> None:
     damaged_unless(bool((counts <= data.size).all()) and at + int(sizes.sum()) == data.size, place)
     segments, step = np.zeros((data.size - at) // 2 + kernel.MOST_AHEAD, "<u2"), TILE << tiles_log2
     segments[: -kernel.MOST_AHEAD] = data[at:].view("<u2")
-    magnitudes = np.zeros(TILE + kernel.LANES, np.int32)
-    work = np.zeros(kernel.WORK_ROWS * kernel.LANES, np.uint32)
+    magnitudes = np.zeros(TILE + LANES, np.int32)
+    work = np.zeros(kernel.WORK_ROWS * LANES, np.uint32)
     scratch = magnitudes, work, work.view(np.float32)
     slots = slot_table(frequencies)
     good = kernel.decode_segments(segments, counts, slots, step, q.view(np.uint32), scratch)
@@ -157,7 +183,7 @@ def encode_bytes(data: NDArray[np.uint8], most_bytes: int) -> bytes | None:
         return None
     starts = cumulative(frequencies)[0]
     words = np.empty(BYTES_SEGMENT, "<u2")
-    states = np.empty(kernel.LANES, np.int64)
+    states = np.empty(LANES, np.int64)
     counts_of_words, segments = [], []
     for begin in range(0, data.size, BYTES_SEGMENT):
         top = int(kernel.encode_bytes(data[begin : begin + BYTES_SEGMENT], starts, states, words))

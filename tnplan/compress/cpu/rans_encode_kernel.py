@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.kernel import Late, kernel
 from tnplan.common.kernels.vector_operations import unowned_views
 from tnplan.compress.cpu.rans_kernel import (
     BUCKETS,
@@ -34,9 +34,9 @@ from tnplan.compress.cpu.rans_kernel import (
     TOTAL_LOG2,
 )
 
-jit = cached_njit(nogil=True, error_model="numpy")
-inline = cached_njit(nogil=True, error_model="numpy", inline="always")
-unowned = unowned_views()
+jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
+inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
+unowned: Any = Late(unowned_views)
 int32: Any = np.int32
 uint32: Any = np.uint32
 int64: Any = np.int64
@@ -73,7 +73,8 @@ def fill_buckets(magnitudes: Any, floats: Any, buckets: Any) -> None:
     exponents = floats.view(np.int32)
     for i in range(TILE):
         buckets[i] = max((exponents[i] >> int32(23)) - int32(EXPONENT_32), int32(0))
-    buckets[:LANES] = FIRST
+    for lane in range(LANES):
+        buckets[lane] = FIRST
 
 
 @jit
@@ -131,9 +132,9 @@ def add_to(histograms: Any, symbols: Any) -> None:
 @jit
 def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
     """The symbols and raw bits (components, 4096) of a tile of zeros, and their counts."""
-    raw_bits[:] = 0
     for c in range(symbols.shape[0]):
         for position in range(TILE):
+            raw_bits[c, position] = 0
             bucket = FIRST if position < LANES else 0
             symbols[c, position] = (bucket if c == 0 else BUCKETS + CLASSES * bucket) * TOKENS
         histogram[symbols[c, 0]] += LANES
@@ -141,15 +142,16 @@ def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
 
 
 @jit
-def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
-    """Add to counts (tables, TOKENS) how often tokens occur in q (components, tiles * 4096); the number
-    of raw bits is returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled."""
-    # Invariant: q has whole tiles; magnitudes ends in LANES zeros, the row for neighbours that come
-    # later.
-    magnitudes, buckets = np.zeros(TILE + LANES, np.int32), np.zeros(TILE, np.int32)
-    bases, singles = np.zeros(TILE, np.int32), np.zeros(TILE, np.float32)
-    work = np.zeros(TILE, np.int32), singles, np.zeros(TILE, np.float64)
-    histograms = np.zeros((HISTOGRAMS, counts.size), np.int64)
+def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any) -> Any:
+    """Add to histograms (HISTOGRAMS, tables * TOKENS) how often tokens occur in q (components, tiles * 4096);
+    the number of raw bits is returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled.
+
+    `scratch` are magnitudes (int32, 4096 + 32, which end in zeros); buckets, bases and zigzags (int32),
+    float32 and float64, a tile each.
+    """
+    # Invariant: q has whole tiles.
+    magnitudes, buckets, bases, zigzags, singles, doubles = scratch
+    work = zigzags, singles, doubles
     most = int32(LARGEST_MAGNITUDE)
     total = int64(0)
     for first in range(0, q.shape[1], TILE):
@@ -181,9 +183,6 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
             own = symbols[1, first : first + TILE]
             total += fill_symbols(imaginaries, bases, work, own, raw_bits[1, first : first + TILE])
             add_to(histograms, own)
-    flat = counts.reshape(-1)
-    for k in range(HISTOGRAMS):
-        flat += histograms[k]
     return total
 
 
@@ -315,14 +314,16 @@ def encode_segment(coded: Any, begin: Any, stop: Any, packed: Any, states: Any, 
 
 
 @jit
-def encode_segments(coded: Any, step: Any, packed: Any, words: Any, counts: Any, out: Any) -> Any:
+def encode_segments(
+    coded: Any, step: Any, packed: Any, words: Any, counts: Any, out: Any, states: Any
+) -> Any:
     """Put segments of `step` places into out (uint16): states, words, and filling up to 32 bits. Returns how
     many were written, -1 where they do not fit; counts (segments) gets the words of each.
 
     `coded` are q, and symbols and raw_bits of `count`; packed (symbols, uint32): the frequency of each, and
-    in the lower 16 bits its first slot. A segment's places are put the last one first. `words` is for work.
+    in the lower 16 bits its first slot. A segment's places are put the last one first. `words` and `states`
+    are for work.
     """
-    states = np.zeros(WORK_ROWS * LANES, np.uint32)
     at = 0
     for segment in range(counts.size):
         begin = segment * step
@@ -335,7 +336,8 @@ def encode_segments(coded: Any, step: Any, packed: Any, words: Any, counts: Any,
             out[at + 2 * lane] = uint16(states[lane])
             out[at + 2 * lane + 1] = uint16(states[lane] >> 16)
         at += 2 * LANES
-        out[at : at + size] = words[top:]
+        for i in range(size):
+            out[at + i] = words[top + i]
         at += size
         if size % 2:
             out[at] = 0

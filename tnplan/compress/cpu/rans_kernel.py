@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.kernel import Late, kernel
 from tnplan.common.kernels.vector_operations import unowned_views
 
-jit = cached_njit(nogil=True, error_model="numpy")
-inline = cached_njit(nogil=True, error_model="numpy", inline="always")
-unowned = unowned_views()
+jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
+inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
+unowned: Any = Late(unowned_views)
 int32: Any = np.int32
 int64: Any = np.int64
 uint32: Any = np.uint32
@@ -283,7 +283,9 @@ def normalize(counts: Any, frequencies: Any) -> None:
     # what is missing or too much, where it changes the length of the code least. Invariant: what
     # occurs has frequency 1 or more, else it could not be coded.
     for table in range(counts.shape[0]):
-        total, missing = counts[table].sum(), TOTAL
+        total, missing = int64(0), TOTAL
+        for token in range(counts.shape[1]):
+            total += counts[table, token]
         if total == 0:
             continue
         for token in range(counts.shape[1]):
@@ -291,7 +293,9 @@ def normalize(counts: Any, frequencies: Any) -> None:
                 frequencies[table, token] = max(1, counts[table, token] * TOTAL // total)
                 missing -= frequencies[table, token]
         while missing:
-            largest = frequencies[table].argmax()
+            largest = 0
+            for token in range(counts.shape[1]):
+                largest = token if frequencies[table, token] > frequencies[table, largest] else largest
             change = max(missing, -(frequencies[table, largest] // 2))
             frequencies[table, largest] += change
             missing -= change
@@ -322,7 +326,7 @@ def zeros_of(slots: Any, table: Any) -> Any:
 def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any, scratch: Any) -> Any:
     """Fill q (components, tiles * 4096; uint32) from segments of `step` places: 32-bit states and 16-bit
     words, filled up to 32 bits, in data (uint16), which has as many words as `counts` say, and behind them
-    MOST_AHEAD of anything. False where words or states do not come out even.
+    MOST_AHEAD of anything. 0 where words or states do not come out even, else 1.
 
     `scratch` are magnitudes (int32, 4096 + 32, which end in zeros), work (uint32, WORK_ROWS * 32), and the
     same memory as float32.
@@ -344,7 +348,7 @@ def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any, scrat
         end = at + counts[segment]
         for position in range(segment * step, min(q.shape[1], segment * step + step), LANES):
             if at > end:
-                return False
+                return 0
             r, first = position // LANES % ROUNDS, uint64(position)
             if r == 0:
                 used, later = uint64(0), uint64(0)
@@ -367,11 +371,11 @@ def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any, scrat
                 later |= uint64(r >= 64) << uint64(r % 64)
         for lane in range(lanes):
             if work[STATE + lane] != uint32(LOW):
-                return False
+                return 0
         if at != end:
-            return False
+            return 0
         at += counts[segment] % 2
-    return True
+    return 1
 
 
 @jit
@@ -379,7 +383,8 @@ def encode_bytes(data: Any, starts: Any, states: Any, words: Any) -> Any:
     """Encode bytes, byte i on lane i % 32, by the cumulative frequencies starts (257); as encode_segment.
     A byte takes at most one of `words`."""
     top = words.size
-    states[:] = LOW
+    for lane in range(LANES):
+        states[lane] = LOW
     for i in range(data.size - 1, -1, -1):
         start = int64(starts[data[i]])
         top = push(states, i % LANES, start, int64(starts[int64(data[i]) + 1]) - start, words, top)
@@ -388,7 +393,7 @@ def encode_bytes(data: Any, starts: Any, states: Any, words: Any) -> Any:
 
 @jit
 def decode_bytes(words: Any, states: Any, starts: Any, lookup: Any, data: Any) -> Any:
-    """Fill `data`; False where words or states do not come out even."""
+    """Fill `data`; 0 where words or states do not come out even, else 1."""
     at = 0
     for i in range(data.size):
         lane = i % LANES
@@ -399,12 +404,12 @@ def decode_bytes(words: Any, states: Any, starts: Any, lookup: Any, data: Any) -
         state = (int64(starts[byte + 1]) - start) * (state >> TOTAL_LOG2) + slot - start
         if state < LOW:
             if at >= words.size:
-                return False
+                return 0
             state = (state << 16) | int64(words[at])
             at += 1
         states[lane] = state
         data[i] = byte
     for lane in range(LANES):
         if states[lane] != LOW:
-            return False
-    return at == words.size
+            return 0
+    return int64(at == words.size)

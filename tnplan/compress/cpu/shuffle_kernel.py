@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.kernel import kernel
 
-jit = cached_njit(nogil=True, error_model="numpy")
-inline = cached_njit(nogil=True, error_model="numpy", inline="always")
+jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
+inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
 uint64: Any = np.uint64
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tnplan.common.errors import InputError
+from tnplan.common.errors import InputError, failure_text
 from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
 
 if TYPE_CHECKING:  # the command line asks for ranks before it needs arrays
@@ -410,7 +410,7 @@ def ending_together(world: World) -> Iterator[None]:
     except AgreedError:
         raise
     except BaseException as error:
-        text, status = f"{type(error).__name__}: {error}", 1
+        text, status = failure_text(error), 1
         if isinstance(error, InputError):
             if _all_meet(world, error):
                 raise AgreedError(error.place, error.problem, error.remedy, error.page) from error

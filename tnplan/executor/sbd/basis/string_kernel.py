@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
+from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, jit
 
 
 # Words: orbital p is bit p % 64 of word p // 64. Bits beyond the last orbital are 0.
@@ -22,7 +22,7 @@ from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
 # pq and rs.
 # Elements follow the rules of Slater (1929) and Condon (1930); see Szabo and Ostlund, Modern
 # Quantum Chemistry, table 2.4.
-@inline
+@jit
 def distance(first: Any, second: Any) -> Any:
     """How many orbitals two strings of one length fill differently, and 6 for more than 4."""
     # Two strings with the same number of electrons differ in an even number of orbitals: 2 for a
@@ -84,7 +84,7 @@ def double_sign(string: Any, p1: int, q1: int, p2: int, q2: int) -> Any:
     return move_sign(string, p1, q1) * move_sign(string, p2, q2) * (1 - 2 * (moved & 1))
 
 
-@inline
+@jit
 def pair(p: int, q: int, n: int) -> Any:
     """The number of the pair of p and q."""
     # Diagonal pairs are numbered first, p by itself: so row[r] of a row of `two` is (pq|rr).
@@ -95,7 +95,7 @@ def pair(p: int, q: int, n: int) -> Any:
     return n + high * (high - 1) // 2 + min(p, q)
 
 
-@inline
+@jit
 def pair_of(p: int, q: int, n: int, n_pairs: int) -> Any:
     """The number of the pair of p and q where there are `n_pairs` in all: in order, or not."""
     # Real integrals have (pq|rs) = (qp|rs), and a pair needs one number. Complex ones do not: then

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tnplan.common.kernels.vector_operations import PRODUCT_LANES as SIMD_LANES
 from tnplan.common.kernels.vector_operations import sum_signed_products
 from tnplan.executor.device.cpu.bits_kernel import jit
@@ -181,16 +179,16 @@ def exchange_spins(
 
 
 @jit
-def fill_diagonal(first: int, last: int, alpha: Any, beta: Any, out: Any) -> None:
+def fill_diagonal(first: int, last: int, alpha: Any, beta: Any, out: Any, sums: Any) -> None:
     """Rows first .. last-1 of the diagonal of H: both strings' energies and the mean of both orders' sums.
 
     Each side has what its strings fill, the weights of that for the other side, and its strings' energies.
-    Arrays of alpha are [string, orbital], those of beta [orbital, string].
+    Arrays of alpha are [string, orbital], those of beta [orbital, string]; sums [beta strings] is for work.
     """
     (filled, weights, energies), (others, other_weights, other_energies) = alpha, beta
-    sums = np.empty(len(other_energies))
     for i in range(first, last):
-        sums[:] = 0.0
+        for j in range(len(sums)):
+            sums[j] = 0.0
         for p in range(filled.shape[1]):
             for j in range(len(sums)):
                 # Products with 0 and 1 are exact, so that exchange of i and j changes no bit.

@@ -311,7 +311,9 @@ class ProductHamiltonian(OneRank):
         diagonal = np.empty((len(weights), self.shape[1]), self.dtype)
         over_rows(
             len(diagonal), self.threads,
-            lambda first, last: opposite_spin_kernel.fill_diagonal(first, last, *sides, diagonal),
+            lambda first, last: opposite_spin_kernel.fill_diagonal(
+                first, last, *sides, diagonal, np.empty(diagonal.shape[1])
+            ),
         )  # fmt: skip
         return diagonal
 

@@ -1,0 +1,516 @@
+"""Faults of every command at random moments, on one host and on two: how each ends, and what it leaves.
+
+    python -m tests.support.robustness.campaign --seed 1 --count 400 > rows.jsonl
+
+prints a line of JSON for each trial, and a table at the end as an error. The same seed makes the same trials.
+`FAULTS` has a row for each kind of fault. Two hosts are namespaces of networks, made by root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+from tests.support.mpirun import MPIRUN
+from tests.support.robustness import faults
+from tests.support.robustness.commands import COMMANDS, ON_RANKS, make_inputs
+from tests.support.robustness.hosts import Cluster, cluster, why_no_hosts
+from tests.support.root import ROOT
+
+STOPPING = ("search", "execute", "sbd", "sbd-qubits", "sqd")
+"""Commands that keep what they have at SIGTERM and SIGUSR1, and end with 143."""
+LONGEST_S, GRACE_S, TIMEOUT_S = 60.0, 3.0, 5.0
+"""Of a command beside its own time, of its processes after it, and the --timeout of ranks."""
+MARK = "TNPLAN_TEST_TRIAL"
+"""The variable that tells the processes of a trial from others."""
+EARLY = re.compile(
+    r"init_import_site|<frozen (runpy|importlib|site)(?!.*tnplan/cli).*KeyboardInterrupt", re.DOTALL
+)
+"""What Python says of an interrupt before the command has started."""
+SAID = re.compile(r"tnplan: error: |rank \d+: ")
+"""How lines of errors begin, those of a rank that ends the others too."""
+SECONDS = re.compile(r"\d[\d.e-]* ?[mµ]?s\b")
+"""Times in what a command prints, which no two runs share."""
+ALWAYS = 1 << 40
+ABANDONED = -1000
+"""The status of a launcher that waits though no rank is at work."""
+CALLS = ("open", "read", "write", "fsync", "rename", "unlink", "mkdir", "flock", "ftruncate", "close", "stat",
+         "list")  # fmt: skip
+"""The kinds of failing_calls.c, in its order."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault: calls that fail, or what is done to a command, or to a job on two hosts."""
+
+    name: str
+    calls: tuple[str, ...] = ()
+    code: int = 0
+    in_caches: bool = False
+    number: int = 0
+    """Of a signal."""
+    on_hosts: Callable[[Cluster, Random], object] | None = None
+
+
+def _calls(name: str, *calls: str) -> Fault:
+    return Fault(f"{name} in {', '.join(calls)}", calls, getattr(errno, name))
+
+
+FAULTS = (
+    _calls("ENOSPC", "open", "write", "fsync", "mkdir", "rename", "close", "ftruncate"),
+    _calls("EDQUOT", "open", "write", "fsync", "mkdir", "close"),
+    _calls("EIO", "open", "read", "write", "fsync", "rename", "unlink", "close", "stat", "list", "flock"),
+    _calls("EACCES", "open", "rename", "unlink", "mkdir", "stat", "list"),
+    _calls("EINTR", "open", "read", "write", "fsync", "flock"),
+    _calls("ESTALE", "open", "read", "write", "stat", "flock"),
+    _calls("EMFILE", "open", "list"),
+    _calls("EROFS", "open", "rename", "unlink", "mkdir"),
+    _calls("ENOLCK", "flock"),
+    _calls("EOPNOTSUPP", "flock", "fsync"),
+    Fault("half of a write", ("write",)),
+    *(Fault(f"{name} in the caches", ("open", "read", "write", "rename", "flock", "stat", "mkdir", "close"),
+            getattr(errno, name), in_caches=True) for name in ("ENOSPC", "EIO", "EACCES", "ENOLCK")),
+    *(Fault(name, number=signal.Signals[name])
+      for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGKILL")),
+    Fault("kill -9 of a rank", on_hosts=faults.kill_rank),
+    Fault("SIGSTOP of a rank", on_hosts=faults.stop_rank),
+    Fault("kill -9 of the launcher's daemon", on_hosts=faults.kill_daemon),
+    Fault("a link that is down", on_hosts=faults.cut),
+    Fault("a host that is lost", on_hosts=faults.lose_host),
+    Fault("Ctrl-C at the launcher", on_hosts=faults.interrupt),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What a command does without a fault: its seconds, calls by kind, and the content of its outputs.
+
+    Of outputs and of standard output, what two runs agree on is kept.
+    """
+
+    seconds: float
+    calls: tuple[int, ...]
+    outputs: dict[str, dict[str, object]]
+    said: str | None
+    files: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended with a fault, and what is wrong with it; nothing where `wrong` is empty."""
+
+    number: int
+    command: str
+    hosts: int
+    fault: str
+    moment: str
+    has_met: bool
+    """Whether the command came to the fault."""
+    status: int | None
+    seconds: float
+    said: str
+    wrong: list[str] = field(default_factory=list)
+
+
+@cache
+def why_no_calls() -> str:
+    """Why no calls can be made to fail here; empty where they can."""
+    return "" if sys.platform == "linux" and shutil.which("gcc") else "needs Linux and gcc"
+
+
+needs_failing_calls = pytest.mark.skipif(bool(why_no_calls()), reason=why_no_calls() or "calls can fail")
+
+
+def built_failing_calls(folder: Path) -> Path:
+    """The library that makes calls fail, built in a folder."""
+    source, library = Path(__file__).with_name("failing_calls.c"), folder / "failing.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+class Campaign:
+    """Trials by number: `folder` is for inputs, caches and all that commands write."""
+
+    def __init__(self, folder: Path, seed: int = 0, command: str = "", fault: str = "") -> None:
+        self.folder, self.seed = folder, seed
+        self.lines = [line for line in COMMANDS if command in line]
+        self.faults = [row for row in FAULTS if fault in row.name and not (row.calls and why_no_calls())]
+        self.has_hosts = MPIRUN is not None and not why_no_hosts()
+        self.inputs, self.caches, self.library = folder / "inputs", folder / "caches", folder
+        if not self.inputs.exists():
+            self.inputs.mkdir()
+            make_inputs(self.inputs)
+        self.caches.mkdir(mode=0o700, exist_ok=True)
+        if not why_no_calls():
+            self.library = built_failing_calls(folder)
+        self._whole: dict[tuple[str, int], Whole] = {}
+
+    def whole(self, line: str, hosts: int) -> Whole:
+        """The command without a fault, on this many hosts."""
+        if (line, hosts) not in self._whole:
+            runs = []  # the first one compiles kernels
+            for _ in range(2):
+                run = _Run(self, line, hosts, None)
+                begin_s = time.monotonic()
+                status, out, err = run.ended()
+                assert status in (0, 1), (line, hosts, status, err)
+                made = {name: run.read(name) for name in run.made()}
+                runs.append((time.monotonic() - begin_s, run.counts(), made, out, run.contents()))
+            (_, _, first, out, _), (seconds, counts, second, again, files) = runs
+            # What a search comes to depends on its time.
+            timed = line.startswith("search")
+            agreed = {
+                name: {key: value for key, value in content.items()
+                       if not timed and _equal(value, first[name].get(key))}
+                for name, content in second.items() if name in first
+            }  # fmt: skip
+            said = None if timed or out != again else out
+            self._whole[line, hosts] = Whole(seconds, counts, agreed, said, files)
+        return self._whole[line, hosts]
+
+    def trial(self, number: int) -> Outcome:
+        """One fault of one command: the same for the same seed and number."""
+        random = Random(f"{self.seed} {number}")
+        line, row = self.lines[number % len(self.lines)], random.choice(self.faults)
+        on_ranks = line.replace("one.json", "two.json")
+        may_spread = self.has_hosts and on_ranks in ON_RANKS
+        if row.on_hosts and not may_spread:
+            row = random.choice([row for row in self.faults if not row.on_hosts])
+        hosts = 2 if row.on_hosts or (may_spread and not row.number and random.random() < 0.3) else 1
+        line = on_ranks if hosts == 2 else line
+        whole = self.whole(line, hosts)
+        is_there = random.random() < 0.5
+        if row.calls:
+            kinds = [kind for kind in row.calls if row.in_caches or whole.calls[CALLS.index(kind)]]
+            if kinds:
+                return self._with_calls(number, line, hosts, row, random, random.choice(kinds), is_there)
+            row = random.choice([row for row in self.faults if row.number])
+            hosts, line = 1, self.lines[number % len(self.lines)]
+        after_s = random.choice((random.uniform(0, 0.1), random.uniform(0, 1), random.uniform(0.9, 1.05)))
+        run = _Run(self, line, hosts, None, whole.files if is_there else {})
+        job = run.started()
+        with suppress(subprocess.TimeoutExpired):
+            job.wait(after_s * self.whole(line, hosts).seconds)
+        is_met = job.poll() is None
+        if row.on_hosts is not None and is_met:
+            with suppress(IndexError, ProcessLookupError, FileNotFoundError):  # no rank is there yet
+                assert run.hosts is not None
+                row.on_hosts(run.hosts, random)
+        elif is_met:
+            with suppress(ProcessLookupError):
+                job.send_signal(row.number)
+        return self._outcome(number, row, f"{after_s:.2f}", run, is_met, is_there)
+
+    def _with_calls(
+        self, number: int, line: str, hosts: int, row: Fault, random: Random, kind: str, is_there: bool
+    ) -> Outcome:
+        most = self.whole(line, hosts).calls[CALLS.index(kind)]
+        first = random.randint(1, 3 if row.in_caches else max(1, most))
+        times = random.choice((1, 1, 3 if row.code == errno.EINTR else ALWAYS))
+        settings = {
+            "FAULT_CALL": kind, "FAULT_ERRNO": str(row.code), "FAULT_FIRST": str(first),
+            "FAULT_TIMES": str(times),
+        }  # fmt: skip
+        if hosts == 2:
+            settings["FAULT_RANK"] = str(random.randrange(2))
+        files = self.whole(line, hosts).files if is_there else {}
+        run = _Run(self, line, hosts, settings, files, random if row.in_caches else None)
+        run.started()
+        moment = f"{kind} {first} of {most}{'' if times == 1 else ' and after'}"
+        return self._outcome(number, replace(row, calls=(kind,)), moment, run, first, is_there)
+
+    def _outcome(
+        self, number: int, row: Fault, moment: str, run: _Run, met: bool | int, is_there: bool
+    ) -> Outcome:
+        whole, begin_s = self.whole(run.line, run.n_hosts), time.monotonic()
+        limit_s = LONGEST_S if row.on_hosts is None else LONGEST_S / 3
+        status, out, err = run.ended(whole.seconds + limit_s)
+        seconds = time.monotonic() - begin_s
+        if row.calls:
+            met = run.counts()[CALLS.index(row.calls[0])] >= met
+        wrong = list(_wrong(row, run, whole, (status, out, err), bool(met), is_there))
+        if row.number == signal.SIGKILL and not wrong:
+            # What a killed command leaves is in nobody's way.
+            again = _Run(self, run.line, 1, None, run.contents())
+            status_again, _, err_again = again.ended()
+            if status_again not in (0, 1) or any(again.differs(name, whole) for name in whole.outputs):
+                wrong.append(f"does not work after kill -9: {err_again}")
+        lines = err.strip().splitlines() or [""]
+        said = next((text for text in lines if text.startswith("tnplan: error")), lines[-1])
+        if wrong:
+            said = err[-2000:]
+        return Outcome(
+            number, run.line, run.n_hosts, row.name, moment, bool(met), status, round(seconds, 2),
+            said[-2000:], wrong,
+        )  # fmt: skip
+
+
+class _Run:
+    """A command in a folder of its own, on one host or two."""
+
+    def __init__(
+        self, campaign: Campaign, line: str, hosts: int, settings: dict[str, str] | None,
+        files: dict[str, bytes] | None = None, cold: Random | None = None,
+    ) -> None:  # fmt: skip
+        self.line, self.n_hosts, self.campaign = line, hosts, campaign
+        self._stack = ExitStack()
+        made = Path(self._stack.enter_context(TemporaryDirectory(dir=campaign.folder)))
+        self.folder, self._counts, self.mark = made / "work", made / "counts", uuid4().hex
+        shutil.copytree(campaign.inputs, self.folder, copy_function=os.link)
+        self._before = set(self._names())
+        for name, content in (files or {}).items():
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            (self.folder / name).write_bytes(content)
+        self.former = files or {}
+        caches = campaign.caches
+        if cold is not None:
+            caches = made / "caches"
+            shutil.copytree(campaign.caches, caches, copy_function=os.link)
+            entries = sorted(path for path in caches.rglob("*") if path.is_file())
+            for path in cold.sample(entries, min(2, len(entries))):
+                path.unlink()
+        self._counts.write_bytes(bytes(8 * len(CALLS)))
+        below = self.folder if cold is None else caches
+        preload = {"LD_PRELOAD": str(campaign.library), "FAULT_COUNTS": str(self._counts),
+                   "FAULT_FOLDER": str(below)}  # fmt: skip
+        self.environment = {
+            "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "TNPLAN_CACHE_DIR": str(caches), MARK: self.mark,
+            **({} if why_no_calls() else preload), **(settings or {}),
+        }  # fmt: skip
+        self.hosts: Cluster | None = None
+        self._job: subprocess.Popen[str] | None = None
+
+    def started(self) -> subprocess.Popen[str]:
+        """The process of the command, or of its launcher."""
+        arguments = ["-m", "tnplan", *self.line.split()]
+        if self.n_hosts > 1:
+            within = self.folder.parent / "hosts"
+            within.mkdir()
+            self.hosts = self._stack.enter_context(cluster(self.n_hosts, within))
+            self._job = self.hosts.mpirun(
+                1, [*arguments, "--timeout", str(TIMEOUT_S)], cwd=self.folder, **self.environment
+            )
+        else:
+            self._job = subprocess.Popen(
+                [sys.executable, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True, start_new_session=True, env={**os.environ, **self.environment}, preexec_fn=_hear,
+            )  # fmt: skip
+        return self._job
+
+    def ended(self, limit_s: float = 600.0) -> tuple[int | None, str, str]:
+        """Status, output and errors; the status is None where it did not end in time."""
+        job = self._job or self.started()
+        try:
+            out, err = job.communicate(timeout=limit_s)
+            status: int | None = job.returncode
+        except subprocess.TimeoutExpired:
+            states = [_state(process) for process in marked(self.mark)]
+            os.killpg(job.pid, signal.SIGKILL)
+            (out, err), status = job.communicate(), None
+            # A launcher that waits for a stopped rank or a lost host when the job is done is on its own.
+            if not any("python" in state and not state.endswith("T") for state in states):
+                status = ABANDONED
+            err += f"still there: {' '.join(states)}"
+        end_s = time.monotonic() + GRACE_S + (TIMEOUT_S if self.n_hosts > 1 else 0.0)
+        while marked(self.mark) and time.monotonic() < end_s:
+            time.sleep(0.02)
+        left = marked(self.mark)
+        self.children = 0 if status == ABANDONED else len(left)
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._files = {name: (self.folder / name).read_bytes() for name in self.made()}
+        self._read = {name: _content(self.folder / name) for name in self._files}
+        self._found = np.fromfile(self._counts, np.int64)
+        self._stack.close()
+        return status, SECONDS.sub("", out), err
+
+    def _names(self) -> Iterator[str]:
+        return (str(p.relative_to(self.folder)) for p in self.folder.rglob("*") if p.is_file())
+
+    def made(self) -> list[str]:
+        """The names of the files that were not among the inputs."""
+        if not self.folder.exists():
+            return sorted(self._files)
+        return sorted(set(self._names()) - self._before)
+
+    def contents(self) -> dict[str, bytes]:
+        """The bytes of these files."""
+        return self._files
+
+    def read(self, name: str) -> dict[str, object]:
+        """The values of one of them."""
+        return self._read[name]
+
+    def differs(self, name: str, whole: Whole) -> bool:
+        """Whether an output is not that of a run without a fault."""
+        found, expected = self._read.get(name), whole.outputs[name]
+        return found is None or "damaged" in found or any(
+            not _equal(found.get(key), value) for key, value in expected.items()
+        )
+
+    def counts(self) -> tuple[int, ...]:
+        """How often each kind of call was made."""
+        return tuple(map(int, self._found))
+
+
+def _hear() -> None:
+    """Let signals end this process that its starter ignores, such as nohup and shells for what is behind."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _wrong(
+    row: Fault, run: _Run, whole: Whole, ended: tuple[int | None, str, str], has_met: bool, is_there: bool
+) -> Iterator[str]:
+    """What is wrong with how a command ended."""
+    status, out, err = ended
+    if status is None or (status == ABANDONED and not row.on_hosts):
+        yield "hangs"
+    if "Traceback" in err and not EARLY.search(err):
+        yield "a traceback"
+    yield from _wrong_status(row, run, status, err, has_met)
+    made, is_done = run.made(), status == 0 and not row.on_hosts
+    hidden = [name for name in made if any(part.startswith(".") for part in Path(name).parts)]
+    # A file that cannot be deleted stays, and nobody is left to delete those of a killed process.
+    if hidden and row.calls[:1] != ("unlink",) and row.number != signal.SIGKILL and not row.on_hosts:
+        yield f"leaves {hidden}"
+    if run.children:
+        yield f"leaves {run.children} processes"
+    for name in whole.outputs:
+        is_former = is_there and run.contents().get(name) == run.former.get(name)
+        if run.differs(name, whole) and not (not is_done and (name not in made or is_former)):
+            yield f"{name} is not whole"
+    if status == 0 and whole.said is not None and out != whole.said and row.number == 0:
+        yield "says something else"
+
+
+def _wrong_status(row: Fault, run: _Run, status: int | None, err: str, has_met: bool) -> Iterator[str]:
+    said = [line for line in err.splitlines() if SAID.match(line)]
+    if row.number:
+        allowed = {0, -row.number, 128 + row.number}
+        if run.line.split()[0] in STOPPING and row.number in (signal.SIGTERM, signal.SIGUSR1):
+            allowed.add(143)
+        if status not in allowed and not EARLY.search(err):
+            yield f"status {status}"
+    elif row.on_hosts is None:
+        if row.in_caches and status not in (0, 1):
+            yield f"status {status} for caches, which are to save time alone"
+        # On ranks, each may say what it met, and the launcher that they ended.
+        if status and (len(said) != 1 if run.n_hosts == 1 else not said):
+            yield f"{len(said)} lines of errors"
+        if any("; " not in line for line in said):
+            yield "no remedy"
+        if status and not has_met:
+            yield f"status {status} without a fault"
+
+
+def _content(path: Path) -> dict[str, object]:
+    """The values of a file by name: of arrays and of JSON; of another, its bytes."""
+    content = path.read_bytes()
+    try:
+        if path.suffix == ".npz":
+            with np.load(path) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+        if path.suffix == ".npy":
+            return {"": np.load(path)}
+        if path.suffix == ".json":
+            return dict(_leaves(json.loads(content), ""))
+    except (ValueError, OSError, KeyError, EOFError) as error:
+        return {"damaged": str(error)}
+    return {"": content, "is empty": not content}
+
+
+def _leaves(value: object, place: str) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _leaves(entry, f"{place}/{key}")
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from _leaves(entry, f"{place}/{number}")
+    else:
+        yield place, value
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.shape == b.shape and (
+            np.allclose(a, b, 1e-6, 1e-8) if a.dtype.kind in "fc" else np.array_equal(a, b)
+        )
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= 1e-6 * max(abs(a), abs(b)) + 1e-9
+    return type(a) is type(b) and a == b
+
+
+def _state(process: int) -> str:
+    """Name and state of a process."""
+    try:
+        return " ".join(Path(f"/proc/{process}/stat").read_text().split()[1:3])
+    except OSError:
+        return ""
+
+
+def marked(mark: str) -> list[int]:
+    """The processes with a mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """A row for each kind of fault, in Markdown."""
+    lines = ["| fault | times | met | on two hosts | refused or ended | done | wrong |", "|" + "---|" * 7]
+    for row in FAULTS:
+        ours = [outcome for outcome in outcomes if outcome.fault == row.name]
+        done = sum(outcome.status == 0 for outcome in ours)
+        numbers = (
+            len(ours), sum(outcome.has_met for outcome in ours), sum(o.hosts == 2 for o in ours),
+            len(ours) - done, done, sum(bool(outcome.wrong) for outcome in ours),
+        )  # fmt: skip
+        lines.append(f"| {row.name} | {' | '.join(map(str, numbers))} |")
+    return "\n".join(lines)
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first trial")
+    parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--command", default="", help="only commands with this in their line")
+    parser.add_argument("--fault", default="", help="only kinds of faults with this in their name")
+    parser.add_argument("--folder", type=Path, help="keeps inputs and caches for the next campaign")
+    arguments = parser.parse_args()
+    outcomes = []
+    with nullcontext(arguments.folder) if arguments.folder else TemporaryDirectory() as made:
+        campaign = Campaign(Path(made), arguments.seed, arguments.command, arguments.fault)
+        for number in range(arguments.first, arguments.first + arguments.count):
+            outcomes.append(campaign.trial(number))
+            print(json.dumps(asdict(outcomes[-1])), flush=True)
+    print(table(outcomes), Counter(o.command.split()[0] for o in outcomes), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    _main()

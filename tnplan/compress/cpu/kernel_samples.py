@@ -1,0 +1,52 @@
+"""Those kernels of compression that take longest to compile, each with arguments of the types of its calls.
+
+They work on whole numbers, so that one sample serves arrays of all types.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from tnplan.common.kernels.ahead import Sample, Samples, compile_soon
+from tnplan.compress.cpu import fixed_length_kernel, predictor_kernel, rans_encode_kernel, rans_kernel
+from tnplan.compress.cpu.rans import counting
+from tnplan.compress.format.bit_tiling import TILE
+
+ENCODING = tuple(Samples(__name__, name) for name in ("of_predictor", "of_counts", "of_segments"))
+
+
+def compile_encoders() -> None:
+    """Compile what is missing in processes beside this one, where there are cores for them."""
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) > 1:
+        compile_soon(ENCODING)
+
+
+def of_predictor() -> list[Sample]:
+    """Residuals, and the coder `fast`."""
+    row, numbers, places = np.empty(2, np.int32), np.empty((2, 2), np.int32), np.empty(2, np.int64)
+    lattices, data = np.empty((1, 12), np.uint64), np.empty(2, np.uint8)
+    return [
+        (predictor_kernel.split, (row, lattices[0], lattices, True, row, numbers)),
+        (fixed_length_kernel.encode, (numbers, data, places, (data, places, np.empty(2, np.uint32)))),
+    ]
+
+
+def of_counts() -> list[Sample]:
+    """How often tokens occur, for the coder `small`."""
+    counts = np.empty((2, 2), np.int64)
+    return [
+        (rans_encode_kernel.count, counting(np.zeros((1, TILE), np.int32))),
+        (rans_kernel.normalize, (counts, counts)),
+    ]
+
+
+def of_segments() -> list[Sample]:
+    """The coder `small` itself."""
+    q, symbols, raw_bits = (np.empty((2, 2), kind) for kind in (np.int32, np.uint16, np.uint8))
+    packed, words, sizes = np.empty(2, np.uint32), np.empty(2, np.uint16), np.empty(2, np.int64)
+    return [
+        (rans_encode_kernel.encode_segments,
+         ((q, symbols, raw_bits), TILE, packed, words, sizes, words, packed)),
+    ]  # fmt: skip
