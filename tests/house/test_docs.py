@@ -376,6 +376,15 @@ def test_links_of_the_documents_exist() -> None:
     assert broken == []
 
 
+def test_files_that_documents_name_exist() -> None:
+    """A file of code may be named by the end of its path."""
+    folders = ("tnplan", "tests", "benchmarks")
+    paths = [str(path) for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    for page in sorted(DOCS.rglob("*.md")):
+        for name in re.findall(r"`(\w[\w/]*\.(?:py|cu|cuh))`", page.read_text(encoding="utf-8")):
+            assert any(path.endswith(f"/{name}") for path in paths), f"{page.name}: {name}"
+
+
 def test_written_versions_equal_the_constants(tmp_path: Path) -> None:
     from tnplan.calls.execute import execute
     from tnplan.executor.contraction.run import run_report as record
