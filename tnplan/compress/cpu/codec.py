@@ -27,6 +27,7 @@ from tnplan.compress.format.box import (
     may_be_smooth,
     reflected,
     reflection_of,
+    turned,
 )
 from tnplan.compress.format.choice import ArrayFacts, CodingOptions, Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
@@ -215,11 +216,12 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
         return len(encode_frame(np.concatenate(pieces), header, limits))
 
     def take(level: int) -> NDArray[np.floating]:
-        boxes, points = sampled_boxes(array.shape)[level], values.reshape(*box_of_shape(array.shape), n)
+        boxes, box = sampled_boxes(array.shape)[level], box_of_shape(array.shape)
+        points = values.reshape(*box, n).transpose(*turned(box), len(box))
         values_of_boxes = np.empty((len(boxes.starts), *boxes.counts, n), values.dtype)
-        for box, starts in zip(values_of_boxes, boxes.starts, strict=True):
-            ends = (first + boxes.stride * (m - 1) + 1 for first, m in zip(starts, boxes.counts, strict=True))
-            box[:] = points[tuple(map(slice, starts, ends, (boxes.stride,) * 3))]
+        for into, starts in zip(values_of_boxes, boxes.starts, strict=True):
+            places = zip(starts, boxes.counts, boxes.strides, strict=True)
+            into[:] = points[tuple(slice(first, first + s * (m - 1) + 1, s) for first, m, s in places)]
         return values_of_boxes.reshape(len(boxes.starts), boxes.size, n)
 
     facts = ArrayFacts(dtype, array.shape, reaches, reflection_of(values, n))

@@ -13,7 +13,7 @@ What boxes take is counted in whole units, so that a CPU and a GPU choose alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import prod
 from typing import Protocol
@@ -26,31 +26,31 @@ from tnplan.compress.format.bit_tiling import LOG2_BITS, TILE, tile_count, times
 from tnplan.compress.format.bounds import round_down
 from tnplan.compress.format.box import (
     LARGEST_FINE,
-    PREDICTORS,
+    LEAST_EXTENT,
     SHIFT,
     Box,
     Predictor,
     box_of_shape,
     frame_box,
     lattices,
+    turned,
 )
 from tnplan.compress.format.stream import Header
 
 Values = NDArray[np.floating]
 N_BOXES = 4
-EDGES = (TILE + 1, 65, 17)
-"""Of a box of one, two and three axes: a tile of points, and those between which they lie."""
+EDGES = (TILE + 1, 65, 17, 8, 5, 4)
+"""Of a box of so many axes: a tile of points, and those between which they lie."""
 LEAST_SIZE = 2 * TILE
-WORTH = 0.85
+WORTH = 0.95
 """A predictor is taken where it makes samples smaller than this."""
-FORETOLD_BITS = 0.05
-"""A number that takes less says nothing about which predictor is best."""
+COARSE_BITS = 4
+"""What a point of a coarser level may take."""
 COARSER = 4
 MOST_POINTS = 6144
 """A box has fewer points."""
 MOST_BEYOND = 0.02
 """Of numbers that are too large for a predictor, and stored exactly."""
-FIRST_TRIED = PREDICTORS[1]
 
 
 def quantize(
@@ -61,17 +61,26 @@ def quantize(
     from tnplan.compress.cpu import predictor_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type
-    box = frame_box(header.shape, values.size // n)
+    extents, turn, box = _frame_box(header, values.size // n)
     fine = np.empty(values.size // n, np.int32)
     residuals = np.empty((n, tile_count(fine.size) * TILE), np.int32)
     residuals[:, fine.size :] = 0
     exact, n_exact = np.empty(most_exact, np.int64), 0
     for c, rule in enumerate(header.quantizers):
-        before, step, component = n_exact, real(rule.step), np.ascontiguousarray(values[c::n])
-        kernel.fill_fine(component, real(1) / step, fine)
-        split(fine, box, predictor, residuals[c])
+        before, step = n_exact, real(rule.step)
+        component = np.ascontiguousarray(values[c::n].reshape(extents).transpose(turn)).reshape(-1)
+        kernel.fill_fine(component, real(1) / step, predictor.largest, fine)
         limit = real(round_down(limits[c], values.dtype))
-        n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
+        if predictor.is_lorenzo:
+            n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
+            split(fine, box, predictor, residuals[c])
+        else:
+            split(fine, box, predictor, residuals[c])
+            n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
+        if box != extents:
+            places = np.unravel_index(exact[before:n_exact], box)
+            inverse = np.argsort(turn)
+            exact[before:n_exact] = np.sort(np.ravel_multi_index([places[k] for k in inverse], extents))
         exact[before:n_exact] += c * residuals.shape[1]
     return residuals, exact[:n_exact] if n_exact <= exact.size else None
 
@@ -82,13 +91,13 @@ def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> 
 
     predictor, n = _predictor(header), header.components
     fine = np.empty(values.size // n, np.int32)
-    box = frame_box(header.shape, fine.size)
-    component = values if n == 1 else np.empty(fine.size, values.dtype)
+    extents, turn, box = _frame_box(header, fine.size)
+    component = values if n == 1 and box == extents else np.empty(fine.size, values.dtype)
     for c, rule in enumerate(header.quantizers):
         join(residuals[c], box, predictor, fine)
         kernel.fill_values(fine, values.dtype.type(rule.step), component)
-        if n > 1:
-            values[c::n] = component
+        if component is not values:
+            values[c::n].reshape(extents).transpose(turn)[...] = component.reshape(box)
 
 
 def _predictor(header: Header) -> Predictor:
@@ -96,28 +105,51 @@ def _predictor(header: Header) -> Predictor:
     return header.predictor
 
 
+def _frame_box(header: Header, n_elements: int) -> tuple[Box, tuple[int, ...], Box]:
+    """The box of a frame in C order, the order in which a predictor takes its axes, and the box in that
+    order."""
+    early = _predictor(header).early
+    extents, turn = frame_box(header.shape, n_elements, early), turned(box_of_shape(header.shape, early), early)
+    return extents, turn, tuple(extents[axis] for axis in turn)
+
+
 def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: NDArray[np.int32]) -> None:
-    """Residuals of a box of fine numbers, which become what a decoder will know."""
+    """Residuals of a box of fine numbers, which become what a decoder will know; under a Lorenzo predictor
+    anything."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
-    kernel.split(fine, np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic, residuals)
+    if predictor.is_lorenzo:
+        for axis in range(len(box) - 1):
+            if axis in predictor.axes and fine.size:
+                kernel.subtract_along(fine, box[axis], prod(box[axis + 1 :]))
+        kernel.split_differences(fine, box[-1], len(box) - 1 in predictor.axes, residuals)
+        return
+    own = np.array(box, np.uint64), lattices(box, predictor.axes), predictor.kind == "cubic"
+    kernel.split(fine, *own, np.uint64(predictor.strip), residuals)
 
 
 def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
     """A box of fine numbers from residuals."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
-    kernel.join(fine, np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic, residuals)
+    if predictor.is_lorenzo:
+        kernel.join_differences(fine, box[-1], len(box) - 1 in predictor.axes, residuals)
+        for axis in range(len(box) - 1):
+            if axis in predictor.axes and fine.size:
+                kernel.add_along(fine, box[axis], prod(box[axis + 1 :]))
+        return
+    own = np.array(box, np.uint64), lattices(box, predictor.axes), predictor.kind == "cubic"
+    kernel.join(fine, *own, np.uint64(predictor.strip), residuals)
 
 
 @dataclass(frozen=True)
 class SampledBoxes:
     """Boxes of equal size: their first points, how many points there are along each axis, and how far these
-    are apart along each."""
+    are apart along each. Axes are in the order in which predictors take them."""
 
     starts: tuple[Box, ...]
     counts: Box
-    stride: int
+    strides: Box
 
     @property
     def size(self) -> int:
@@ -134,8 +166,8 @@ class Trials(Protocol):
     def plain(self) -> int:
         """What the finest boxes take as they are."""
 
-    def predicted(self, level: int, predictor: Predictor) -> int:
-        """What the finest residuals of a level's boxes take."""
+    def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
+        """What the finest residuals of a level's boxes take under each predictor."""
 
 
 MakeTrials = Callable[[NDArray[np.float64]], Trials]
@@ -147,10 +179,19 @@ TakeBoxes = Callable[[int], NDArray[np.floating]]
 @lru_cache(64)
 def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     """The boxes of an array of this shape that may be looked at, for each stride; none of a small array."""
-    levels, stride, box = list[SampledBoxes](), 1, box_of_shape(shape)
-    while prod(extents := _extents(box, stride)) >= LEAST_SIZE:
-        levels.append(_boxes(extents, stride))
-        stride *= COARSER
+    box = box_of_shape(shape)
+    extents = tuple(box[axis] for axis in turned(box))
+    levels, strides = list[SampledBoxes](), (1,) * len(extents)
+    while not levels or strides != levels[-1].strides:
+        coarse = tuple(-(-n // stride) for n, stride in zip(extents, strides, strict=True))
+        if prod(coarse) < LEAST_SIZE:
+            break
+        levels.append(_boxes(coarse, strides))
+        # Short axes stay as they are: they may be batches, of which coarse levels have every point.
+        strides = tuple(
+            stride * COARSER if n >= stride * COARSER * LEAST_EXTENT else stride
+            for n, stride in zip(extents, strides, strict=True)
+        )
     return tuple(levels)
 
 
@@ -163,24 +204,77 @@ def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor
     """The predictor of an array of which `header` says all but that, and the share of the bytes that its
     samples take with it; None and 1 where it does not pay, or too many fine numbers would be too
     large."""
-    n_levels = len(sampled_boxes(header.shape))
-    if not n_levels:
+    levels = sampled_boxes(header.shape)
+    if not levels:
         return None, 1.0
     trials = make_trials(np.array([rule.step for rule in header.quantizers]))
     if trials.share_beyond() > MOST_BEYOND:
         return None, 1.0
-    plain, least = trials.plain(), trials.predicted(0, FIRST_TRIED)
+    n, plain = len(levels[0].counts), trials.plain()
+    candidates = [Predictor("cubic", tuple(reversed(range(first, n)))) for first in range(n)]
+    differences = [Predictor("lorenzo", tuple(range(first, n))) for first in range(n)]
+    costs = _Costs(trials, levels)
+    best = costs.best(candidates)
+    # Leading axes one by one, then the other order of axes, then lines instead of cubics.
+    first = min(best.axes)
+    best = costs.best([best, *(replace(best, axes=(*best.axes, axis)) for axis in range(first - 1))])
+    best = costs.best([best, replace(best, axes=best.axes[::-1])])
+    best = costs.best([best, replace(best, kind="linear")])
+    best = costs.best([best, *differences])
+    least = costs.of(best)
     if least >= WORTH * plain:
         return None, 1.0
-    share, best = least / plain, FIRST_TRIED
-    says_nothing = FORETOLD_BITS * N_BOXES * TILE * header.components * (1 << LOG2_BITS)
-    for level in range(n_levels):
-        is_last = level == n_levels - 1
-        if is_last or trials.predicted(level, FIRST_TRIED) > says_nothing:
-            least, _, best = min((trials.predicted(level, tried), tried.code, tried) for tried in PREDICTORS)
-            if is_last or least > says_nothing:
+    return best, least / max(plain, 1)
+
+
+class _Costs:
+    """What predictors would take of all points, in units of a level's boxes: the finest points of each level
+    weighed by how many of all points are like them."""
+
+    def __init__(self, trials: Trials, levels: Sequence[SampledBoxes]) -> None:
+        self._trials, self._levels = trials, levels
+        self._units: dict[tuple[int, Predictor], int] = {}
+
+    def best(self, predictors: Sequence[Predictor]) -> Predictor:
+        """The one that takes least, the first of equals."""
+        for level in range(len(self._levels)):
+            missing = [one for one in predictors if (level, one) not in self._units and self._matters(level, one)]
+            if missing:
+                found = self._trials.predicted(level, missing)
+                self._units |= {(level, one): units for one, units in zip(missing, found, strict=True)}
+        return min(predictors, key=self.of)
+
+    def of(self, predictor: Predictor) -> float:
+        """What one takes."""
+        cost, weight = 0.0, 1.0
+        for level in range(len(self._levels)):
+            if (level, predictor) not in self._units:
                 break
-    return best, share
+            share = self._coarser(level, predictor)
+            cost += weight * (1 - share) * self._units[level, predictor]
+            weight *= share
+        return cost + weight * self._units[level if (level, predictor) in self._units else level - 1, predictor]
+
+    def _coarser(self, level: int, predictor: Predictor) -> float:
+        """The share of a level's points that the next coarser level has."""
+        if predictor.is_lorenzo or level + 1 == len(self._levels):
+            return 0.0
+        here, next_strides = self._levels[level].strides, self._levels[level + 1].strides
+        share = 1.0
+        for axis in predictor.axes:
+            share *= here[axis] / next_strides[axis] if here[axis] != next_strides[axis] else 1 / COARSER
+        return share
+
+    def _matters(self, level: int, predictor: Predictor) -> bool:
+        """Whether the points of a level may be a large part of what a predictor takes."""
+        if level == 0:
+            return True
+        if predictor.is_lorenzo or (level - 1, predictor) not in self._units:
+            return False
+        # A point of the coarser level may take some bits.
+        share = self._coarser(level - 1, predictor)
+        finest = self._units[level - 1, predictor] * (1 - share)
+        return finest < share * COARSE_BITS * N_BOXES * TILE * (1 << LOG2_BITS)
 
 
 class HostTrials:
@@ -203,9 +297,9 @@ class HostTrials:
         """See `Trials`."""
         return min(self._at(0).plain(turned) for turned in (False, True))
 
-    def predicted(self, level: int, predictor: Predictor) -> int:
+    def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
-        return self._at(level).predicted(predictor)
+        return [self._at(level).predicted(predictor) for predictor in predictors]
 
 
 class _Trial:
@@ -215,7 +309,6 @@ class _Trial:
         self.box, self.values, self.steps = boxes.counts, values, steps
         self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
         self.tiles = np.zeros((len(steps), N_BOXES * TILE), np.int32)
-        self.sizes: dict[tuple[bytes, bool], int] = {}
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
@@ -231,47 +324,34 @@ class _Trial:
         return coded_units(self.tiles)
 
     def predicted(self, predictor: Predictor) -> int:
-        """What the finest residuals take. Boxes of one axis have the same passes in every order."""
+        """What the finest residuals take."""
         from tnplan.compress.cpu import predictor_kernel as kernel
 
-        passes = lattices(self.box, predictor.order)
-        key = passes.tobytes(), predictor.cubic
-        if key not in self.sizes:
-            kernel.fill_residuals(
-                self.values,
-                self.steps / (1 << SHIFT),
-                np.array(self.box, np.uint64),
-                passes,
-                predictor.cubic,
-                self.fine,
-                self.residuals,
-                self.tiles,
-            )
-            self.sizes[key] = coded_units(self.tiles)
-        return self.sizes[key]
+        box, work = np.array(self.box, np.uint64), (self.fine, self.residuals, self.tiles)
+        if predictor.is_lorenzo:
+            along = np.array([axis in predictor.axes for axis in range(len(self.box))])
+            kernel.fill_differences(self.values, self.steps, box, along, *work)
+        else:
+            own = lattices(self.box, predictor.axes), predictor.kind == "cubic"
+            kernel.fill_residuals(self.values, self.steps / (1 << SHIFT), box, *own, *work)
+        return coded_units(self.tiles)
 
 
-def _extents(box: Box, stride: int) -> Box:
-    n0, n1, n2 = box
-    return -(-n0 // stride), -(-n1 // stride), -(-n2 // stride)
-
-
-def _boxes(extents: Sequence[int], stride: int) -> SampledBoxes:
+def _boxes(extents: Box, strides: Box) -> SampledBoxes:
     """Boxes spread over an array along each axis in another order."""
     edge = EDGES[max(sum(n > 1 for n in extents), 1) - 1]
     counts = [min(n, edge) for n in extents]
-    for axis in (2, 1, 0):
+    for axis in reversed(range(len(counts))):
+        if prod(counts) > TILE:
+            break
         others = prod(counts) // counts[axis]
         counts[axis] = min(extents[axis], max(counts[axis], -(-TILE // others) + 1))
     starts = list[Box]()
     for k in range(N_BOXES):
-        fractions = [(2 * k + 1) * odd % (2 * N_BOXES) for odd in (1, 3, 5)]
-        z, y, x = (
-            (n - m) * fraction // (2 * N_BOXES) * stride
-            for n, m, fraction in zip(extents, counts, fractions, strict=True)
-        )
-        starts.append((z, y, x))
-    return SampledBoxes(tuple(starts), (counts[0], counts[1], counts[2]), stride)
+        fractions = [(2 * k + 1) * (2 * axis + 1) % (2 * N_BOXES) for axis in range(len(counts))]
+        places = zip(extents, counts, fractions, strides, strict=True)
+        starts.append(tuple((n - m) * part // (2 * N_BOXES) * stride for n, m, part, stride in places))
+    return SampledBoxes(tuple(starts), tuple(counts), strides)
 
 
 def coded_units(q: NDArray[np.int32]) -> int:

@@ -14,12 +14,13 @@ import numpy as np
 from tnplan.common.kernels.numba_cache import cached_njit
 from tnplan.common.kernels.vector_operations import unowned_views
 from tnplan.compress.format.bit_tiling import TILE
-from tnplan.compress.format.box import LARGEST_FINE, SHIFT
+from tnplan.compress.format.box import LARGEST_FINE, SHIFT, STRIP
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
 unowned = unowned_views()
 int32: Any = np.int32
+int64: Any = np.int64
 uint64: Any = np.uint64
 
 ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
@@ -30,10 +31,10 @@ LANES = 32
 
 
 @jit
-def fill_fine(component: Any, inverse: Any, fine: Any) -> None:
-    """Fine numbers of a component's values, in units of which `inverse` make 1; 0 for what is too large,
-    or is no number."""
-    largest, zero = component.dtype.type(LARGEST_FINE), component.dtype.type(0)
+def fill_fine(component: Any, inverse: Any, most: Any, fine: Any) -> None:
+    """Fine numbers of a component's values, in units of which `inverse` make 1; 0 for what is larger than
+    `most`, or is no number."""
+    largest, zero = component.dtype.type(most), component.dtype.type(0)
     for i in range(component.size):
         scaled = np.rint(component[i] * inverse)
         fine[i] = int32(scaled if np.abs(scaled) <= largest else zero)
@@ -206,97 +207,227 @@ def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, coarse: 
 
 
 @inline
-def predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, coarse: Any, line: Any) -> Any:
-    """Predict the points of row (z, y) of a pass; the place of the first."""
-    n1, n2 = box[1], box[2]
-    axis, spacing = lattice[0], lattice[1]
-    row = (z * n1 + y) * n2
-    if axis == TWO:
-        predict_line(fine, row, n2, spacing, cubic, coarse, line)
-    else:
-        at, n, d = (z, box[0], spacing * n1 * n2) if axis == 0 else (y, n1, spacing * n2)
-        kind = kind_of(at, n, spacing, cubic)
-        predict_row(fine, row + lattice[4], lattice[7], lattice[10], d, kind, line)
-    return row + lattice[4]
+def place_row(box: Any, strides: Any, lattice: Any, place: Any) -> Any:
+    """The number of a row's point at 0 of the last axis, and the coordinate along the axis of the pass."""
+    n = uint64(box.size)
+    row, at = uint64(0), uint64(0)
+    for k in range(n - ONE):
+        coordinate = lattice[TWO + k] + place[k] * lattice[TWO + n + k]
+        row += coordinate * strides[k]
+        if k == lattice[0]:
+            at = coordinate
+    return row, at
 
 
 @inline
-def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
-    """Residuals of a row of points, which become what a decoder will know."""
+def next_row(n: Any, lattice: Any, place: Any) -> None:
+    """Go on to the next row of a pass, in C order."""
+    k = n - ONE
+    while k > 0:
+        k -= ONE
+        place[k] += ONE
+        if place[k] < lattice[TWO + TWO * n + k]:
+            break
+        place[k] = 0
+
+
+@inline
+def predict(
+    fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: Any, coarse: Any, line: Any
+) -> Any:
+    """Predict the points of a row of a pass; the place of the first."""
+    n = uint64(box.size)
+    axis, spacing = lattice[0], lattice[1]
+    row, at = place_row(box, strides, lattice, place)
+    first = row + lattice[ONE + n]
+    if axis == n - ONE:
+        predict_line(fine, row, box[axis], spacing, cubic, coarse, line)
+    else:
+        kind = kind_of(at, box[axis], spacing, cubic)
+        step, count = lattice[ONE + TWO * n], lattice[ONE + THREE * n]
+        predict_row(fine, first, step, count, spacing * strides[axis], kind, line)
+    return first
+
+
+@inline
+def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any) -> None:
+    """Residuals of a row of points, in place of the predictions; points become what a decoder will know."""
     # residual = round(miss / 2^SHIFT). What a decoder will know replaces the number, so that errors
     # do not add up over levels. Invariant: |numbers| and |predictions| are at most LARGEST_FINE =
     # 2^26, so that sums fit 32 bits.
     half, low = int32(1 << (SHIFT - 1)), int32(SHIFT)
     for i in range(count):
-        residual = int32(fine[first + i * step] - line[i] + half) >> low
-        residuals[at + i] = residual
-        line[i] = line[i] + (residual << low)
-    for i in range(count):
-        fine[first + i * step] = line[i]
+        prediction, at = line[i], first + i * step
+        residual = int32(fine[at] - prediction + half) >> low
+        line[i] = residual
+        fine[at] = prediction + (residual << low)
 
 
 @inline
-def join_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
+def join_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any) -> None:
     """A row of points from their residuals."""
     for i in range(count):
-        fine[first + i * step] = line[i] + (residuals[at + i] << int32(SHIFT))
+        fine[first + i * step] = line[i] + (own[i] << int32(SHIFT))
+
+
+@inline
+def put_strips(row: Any, count: Any, residuals: Any, at: Any, number: Any, n_rows: Any, strip: Any) -> None:
+    """Bring row `number` of a pass's rows to its place in each strip."""
+    done = uint64(0)
+    while done < count:
+        width = min(strip, count - done)
+        to = at + done * n_rows + number * width
+        if width == STRIP:
+            for i in range(STRIP):
+                residuals[to + uint64(i)] = row[done + uint64(i)]
+        else:
+            for i in range(width):
+                residuals[to + i] = row[done + i]
+        done += width
+
+
+@inline
+def take_strips(residuals: Any, count: Any, row: Any, at: Any, number: Any, n_rows: Any, strip: Any) -> None:
+    """The reverse."""
+    done = uint64(0)
+    while done < count:
+        width = min(strip, count - done)
+        of = at + done * n_rows + number * width
+        if width == STRIP:
+            for i in range(STRIP):
+                row[done + uint64(i)] = residuals[of + uint64(i)]
+        else:
+            for i in range(width):
+                row[done + i] = residuals[of + i]
+        done += width
 
 
 @jit
-def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
+def fill_strides(box: Any, strides: Any) -> None:
+    """How far neighbours along each axis are apart."""
+    stride = uint64(1)
+    for back in range(box.size):
+        strides[box.size - 1 - back] = stride
+        stride *= box[box.size - 1 - back]
+
+
+@jit
+def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any) -> None:
     """Residuals of a box of fine numbers (flat), which become what a decoder will know.
 
-    lattices (passes, 12; uint64): axis, spacing, starts, steps and counts along the three axes, residuals
-    before these.
+    lattices (passes, 3 + 3 axes; uint64): axis, spacing, starts, steps and counts along the axes, residuals
+    before these. Residuals of a pass stand in strips so wide.
     """
     # Views without owners: else each call in the loops would count references. Their arrays are
     # used once more at the end, so that they live as long.
-    own_coarse, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
+    n = uint64(box.size)
+    own_coarse, own_line = np.empty(box[n - ONE] + ONE, np.int32), np.empty(box[n - ONE] + ONE, np.int32)
+    own_work = np.zeros((2, box.size), np.uint64)
+    fill_strides(box, own_work[0])
+    strides, place = unowned(own_work[0]), unowned(own_work[1])
     coarse, line, numbers, into = unowned(own_coarse), unowned(own_line), unowned(fine), unowned(residuals)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
         lattice = unowned(lattices[number])
-        step, count, at = lattice[7], lattice[10], lattice[11]
-        for j in range(lattice[8]):
-            z = lattice[2] + j * lattice[5]
-            for k in range(lattice[9]):
-                y = lattice[3] + k * lattice[6]
-                first = predict(numbers, box, lattice, cubic, z, y, coarse, line)
-                if step == ONE:
-                    split_row(numbers, first, ONE, count, line, into, at)
-                elif step == TWO:
-                    split_row(numbers, first, TWO, count, line, into, at)
-                else:
-                    split_row(numbers, first, step, count, line, into, at)
-                at += count
-    own_coarse[0] = own_line[0] = 0  # They live until here.
+        step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
+        n_rows = uint64(1)
+        for k in range(n - ONE):
+            n_rows *= lattice[TWO + TWO * n + k]
+            place[k] = 0
+        for row in range(n_rows):
+            first = predict(numbers, box, strides, lattice, cubic, place, coarse, line)
+            if step == ONE:
+                split_row(numbers, first, ONE, count, line)
+            elif step == TWO:
+                split_row(numbers, first, TWO, count, line)
+            else:
+                split_row(numbers, first, step, count, line)
+            put_strips(line, count, into, at, row, n_rows, strip)
+            next_row(n, lattice, place)
+    own_coarse[0] = own_line[0] = own_work[0, 0] = 0  # They live until here.
 
 
 @jit
-def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
+def join(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any) -> None:
     """A box of fine numbers from residuals."""
-    own_coarse, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
-    coarse, line, numbers = unowned(own_coarse), unowned(own_line), unowned(fine)
-    residual_values = unowned(residuals)
+    n = uint64(box.size)
+    own_lines = np.empty((3, box[n - ONE] + ONE), np.int32)
+    own_work = np.zeros((2, box.size), np.uint64)
+    fill_strides(box, own_work[0])
+    strides, place = unowned(own_work[0]), unowned(own_work[1])
+    coarse, line, own = unowned(own_lines[0]), unowned(own_lines[1]), unowned(own_lines[2])
+    numbers, residual_values = unowned(fine), unowned(residuals)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
         lattice = unowned(lattices[number])
-        step, count, at = lattice[7], lattice[10], lattice[11]
-        for j in range(lattice[8]):
-            z = lattice[2] + j * lattice[5]
-            for k in range(lattice[9]):
-                y = lattice[3] + k * lattice[6]
-                first = predict(numbers, box, lattice, cubic, z, y, coarse, line)
-                if step == ONE:
-                    join_row(numbers, first, ONE, count, line, residual_values, at)
-                elif step == TWO:
-                    join_row(numbers, first, TWO, count, line, residual_values, at)
-                else:
-                    join_row(numbers, first, step, count, line, residual_values, at)
-                at += count
-    own_coarse[0] = own_line[0] = 0  # They live until here.
+        step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
+        n_rows = uint64(1)
+        for k in range(n - ONE):
+            n_rows *= lattice[TWO + TWO * n + k]
+            place[k] = 0
+        for row in range(n_rows):
+            first = predict(numbers, box, strides, lattice, cubic, place, coarse, line)
+            take_strips(residual_values, count, own, at, row, n_rows, strip)
+            if step == ONE:
+                join_row(numbers, first, ONE, count, line, own)
+            elif step == TWO:
+                join_row(numbers, first, TWO, count, line, own)
+            else:
+                join_row(numbers, first, step, count, line, own)
+            next_row(n, lattice, place)
+    own_lines[0, 0] = own_work[0, 0] = 0  # They live until here.
 
+
+# Lorenzo: the residual is the difference along one axis after the other, in whole numbers that go round
+# beyond 32 bits, and sums along them bring the numbers back.
+@jit
+def subtract_along(numbers: Any, extent: Any, stride: Any) -> None:
+    """Differences along an axis of this extent and stride, in place."""
+    for start in range(0, numbers.size, extent * stride):
+        for at in range(start + (extent - 1) * stride, start, -stride):
+            own, before = numbers[at : at + stride], numbers[at - stride : at]
+            for i in range(stride):
+                own[i] -= before[i]
+
+
+@jit
+def add_along(numbers: Any, extent: Any, stride: Any) -> None:
+    """The reverse."""
+    for start in range(0, numbers.size, extent * stride):
+        for at in range(start + stride, start + extent * stride, stride):
+            own, before = numbers[at : at + stride], numbers[at - stride : at]
+            for i in range(stride):
+                own[i] += before[i]
+
+
+@jit
+def split_differences(numbers: Any, row: Any, along: Any, residuals: Any) -> None:
+    """Rows of so many numbers to strips; `along`: their differences."""
+    n_rows = numbers.size // row
+    line, into = np.empty(row, np.int32), unowned(residuals)
+    for number in range(n_rows):
+        own = numbers[number * row : (number + 1) * row]
+        line[:] = own
+        if along:
+            for i in range(1, row):
+                line[i] -= own[i - 1]
+        put_strips(line, uint64(row), into, uint64(0), uint64(number), uint64(n_rows), uint64(STRIP))
+
+
+@jit
+def join_differences(numbers: Any, row: Any, along: Any, residuals: Any) -> None:
+    """The reverse."""
+    n_rows = numbers.size // row
+    values = unowned(residuals)
+    for number in range(n_rows):
+        own = numbers[number * row : (number + 1) * row]
+        take_strips(values, uint64(row), own, uint64(0), uint64(number), uint64(n_rows), uint64(STRIP))
+        if along:
+            total = int32(0)
+            for i in range(row):
+                total = int32(total + own[i])
+                own[i] = total
 
 
 @jit
@@ -340,6 +471,32 @@ def fill_residuals(
         for c in range(values.shape[2]):
             for i in range(fine.size):
                 fine[i] = whole_number(values[k, i, c], units[c])
-            split(fine, box, lattices, cubic, residuals)
+            split(fine, box, lattices, cubic, uint64(STRIP), residuals)
+            for i in range(count):
+                tiles[c, k * TILE + i] = residuals[fine.size - count + i]
+
+
+@jit
+def fill_differences(
+    values: Any, units: Any, box: Any, along: Any, fine: Any, residuals: Any, tiles: Any
+) -> None:
+    """The same of differences along the axes that are `along` (axes); the first points along each have those
+    of the second ones, since only the first ones of the whole array are not predicted."""
+    tiles[:] = 0
+    count = min(fine.size - 1, TILE)
+    for k in range(values.shape[0]):
+        for c in range(values.shape[2]):
+            for i in range(fine.size):
+                fine[i] = whole_number(values[k, i, c], units[c])
+            stride = int64(1)
+            for back in range(box.size):
+                axis = box.size - 1 - back
+                extent = int64(box[axis])
+                if along[axis] and extent > 1:
+                    subtract_along(fine, extent, stride)
+                    for start in range(0, fine.size, extent * stride):
+                        fine[start : start + stride] = fine[start + stride : start + 2 * stride]
+                stride *= extent
+            split_differences(fine, int64(box[box.size - 1]), False, residuals)
             for i in range(count):
                 tiles[c, k * TILE + i] = residuals[fine.size - count + i]

@@ -17,7 +17,7 @@ from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_a
 from tnplan.compress.format.bounds import Extent, check_bound, error_limit, fine_quantizer, quantizer
 from tnplan.compress.format.box import Predictor, may_be_smooth
 from tnplan.compress.format.errors import CodecError
-from tnplan.compress.format.stream import FIRST_VERSION, VERSION, Header, Quantizer
+from tnplan.compress.format.stream import FIRST_VERSION, LOSSLESS_VERSION, VERSION, Header, Quantizer
 
 SETTINGS = ("auto", "fast", "small")
 """The coders that a caller may ask for; 'auto' chooses on a sample."""
@@ -94,7 +94,7 @@ def chosen_header(
     none = (Quantizer(),) * n
     header = Header(
         dtype, shape, "lossless", bound, "lossless", reflection, none, NATURAL, options.frame_log2,
-        version=VERSION,
+        version=LOSSLESS_VERSION,
     )  # fmt: skip
     rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
     lossy = tuple(rule for rule in rules if rule is not None)
@@ -109,8 +109,9 @@ def chosen_header(
         fast, small = (trial_bytes(replace(header, coder=name), limits) for name in ("fast", "small"))
         header = replace(header, coder="small" if small * share * WORTH < fast else "fast")
     if predictor and header.coder == "small":
-        fine = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
-        return replace(header, predictor=predictor, quantizers=fine, version=VERSION), limits
+        if not predictor.is_lorenzo:
+            lossy = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
+        return replace(header, predictor=predictor, quantizers=lossy, version=VERSION), limits
     n_axes = axis_count(header.stored, header.frame_log2)
     if not n_axes:
         return header, limits

@@ -24,7 +24,8 @@ from tnplan.compress.cpu.rans import count_shape
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import CLASSES, SAMPLE, TILE
 from tnplan.compress.format.bounds import Extent
-from tnplan.compress.format.box import ORDERS, REFLECTIONS, Predictor, box_of_shape, passes
+from tnplan.compress.format.box import REFLECTIONS, Predictor, box_of_shape, passes
+ORDERS = ((2, 1, 0), (0, 1, 2))
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.launches import WORD_BYTES, DeviceArray, KernelDevice
 
