@@ -39,13 +39,14 @@ from tnplan.compress.format.stream import Header
 
 Values = NDArray[np.floating]
 N_BOXES = 4
-EDGES = (TILE + 1, 65, 17, 8, 5, 4)
-"""Of a box of so many axes: a tile of points, and those between which they lie."""
-LEAST_SIZE = 2 * TILE
+LEAST_SIZE, LEAST_COARSE = 512, 64
+"""The points of an array, and of its coarser levels, that are looked at."""
 WORTH = 0.95
 """A predictor is taken where it makes samples smaller than this."""
-COARSE_BITS = 4
-"""What a point of a coarser level may take."""
+COARSE_BITS, COARSE_SHARE = 3, 0.2
+"""What a point of a coarser level may take, and the share of all that counts."""
+FEW_BITS = 5
+"""Numbers that take less as they are, lines foretell better than cubics."""
 COARSER = 4
 MOST_POINTS = 6144
 """A box has fewer points."""
@@ -124,7 +125,7 @@ def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: ND
                 kernel.subtract_along(fine, box[axis], prod(box[axis + 1 :]))
         kernel.split_differences(fine, box[-1], len(box) - 1 in predictor.axes, residuals)
         return
-    own = np.array(box, np.uint64), lattices(box, predictor.axes), predictor.kind == "cubic"
+    own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
     kernel.split(fine, *own, np.uint64(predictor.strip), residuals)
 
 
@@ -138,7 +139,7 @@ def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDA
             if axis in predictor.axes and fine.size:
                 kernel.add_along(fine, box[axis], prod(box[axis + 1 :]))
         return
-    own = np.array(box, np.uint64), lattices(box, predictor.axes), predictor.kind == "cubic"
+    own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
     kernel.join(fine, *own, np.uint64(predictor.strip), residuals)
 
 
@@ -184,7 +185,7 @@ def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     levels, strides = list[SampledBoxes](), (1,) * len(extents)
     while not levels or strides != levels[-1].strides:
         coarse = tuple(-(-n // stride) for n, stride in zip(extents, strides, strict=True))
-        if prod(coarse) < LEAST_SIZE:
+        if prod(coarse) < (LEAST_COARSE if levels else LEAST_SIZE):
             break
         levels.append(_boxes(coarse, strides))
         # Short axes stay as they are: they may be batches, of which coarse levels have every point.
@@ -210,71 +211,76 @@ def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor
     trials = make_trials(np.array([rule.step for rule in header.quantizers]))
     if trials.share_beyond() > MOST_BEYOND:
         return None, 1.0
-    n, plain = len(levels[0].counts), trials.plain()
-    candidates = [Predictor("cubic", tuple(reversed(range(first, n)))) for first in range(n)]
-    differences = [Predictor("lorenzo", tuple(range(first, n))) for first in range(n)]
-    costs = _Costs(trials, levels)
-    best = costs.best(candidates)
-    # Leading axes one by one, then the other order of axes, then lines instead of cubics.
-    first = min(best.axes)
-    best = costs.best([best, *(replace(best, axes=(*best.axes, axis)) for axis in range(first - 1))])
-    best = costs.best([best, replace(best, axes=best.axes[::-1])])
-    best = costs.best([best, replace(best, kind="linear")])
-    best = costs.best([best, *differences])
-    least = costs.of(best)
-    if least >= WORTH * plain:
-        return None, 1.0
-    return best, least / max(plain, 1)
+    costs = _Costs(trials, header)
+    best = costs.chosen()
+    share = costs.of(best) / max(costs.plain, 1.0)
+    return (None, 1.0) if share >= WORTH else (best, share)
 
 
 class _Costs:
-    """What predictors would take of all points, in units of a level's boxes: the finest points of each level
-    weighed by how many of all points are like them."""
+    """What predictors would take of all points, in bits: the finest points of each level, times how many of all
+    points are like them."""
 
-    def __init__(self, trials: Trials, levels: Sequence[SampledBoxes]) -> None:
-        self._trials, self._levels = trials, levels
-        self._units: dict[tuple[int, Predictor], int] = {}
+    def __init__(self, trials: Trials, header: Header) -> None:
+        box, self._trials, self._levels = box_of_shape(header.shape), trials, sampled_boxes(header.shape)
+        self._extents = tuple(box[axis] for axis in turned(box))
+        self._n = header.components
+        self.plain = self._bits_of(0, trials.plain()) * header.size
+        self._bits: dict[tuple[int, Predictor], float] = {}
 
-    def best(self, predictors: Sequence[Predictor]) -> Predictor:
+    def chosen(self) -> Predictor:
+        """The best of some predictors: which axes from the last one on, which leading ones besides, how."""
+        n, few = len(self._extents), self.plain < FEW_BITS * prod(self._extents) * self._n
+        kind, other = ("linear", "cubic") if few else ("cubic", "linear")
+        best = self._best([Predictor(kind, tuple(range(first, n))) for first in range(n)])
+        more = [replace(best, axes=(axis, *best.axes)) for axis in range(best.axes[0] - 1)]
+        best = self._best([best, *more])
+        kinds = [replace(best, kind=f"{one}{mean}") for mean in ("", " mean") for one in (kind, other)]
+        best = self._best([*kinds, replace(best, axes=best.axes[::-1])])
+        differences = [Predictor("lorenzo", tuple(range(first, n))) for first in range(n)]
+        return self._best([best, *differences, *(replace(one, kind="lorenzo") for one in more)])
+
+    def _best(self, predictors: Sequence[Predictor]) -> Predictor:
         """The one that takes least, the first of equals."""
+        left = list(predictors)
         for level in range(len(self._levels)):
-            missing = [one for one in predictors if (level, one) not in self._units and self._matters(level, one)]
+            missing = [one for one in left if (level, one) not in self._bits and self._matters(level, one)]
             if missing:
                 found = self._trials.predicted(level, missing)
-                self._units |= {(level, one): units for one, units in zip(missing, found, strict=True)}
-        return min(predictors, key=self.of)
+                for one, units in zip(missing, found, strict=True):
+                    self._bits[level, one] = self._bits_of(level, units)
+        return min(left, key=self.of)
+
+    def _bits_of(self, level: int, units: int) -> float:
+        """Bits of an element."""
+        return units / (N_BOXES * min(self._levels[level].size - 1, TILE) * (1 << LOG2_BITS))
+
+    def _points(self, level: int, predictor: Predictor) -> float:
+        """How many points the levels from this one on have."""
+        stride = COARSER**level
+        return prod(-(-n // stride) if k in predictor.axes else n for k, n in enumerate(self._extents))
 
     def of(self, predictor: Predictor) -> float:
-        """What one takes."""
-        cost, weight = 0.0, 1.0
-        for level in range(len(self._levels)):
-            if (level, predictor) not in self._units:
-                break
-            share = self._coarser(level, predictor)
-            cost += weight * (1 - share) * self._units[level, predictor]
-            weight *= share
-        return cost + weight * self._units[level if (level, predictor) in self._units else level - 1, predictor]
-
-    def _coarser(self, level: int, predictor: Predictor) -> float:
-        """The share of a level's points that the next coarser level has."""
-        if predictor.is_lorenzo or level + 1 == len(self._levels):
-            return 0.0
-        here, next_strides = self._levels[level].strides, self._levels[level + 1].strides
-        share = 1.0
-        for axis in predictor.axes:
-            share *= here[axis] / next_strides[axis] if here[axis] != next_strides[axis] else 1 / COARSER
-        return share
+        """What one takes, as far as its levels have been tried."""
+        size = prod(self._extents)
+        # The first points along all axes, of which nothing says how large they are.
+        cost = self.plain / size * prod(n for k, n in enumerate(self._extents) if k not in predictor.axes)
+        if predictor.is_lorenzo:
+            return cost + size * self._bits[0, predictor]
+        level = 0
+        while (level + 1, predictor) in self._bits:
+            points = self._points(level, predictor) - self._points(level + 1, predictor)
+            cost += points * self._bits[level, predictor]
+            level += 1
+        return cost + self._points(level, predictor) * self._bits[level, predictor]
 
     def _matters(self, level: int, predictor: Predictor) -> bool:
-        """Whether the points of a level may be a large part of what a predictor takes."""
+        """Whether the points of a level may be a part of what a predictor takes that counts."""
         if level == 0:
             return True
-        if predictor.is_lorenzo or (level - 1, predictor) not in self._units:
+        if predictor.is_lorenzo or (level - 1, predictor) not in self._bits:
             return False
-        # A point of the coarser level may take some bits.
-        share = self._coarser(level - 1, predictor)
-        finest = self._units[level - 1, predictor] * (1 - share)
-        return finest < share * COARSE_BITS * N_BOXES * TILE * (1 << LOG2_BITS)
+        return COARSE_BITS * self._points(level, predictor) * self._n > COARSE_SHARE * self.of(predictor)
 
 
 class HostTrials:
@@ -332,26 +338,35 @@ class _Trial:
             along = np.array([axis in predictor.axes for axis in range(len(self.box))])
             kernel.fill_differences(self.values, self.steps, box, along, *work)
         else:
-            own = lattices(self.box, predictor.axes), predictor.kind == "cubic"
+            own = lattices(self.box, predictor), predictor.is_cubic
             kernel.fill_residuals(self.values, self.steps / (1 << SHIFT), box, *own, *work)
         return coded_units(self.tiles)
 
 
 def _boxes(extents: Box, strides: Box) -> SampledBoxes:
     """Boxes spread over an array along each axis in another order."""
-    edge = EDGES[max(sum(n > 1 for n in extents), 1) - 1]
-    counts = [min(n, edge) for n in extents]
-    for axis in reversed(range(len(counts))):
-        if prod(counts) > TILE:
-            break
-        others = prod(counts) // counts[axis]
-        counts[axis] = min(extents[axis], max(counts[axis], -(-TILE // others) + 1))
-    starts = list[Box]()
+    counts, starts = _edges(extents), list[Box]()
     for k in range(N_BOXES):
         fractions = [(2 * k + 1) * (2 * axis + 1) % (2 * N_BOXES) for axis in range(len(counts))]
         places = zip(extents, counts, fractions, strides, strict=True)
         starts.append(tuple((n - m) * part // (2 * N_BOXES) * stride for n, m, part, stride in places))
-    return SampledBoxes(tuple(starts), tuple(counts), strides)
+    return SampledBoxes(tuple(starts), counts, strides)
+
+
+def _edges(extents: Box) -> Box:
+    """How many points a box has along each axis: a tile and few more in all, about as the roots of the extents.
+    Odd numbers, so that points lie between others, or all there are."""
+    counts = [min(n, 3) for n in extents]
+    while (size := prod(counts)) <= TILE:
+        longer = {
+            axis: min(n, count + 2) for axis, (n, count) in enumerate(zip(extents, counts, strict=True))
+            if count < n and size // count * min(n, count + 2) < MOST_POINTS
+        }  # fmt: skip
+        if not longer:
+            break
+        axis = min(longer, key=lambda axis: counts[axis] / extents[axis] ** 0.5)
+        counts[axis] = longer[axis]
+    return tuple(counts)
 
 
 def coded_units(q: NDArray[np.int32]) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from tnplan.common.kernels.numba_cache import cached_njit
 from tnplan.common.kernels.vector_operations import unowned_views
 from tnplan.compress.format.bit_tiling import TILE
-from tnplan.compress.format.box import LARGEST_FINE, SHIFT, STRIP
+from tnplan.compress.format.box import LARGEST_FINE, MOST_AXES, SHIFT, STRIP
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
@@ -26,6 +26,8 @@ uint64: Any = np.uint64
 ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 """Places are numbers without sign, so that compiled code need not look whether they count from the end."""
 BLOCK = 4096
+WEIGHTS = np.array([0, *(round(2**32 / n) for n in range(1, MOST_AXES + 1))], np.int64)
+"""Of a mean of so many predictions, in units of 2^-32: their sum times this is rounded to nearest."""
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
 LANES = 32
 
@@ -208,15 +210,11 @@ def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, coarse: 
 
 @inline
 def place_row(box: Any, strides: Any, lattice: Any, place: Any) -> Any:
-    """The number of a row's point at 0 of the last axis, and the coordinate along the axis of the pass."""
-    n = uint64(box.size)
-    row, at = uint64(0), uint64(0)
+    """The number of a row's point at 0 of the last axis."""
+    n, row = uint64(box.size), uint64(0)
     for k in range(n - ONE):
-        coordinate = lattice[TWO + k] + place[k] * lattice[TWO + n + k]
-        row += coordinate * strides[k]
-        if k == lattice[0]:
-            at = coordinate
-    return row, at
+        row += (lattice[TWO + k] + place[k] * lattice[TWO + n + k]) * strides[k]
+    return row
 
 
 @inline
@@ -233,19 +231,33 @@ def next_row(n: Any, lattice: Any, place: Any) -> None:
 
 @inline
 def predict(
-    fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: Any, coarse: Any, line: Any
+    fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: Any, coarse: Any, line: Any, other: Any
 ) -> Any:
-    """Predict the points of a row of a pass; the place of the first."""
+    """Predict the points of a row of a pass; the place of the first. `other` is for work."""
     n = uint64(box.size)
-    axis, spacing = lattice[0], lattice[1]
-    row, at = place_row(box, strides, lattice, place)
-    first = row + lattice[ONE + n]
-    if axis == n - ONE:
-        predict_line(fine, row, box[axis], spacing, cubic, coarse, line)
-    else:
-        kind = kind_of(at, box[axis], spacing, cubic)
-        step, count = lattice[ONE + TWO * n], lattice[ONE + THREE * n]
-        predict_row(fine, first, step, count, spacing * strides[axis], kind, line)
+    spacing, step, count = lattice[1], lattice[ONE + TWO * n], lattice[ONE + THREE * n]
+    row = place_row(box, strides, lattice, place)
+    first, directions = row + lattice[ONE + n], 0
+    for axis in range(n):
+        if not (lattice[0] >> axis) & ONE:
+            continue
+        into = line if directions == 0 else other
+        if axis == n - ONE:
+            predict_line(fine, row, box[axis], spacing, cubic, coarse, into)
+        else:
+            kind = kind_of(lattice[TWO + axis] + place[axis] * lattice[TWO + n + axis], box[axis], spacing, cubic)
+            predict_row(fine, first, step, count, spacing * strides[axis], kind, into)
+        if directions:
+            for k in range(count):
+                line[k] += other[k]
+        directions += 1
+    if directions == 2:
+        for k in range(count):
+            line[k] = (line[k] + int32(1)) >> int32(1)
+    elif directions > 2:
+        weight = int64(WEIGHTS[directions])
+        for k in range(count):
+            line[k] = int32((int64(line[k]) * weight + int64(1 << 31)) >> int64(32))
     return first
 
 
@@ -321,11 +333,12 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals:
     # Views without owners: else each call in the loops would count references. Their arrays are
     # used once more at the end, so that they live as long.
     n = uint64(box.size)
-    own_coarse, own_line = np.empty(box[n - ONE] + ONE, np.int32), np.empty(box[n - ONE] + ONE, np.int32)
+    own_lines = np.empty((3, box[n - ONE] + ONE), np.int32)
     own_work = np.zeros((2, box.size), np.uint64)
     fill_strides(box, own_work[0])
     strides, place = unowned(own_work[0]), unowned(own_work[1])
-    coarse, line, numbers, into = unowned(own_coarse), unowned(own_line), unowned(fine), unowned(residuals)
+    coarse, line, other = unowned(own_lines[0]), unowned(own_lines[1]), unowned(own_lines[2])
+    numbers, into = unowned(fine), unowned(residuals)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
@@ -336,7 +349,7 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals:
             n_rows *= lattice[TWO + TWO * n + k]
             place[k] = 0
         for row in range(n_rows):
-            first = predict(numbers, box, strides, lattice, cubic, place, coarse, line)
+            first = predict(numbers, box, strides, lattice, cubic, place, coarse, line, other)
             if step == ONE:
                 split_row(numbers, first, ONE, count, line)
             elif step == TWO:
@@ -345,7 +358,7 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals:
                 split_row(numbers, first, step, count, line)
             put_strips(line, count, into, at, row, n_rows, strip)
             next_row(n, lattice, place)
-    own_coarse[0] = own_line[0] = own_work[0, 0] = 0  # They live until here.
+    own_lines[0, 0] = own_work[0, 0] = 0  # They live until here.
 
 
 @jit
@@ -356,7 +369,7 @@ def join(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: 
     own_work = np.zeros((2, box.size), np.uint64)
     fill_strides(box, own_work[0])
     strides, place = unowned(own_work[0]), unowned(own_work[1])
-    coarse, line, own = unowned(own_lines[0]), unowned(own_lines[1]), unowned(own_lines[2])
+    coarse, line, other = unowned(own_lines[0]), unowned(own_lines[1]), unowned(own_lines[2])
     numbers, residual_values = unowned(fine), unowned(residuals)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
@@ -367,14 +380,14 @@ def join(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: 
             n_rows *= lattice[TWO + TWO * n + k]
             place[k] = 0
         for row in range(n_rows):
-            first = predict(numbers, box, strides, lattice, cubic, place, coarse, line)
-            take_strips(residual_values, count, own, at, row, n_rows, strip)
+            first = predict(numbers, box, strides, lattice, cubic, place, coarse, line, other)
+            take_strips(residual_values, count, other, at, row, n_rows, strip)
             if step == ONE:
-                join_row(numbers, first, ONE, count, line, own)
+                join_row(numbers, first, ONE, count, line, other)
             elif step == TWO:
-                join_row(numbers, first, TWO, count, line, own)
+                join_row(numbers, first, TWO, count, line, other)
             else:
-                join_row(numbers, first, step, count, line, own)
+                join_row(numbers, first, step, count, line, other)
             next_row(n, lattice, place)
     own_lines[0, 0] = own_work[0, 0] = 0  # They live until here.
 

@@ -16,8 +16,10 @@ numbers as in cuSZ (Tian et al., PACT 2020). Knows no values.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, combinations
 from math import prod
 from typing import Any
 
@@ -100,13 +102,14 @@ WHOLE_ROWS = 1 << 31
 """The strips of streams of version 2."""
 
 Box = tuple[int, ...]
-KINDS = ("linear", "cubic", "lorenzo")
+KINDS = ("linear", "cubic", "linear mean", "cubic mean", "lorenzo")
+"""Interpolation along one axis, or the mean of that along all axes on which a point lies between others; sums
+of neighbours' corners."""
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """How points are predicted: by interpolation or differences (of `KINDS`), and along which axes of the
-    box, in which order; `early`: as in version 2, whose boxes have three axes."""
+    """How points are predicted (of `KINDS`), and along which axes of the box, in which order, ascending for means; `early`: as in version 2, whose boxes have three axes."""
 
     kind: str
     axes: tuple[int, ...]
@@ -114,7 +117,7 @@ class Predictor:
 
     @property
     def code(self) -> int:
-        """The header's byte: 1 to 4 in version 2, 5 to 7 since."""
+        """The header's byte: 1 to 4 in version 2, 5 to 9 since."""
         if self.early:
             return EARLY_PREDICTORS.index(self) + 1
         return 1 + len(EARLY_PREDICTORS) + KINDS.index(self.kind)
@@ -128,6 +131,16 @@ class Predictor:
     def is_lorenzo(self) -> bool:
         """Whether it takes differences of rounded numbers, without fine ones."""
         return self.kind == "lorenzo"
+
+    @property
+    def is_cubic(self) -> bool:
+        """Whether four neighbours on a line are used instead of two."""
+        return self.kind.startswith("cubic")
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether points are predicted along all axes that their neighbours allow."""
+        return self.kind.endswith("mean")
 
     @property
     def largest(self) -> int:
@@ -167,16 +180,17 @@ def is_predictor(predictor: Predictor, shape: tuple[int, ...]) -> bool:
     axes, n_axes = predictor.axes, len(box_of_shape(shape))
     return (
         predictor.kind in KINDS and 0 < len(axes) == len(set(axes))
+        and (list(axes) == sorted(axes) or predictor.kind in KINDS[:2])
         and all(0 <= axis < n_axes for axis in axes)
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PointPass:
-    """Points of a box along one axis: their first coordinates, steps and counts, the spacing s, and how many
-    residuals stand before theirs."""
+    """Points of a box that are predicted along some axes (bits of `along`): their first coordinates, steps and
+    counts, the spacing s, and how many residuals stand before theirs."""
 
-    axis: int
+    along: int
     spacing: int
     starts: Box
     steps: Box
@@ -190,15 +204,15 @@ class PointPass:
 
     @property
     def lattice(self) -> tuple[int, ...]:
-        """Axis, spacing, starts, steps, counts and first residual, as kernels take them."""
-        return (self.axis, self.spacing, *self.starts, *self.steps, *self.counts, self.first)
+        """Axes, spacing, starts, steps, counts and first residual, as kernels take them."""
+        return (self.along, self.spacing, *self.starts, *self.steps, *self.counts, self.first)
 
     def widened(self, n_axes: int) -> PointPass:
         """The same in a box of so many axes, of which the first ones have extent 1."""
         more = n_axes - len(self.counts)
         zeros, ones = (0,) * more, (1,) * more
         return PointPass(
-            self.axis + more, self.spacing, zeros + self.starts, ones + self.steps, ones + self.counts, self.first
+            self.along << more, self.spacing, zeros + self.starts, ones + self.steps, ones + self.counts, self.first
         )  # fmt: skip
 
 
@@ -249,33 +263,41 @@ def turned(box: Box, early: bool = False) -> tuple[int, ...]:
 
 
 @lru_cache(256)
-def passes(box: Box, axes: tuple[int, ...]) -> tuple[PointPass, ...]:
-    """All passes of a box (as predictors take it), the axes of a level in this order; those without points
-    are left out, and so is the first point."""
-    n, point_passes, first = len(box), list[PointPass](), 1
-    batches = tuple(axis for axis in range(n) if axis not in axes)
-    for own in (batches, axes):
-        beside = (1,) * n if own is batches else box
+def passes(box: Box, predictor: Predictor) -> tuple[PointPass, ...]:
+    """All passes of a box (as predictors take it) that interpolate; those without points are left out, and so
+    is the first point."""
+    point_passes, first = list[PointPass](), 1
+    batches = tuple(axis for axis in range(len(box)) if axis not in predictor.axes)
+    for own, beside in ((batches, (1,) * len(box)), (predictor.axes, box)):
         longest = max((box[axis] for axis in own), default=1)
         for level in range((longest - 1).bit_length() - 1, -1, -1):
             spacing, done = 1 << level, set[int]()
-            for axis in own:
-                starts = [spacing if k == axis else 0 for k in range(n)]
-                steps = [1 if k not in own else spacing if k in done else 2 * spacing for k in range(n)]
+            for along in _directions(own, predictor.is_mean and own is predictor.axes):
+                fine = set[int]() if predictor.is_mean and own is predictor.axes else done
+                starts = [spacing if k in along else 0 for k in range(len(box))]
+                steps = [(spacing if k in fine else 2 * spacing) if k in own else 1 for k in range(len(box))]
                 counts = [
-                    max(0, -(-(box[k] - starts[k]) // steps[k])) if k in own else beside[k] for k in range(n)
+                    max(0, -(-(box[k] - starts[k]) // steps[k])) if k in own else beside[k]
+                    for k in range(len(box))
                 ]
-                done.add(axis)
+                done.update(along)
                 if prod(counts):
+                    bits = sum(1 << axis for axis in along)
                     point_passes.append(
-                        PointPass(axis, spacing, tuple(starts), tuple(steps), tuple(counts), first)
+                        PointPass(bits, spacing, tuple(starts), tuple(steps), tuple(counts), first)
                     )
                     first += prod(counts)
     return tuple(point_passes)
 
 
+def _directions(axes: tuple[int, ...], mean: bool) -> Iterator[tuple[int, ...]]:
+    """The axes of each pass of a level: one, or for means all sets of them, the smallest first."""
+    most = len(axes) if mean else 1
+    return chain.from_iterable(combinations(axes, n) for n in range(1, most + 1))
+
+
 @lru_cache(256)
-def lattices(box: Box, axes: tuple[int, ...]) -> NDArray[np.uint64]:
+def lattices(box: Box, predictor: Predictor) -> NDArray[np.uint64]:
     """The lattices of all passes (passes, 3 + 3 axes)."""
-    rows = [point_pass.lattice for point_pass in passes(box, axes)]
+    rows = [point_pass.lattice for point_pass in passes(box, predictor)]
     return np.array(rows, np.uint64).reshape(-1, 3 + 3 * len(box))
