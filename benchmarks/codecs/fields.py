@@ -26,7 +26,7 @@ from tensor_codecs import write
 
 from tnplan.compress import compress, decompress
 
-BOUNDS = (1e-1, 1e-2, 1e-3, 1e-4)
+BOUNDS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 FINE_BOUNDS = tuple(10.0**-k for k in np.arange(1, 4.6, 0.25))
 """Those of monotonicity."""
 SZ3_MODES = ("INTERP_LORENZO", "LORENZO_REG")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.frame import bit_rule, decode_frame, encode_frame, linear_rule, most_payload_bytes
-from tnplan.compress.cpu.predictor import HostTrials, chosen_predictor, sampled_boxes
+from tnplan.compress.cpu.predictor import HostTrials, SampledBoxes, chosen_predictor
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import CLASSES, NATURAL, sampled
 from tnplan.compress.format.bounds import extent, widened
@@ -215,8 +215,8 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
         pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
         return len(encode_frame(np.concatenate(pieces), header, limits))
 
-    def take(level: int) -> NDArray[np.floating]:
-        boxes, box = sampled_boxes(array.shape)[level], box_of_shape(array.shape)
+    def take(boxes: SampledBoxes) -> NDArray[np.floating]:
+        box = box_of_shape(array.shape)
         points = values.reshape(*box, n).transpose(*turned(box), len(box))
         values_of_boxes = np.empty((len(boxes.starts), *boxes.counts, n), values.dtype)
         for into, starts in zip(values_of_boxes, boxes.starts, strict=True):
@@ -228,7 +228,7 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
     header, limits = chosen_header(
         options, facts, trial_bytes,
         lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
-        lambda header: chosen_predictor(header, lambda steps: HostTrials(array.shape, take, steps)),
+        lambda header: chosen_predictor(header, lambda steps: HostTrials(array.shape, lambda at: values.reshape(-1, n)[at], take, steps)),
     )  # fmt: skip
     return header, _pieces(header, values, limits)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from math import prod
+from math import inf, prod
 from typing import Protocol
 
 import numpy as np
@@ -38,17 +38,26 @@ from tnplan.compress.format.box import (
 from tnplan.compress.format.stream import Header
 
 Values = NDArray[np.floating]
-N_BOXES = 4
+N_BOXES = 8
+BOX = TILE // 2
+"""Numbers of a box that are looked at; a tile has those of two."""
+TURNS = np.array([1, 23, 39, 53, 77, 101])
+"""Along an axis, places are so many times odd parts of it: in another order along each."""
+N_PLACES, PROBES, RANKS = 64, 16, [0, 2, 6, 12, 20, 30, 42, 56]
+"""Where boxes may be, the points that are probed at each, and which places have one, the most active first:
+where little happens, all predictors do alike."""
 LEAST_SIZE, LEAST_COARSE = 512, 64
 """The points of an array, and of its coarser levels, that are looked at."""
 WORTH = 0.95
 """A predictor is taken where it makes samples smaller than this."""
 COARSE_BITS, COARSE_SHARE = 3, 0.2
 """What a point of a coarser level may take, and the share of all that counts."""
+LEAST_BITS = 0.1
+"""From so many bits an element on sums of corners may foretell better than interpolation."""
 FEW_BITS = 5
 """Numbers that take less as they are, lines foretell better than cubics."""
 COARSER = 4
-MOST_POINTS = 6144
+MOST_POINTS = 3072
 """A box has fewer points."""
 MOST_BEYOND = 0.02
 """Of numbers that are too large for a predictor, and stored exactly."""
@@ -173,8 +182,10 @@ class Trials(Protocol):
 
 MakeTrials = Callable[[NDArray[np.float64]], Trials]
 """The trials of an array for the steps of its components."""
-TakeBoxes = Callable[[int], NDArray[np.floating]]
-"""Values (boxes, points, components) of the boxes of one level of `sampled_boxes`."""
+TakeBoxes = Callable[[SampledBoxes], NDArray[np.floating]]
+"""Values (boxes, points, components) of boxes."""
+TakePoints = Callable[[NDArray[np.int64]], NDArray[np.floating]]
+"""Values (..., components) of elements."""
 
 
 @lru_cache(64)
@@ -214,7 +225,7 @@ def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor
     costs = _Costs(trials, header)
     best = costs.chosen()
     share = costs.of(best) / max(costs.plain, 1.0)
-    return (None, 1.0) if share >= WORTH else (best, share)
+    return (None, 1.0) if share >= WORTH and costs.plain else (best, share)
 
 
 class _Costs:
@@ -236,7 +247,9 @@ class _Costs:
         more = [replace(best, axes=(axis, *best.axes)) for axis in range(best.axes[0] - 1)]
         best = self._best([best, *more])
         kinds = [replace(best, kind=f"{one}{mean}") for mean in ("", " mean") for one in (kind, other)]
-        best = self._best([*kinds, replace(best, axes=best.axes[::-1])])
+        best = self._best(kinds)
+        if self._bits[0, best] < LEAST_BITS * self._n:
+            return best
         differences = [Predictor("lorenzo", tuple(range(first, n))) for first in range(n)]
         return self._best([best, *differences, *(replace(one, kind="lorenzo") for one in more)])
 
@@ -244,7 +257,10 @@ class _Costs:
         """The one that takes least, the first of equals."""
         left = list(predictors)
         for level in range(len(self._levels)):
-            missing = [one for one in left if (level, one) not in self._bits and self._matters(level, one)]
+            least = min((self.of(one) for one in left if (0, one) in self._bits), default=inf)
+            missing = [
+                one for one in left if (level, one) not in self._bits and self._matters(level, one, least)
+            ]
             if missing:
                 found = self._trials.predicted(level, missing)
                 for one, units in zip(missing, found, strict=True):
@@ -253,7 +269,7 @@ class _Costs:
 
     def _bits_of(self, level: int, units: int) -> float:
         """Bits of an element."""
-        return units / (N_BOXES * min(self._levels[level].size - 1, TILE) * (1 << LOG2_BITS))
+        return units / (N_BOXES * min(self._levels[level].size - 1, BOX) * (1 << LOG2_BITS))
 
     def _points(self, level: int, predictor: Predictor) -> float:
         """How many points the levels from this one on have."""
@@ -274,11 +290,15 @@ class _Costs:
             level += 1
         return cost + self._points(level, predictor) * self._bits[level, predictor]
 
-    def _matters(self, level: int, predictor: Predictor) -> bool:
-        """Whether the points of a level may be a part of what a predictor takes that counts."""
+    def _matters(self, level: int, predictor: Predictor, least: float) -> bool:
+        """Whether the points of a level may be a part of what a predictor takes that counts, where the best one
+        takes `least`."""
         if level == 0:
             return True
         if predictor.is_lorenzo or (level - 1, predictor) not in self._bits:
+            return False
+        finest = self._points(0, predictor) - self._points(1, predictor)
+        if finest * self._bits[0, predictor] > least:
             return False
         return COARSE_BITS * self._points(level, predictor) * self._n > COARSE_SHARE * self.of(predictor)
 
@@ -286,13 +306,16 @@ class _Costs:
 class HostTrials:
     """The trials of an array on the host, each when it is needed."""
 
-    def __init__(self, shape: tuple[int, ...], take: TakeBoxes, steps: NDArray[np.float64]) -> None:
-        self._levels, self._take, self._steps = sampled_boxes(shape), take, steps
+    def __init__(
+        self, shape: tuple[int, ...], take_points: TakePoints, take: TakeBoxes, steps: NDArray[np.float64]
+    ) -> None:
+        active = active_boxes(shape, take_points(probes(shape)[1]), most_predictable(steps))
+        self._levels, self._take, self._steps = (active, *sampled_boxes(shape)[1:]), take, steps
         self._trials: dict[int, _Trial] = {}
 
     def _at(self, level: int) -> _Trial:
         if level not in self._trials:
-            self._trials[level] = _Trial(self._levels[level], self._take(level), self._steps)
+            self._trials[level] = _Trial(self._levels[level], self._take(self._levels[level]), self._steps)
         return self._trials[level]
 
     def share_beyond(self) -> float:
@@ -314,7 +337,8 @@ class _Trial:
     def __init__(self, boxes: SampledBoxes, values: NDArray[np.floating], steps: NDArray[np.float64]) -> None:
         self.box, self.values, self.steps = boxes.counts, values, steps
         self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
-        self.tiles = np.zeros((len(steps), N_BOXES * TILE), np.int32)
+        self.tiles = np.zeros((len(steps), N_BOXES * BOX), np.int32)
+        self.numbers: dict[int, NDArray[np.int32]] = {}
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
@@ -336,28 +360,62 @@ class _Trial:
         box, work = np.array(self.box, np.uint64), (self.fine, self.residuals, self.tiles)
         if predictor.is_lorenzo:
             along = np.array([axis in predictor.axes for axis in range(len(self.box))])
-            kernel.fill_differences(self.values, self.steps, box, along, *work)
+            kernel.fill_differences(self._numbers(1), box, along, *work)
         else:
             own = lattices(self.box, predictor), predictor.is_cubic
-            kernel.fill_residuals(self.values, self.steps / (1 << SHIFT), box, *own, *work)
+            kernel.fill_residuals(self._numbers(1 << SHIFT), box, *own, *work)
         return coded_units(self.tiles)
+
+    def _numbers(self, per_step: int) -> NDArray[np.int32]:
+        """The values in units of which so many make a step (components, boxes, points)."""
+        from tnplan.compress.cpu import predictor_kernel as kernel
+
+        if per_step not in self.numbers:
+            numbers = np.empty((len(self.steps), N_BOXES, self.fine.size), np.int32)
+            kernel.fill_numbers(self.values, self.steps / per_step, numbers)
+            self.numbers[per_step] = numbers
+        return self.numbers[per_step]
 
 
 def _boxes(extents: Box, strides: Box) -> SampledBoxes:
     """Boxes spread over an array along each axis in another order."""
-    counts, starts = _edges(extents), list[Box]()
-    for k in range(N_BOXES):
-        fractions = [(2 * k + 1) * (2 * axis + 1) % (2 * N_BOXES) for axis in range(len(counts))]
-        places = zip(extents, counts, fractions, strides, strict=True)
-        starts.append(tuple((n - m) * part // (2 * N_BOXES) * stride for n, m, part, stride in places))
-    return SampledBoxes(tuple(starts), counts, strides)
+    counts = _edges(extents)
+    spread = _spread(tuple(n - m for n, m in zip(extents, counts, strict=True)), N_BOXES)
+    starts = spread * np.array(strides)
+    return SampledBoxes(tuple(map(tuple, starts.tolist())), counts, strides)
+
+
+def _spread(spans: Box, count: int) -> NDArray[np.int64]:
+    """So many places (count, axes) from 0 to the spans, in another order along each axis."""
+    odd = 2 * np.arange(count)[:, np.newaxis] + 1
+    return np.array(spans) * (odd * TURNS[: len(spans)] % (2 * count)) // (2 * count)
+
+
+@lru_cache(64)
+def probes(shape: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places where boxes may be (places, axes), and the numbers in the array of the points (places, PROBES)
+    that tell how much happens there."""
+    box, counts = box_of_shape(shape), np.array(sampled_boxes(shape)[0].counts)
+    turn = list(turned(box))
+    places = _spread(tuple(np.array(box)[turn] - counts), N_PLACES)
+    points = places[:, np.newaxis] + _spread(tuple(counts - 1), PROBES)
+    return places, np.ravel_multi_index(np.moveaxis(points, -1, 0)[np.argsort(turn)].tolist(), box)
+
+
+def active_boxes(shape: tuple[int, ...], probed: NDArray[np.floating], most: float) -> SampledBoxes:
+    """The finest boxes, where the values of probes (places, PROBES, components), none above `most`, say that
+    much happens, and where they say that less does."""
+    numbers = np.where(np.abs(probed) <= most, probed, 0)
+    activity = (numbers.max(axis=1) - numbers.min(axis=1)).sum(axis=-1)
+    chosen = probes(shape)[0][np.argsort(-activity, kind="stable")[RANKS]]
+    return replace(sampled_boxes(shape)[0], starts=tuple(map(tuple, chosen.tolist())))
 
 
 def _edges(extents: Box) -> Box:
     """How many points a box has along each axis: a tile and few more in all, about as the roots of the extents.
     Odd numbers, so that points lie between others, or all there are."""
     counts = [min(n, 3) for n in extents]
-    while (size := prod(counts)) <= TILE:
+    while (size := prod(counts)) <= BOX:
         longer = {
             axis: min(n, count + 2) for axis, (n, count) in enumerate(zip(extents, counts, strict=True))
             if count < n and size // count * min(n, count + 2) < MOST_POINTS
@@ -383,4 +441,4 @@ def coded_units(q: NDArray[np.int32]) -> int:
 @cache
 def _logs() -> NDArray[np.int64]:
     """n log2 n for as many numbers as the boxes of a level have."""
-    return times_log2(N_BOXES * TILE)
+    return times_log2(N_BOXES * BOX)

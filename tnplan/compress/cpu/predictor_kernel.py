@@ -26,6 +26,8 @@ uint64: Any = np.uint64
 ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 """Places are numbers without sign, so that compiled code need not look whether they count from the end."""
 BLOCK = 4096
+BOX = TILE // 2
+"""Of a sampled box (`cpu.predictor`)."""
 WEIGHTS = np.array([0, *(round(2**32 / n) for n in range(1, MOST_AXES + 1))], np.int64)
 """Of a mean of so many predictions, in units of 2^-32: their sum times this is rounded to nearest."""
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
@@ -464,43 +466,48 @@ def fill_plain(values: Any, steps: Any, turned: Any, tiles: Any) -> None:
     """The first tile of each box of values (boxes, points, components) as it is, filled up with zeros;
     `turned`: neighbours are in rounds instead of lanes."""
     tiles[:] = 0
-    n_points = min(values.shape[1], TILE)
+    n_points = min(values.shape[1], BOX)
     for k in range(values.shape[0]):
         for c in range(values.shape[2]):
             for i in range(n_points):
-                position = i % (TILE // LANES) * LANES + i // (TILE // LANES) if turned else i
-                tiles[c, k * TILE + position] = whole_number(values[k, i, c], steps[c])
+                position = i % (BOX // LANES) * LANES + i // (BOX // LANES) if turned else i
+                tiles[c, k * BOX + position] = whole_number(values[k, i, c], steps[c])
+
+
+@jit
+def fill_numbers(values: Any, units: Any, numbers: Any) -> None:
+    """Whole numbers (components, boxes, points) of values (boxes, points, components)."""
+    for k in range(values.shape[0]):
+        for c in range(values.shape[2]):
+            for i in range(values.shape[1]):
+                numbers[c, k, i] = whole_number(values[k, i, c], units[c])
 
 
 @jit
 def fill_residuals(
-    values: Any, units: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any
+    numbers: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any
 ) -> None:
-    """The last tile of residuals of each box of values (boxes, points, components), filled up with zeros.
+    """The last tile of residuals of each box of fine numbers (components, boxes, points), filled up with zeros.
     fine and residuals (points) are for work."""
     tiles[:] = 0
-    count = min(fine.size - 1, TILE)
-    for k in range(values.shape[0]):
-        for c in range(values.shape[2]):
-            for i in range(fine.size):
-                fine[i] = whole_number(values[k, i, c], units[c])
+    count = min(fine.size - 1, BOX)
+    for c in range(numbers.shape[0]):
+        for k in range(numbers.shape[1]):
+            fine[:] = numbers[c, k]
             split(fine, box, lattices, cubic, uint64(STRIP), residuals)
             for i in range(count):
-                tiles[c, k * TILE + i] = residuals[fine.size - count + i]
+                tiles[c, k * BOX + i] = residuals[fine.size - count + i]
 
 
 @jit
-def fill_differences(
-    values: Any, units: Any, box: Any, along: Any, fine: Any, residuals: Any, tiles: Any
-) -> None:
+def fill_differences(numbers: Any, box: Any, along: Any, fine: Any, residuals: Any, tiles: Any) -> None:
     """The same of differences along the axes that are `along` (axes); the first points along each have those
     of the second ones, since only the first ones of the whole array are not predicted."""
     tiles[:] = 0
-    count = min(fine.size - 1, TILE)
-    for k in range(values.shape[0]):
-        for c in range(values.shape[2]):
-            for i in range(fine.size):
-                fine[i] = whole_number(values[k, i, c], units[c])
+    count = min(fine.size - 1, BOX)
+    for c in range(numbers.shape[0]):
+        for k in range(numbers.shape[1]):
+            fine[:] = numbers[c, k]
             stride = int64(1)
             for back in range(box.size):
                 axis = box.size - 1 - back
@@ -512,4 +519,4 @@ def fill_differences(
                 stride *= extent
             split_differences(fine, int64(box[box.size - 1]), False, residuals)
             for i in range(count):
-                tiles[c, k * TILE + i] = residuals[fine.size - count + i]
+                tiles[c, k * BOX + i] = residuals[fine.size - count + i]

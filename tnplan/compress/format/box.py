@@ -160,6 +160,8 @@ EARLY_PREDICTORS = tuple(
 
 def unpack_predictor(code: int, packed_axes: int, shape: tuple[int, ...]) -> Predictor | None:
     """The reverse of `code` and `pack_axes`; ValueError for what is none of an array of this shape."""
+    if code > len(EARLY_PREDICTORS) + len(KINDS):
+        raise ValueError
     if code <= len(EARLY_PREDICTORS):
         predictor = EARLY_PREDICTORS[code - 1] if code else None
         good = packed_axes == 0

@@ -239,8 +239,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     axes = tuple(body[end : end + TILE_LOG2])
     valid = (
         mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS)
-        and predictor < 1 << 3
-    )  # fmt: skip
+    )
     if not valid:
         raise _damaged("header")
     quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(body[:end]))
