@@ -31,8 +31,8 @@ from tnplan.compress.format.box import (
     Box,
     Predictor,
     box_of_shape,
-    frame_box,
     lattices,
+    predicted_box,
     turned,
 )
 from tnplan.compress.format.stream import Header
@@ -59,6 +59,8 @@ FEW_BITS = 5
 COARSER = 4
 MOST_POINTS = 3072
 """A box has fewer points."""
+MOST_SHORT = 128
+"""Points along short axes that a box has whole."""
 MOST_BEYOND = 0.02
 """Of numbers that are too large for a predictor, and stored exactly."""
 
@@ -71,14 +73,14 @@ def quantize(
     from tnplan.compress.cpu import predictor_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type
-    extents, turn, box = _frame_box(header, values.size // n)
+    box, last = _frame_box(header, values.size // n)
     fine = np.empty(values.size // n, np.int32)
     residuals = np.empty((n, tile_count(fine.size) * TILE), np.int32)
     residuals[:, fine.size :] = 0
     exact, n_exact = np.empty(most_exact, np.int64), 0
     for c, rule in enumerate(header.quantizers):
         before, step = n_exact, real(rule.step)
-        component = np.ascontiguousarray(values[c::n].reshape(extents).transpose(turn)).reshape(-1)
+        component = np.ascontiguousarray(values[c::n].reshape(-1, last).T).reshape(-1)
         kernel.fill_fine(component, real(1) / step, predictor.largest, fine)
         limit = real(round_down(limits[c], values.dtype))
         if predictor.is_lorenzo:
@@ -87,10 +89,9 @@ def quantize(
         else:
             split(fine, box, predictor, residuals[c])
             n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
-        if box != extents:
-            places = np.unravel_index(exact[before:n_exact], box)
-            inverse = np.argsort(turn)
-            exact[before:n_exact] = np.sort(np.ravel_multi_index([places[k] for k in inverse], extents))
+        if last > 1:
+            here, beside = np.divmod(exact[before:n_exact], fine.size // last)
+            exact[before:n_exact] = np.sort(beside * last + here)
         exact[before:n_exact] += c * residuals.shape[1]
     return residuals, exact[:n_exact] if n_exact <= exact.size else None
 
@@ -101,13 +102,13 @@ def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> 
 
     predictor, n = _predictor(header), header.components
     fine = np.empty(values.size // n, np.int32)
-    extents, turn, box = _frame_box(header, fine.size)
-    component = values if n == 1 and box == extents else np.empty(fine.size, values.dtype)
+    box, last = _frame_box(header, fine.size)
+    component = values if n == last == 1 else np.empty(fine.size, values.dtype)
     for c, rule in enumerate(header.quantizers):
         join(residuals[c], box, predictor, fine)
         kernel.fill_values(fine, values.dtype.type(rule.step), component)
         if component is not values:
-            values[c::n].reshape(extents).transpose(turn)[...] = component.reshape(box)
+            values[c::n] = component.reshape(last, -1).T.reshape(-1)
 
 
 def _predictor(header: Header) -> Predictor:
@@ -115,12 +116,9 @@ def _predictor(header: Header) -> Predictor:
     return header.predictor
 
 
-def _frame_box(header: Header, n_elements: int) -> tuple[Box, tuple[int, ...], Box]:
-    """The box of a frame in C order, the order in which a predictor takes its axes, and the box in that
-    order."""
-    early = _predictor(header).early
-    extents, turn = frame_box(header.shape, n_elements, early), turned(box_of_shape(header.shape, early), early)
-    return extents, turn, tuple(extents[axis] for axis in turn)
+def _frame_box(header: Header, n_elements: int) -> tuple[Box, int]:
+    """The box of a frame as a predictor takes it, and the points along axes that go first there (`box.turned`)."""
+    return predicted_box(header.shape, n_elements, _predictor(header).early)
 
 
 def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: NDArray[np.int32]) -> None:
@@ -250,8 +248,8 @@ class _Costs:
         best = self._best(kinds)
         if self._bits[0, best] < LEAST_BITS * self._n:
             return best
-        differences = [Predictor("lorenzo", tuple(range(first, n))) for first in range(n)]
-        return self._best([best, *differences, *(replace(one, kind="lorenzo") for one in more)])
+        along = {tuple(range(n)), best.axes, (n - 1,)}
+        return self._best([best, *(Predictor("lorenzo", axes) for axes in sorted(along))])
 
     def _best(self, predictors: Sequence[Predictor]) -> Predictor:
         """The one that takes least, the first of equals."""
@@ -339,6 +337,7 @@ class _Trial:
         self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
         self.tiles = np.zeros((len(steps), N_BOXES * BOX), np.int32)
         self.numbers: dict[int, NDArray[np.int32]] = {}
+        self.work = np.empty(self.tiles.shape, np.uint16), np.empty(self.tiles.shape, np.uint8)
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
@@ -351,7 +350,7 @@ class _Trial:
         from tnplan.compress.cpu import predictor_kernel as kernel
 
         kernel.fill_plain(self.values, self.steps, turned, self.tiles)
-        return coded_units(self.tiles)
+        return coded_units(self.tiles, *self.work)
 
     def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take."""
@@ -364,7 +363,7 @@ class _Trial:
         else:
             own = lattices(self.box, predictor), predictor.is_cubic
             kernel.fill_residuals(self._numbers(1 << SHIFT), box, *own, *work)
-        return coded_units(self.tiles)
+        return coded_units(self.tiles, *self.work)
 
     def _numbers(self, per_step: int) -> NDArray[np.int32]:
         """The values in units of which so many make a step (components, boxes, points)."""
@@ -412,9 +411,12 @@ def active_boxes(shape: tuple[int, ...], probed: NDArray[np.floating], most: flo
 
 
 def _edges(extents: Box) -> Box:
-    """How many points a box has along each axis: a tile and few more in all, about as the roots of the extents.
-    Odd numbers, so that points lie between others, or all there are."""
+    """How many points a box has along each axis: BOX and few more in all, about as the roots of the extents.
+    Odd numbers, so that points lie between others, or all there are: so of short axes, where the ends count."""
     counts = [min(n, 3) for n in extents]
+    for axis, n in enumerate(extents):
+        if n < LEAST_EXTENT and prod(counts) // counts[axis] * n <= MOST_SHORT:
+            counts[axis] = n
     while (size := prod(counts)) <= BOX:
         longer = {
             axis: min(n, count + 2) for axis, (n, count) in enumerate(zip(extents, counts, strict=True))
@@ -427,13 +429,13 @@ def _edges(extents: Box) -> Box:
     return tuple(counts)
 
 
-def coded_units(q: NDArray[np.int32]) -> int:
+def coded_units(q: NDArray[np.int32], symbols: NDArray[np.uint16], raw_bits: NDArray[np.uint8]) -> int:
     """What the coder `small` takes for tiles (components, N_BOXES * 4096), its tables left out, in units of
-    2^-LOG2_BITS bits: by whole logarithms of how often tokens occur."""
+    2^-LOG2_BITS bits: by whole logarithms of how often tokens occur. The others, as large, are for work."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
     counts = np.zeros(rans.count_shape(q.shape[0]), np.int64)
-    raw = int(kernel.count(q, counts, np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)))
+    raw = int(kernel.count(q, counts, symbols, raw_bits))
     logs = _logs()
     return (raw << LOG2_BITS) + int(logs.take(counts.sum(axis=1)).sum() - logs.take(counts).sum())
 

@@ -264,6 +264,13 @@ def turned(box: Box, early: bool = False) -> tuple[int, ...]:
     return (*range(last + 1, len(box)), *range(last + 1))
 
 
+def predicted_box(shape: tuple[int, ...], n_elements: int, early: bool = False) -> tuple[Box, int]:
+    """The box of a frame as predictors take it, and how many points the axes have that go first there: element
+    i stands at i % last * (n_elements // last) + i // last."""
+    extents, turn = frame_box(shape, n_elements, early), turned(box_of_shape(shape, early), early)
+    return tuple(extents[axis] for axis in turn), prod(extents[axis] for axis in turn if axis > turn[-1])
+
+
 @lru_cache(256)
 def passes(box: Box, predictor: Predictor) -> tuple[PointPass, ...]:
     """All passes of a box (as predictors take it) that interpolate; those without points are left out, and so
