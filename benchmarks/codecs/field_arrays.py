@@ -18,8 +18,8 @@ Generator = np.random.Generator
 
 
 def random_field(shape: tuple[int, ...], power: float, r: Generator, cut: float = 0.0) -> Array:
-    """A field of unit deviation with the spectrum E(k) ~ (k^2 + 1)^(-power / 2), k in periods of the box; beyond
-    `cut` of the highest k nothing is left (0: all is kept)."""
+    """A field of unit deviation with the spectrum E(k) ~ (k^2 + 1)^(-power / 2), k in periods of the box;
+    beyond `cut` of the highest k nothing is left (0: all is kept)."""
     squares: Any = sum(f**2 for f in np.meshgrid(*(np.fft.fftfreq(n) * n for n in shape), indexing="ij"))
     amplitude = (squares + 1) ** (-(power + len(shape) - 1) / 4)
     if cut:
@@ -29,7 +29,9 @@ def random_field(shape: tuple[int, ...], power: float, r: Generator, cut: float 
     return field / field.std()
 
 
-def levels(n: int, shape: tuple[int, ...], power: float, r: Generator, mixing: float, cut: float = 0.3) -> Array:
+def levels(
+    n: int, shape: tuple[int, ...], power: float, r: Generator, mixing: float, cut: float = 0.3
+) -> Array:
     """Fields one after the other, each like the one before: `mixing` of 1 makes them independent."""
     fields = [random_field(shape, power, r, cut)]
     while len(fields) < n:
@@ -73,8 +75,8 @@ def field_arrays(seed: int) -> Iterator[tuple[str, Array]]:
     yield "cloud cover", cloud.astype(np.float32)
 
     y, x = extent(90, 150), extent(200, 300)
-    heights = 1e4 * np.arange(1, 9).reshape(2, 4, 1, 1) + 800 * levels(8, (y, x), 4, r, 0.2).reshape(2, 4, y, x)
-    yield "geopotential", heights
+    heights = 1e4 * np.arange(1, 9)[:, None, None] + 800 * levels(8, (y, x), 4, r, 0.2)
+    yield "geopotential", heights.reshape(2, 4, y, x)
 
     n = extent(50, 70)
     yield "velocity", np.stack([random_field((n, n, n), 5 / 3, r) for _ in range(3)]).astype(np.float32)

@@ -160,7 +160,9 @@ def boxes_of(array: np.ndarray, boxes: SampledBoxes) -> np.ndarray:
     "dtype", [DTYPES[0], *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in DTYPES[1:])]
 )
 def test_a_device_counts_what_the_host_counts(device: Any, dtype: str) -> None:
-    shapes = ((9001,), (96, 131), (17, 25, 33), (3, 4, 30, 40), (40, 41, 3), (5000, 2), (1 << 17,), (300, 310))
+    shapes = (
+        (9001,), (96, 131), (17, 25, 33), (3, 4, 30, 40), (40, 41, 3), (5000, 2), (1 << 17,), (300, 310)
+    )  # fmt: skip
     seen = set()
     for number, shape in enumerate(shapes):
         for wild in (False, True):

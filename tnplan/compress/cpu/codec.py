@@ -224,11 +224,14 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
             into[:] = points[tuple(slice(first, first + s * (m - 1) + 1, s) for first, m, s in places)]
         return values_of_boxes.reshape(len(boxes.starts), boxes.size, n)
 
+    def trials(steps: NDArray[np.float64]) -> HostTrials:
+        return HostTrials(array.shape, lambda numbers: values.reshape(-1, n)[numbers], take, steps)
+
     facts = ArrayFacts(dtype, array.shape, reaches, reflection_of(values, n))
     header, limits = chosen_header(
         options, facts, trial_bytes,
         lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
-        lambda header: chosen_predictor(header, lambda steps: HostTrials(array.shape, lambda at: values.reshape(-1, n)[at], take, steps)),
+        lambda header: chosen_predictor(header, trials),
     )  # fmt: skip
     return header, _pieces(header, values, limits)
 

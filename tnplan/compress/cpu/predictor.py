@@ -59,8 +59,8 @@ FEW_BITS = 5
 COARSER = 4
 MOST_POINTS = 3072
 """A box has fewer points."""
-MOST_SHORT = 128
-"""Points along short axes that a box has whole."""
+SHORT, MOST_SHORT = 12, 12
+"""Extents of axes that a box has whole, and how many points along all of these."""
 MOST_BEYOND = 0.02
 """Of numbers that are too large for a predictor, and stored exactly."""
 
@@ -117,7 +117,7 @@ def _predictor(header: Header) -> Predictor:
 
 
 def _frame_box(header: Header, n_elements: int) -> tuple[Box, int]:
-    """The box of a frame as a predictor takes it, and the points along axes that go first there (`box.turned`)."""
+    """The box of a frame as a predictor takes it, and the points along axes that go first there."""
     return predicted_box(header.shape, n_elements, _predictor(header).early)
 
 
@@ -227,8 +227,8 @@ def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor
 
 
 class _Costs:
-    """What predictors would take of all points, in bits: the finest points of each level, times how many of all
-    points are like them."""
+    """What predictors would take of all points, in bits: the finest points of each level, times how many of
+    all points are like them."""
 
     def __init__(self, trials: Trials, header: Header) -> None:
         box, self._trials, self._levels = box_of_shape(header.shape), trials, sampled_boxes(header.shape)
@@ -245,10 +245,10 @@ class _Costs:
         more = [replace(best, axes=(axis, *best.axes)) for axis in range(best.axes[0] - 1)]
         best = self._best([best, *more])
         kinds = [replace(best, kind=f"{one}{mean}") for mean in ("", " mean") for one in (kind, other)]
-        best = self._best(kinds)
+        best = self._best([*kinds, replace(best, axes=best.axes[::-1])])
         if self._bits[0, best] < LEAST_BITS * self._n:
             return best
-        along = {tuple(range(n)), best.axes, (n - 1,)}
+        along = {tuple(range(n)), tuple(sorted(best.axes)), (n - 1,)}
         return self._best([best, *(Predictor("lorenzo", axes) for axes in sorted(along))])
 
     def _best(self, predictors: Sequence[Predictor]) -> Predictor:
@@ -289,8 +289,8 @@ class _Costs:
         return cost + self._points(level, predictor) * self._bits[level, predictor]
 
     def _matters(self, level: int, predictor: Predictor, least: float) -> bool:
-        """Whether the points of a level may be a part of what a predictor takes that counts, where the best one
-        takes `least`."""
+        """Whether the points of a level may be a part of what a predictor takes that counts, where the best
+        one takes `least`."""
         if level == 0:
             return True
         if predictor.is_lorenzo or (level - 1, predictor) not in self._bits:
@@ -404,7 +404,7 @@ def probes(shape: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]
 def active_boxes(shape: tuple[int, ...], probed: NDArray[np.floating], most: float) -> SampledBoxes:
     """The finest boxes, where the values of probes (places, PROBES, components), none above `most`, say that
     much happens, and where they say that less does."""
-    numbers = np.where(np.abs(probed) <= most, probed, 0)
+    numbers = np.where(np.abs(probed.astype(float)) <= most, probed.astype(float), 0.0) / 4
     activity = (numbers.max(axis=1) - numbers.min(axis=1)).sum(axis=-1)
     chosen = probes(shape)[0][np.argsort(-activity, kind="stable")[RANKS]]
     return replace(sampled_boxes(shape)[0], starts=tuple(map(tuple, chosen.tolist())))
@@ -412,11 +412,11 @@ def active_boxes(shape: tuple[int, ...], probed: NDArray[np.floating], most: flo
 
 def _edges(extents: Box) -> Box:
     """How many points a box has along each axis: BOX and few more in all, about as the roots of the extents.
-    Odd numbers, so that points lie between others, or all there are: so of short axes, where the ends count."""
-    counts = [min(n, 3) for n in extents]
+    Odd numbers, so that points lie between others, or, of short axes, all: there the ends count."""
+    counts, short = [min(n, 3) for n in extents], 1
     for axis, n in enumerate(extents):
-        if n < LEAST_EXTENT and prod(counts) // counts[axis] * n <= MOST_SHORT:
-            counts[axis] = n
+        if n <= SHORT and short * n <= MOST_SHORT:
+            counts[axis], short = n, short * n
     while (size := prod(counts)) <= BOX:
         longer = {
             axis: min(n, count + 2) for axis, (n, count) in enumerate(zip(extents, counts, strict=True))

@@ -232,11 +232,9 @@ def next_row(n: Any, lattice: Any, place: Any) -> None:
 
 
 @inline
-def predict(
-    fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: Any, coarse: Any, line: Any, other: Any
-) -> Any:
-    """Predict the points of a row of a pass; the place of the first. `other` is for work."""
-    n = uint64(box.size)
+def predict(fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: Any, work: Any) -> Any:
+    """Predict the points of a row of a pass, in the second part of `work`; the place of the first."""
+    n, (coarse, line, other) = uint64(box.size), work
     spacing, step, count = lattice[1], lattice[ONE + TWO * n], lattice[ONE + THREE * n]
     row = place_row(box, strides, lattice, place)
     first, directions = row + lattice[ONE + n], 0
@@ -247,7 +245,8 @@ def predict(
         if axis == n - ONE:
             predict_line(fine, row, box[axis], spacing, cubic, coarse, into)
         else:
-            kind = kind_of(lattice[TWO + axis] + place[axis] * lattice[TWO + n + axis], box[axis], spacing, cubic)
+            at = lattice[TWO + axis] + place[axis] * lattice[TWO + n + axis]
+            kind = kind_of(at, box[axis], spacing, cubic)
             predict_row(fine, first, step, count, spacing * strides[axis], kind, into)
         if directions:
             for k in range(count):
@@ -340,6 +339,7 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals:
     fill_strides(box, own_work[0])
     strides, place = unowned(own_work[0]), unowned(own_work[1])
     coarse, line, other = unowned(own_lines[0]), unowned(own_lines[1]), unowned(own_lines[2])
+    work = coarse, line, other
     numbers, into = unowned(fine), unowned(residuals)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
@@ -351,7 +351,7 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals:
             n_rows *= lattice[TWO + TWO * n + k]
             place[k] = 0
         for row in range(n_rows):
-            first = predict(numbers, box, strides, lattice, cubic, place, coarse, line, other)
+            first = predict(numbers, box, strides, lattice, cubic, place, work)
             if step == ONE:
                 split_row(numbers, first, ONE, count, line)
             elif step == TWO:
@@ -372,6 +372,7 @@ def join(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: 
     fill_strides(box, own_work[0])
     strides, place = unowned(own_work[0]), unowned(own_work[1])
     coarse, line, other = unowned(own_lines[0]), unowned(own_lines[1]), unowned(own_lines[2])
+    work = coarse, line, other
     numbers, residual_values = unowned(fine), unowned(residuals)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
@@ -382,7 +383,7 @@ def join(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: 
             n_rows *= lattice[TWO + TWO * n + k]
             place[k] = 0
         for row in range(n_rows):
-            first = predict(numbers, box, strides, lattice, cubic, place, coarse, line, other)
+            first = predict(numbers, box, strides, lattice, cubic, place, work)
             take_strips(residual_values, count, other, at, row, n_rows, strip)
             if step == ONE:
                 join_row(numbers, first, ONE, count, line, other)
@@ -487,7 +488,7 @@ def fill_numbers(values: Any, units: Any, numbers: Any) -> None:
 def fill_residuals(
     numbers: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any
 ) -> None:
-    """The last tile of residuals of each box of fine numbers (components, boxes, points), filled up with zeros.
+    """The last residuals of each box of fine numbers (components, boxes, points), filled up with zeros.
     fine and residuals (points) are for work."""
     tiles[:] = 0
     count = min(fine.size - 1, BOX)

@@ -109,7 +109,8 @@ of neighbours' corners."""
 
 @dataclass(frozen=True)
 class Predictor:
-    """How points are predicted (of `KINDS`), and along which axes of the box, in which order, ascending for means; `early`: as in version 2, whose boxes have three axes."""
+    """How points are predicted (of `KINDS`), and along which axes of the box, in which order, which is
+    ascending but for interpolation along one; `early`: as in version 2, whose boxes have three axes."""
 
     kind: str
     axes: tuple[int, ...]
@@ -189,8 +190,8 @@ def is_predictor(predictor: Predictor, shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class PointPass:
-    """Points of a box that are predicted along some axes (bits of `along`): their first coordinates, steps and
-    counts, the spacing s, and how many residuals stand before theirs."""
+    """Points of a box that are predicted along some axes (bits of `along`): their first coordinates, steps
+    and counts, the spacing s, and how many residuals stand before theirs."""
 
     along: int
     spacing: int
@@ -214,7 +215,8 @@ class PointPass:
         more = n_axes - len(self.counts)
         zeros, ones = (0,) * more, (1,) * more
         return PointPass(
-            self.along << more, self.spacing, zeros + self.starts, ones + self.steps, ones + self.counts, self.first
+            self.along << more, self.spacing, zeros + self.starts, ones + self.steps, ones + self.counts,
+            self.first,
         )  # fmt: skip
 
 
@@ -257,24 +259,24 @@ def frame_box(shape: tuple[int, ...], n_elements: int, early: bool = False) -> B
 
 @lru_cache(256)
 def turned(box: Box, early: bool = False) -> tuple[int, ...]:
-    """The axes of an array's box in the order in which predictors take them: short ones behind the last one of
-    LEAST_EXTENT or more, such as components of a vector, go first."""
+    """The axes of an array's box in the order in which predictors take them: short ones behind the last one
+    of LEAST_EXTENT or more, such as components of a vector, go first."""
     last = max((axis for axis, n in enumerate(box) if n >= LEAST_EXTENT), default=len(box) - 1)
     last = len(box) - 1 if early else last
     return (*range(last + 1, len(box)), *range(last + 1))
 
 
 def predicted_box(shape: tuple[int, ...], n_elements: int, early: bool = False) -> tuple[Box, int]:
-    """The box of a frame as predictors take it, and how many points the axes have that go first there: element
-    i stands at i % last * (n_elements // last) + i // last."""
+    """The box of a frame as predictors take it, and how many points the axes have that go first there:
+    element i stands at i % last * (n_elements // last) + i // last."""
     extents, turn = frame_box(shape, n_elements, early), turned(box_of_shape(shape, early), early)
     return tuple(extents[axis] for axis in turn), prod(extents[axis] for axis in turn if axis > turn[-1])
 
 
 @lru_cache(256)
 def passes(box: Box, predictor: Predictor) -> tuple[PointPass, ...]:
-    """All passes of a box (as predictors take it) that interpolate; those without points are left out, and so
-    is the first point."""
+    """All passes of a box (as predictors take it) that interpolate; those without points are left out, and
+    so is the first point."""
     point_passes, first = list[PointPass](), 1
     batches = tuple(axis for axis in range(len(box)) if axis not in predictor.axes)
     for own, beside in ((batches, (1,) * len(box)), (predictor.axes, box)):

@@ -15,7 +15,7 @@ Changelog of `tnplan.compressed`:
 1 (2026-11-21): first version.
 2 (2026-11-26): predictors (`format.box`), in the byte that was 0; frames without loss as bit planes. Streams
 that have neither are written as version 1.
-3 (2026-12-01): predictors over up to six axes, with batches, strips and differences. Those of version 2 are read.
+3 (2026-12-01): predictors over up to six axes, with batches, means, differences and strips.
 """
 
 from __future__ import annotations
@@ -301,7 +301,8 @@ def _may_predict(header: Header) -> bool:
     predictor = header.predictor
     return (
         predictor is not None and header.version >= (2 if predictor.early else 3)
-        and is_predictor(predictor, header.shape) and header.coder == "small" and header.axes == tuple(range(TILE_LOG2))
+        and is_predictor(predictor, header.shape)
+        and header.coder == "small" and header.axes == tuple(range(TILE_LOG2))
         and box.may_be_smooth(header.shape)
         and all(rule.step > 0 and not (rule.zero_bits or rule.bits_step) for rule in header.quantizers)
     )  # fmt: skip

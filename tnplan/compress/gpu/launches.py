@@ -133,8 +133,8 @@ def box(extents: Box, n_axes: int, cubic: bool = False, strip: int = STRIP, last
 
 
 def sampled_boxes(firsts: Sequence[int], steps: Sequence[int], counts: Box) -> Array[c_char]:
-    """The struct `SampledBoxes` (1,): the elements of the boxes' first points, and along each axis how far points
-    are apart and how many there are."""
+    """The struct `SampledBoxes` (1,): the elements of the boxes' first points, and along each axis how far
+    points are apart and how many there are."""
     more = MOST_AXES - len(counts)
     return structure(SAMPLED_BOXES.pack(*firsts, *[0] * more, *steps, *[1] * more, *counts))
 

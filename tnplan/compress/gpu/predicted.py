@@ -29,8 +29,8 @@ RESIDUAL_LIMIT = 0.5
 
 @dataclass(frozen=True)
 class BoxPasses:
-    """The passes of a frame, and behind them the points whose fine numbers are made first, those of them that no
-    pass from values meets, and all points: `words` as kernels take them, and the points of each.
+    """The passes of a frame, and behind them the points whose fine numbers are made first, those of them that
+    no pass from values meets, and all points: `words` as kernels take them, and the points of each.
 
     The first `n_coarse` are done by one block; those from `n_fine` on from values instead of fine numbers.
     """
@@ -48,9 +48,9 @@ def box_passes(box: Box, predictor: Predictor) -> BoxPasses:
     """The passes of a box."""
     point_passes = [] if predictor.is_lorenzo else list(passes(box, predictor))
     is_line, axes, n_axes = box[:-1] == (1,) * (len(box) - 1), predictor.axes, launches.box_axes(box)
-    first_fine = len(point_passes)
-    while first_fine and point_passes[first_fine - 1].spacing == 1 and _is_last(point_passes[first_fine - 1], axes):
-        first_fine -= 1
+    # Passes along batches have spacing 1 too, before those along predicted axes.
+    n_fine = sum(one.spacing == 1 and any(one.along >> axis & 1 for axis in axes) for one in point_passes)
+    first_fine = len(point_passes) - n_fine
     coarse = sum(point_pass.first + point_pass.size <= COARSE for point_pass in point_passes[:first_fine])
     known = tuple(2 if axis in axes else 1 for axis in range(len(box)))
     if is_line:
@@ -63,11 +63,6 @@ def box_passes(box: Box, predictor: Predictor) -> BoxPasses:
     words = np.array([point_pass.widened(n_axes).lattice for point_pass in all_points], np.uint32).reshape(-1)
     sizes = tuple(point_pass.size for point_pass in all_points)
     return BoxPasses(words, sizes, coarse, first_fine, len(point_passes), is_line)
-
-
-def _is_last(point_pass: PointPass, axes: tuple[int, ...]) -> bool:
-    """Whether a pass is along predicted axes; else it is along batches."""
-    return any(point_pass.along >> axis & 1 for axis in axes)
 
 
 def _every(steps: Box, box: Box) -> PointPass:

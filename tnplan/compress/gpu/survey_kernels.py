@@ -146,9 +146,8 @@ class DeviceTrials:
         counts = self._device.zeros(len(trials) * n_tables * n_tokens, "uint32")
         units = self._device.zeros(len(trials), "uint64")
         tiles = self._device.empty(len(trials) * N_BOXES * self._n * BOX, "int32")
-        words = [
-            self._device.upload(np.array(rows, np.uint32).reshape(-1)) for rows in (trials, lattices or [(0,)])
-        ]
+        tables = np.ravel(trials).astype(np.uint32), np.ravel(lattices or [0]).astype(np.uint32)
+        words = map(self._device.upload, tables)
         box = launches.box(self._levels[level].counts, MOST_AXES)
         self._launch(
             "try_predictors", N_BOXES // 2, len(trials), self._sample(level), box, self._steps, *words, tiles,
