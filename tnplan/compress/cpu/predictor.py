@@ -38,7 +38,8 @@ from tnplan.compress.format.box import (
 from tnplan.compress.format.stream import Header
 
 Values = NDArray[np.floating]
-N_BOXES = 8
+N_BOXES, MANY = 8, 1 << 20
+"""Of arrays from so many elements on; half as many of smaller ones."""
 BOX = TILE // 2
 """Numbers of a box that are looked at; a tile has those of two."""
 TURNS = np.array([1, 23, 39, 53, 77, 101])
@@ -54,6 +55,8 @@ COARSE_BITS, COARSE_SHARE = 3, 0.2
 """What a point of a coarser level may take, and the share of all that counts."""
 LEAST_BITS = 0.1
 """From so many bits an element on sums of corners may foretell better than interpolation."""
+MEAN_COST = 1.03
+"""Means take half as much time again: they are taken where they save more than this."""
 FEW_BITS = 5
 """Numbers that take less as they are, lines foretell better than cubics."""
 COARSER = 4
@@ -190,13 +193,13 @@ TakePoints = Callable[[NDArray[np.int64]], NDArray[np.floating]]
 def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     """The boxes of an array of this shape that may be looked at, for each stride; none of a small array."""
     box = box_of_shape(shape)
-    extents = tuple(box[axis] for axis in turned(box))
+    extents, n_boxes = tuple(box[axis] for axis in turned(box)), N_BOXES if prod(box) >= MANY else N_BOXES // 2
     levels, strides = list[SampledBoxes](), (1,) * len(extents)
     while not levels or strides != levels[-1].strides:
         coarse = tuple(-(-n // stride) for n, stride in zip(extents, strides, strict=True))
         if prod(coarse) < (LEAST_COARSE if levels else LEAST_SIZE):
             break
-        levels.append(_boxes(coarse, strides))
+        levels.append(_boxes(coarse, strides, n_boxes))
         # Short axes stay as they are: they may be batches, of which coarse levels have every point.
         strides = tuple(
             stride * COARSER if n >= stride * COARSER * LEAST_EXTENT else stride
@@ -241,11 +244,20 @@ class _Costs:
         """The best of some predictors: which axes from the last one on, which leading ones besides, how."""
         n, few = len(self._extents), self.plain < FEW_BITS * prod(self._extents) * self._n
         kind, other = ("linear", "cubic") if few else ("cubic", "linear")
-        best = self._best([Predictor(kind, tuple(range(first, n))) for first in range(n)])
+        last = [Predictor(kind, tuple(range(first, n))) for first in reversed(range(n))]
+        best = last[min(n, 2) - 1]
+        for longer in last[2:]:
+            if self._best([best, longer]) is best:
+                break
+            best = longer
+        if len(best.axes) == 2:
+            best = self._best([best, last[0]])
         more = [replace(best, axes=(axis, *best.axes)) for axis in range(best.axes[0] - 1)]
         best = self._best([best, *more])
-        kinds = [replace(best, kind=f"{one}{mean}") for mean in ("", " mean") for one in (kind, other)]
-        best = self._best([*kinds, replace(best, axes=best.axes[::-1])])
+        best = self._best([best, replace(best, kind=other)])
+        if len(best.axes) > 1:
+            turned_round = replace(best, axes=best.axes[::-1])
+            best = self._best([best, replace(best, kind=f"{best.kind} mean"), turned_round])
         if self._bits[0, best] < LEAST_BITS * self._n:
             return best
         along = {tuple(range(n)), tuple(sorted(best.axes)), (n - 1,)}
@@ -267,7 +279,8 @@ class _Costs:
 
     def _bits_of(self, level: int, units: int) -> float:
         """Bits of an element."""
-        return units / (N_BOXES * min(self._levels[level].size - 1, BOX) * (1 << LOG2_BITS))
+        boxes = self._levels[level]
+        return units / (len(boxes.starts) * min(boxes.size - 1, BOX) * (1 << LOG2_BITS))
 
     def _points(self, level: int, predictor: Predictor) -> float:
         """How many points the levels from this one on have."""
@@ -286,7 +299,8 @@ class _Costs:
             points = self._points(level, predictor) - self._points(level + 1, predictor)
             cost += points * self._bits[level, predictor]
             level += 1
-        return cost + self._points(level, predictor) * self._bits[level, predictor]
+        cost += self._points(level, predictor) * self._bits[level, predictor]
+        return MEAN_COST * cost if predictor.is_mean else cost
 
     def _matters(self, level: int, predictor: Predictor, least: float) -> bool:
         """Whether the points of a level may be a part of what a predictor takes that counts, where the best
@@ -335,7 +349,7 @@ class _Trial:
     def __init__(self, boxes: SampledBoxes, values: NDArray[np.floating], steps: NDArray[np.float64]) -> None:
         self.box, self.values, self.steps = boxes.counts, values, steps
         self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
-        self.tiles = np.zeros((len(steps), N_BOXES * BOX), np.int32)
+        self.tiles = np.zeros((len(steps), len(boxes.starts) * BOX), np.int32)
         self.numbers: dict[int, NDArray[np.int32]] = {}
         self.work = np.empty(self.tiles.shape, np.uint16), np.empty(self.tiles.shape, np.uint8)
 
@@ -370,16 +384,16 @@ class _Trial:
         from tnplan.compress.cpu import predictor_kernel as kernel
 
         if per_step not in self.numbers:
-            numbers = np.empty((len(self.steps), N_BOXES, self.fine.size), np.int32)
+            numbers = np.empty((len(self.steps), len(self.values), self.fine.size), np.int32)
             kernel.fill_numbers(self.values, self.steps / per_step, numbers)
             self.numbers[per_step] = numbers
         return self.numbers[per_step]
 
 
-def _boxes(extents: Box, strides: Box) -> SampledBoxes:
+def _boxes(extents: Box, strides: Box, n_boxes: int) -> SampledBoxes:
     """Boxes spread over an array along each axis in another order."""
     counts = _edges(extents)
-    spread = _spread(tuple(n - m for n, m in zip(extents, counts, strict=True)), N_BOXES)
+    spread = _spread(tuple(n - m for n, m in zip(extents, counts, strict=True)), n_boxes)
     starts = spread * np.array(strides)
     return SampledBoxes(tuple(map(tuple, starts.tolist())), counts, strides)
 
@@ -406,8 +420,9 @@ def active_boxes(shape: tuple[int, ...], probed: NDArray[np.floating], most: flo
     much happens, and where they say that less does."""
     numbers = np.where(np.abs(probed.astype(float)) <= most, probed.astype(float), 0.0) / 4
     activity = (numbers.max(axis=1) - numbers.min(axis=1)).sum(axis=-1)
-    chosen = probes(shape)[0][np.argsort(-activity, kind="stable")[RANKS]]
-    return replace(sampled_boxes(shape)[0], starts=tuple(map(tuple, chosen.tolist())))
+    boxes = sampled_boxes(shape)[0]
+    chosen = probes(shape)[0][np.argsort(-activity, kind="stable")[RANKS[:: N_BOXES // len(boxes.starts)]]]
+    return replace(boxes, starts=tuple(map(tuple, chosen.tolist())))
 
 
 def _edges(extents: Box) -> Box:

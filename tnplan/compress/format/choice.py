@@ -58,6 +58,9 @@ TRIAL = 1 << 16
 TRIALS = 4
 WORTH = 1.2
 """`auto` takes the coder `small` where it makes trials this much smaller than `fast`."""
+NEVER_LARGER = 1.05
+"""Without a predictor `small` makes no array larger than so many times what `fast` makes: nothing is tried
+where a predictor saves enough."""
 
 Limits = tuple[float, ...]
 """The largest error of an element of each component."""
@@ -105,7 +108,9 @@ def chosen_header(
     predictor, share = None, 1.0
     if options.predict and may_predict(header):
         predictor, share = find_predictor(header)
-    if options.setting == "auto":
+    if options.setting == "auto" and predictor and share * WORTH * NEVER_LARGER < 1:
+        header = replace(header, coder="small")
+    elif options.setting == "auto":
         fast, small = (trial_bytes(replace(header, coder=name), limits) for name in ("fast", "small"))
         header = replace(header, coder="small" if small * share * WORTH < fast else "fast")
     if predictor and header.coder == "small":

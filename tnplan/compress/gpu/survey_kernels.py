@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tnplan.compress.cpu.predictor import (
     BOX,
     MOST_POINTS,
-    N_BOXES,
     active_boxes,
     most_predictable,
     probes,
@@ -121,7 +120,7 @@ class DeviceTrials:
     def share_beyond(self) -> float:
         """See `Trials`."""
         self._sample(0)
-        return int(self._device.download(self._beyond)[0]) / (N_BOXES * self._levels[0].size * self._n)
+        return int(self._device.download(self._beyond)[0]) / (len(self._levels[0].starts) * self._levels[0].size * self._n)
 
     def plain(self) -> int:
         """See `Trials`."""
@@ -142,15 +141,15 @@ class DeviceTrials:
 
     def _units(self, level: int, trials: list[tuple[int, ...]], lattices: list[tuple[int, ...]]) -> list[int]:
         """What trials take, which are those of trial.cu."""
-        n_tables, n_tokens = count_shape(self._n)
+        (n_tables, n_tokens), n_boxes = count_shape(self._n), len(self._levels[level].starts)
         counts = self._device.zeros(len(trials) * n_tables * n_tokens, "uint32")
         units = self._device.zeros(len(trials), "uint64")
-        tiles = self._device.empty(len(trials) * N_BOXES * self._n * BOX, "int32")
+        tiles = self._device.empty(len(trials) * n_boxes * self._n * BOX, "int32")
         tables = np.ravel(trials).astype(np.uint32), np.ravel(lattices or [0]).astype(np.uint32)
         words = map(self._device.upload, tables)
         box = launches.box(self._levels[level].counts, MOST_AXES)
         self._launch(
-            "try_predictors", N_BOXES // 2, len(trials), self._sample(level), box, self._steps, *words, tiles,
+            "try_predictors", n_boxes // 2, len(trials), self._sample(level), box, self._steps, *words, tiles,
             counts, units,
         )  # fmt: skip
         self._launch("weigh_trials", len(trials), 1, counts, units)
@@ -164,9 +163,9 @@ class DeviceTrials:
             strides = [prod(whole[axis + 1 :]) for axis in turned(whole)]
             firsts = [sum(map(mul, first, strides)) for first in boxes.starts]
             steps = list(map(mul, boxes.strides, strides))
-            taken = self._device.empty(N_BOXES * boxes.size * self._n, stream.real_dtype(self._dtype).name)
+            taken = self._device.empty(len(firsts) * boxes.size * self._n, stream.real_dtype(self._dtype).name)
             self._launch(
-                "take_boxes", N_BOXES, 1, self._values, launches.sampled_boxes(firsts, steps, boxes.counts),
+                "take_boxes", len(firsts), 1, self._values, launches.sampled_boxes(firsts, steps, boxes.counts),
                 self._steps, taken, self._beyond if level == 0 else self._device.zeros(1, "uint64"),
             )  # fmt: skip
             self._samples[level] = taken
