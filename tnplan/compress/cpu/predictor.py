@@ -25,6 +25,7 @@ from tnplan.compress.cpu import rans
 from tnplan.compress.format.bit_tiling import LOG2_BITS, TILE, tile_count, times_log2
 from tnplan.compress.format.bounds import round_down
 from tnplan.compress.format.box import (
+    KINDS,
     LARGEST_FINE,
     LEAST_EXTENT,
     SHIFT,
@@ -55,6 +56,8 @@ COARSE_BITS, COARSE_SHARE = 3, 0.2
 """What a point of a coarser level may take, and the share of all that counts."""
 LEAST_BITS = 0.1
 """From so many bits an element on sums of corners may foretell better than interpolation."""
+FINAL_BITS, N_FINALISTS, MOST_WHOLE = 0.5, 2, 1 << 16
+"""Up to so many bits an element the best few predictors and means are compared on all coarse points."""
 MEAN_COST = 1.03
 """Means take half as much time again: they are taken where they save more than this."""
 FEW_BITS = 5
@@ -181,6 +184,10 @@ class Trials(Protocol):
         """What the finest residuals of a level's boxes take under each predictor."""
 
 
+    def whole(self, predictor: Predictor) -> int:
+        """What all residuals of a predictor's `coarse_lattice` take."""
+
+
 MakeTrials = Callable[[NDArray[np.float64]], Trials]
 """The trials of an array for the steps of its components."""
 TakeBoxes = Callable[[SampledBoxes], NDArray[np.floating]]
@@ -206,6 +213,19 @@ def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
             for n, stride in zip(extents, strides, strict=True)
         )
     return tuple(levels)
+
+
+def coarse_lattice(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, SampledBoxes]:
+    """The level from which on all points that interpolation along these axes fills can be tried, and these
+    points; at the last one they may be more."""
+    box, level = box_of_shape(shape), 0
+    extents = tuple(box[axis] for axis in turned(box))
+    while True:
+        strides = tuple(COARSER**level if axis in axes else 1 for axis in range(len(extents)))
+        counts = tuple(-(-n // stride) for n, stride in zip(extents, strides, strict=True))
+        if prod(counts) <= MOST_WHOLE or max(counts[axis] for axis in axes) == 1:
+            return level, SampledBoxes(((0,) * len(extents),), counts, strides)
+        level += 1
 
 
 def most_predictable(steps: NDArray[np.float64]) -> float:
@@ -238,9 +258,27 @@ class _Costs:
         self._extents = tuple(box[axis] for axis in turned(box))
         self._n = header.components
         self.plain = self._bits_of(0, trials.plain()) * header.size
-        self._bits: dict[tuple[int, Predictor], float] = {}
+        self._shape, self._bits = header.shape, dict[tuple[int, Predictor], float]()
+        self._whole: dict[Predictor, tuple[int, float]] = {}
 
     def chosen(self) -> Predictor:
+        """The best predictor; where it takes little, coarse points count, and the best few are tried on all of
+        these."""
+        best = self._chosen()
+        if best.is_lorenzo or self.of(best) > FINAL_BITS * prod(self._extents) * self._n:
+            return best
+        means = [Predictor(kind, tuple(sorted(best.axes))) for kind in KINDS[2:4]] if len(best.axes) > 1 else []
+        self._best([best, *means])
+        tried = dict.fromkeys(one for _, one in self._bits if not one.is_lorenzo)
+        finalists = sorted(tried, key=self.of)[:N_FINALISTS]
+        finalists += [one for one in means if one not in finalists]
+        for one in finalists:
+            level, boxes = coarse_lattice(self._shape, one.axes)
+            if boxes.size <= MOST_WHOLE:
+                self._whole[one] = level, self._trials.whole(one) / (1 << LOG2_BITS)
+        return min(finalists, key=self.of)
+
+    def _chosen(self) -> Predictor:
         """The best of some predictors: which axes from the last one on, which leading ones besides, how."""
         n, few = len(self._extents), self.plain < FEW_BITS * prod(self._extents) * self._n
         kind, other = ("linear", "cubic") if few else ("cubic", "linear")
@@ -294,12 +332,14 @@ class _Costs:
         cost = self.plain / size * prod(n for k, n in enumerate(self._extents) if k not in predictor.axes)
         if predictor.is_lorenzo:
             return cost + size * self._bits[0, predictor]
-        level = 0
-        while (level + 1, predictor) in self._bits:
+        level, (last, whole) = 0, self._whole.get(predictor, (len(self._levels), None))
+        bits = self._bits[0, predictor]
+        while level < last and (level == 0 or whole is not None or (level, predictor) in self._bits):
+            bits = self._bits.get((level, predictor), bits)
             points = self._points(level, predictor) - self._points(level + 1, predictor)
-            cost += points * self._bits[level, predictor]
+            cost += points * bits
             level += 1
-        cost += self._points(level, predictor) * self._bits[level, predictor]
+        cost = cost + self._points(level, predictor) * bits if whole is None else cost + whole
         return MEAN_COST * cost if predictor.is_mean else cost
 
     def _matters(self, level: int, predictor: Predictor, least: float) -> bool:
@@ -322,6 +362,7 @@ class HostTrials:
         self, shape: tuple[int, ...], take_points: TakePoints, take: TakeBoxes, steps: NDArray[np.float64]
     ) -> None:
         active = active_boxes(shape, take_points(probes(shape)[1]), most_predictable(steps))
+        self._shape = shape
         self._levels, self._take, self._steps = (active, *sampled_boxes(shape)[1:]), take, steps
         self._trials: dict[int, _Trial] = {}
 
@@ -341,6 +382,11 @@ class HostTrials:
     def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
         return [self._at(level).predicted(predictor) for predictor in predictors]
+
+    def whole(self, predictor: Predictor) -> int:
+        """See `Trials`."""
+        boxes = coarse_lattice(self._shape, predictor.axes)[1]
+        return whole_units(self._take(boxes)[0], boxes.counts, predictor, self._steps)
 
 
 class _Trial:
@@ -444,6 +490,18 @@ def _edges(extents: Box) -> Box:
     return tuple(counts)
 
 
+def whole_units(points: Values, box: Box, predictor: Predictor, steps: NDArray[np.float64]) -> int:
+    """What all residuals of a box of values (points, components) take."""
+    from tnplan.compress.cpu import predictor_kernel as kernel
+
+    numbers = np.empty((len(steps), 1, len(points)), np.int32)
+    kernel.fill_numbers(points[np.newaxis], steps / (1 << SHIFT), numbers)
+    q = np.zeros((len(steps), tile_count(len(points)) * TILE), np.int32)
+    for own, residuals in zip(numbers, q, strict=True):
+        split(own[0], box, predictor, residuals)
+    return coded_units(q, np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8))
+
+
 def coded_units(q: NDArray[np.int32], symbols: NDArray[np.uint16], raw_bits: NDArray[np.uint8]) -> int:
     """What the coder `small` takes for tiles (components, N_BOXES * 4096), its tables left out, in units of
     2^-LOG2_BITS bits: by whole logarithms of how often tokens occur. The others, as large, are for work."""
@@ -458,4 +516,4 @@ def coded_units(q: NDArray[np.int32], symbols: NDArray[np.uint16], raw_bits: NDA
 @cache
 def _logs() -> NDArray[np.int64]:
     """n log2 n for as many numbers as the boxes of a level have."""
-    return times_log2(N_BOXES * BOX)
+    return times_log2(max(N_BOXES * BOX, MOST_WHOLE))
