@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 from tnplan.compress.cpu.predictor import (
     BOX,
     MOST_POINTS,
+    SampledBoxes,
     active_boxes,
+    coarse_lattice,
+    first_counted,
     most_predictable,
     probes,
     sampled_boxes,
+    whole_units,
 )
 from tnplan.compress.cpu.rans import count_shape
 from tnplan.compress.format import stream
@@ -106,7 +110,7 @@ class DeviceTrials:
     ) -> None:  # fmt: skip
         self._device, self._values, self._dtype, self._shape = device, values, dtype, shape
         self._n, self._most, (_, numbers) = stream.components(dtype), most_predictable(steps), probes(shape)
-        self._steps = launches.steps(steps, self._most)
+        self._steps, self._steps_of_parts = launches.steps(steps, self._most), steps
         probed = device.empty(numbers.size * self._n, stream.real_dtype(dtype).name)
         self._launch(
             "take_elements", 1, 1, values, device.upload(numbers.astype(np.uint64).reshape(-1)),
@@ -124,18 +128,19 @@ class DeviceTrials:
 
     def plain(self) -> int:
         """See `Trials`."""
-        return min(self._units(0, [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0)], []))
+        return min(self._units(0, [(0, 0, 0, 0, 0, 0), (1, 0, 0, 0, 0, 0)], []))
 
     def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
         rows, lattices, counts = list[tuple[int, ...]](), list[tuple[int, ...]](), self._levels[level].counts
         for one in predictors:
+            first = first_counted(counts, one)
             if one.is_lorenzo:
                 along = sum(1 << axis + MOST_AXES - len(counts) for axis in one.axes)
-                rows.append((3, 0, along, 0, 0))
+                rows.append((3, 0, along, 0, 0, first))
                 continue
             own = passes(counts, one)
-            rows.append((2, one.is_cubic, 0, len(lattices), len(own)))
+            rows.append((2, one.is_cubic, 0, len(lattices), len(own), first))
             lattices += [point_pass.widened(MOST_AXES).lattice for point_pass in own]
         return self._units(level, rows, lattices)
 
@@ -155,21 +160,30 @@ class DeviceTrials:
         self._launch("weigh_trials", len(trials), 1, counts, units)
         return [int(one) for one in self._device.download(units)]
 
+    def whole(self, predictor: Predictor) -> int:
+        """See `Trials`; counted on the host."""
+        boxes = coarse_lattice(self._shape, predictor.axes)[1]
+        points = self._device.download(self._take(boxes, self._device.zeros(1, "uint64"))).reshape(-1, self._n)
+        return whole_units(points, boxes.counts, predictor, self._steps_of_parts)
+
     def _sample(self, level: int) -> DeviceArray:
         """The values (boxes, points, components) of a level's boxes."""
         if level not in self._samples:
-            boxes, whole = self._levels[level], box_of_shape(self._shape)
-            assert boxes.size < MOST_POINTS
-            strides = [prod(whole[axis + 1 :]) for axis in turned(whole)]
-            firsts = [sum(map(mul, first, strides)) for first in boxes.starts]
-            steps = list(map(mul, boxes.strides, strides))
-            taken = self._device.empty(len(firsts) * boxes.size * self._n, stream.real_dtype(self._dtype).name)
-            self._launch(
-                "take_boxes", len(firsts), 1, self._values, launches.sampled_boxes(firsts, steps, boxes.counts),
-                self._steps, taken, self._beyond if level == 0 else self._device.zeros(1, "uint64"),
-            )  # fmt: skip
-            self._samples[level] = taken
+            assert self._levels[level].size < MOST_POINTS
+            beyond = self._beyond if level == 0 else self._device.zeros(1, "uint64")
+            self._samples[level] = self._take(self._levels[level], beyond)
         return self._samples[level]
+
+    def _take(self, boxes: SampledBoxes, beyond: DeviceArray) -> DeviceArray:
+        """The values of boxes; those that are too large are added to `beyond`."""
+        whole = box_of_shape(self._shape)
+        strides = [prod(whole[axis + 1 :]) for axis in turned(whole)]
+        firsts = [sum(map(mul, first, strides)) for first in boxes.starts]
+        taken = self._device.empty(len(firsts) * boxes.size * self._n, stream.real_dtype(self._dtype).name)
+        places = launches.sampled_boxes(firsts, list(map(mul, boxes.strides, strides)), boxes.counts)
+        shares = -(-boxes.size // TILE)
+        self._launch("take_boxes", len(firsts), shares, self._values, places, self._steps, taken, beyond)
+        return taken
 
     def _launch(self, entry: str, blocks: int, n_trials: int, *arguments: Any) -> None:
         self._device.launch(launches.trial(entry, blocks, n_trials), self._dtype, *arguments)

@@ -24,12 +24,12 @@ struct Steps {
 };
 
 // What is tried: numbers as they are, the same with neighbours in rounds instead of lanes, interpolation by cubics or not in
-// passes number first .. first + count - 1, or differences `along` axes.
+// passes number first .. first + count - 1, or differences `along` axes; the first residual that is counted.
 #define AS_THEY_ARE 0
 #define TURNED 1
 #define DIFFERENCES 3
 struct Trial {
-    unsigned kind, cubic, along, first, count;
+    unsigned kind, cubic, along, first, count, counted;
 };
 
 // Elements of these numbers.
@@ -39,13 +39,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) take_elements(
     for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i < count; i += gridDim.x * THREADS) taken[i] = values[numbers[i]];
 }
 
-// Sampled boxes, one along x, as elements one after the other; to `units` how many values no predictor takes.
+// Sampled boxes, one along x, shared by blocks along y, as elements one after the other; to `units` how many values no predictor takes.
 extern "C" __global__ void __launch_bounds__(THREADS) take_boxes(
     const Element* values, SampledBoxes boxes, Steps steps, Element* taken, Word* units)
 {
     unsigned size = 1, beyond = 0;
     for (unsigned axis = 0; axis < AXES; ++axis) size *= boxes.counts[axis];
-    for (unsigned k = threadIdx.x; k < size; k += THREADS) {
+    for (unsigned k = blockIdx.y * THREADS + threadIdx.x; k < size; k += gridDim.y * THREADS) {
         Word at = boxes.firsts[blockIdx.x];
         unsigned rest = k;
 #pragma unroll
@@ -67,11 +67,11 @@ __device__ __forceinline__ int whole_number(REAL value, double unit)
     return fabs(scaled) <= LARGEST_FINE ? (int)scaled : 0;
 }
 
-// The last residuals of a box of numbers `fine` to its half of a tile.
+// The residuals that are counted of a box of numbers `fine` to its half of a tile.
 __device__ __forceinline__ void fill_residuals(
     int* fine, unsigned size, const Box& box, const Trial& trial, const Pass* passes, int* half)
 {
-    const unsigned first = size - min(size - 1, BOX);
+    const unsigned first = trial.counted;
     if (trial.kind == DIFFERENCES) {
         Pass all = {trial.along, 1, {}, {}, {}, 0};
         for (unsigned axis = 0; axis < AXES; ++axis) all.steps[axis] = 1, all.counts[axis] = box.n[axis];
