@@ -33,7 +33,6 @@ from tnplan.compress.format.box import (
     Predictor,
     box_of_shape,
     lattices,
-    passes,
     predicted_box,
     turned,
 )
@@ -216,18 +215,6 @@ def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     return tuple(levels)
 
 
-@lru_cache(256)
-def first_counted(box: Box, predictor: Predictor) -> int:
-    """The first residual of a sampled box that is counted: coarser ones, of which a box has other shares than
-    the array, are those of coarser levels."""
-    first = 1
-    if not predictor.is_lorenzo:
-        axes = sum(1 << axis for axis in predictor.axes)
-        fine = (one.first for one in passes(box, predictor) if one.along & axes and one.spacing < COARSER)
-        first = min(fine, default=1)
-    return max(first, prod(box) - BOX)
-
-
 def coarse_lattice(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, SampledBoxes]:
     """The level from which on all points that interpolation along these axes fills can be tried, and these
     points; at the last one they may be more."""
@@ -325,14 +312,13 @@ class _Costs:
             if missing:
                 found = self._trials.predicted(level, missing)
                 for one, units in zip(missing, found, strict=True):
-                    self._bits[level, one] = self._bits_of(level, units, one)
+                    self._bits[level, one] = self._bits_of(level, units)
         return min(left, key=self.of)
 
-    def _bits_of(self, level: int, units: int, predictor: Predictor | None = None) -> float:
-        """Bits of an element, as it is or under a predictor."""
+    def _bits_of(self, level: int, units: int) -> float:
+        """Bits of an element."""
         boxes = self._levels[level]
-        first = first_counted(boxes.counts, predictor) if predictor else max(boxes.size - BOX, 0)
-        return units / (len(boxes.starts) * (boxes.size - first) * (1 << LOG2_BITS))
+        return units / (len(boxes.starts) * min(boxes.size - 1, BOX) * (1 << LOG2_BITS))
 
     def _points(self, level: int, predictor: Predictor) -> float:
         """How many points the levels from this one on have."""
@@ -353,9 +339,7 @@ class _Costs:
             points = self._points(level, predictor) - self._points(level + 1, predictor)
             cost += points * bits
             level += 1
-        # A coarser point takes some bits more, as far as that is not known.
-        left = self._points(level, predictor) * (bits + COARSE_BITS * self._n)
-        cost += left if whole is None else whole
+        cost = cost + self._points(level, predictor) * bits if whole is None else cost + whole
         return MEAN_COST * cost if predictor.is_mean else cost
 
     def _matters(self, level: int, predictor: Predictor, least: float) -> bool:
@@ -432,14 +416,13 @@ class _Trial:
         """What the finest residuals take."""
         from tnplan.compress.cpu import predictor_kernel as kernel
 
-        first = first_counted(self.box, predictor)
         box, work = np.array(self.box, np.uint64), (self.fine, self.residuals, self.tiles)
         if predictor.is_lorenzo:
             along = np.array([axis in predictor.axes for axis in range(len(self.box))])
-            kernel.fill_differences(self._numbers(1), box, along, first, *work)
+            kernel.fill_differences(self._numbers(1), box, along, *work)
         else:
             own = lattices(self.box, predictor), predictor.is_cubic
-            kernel.fill_residuals(self._numbers(1 << SHIFT), box, *own, first, *work)
+            kernel.fill_residuals(self._numbers(1 << SHIFT), box, *own, *work)
         return coded_units(self.tiles, *self.work)
 
     def _numbers(self, per_step: int) -> NDArray[np.int32]:
@@ -490,16 +473,15 @@ def active_boxes(shape: tuple[int, ...], probed: NDArray[np.floating], most: flo
 
 def _edges(extents: Box) -> Box:
     """How many points a box has along each axis: BOX and few more in all, about as the roots of the extents.
-    One more than a multiple of 4, so that points of spacings 1 and 2 lie between others, or, of short axes, all:
-    there the ends count."""
+    Odd numbers, so that points lie between others, or, of short axes, all: there the ends count."""
     counts, short = [min(n, 3) for n in extents], 1
     for axis, n in enumerate(extents):
         if n <= SHORT and short * n <= MOST_SHORT:
             counts[axis], short = n, short * n
     while (size := prod(counts)) <= BOX:
         longer = {
-            axis: more for axis, (n, count) in enumerate(zip(extents, counts, strict=True))
-            if count < (more := min(n, count + (2 if count < 5 else 4))) and size // count * more < MOST_POINTS
+            axis: min(n, count + 2) for axis, (n, count) in enumerate(zip(extents, counts, strict=True))
+            if count < n and size // count * min(n, count + 2) < MOST_POINTS
         }  # fmt: skip
         if not longer:
             break

@@ -486,12 +486,12 @@ def fill_numbers(values: Any, units: Any, numbers: Any) -> None:
 
 @jit
 def fill_residuals(
-    numbers: Any, box: Any, lattices: Any, cubic: Any, begin: Any, fine: Any, residuals: Any, tiles: Any
+    numbers: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any
 ) -> None:
-    """The residuals from number `begin` on of each box of fine numbers (components, boxes, points), filled up
-    with zeros. fine and residuals (points) are for work."""
+    """The last residuals of each box of fine numbers (components, boxes, points), filled up with zeros.
+    fine and residuals (points) are for work."""
     tiles[:] = 0
-    count = fine.size - begin
+    count = min(fine.size - 1, BOX)
     for c in range(numbers.shape[0]):
         for k in range(numbers.shape[1]):
             fine[:] = numbers[c, k]
@@ -501,13 +501,11 @@ def fill_residuals(
 
 
 @jit
-def fill_differences(
-    numbers: Any, box: Any, along: Any, begin: Any, fine: Any, residuals: Any, tiles: Any
-) -> None:
+def fill_differences(numbers: Any, box: Any, along: Any, fine: Any, residuals: Any, tiles: Any) -> None:
     """The same of differences along the axes that are `along` (axes); the first points along each have those
     of the second ones, since only the first ones of the whole array are not predicted."""
     tiles[:] = 0
-    count = fine.size - begin
+    count = min(fine.size - 1, BOX)
     for c in range(numbers.shape[0]):
         for k in range(numbers.shape[1]):
             fine[:] = numbers[c, k]

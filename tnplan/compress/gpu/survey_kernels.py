@@ -20,7 +20,6 @@ from tnplan.compress.cpu.predictor import (
     SampledBoxes,
     active_boxes,
     coarse_lattice,
-    first_counted,
     most_predictable,
     probes,
     sampled_boxes,
@@ -128,19 +127,18 @@ class DeviceTrials:
 
     def plain(self) -> int:
         """See `Trials`."""
-        return min(self._units(0, [(0, 0, 0, 0, 0, 0), (1, 0, 0, 0, 0, 0)], []))
+        return min(self._units(0, [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0)], []))
 
     def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
         rows, lattices, counts = list[tuple[int, ...]](), list[tuple[int, ...]](), self._levels[level].counts
         for one in predictors:
-            first = first_counted(counts, one)
             if one.is_lorenzo:
                 along = sum(1 << axis + MOST_AXES - len(counts) for axis in one.axes)
-                rows.append((3, 0, along, 0, 0, first))
+                rows.append((3, 0, along, 0, 0))
                 continue
             own = passes(counts, one)
-            rows.append((2, one.is_cubic, 0, len(lattices), len(own), first))
+            rows.append((2, one.is_cubic, 0, len(lattices), len(own)))
             lattices += [point_pass.widened(MOST_AXES).lattice for point_pass in own]
         return self._units(level, rows, lattices)
 

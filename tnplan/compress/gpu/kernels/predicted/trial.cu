@@ -24,12 +24,12 @@ struct Steps {
 };
 
 // What is tried: numbers as they are, the same with neighbours in rounds instead of lanes, interpolation by cubics or not in
-// passes number first .. first + count - 1, or differences `along` axes; the first residual that is counted.
+// passes number first .. first + count - 1, or differences `along` axes.
 #define AS_THEY_ARE 0
 #define TURNED 1
 #define DIFFERENCES 3
 struct Trial {
-    unsigned kind, cubic, along, first, count, counted;
+    unsigned kind, cubic, along, first, count;
 };
 
 // Elements of these numbers.
@@ -67,11 +67,11 @@ __device__ __forceinline__ int whole_number(REAL value, double unit)
     return fabs(scaled) <= LARGEST_FINE ? (int)scaled : 0;
 }
 
-// The residuals that are counted of a box of numbers `fine` to its half of a tile.
+// The last residuals of a box of numbers `fine` to its half of a tile.
 __device__ __forceinline__ void fill_residuals(
     int* fine, unsigned size, const Box& box, const Trial& trial, const Pass* passes, int* half)
 {
-    const unsigned first = trial.counted;
+    const unsigned first = size - min(size - 1, BOX);
     if (trial.kind == DIFFERENCES) {
         Pass all = {trial.along, 1, {}, {}, {}, 0};
         for (unsigned axis = 0; axis < AXES; ++axis) all.steps[axis] = 1, all.counts[axis] = box.n[axis];
