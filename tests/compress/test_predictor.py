@@ -20,7 +20,7 @@ from tests.support.kernels.compress_arrays import (
     overflows,
     product_tensor,
 )
-from tests.support.kernels.first_streams import SMALL, WITHOUT_LOSS
+from tests.support.kernels.first_streams import PREDICTED, SMALL, WITHOUT_LOSS
 from tests.support.kernels.hostile_arrays import hostile_array
 from tests.support.kernels.smooth_arrays import SHAPES, predictor_of, smooth_array
 from tests.support.slow import slow_after
@@ -274,6 +274,14 @@ def test_streams_of_version_1_are_read() -> None:
     holds_bound(wanted.astype(np.complex64), decompress(base64.b64decode(SMALL)), 1e-2, "range")
     # What has neither a predictor nor bit planes is written as it was.
     assert compress(wanted.astype(np.complex64), 1e-2, setting="small").data == base64.b64decode(SMALL)
+
+
+def test_predictors_of_version_2_are_read() -> None:
+    wanted = np.add.outer(np.arange(130) ** 2 / 50, np.arange(70) * 3.0).astype(np.float32)
+    data = base64.b64decode(PREDICTED)
+    header = read_header(io.BytesIO(data))
+    assert (header.version, header.predictor) == (2, EARLY_PREDICTORS[2])
+    holds_bound(wanted.reshape(2, 65, 70), decompress(data), 2e-2, "range")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

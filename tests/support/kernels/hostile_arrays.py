@@ -42,7 +42,7 @@ def hostile_array(seed: int) -> Hostile:
     bound = float(r.choice(BOUNDS))
     if mode == "absolute":
         finite = np.abs(plain.real[np.isfinite(plain.real)])
-        bound *= float(finite.mean()) if finite.size and np.isfinite(finite.mean()) else 1.0
+        bound *= float(np.sort(finite)[finite.size // 2]) if finite.size else 1.0
     options = {
         "mode": mode, "setting": str(r.choice(("small", "small", "auto", "fast"))),
         "frame_log2": int(r.integers(12, 23)),

@@ -200,7 +200,8 @@ TakePoints = Callable[[NDArray[np.int64]], NDArray[np.floating]]
 def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     """The boxes of an array of this shape that may be looked at, for each stride; none of a small array."""
     box = box_of_shape(shape)
-    extents, n_boxes = tuple(box[axis] for axis in turned(box)), N_BOXES if prod(box) >= MANY else N_BOXES // 2
+    extents = tuple(box[axis] for axis in turned(box))
+    n_boxes = N_BOXES if prod(box) >= MANY else N_BOXES // 2
     levels, strides = list[SampledBoxes](), (1,) * len(extents)
     while not levels or strides != levels[-1].strides:
         coarse = tuple(-(-n // stride) for n, stride in zip(extents, strides, strict=True))
@@ -262,12 +263,13 @@ class _Costs:
         self._whole: dict[Predictor, tuple[int, float]] = {}
 
     def chosen(self) -> Predictor:
-        """The best predictor; where it takes little, coarse points count, and the best few are tried on all of
-        these."""
+        """The best predictor; where it takes little, coarse points count, and the best few are tried on all
+        of these."""
         best = self._chosen()
         if best.is_lorenzo or self.of(best) > FINAL_BITS * prod(self._extents) * self._n:
             return best
-        means = [Predictor(kind, tuple(sorted(best.axes))) for kind in KINDS[2:4]] if len(best.axes) > 1 else []
+        axes = tuple(sorted(best.axes))
+        means = [Predictor(kind, axes) for kind in KINDS[2:4]] if len(axes) > 1 else []
         self._best([best, *means])
         tried = dict.fromkeys(one for _, one in self._bits if not one.is_lorenzo)
         finalists = sorted(tried, key=self.of)[:N_FINALISTS]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_axes
 from tnplan.compress.format.bounds import Extent, check_bound, error_limit, fine_quantizer, quantizer
-from tnplan.compress.format.box import Predictor, may_be_smooth
+from tnplan.compress.format.box import SHIFT, Predictor, may_be_smooth
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import FIRST_VERSION, LOSSLESS_VERSION, VERSION, Header, Quantizer
 
@@ -127,7 +127,9 @@ def chosen_header(
 
 def may_predict(header: Header) -> bool:
     """Whether the coder `small` may have a predictor: for linear steps alone, and where an axis is long."""
-    linear = all(rule.step > 0 and not rule.bits_step for rule in header.quantizers)
+    # The step of fine numbers has an inverse.
+    least = float(np.finfo(header.real_dtype).tiny) * (2 << SHIFT)
+    linear = all(rule.step >= least and not rule.bits_step for rule in header.quantizers)
     return linear and header.coder != "fast" and may_be_smooth(header.shape)
 
 

@@ -135,8 +135,8 @@ def box(extents: Box, n_axes: int, cubic: bool = False, strip: int = STRIP, last
 def sampled_boxes(firsts: Sequence[int], steps: Sequence[int], counts: Box) -> Array[c_char]:
     """The struct `SampledBoxes` (1,): the elements of the boxes' first points, and along each axis how far
     points are apart and how many there are."""
-    more = MOST_AXES - len(counts)
-    return structure(SAMPLED_BOXES.pack(*firsts, *[0] * (N_BOXES - len(firsts)), *[0] * more, *steps, *[1] * more, *counts))
+    more, fewer = MOST_AXES - len(counts), N_BOXES - len(firsts)
+    return structure(SAMPLED_BOXES.pack(*firsts, *[0] * (fewer + more), *steps, *[1] * more, *counts))
 
 
 def steps(of_components: NDArray[np.float64], most: float) -> Array[c_char]:

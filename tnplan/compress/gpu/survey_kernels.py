@@ -123,7 +123,8 @@ class DeviceTrials:
     def share_beyond(self) -> float:
         """See `Trials`."""
         self._sample(0)
-        return int(self._device.download(self._beyond)[0]) / (len(self._levels[0].starts) * self._levels[0].size * self._n)
+        boxes = self._levels[0]
+        return int(self._device.download(self._beyond)[0]) / (len(boxes.starts) * boxes.size * self._n)
 
     def plain(self) -> int:
         """See `Trials`."""
@@ -131,7 +132,8 @@ class DeviceTrials:
 
     def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
-        rows, lattices, counts = list[tuple[int, ...]](), list[tuple[int, ...]](), self._levels[level].counts
+        rows, lattices = list[tuple[int, ...]](), list[tuple[int, ...]]()
+        counts = self._levels[level].counts
         for one in predictors:
             if one.is_lorenzo:
                 along = sum(1 << axis + MOST_AXES - len(counts) for axis in one.axes)
@@ -161,8 +163,8 @@ class DeviceTrials:
     def whole(self, predictor: Predictor) -> int:
         """See `Trials`; counted on the host."""
         boxes = coarse_lattice(self._shape, predictor.axes)[1]
-        points = self._device.download(self._take(boxes, self._device.zeros(1, "uint64"))).reshape(-1, self._n)
-        return whole_units(points, boxes.counts, predictor, self._steps_of_parts)
+        points = self._device.download(self._take(boxes, self._device.zeros(1, "uint64")))
+        return whole_units(points.reshape(-1, self._n), boxes.counts, predictor, self._steps_of_parts)
 
     def _sample(self, level: int) -> DeviceArray:
         """The values (boxes, points, components) of a level's boxes."""
