@@ -150,7 +150,7 @@ class DeviceTrials:
         counts = self._device.zeros(len(trials) * n_tables * n_tokens, "uint32")
         units = self._device.zeros(len(trials), "uint64")
         tiles = self._device.empty(len(trials) * n_boxes * self._n * BOX, "int32")
-        tables = np.ravel(trials).astype(np.uint32), np.ravel(lattices or [0]).astype(np.uint32)
+        tables = np.ravel(trials).astype(np.uint32), np.ravel(lattices or [(0,)]).astype(np.uint32)
         words = map(self._device.upload, tables)
         box = launches.box(self._levels[level].counts, MOST_AXES)
         self._launch(
