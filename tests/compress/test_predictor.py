@@ -340,4 +340,4 @@ def survives(seed: int) -> bool:
 
 @pytest.mark.parametrize("first", slow_after(1, range(0, 10_000, 250)))
 def test_hostile_arrays_keep_their_bound(first: int) -> None:
-    assert sum(survives(seed) for seed in range(first, first + 250)) > 20
+    assert sum(survives(seed) for seed in range(first, first + 250)) > 8
