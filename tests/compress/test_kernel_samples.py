@@ -14,8 +14,9 @@ from tnplan.compress.cpu.kernel_samples import ENCODING
 def test_compressions_call_what_samples_say(dtype: str) -> None:
     samples = [sample for kind in ENCODING for sample in kind.all()]
     forget(samples)
-    wave = np.exp(1j * np.arange(1 << 14))
-    compress((wave if np.dtype(dtype).kind == "c" else wave.real).astype(dtype), 1e-3)
+    for length in (1, 40):  # numbers as they are, and residuals
+        wave = np.exp(1j * np.arange(1 << 14) / length)
+        compress((wave if np.dtype(dtype).kind == "c" else wave.real).astype(dtype), 1e-3)
     check_called(samples)
 
 

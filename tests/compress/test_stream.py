@@ -148,7 +148,7 @@ def test_foreign_bytes_are_refused() -> None:
         decompress(b"")
 
 
-@pytest.mark.parametrize("version", [0, 3, 77, 2**32 - 1])
+@pytest.mark.parametrize("version", [0, VERSION + 1, 77, 2**32 - 1])
 def test_other_versions_are_refused_by_number(version: int) -> None:
     data = bytearray(compress(np.ones(4), 1e-3).data)
     data[8:12] = struct.pack("<I", version)
@@ -159,8 +159,9 @@ def test_other_versions_are_refused_by_number(version: int) -> None:
 
 
 def test_the_version_is_that_of_the_changelog() -> None:
-    for bound, version in ((1e-3, 1), (0.0, VERSION)):
-        assert compress(np.ones(4), bound).data.startswith(MAGIC + struct.pack("<I", version))
+    smooth = np.arange(9000.0) ** 2
+    for array, bound, version in ((np.ones(4), 1e-3, 1), (np.ones(4), 0.0, 2), (smooth, 1e-3, VERSION)):
+        assert compress(array, bound).data.startswith(MAGIC + struct.pack("<I", version))
         assert f"\n{version} (" in (stream_module.__doc__ or "")
 
 

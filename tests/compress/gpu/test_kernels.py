@@ -44,9 +44,9 @@ from tnplan.compress.gpu.survey_kernels import SurveyKernels
 ARCHITECTURES = ("sm_80", "sm_90")
 FILES = (
     "common/frames.cu", "common/frames_read.cu", "common/plan.cu", "common/survey.cu",
-    "fixed_length/decode.cu", "fixed_length/encode.cu", "predicted/join.cu", "predicted/split.cu",
-    "predicted/trial.cu", "rans/decode.cu", "rans/encode.cu", "rans/heads.cu", "rans/pack.cu",
-    "rans/symbols.cu",
+    "fixed_length/decode.cu", "fixed_length/encode.cu", "predicted/join.cu", "predicted/join_wide.cu",
+    "predicted/split.cu", "predicted/split_wide.cu", "predicted/trial.cu", "rans/decode.cu", "rans/encode.cu",
+    "rans/heads.cu", "rans/pack.cu", "rans/symbols.cu",
 )  # fmt: skip
 KINDS = (
     ("normal", 1e-3), ("sparse", 1e-2), ("nonfinite", 1e-2), ("product", 1e-3), ("constant", 1e-2),

@@ -11,18 +11,18 @@ import pytest
 
 from tests.support.kernels.compress_arrays import DTYPES, bits, parts
 from tests.support.kernels.compress_streams import payloads_of, restored, stream_of, written
-from tests.support.kernels.smooth_arrays import SHAPES, smooth_array
+from tests.support.kernels.smooth_arrays import SHAPES, predictor_of, smooth_array
 from tnplan.compress import StreamError, compress, decompress
 from tnplan.compress.cpu.codec import flat_values
-from tnplan.compress.cpu.predictor import HostTrials, sampled_boxes
+from tnplan.compress.cpu.predictor import HostTrials, SampledBoxes, sampled_boxes
 from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
-from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, Predictor, box_of_shape
+from tnplan.compress.format.box import EARLY_PREDICTORS, LARGEST_FINE, Predictor, box_of_shape, turned
 from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
 from tnplan.compress.gpu.survey import Survey
-from tnplan.compress.gpu.survey_kernels import Sampler
+from tnplan.compress.gpu.survey_kernels import DeviceTrials
 
 
 def header_of(
@@ -32,7 +32,7 @@ def header_of(
     reaches = [extent(part, False) for part in parts(array)]
     real = np.dtype(parts(array)[0].dtype)
     rules = [quantizer(one, bound, mode, real) for one in reaches]
-    fine = tuple(fine_quantizer(rule, real) for rule in rules if rule)
+    fine = tuple(rule if predictor.is_lorenzo else fine_quantizer(rule, real) for rule in rules if rule)
     header = Header(
         array.dtype.name,
         array.shape,
@@ -62,7 +62,8 @@ def test_kernels_write_and_read_the_twins_bytes(
         predicted.box_passes.cache_clear()
         array = smooth_array(shape, dtype, number, wild=number % 2 == 1)
         mode = ("range", "absolute")[number % 2]
-        header, limits = header_of(array, 1e-3, PREDICTORS[number % 4], (22, 13, 12)[number % 3], mode)
+        predictor = predictor_of(shape, 7 * number + len(dtype))
+        header, limits = header_of(array, 1e-3, predictor, (22, 13, 12)[number % 3], mode)
         wanted = stream_of(array, header, limits)
         assert written(device, array, header, limits) == wanted
         for given in (None, header):
@@ -82,7 +83,7 @@ def test_lines_of_several_parts_are_the_twins(
         monkeypatch.setattr(predicted, "COARSE", (300, 1 << 13)[number % 2])
         predicted.box_passes.cache_clear()
         array = smooth_array((1, length), dtype, number, wild=number % 3 == 0)
-        header, limits = header_of(array, 1e-3, PREDICTORS[number % 4], (22, 13)[number % 2])
+        header, limits = header_of(array, 1e-3, predictor_of((1, length), number), (22, 13)[number % 2])
         wanted = stream_of(array, header, limits)
         assert written(device, array, header, limits) == wanted
     predicted.box_passes.cache_clear()
@@ -93,9 +94,9 @@ def test_the_largest_residuals_are_the_twins(device: Any, dtype: str) -> None:
     generator = np.random.default_rng(3)
     parts_of = generator.choice([-1.0, 0.0, 1.0], (2, 6000), p=[0.01, 0.98, 0.01])
     array = ((parts_of[0] + 1j * parts_of[1]) if "complex" in dtype else parts_of[0]).astype(dtype)
-    header, _ = header_of(array, 1.0, PREDICTORS[0], mode="absolute")
+    header, _ = header_of(array, 1.0, EARLY_PREDICTORS[0], mode="absolute")
     array *= (LARGEST_FINE - 1) * header.quantizers[0].step
-    header, limits = header_of(array, 1.0, PREDICTORS[0], mode="absolute")
+    header, limits = header_of(array, 1.0, EARLY_PREDICTORS[0], mode="absolute")
     wanted = stream_of(array, header, limits)
     assert payloads_of(wanted)[0][0] == 2  # coded
     assert written(device, array, header, limits) == wanted
@@ -105,7 +106,7 @@ def test_the_largest_residuals_are_the_twins(device: Any, dtype: str) -> None:
 def test_frames_without_loss_are_read_back(device: Any) -> None:
     array = np.random.default_rng(1).normal(size=(60, 300)).astype(np.float32)
     array[30:] *= 1e30
-    header, limits = header_of(array, 1e-4, PREDICTORS[0], 12, "absolute")
+    header, limits = header_of(array, 1e-4, EARLY_PREDICTORS[0], 12, "absolute")
     wanted = stream_of(array, header, limits)
     assert {payload[0] for payload in payloads_of(wanted)} == {0, 2}
     assert written(device, array, header, limits) == wanted
@@ -116,7 +117,7 @@ def test_a_mirrored_array_keeps_whole_rows(device: Any) -> None:
     half = smooth_array((41, 90), "float32", 5)
     array = np.concatenate([half, half[::-1, ::-1][1:]])
     array[40] = array[40] + array[40][::-1]
-    header, limits = header_of(array, 1e-3, PREDICTORS[1])
+    header, limits = header_of(array, 1e-3, EARLY_PREDICTORS[1])
     header = replace(header, reflection="equal")
     assert header.stored == 41 * 90
     wanted = stream_of(array, header, limits)
@@ -145,14 +146,14 @@ def test_damaged_streams_are_refused(device: Any) -> None:
         data[place] ^= 4
 
 
-def boxes_of(array: np.ndarray, level: int) -> np.ndarray:
-    """The values (boxes, points, components) of a level's sampled boxes."""
-    chosen, points = sampled_boxes(array.shape)[level], array.reshape(box_of_shape(array.shape))
-    taken = []
-    for first in chosen.starts:
-        lines = [start + chosen.stride * np.arange(n) for start, n in zip(first, chosen.counts, strict=True)]
+def boxes_of(array: np.ndarray, boxes: SampledBoxes) -> np.ndarray:
+    """The values (boxes, points, components) of sampled boxes."""
+    whole = box_of_shape(array.shape)
+    points, taken = array.reshape(whole).transpose(turned(whole)), []
+    for first in boxes.starts:
+        lines = [at + s * np.arange(n) for at, s, n in zip(first, boxes.strides, boxes.counts, strict=True)]
         taken.append(flat_values(points[np.ix_(*lines)]))
-    return np.array(taken).reshape(len(taken), chosen.size, -1)
+    return np.array(taken).reshape(len(taken), boxes.size, -1)
 
 
 @pytest.mark.parametrize(
@@ -160,26 +161,23 @@ def boxes_of(array: np.ndarray, level: int) -> np.ndarray:
 )
 def test_a_device_counts_what_the_host_counts(device: Any, dtype: str) -> None:
     shapes = (
-        (9001,),
-        (96, 131),
-        (17, 25, 33),
-        (3, 4, 30, 40),
-        (40, 41, 8),
-        (5000, 2),
-        (1 << 17,),
-        (300, 310),
-    )
+        (9001,), (96, 131), (17, 25, 33), (3, 4, 30, 40), (40, 41, 3), (5000, 2), (1 << 17,), (300, 310)
+    )  # fmt: skip
     seen = set()
     for number, shape in enumerate(shapes):
         for wild in (False, True):
             array = smooth_array(shape, dtype, number, wild)
             steps = np.array([3e-4, 1e-2][: len(parts(array))]) * (1e-6 if wild else 1)
-            there = Sampler(device, device.upload(flat_values(array)), dtype, shape).trials(steps)
-            here = HostTrials(shape, partial(boxes_of, array), steps)
+            there = DeviceTrials(device, device.upload(flat_values(array)), dtype, shape, steps)
+            flat = flat_values(array).reshape(array.size, -1)
+            here = HostTrials(shape, flat.__getitem__, partial(boxes_of, array), steps)
             assert there.share_beyond() == here.share_beyond()
             assert there.plain() == here.plain()
+            tried = [predictor_of(shape, 16 * k + 4 + number) for k in range(6)]
+            tried += [Predictor("lorenzo", tuple(range(len(box_of_shape(shape)))))]
             for level in range(len(sampled_boxes(shape))):
-                for predictor in PREDICTORS:
-                    assert there.predicted(level, predictor) == here.predicted(level, predictor)
-                seen.add((level, here.predicted(level, PREDICTORS[0]) > 0, here.share_beyond() > 0))
+                assert there.predicted(level, tried) == here.predicted(level, tried)
+                if level == 0:
+                    assert all(there.whole(one) == here.whole(one) for one in tried[:3:2])
+                seen.add((level, here.predicted(level, tried)[-1] > 0, here.share_beyond() > 0))
     assert {(0, True, False), (1, True, False), (0, True, True)} <= seen

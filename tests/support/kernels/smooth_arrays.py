@@ -7,8 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SHAPES = ((9001,), (60, 71), (1, 65, 64), (17, 12, 25), (3, 4, 20, 22), (20, 21, 8), (2500, 2))
+from tnplan.compress.format.box import EARLY_PREDICTORS, KINDS, Predictor, box_of_shape
+
+SHAPES = (
+    (9001,), (60, 71), (1, 65, 64), (17, 12, 25), (3, 4, 20, 22), (20, 21, 8), (2500, 2), (33, 30, 3),
+    (4, 3, 5, 9, 8), (2, 3, 2, 3, 2, 9, 3),
+)  # fmt: skip
 Array = NDArray[Any]
+
+
+def predictor_of(shape: tuple[int, ...], number: int) -> Predictor:
+    """A predictor that arrays of this shape can have, of any kind, axes and order; by numbers."""
+    if number % 16 < 4:
+        return EARLY_PREDICTORS[number % 16]
+    generator, n_axes = np.random.default_rng(number), len(box_of_shape(shape))
+    kind = KINDS[number % len(KINDS)]
+    axes = generator.permutation(n_axes)[: generator.integers(1, n_axes + 1)].tolist()
+    return Predictor(kind, tuple(axes if kind in KINDS[:2] else sorted(axes)))
 
 
 def smooth_array(shape: tuple[int, ...], dtype: str, seed: int, wild: bool = False) -> Array:

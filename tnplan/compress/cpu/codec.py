@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.frame import bit_rule, decode_frame, encode_frame, linear_rule, most_payload_bytes
-from tnplan.compress.cpu.predictor import HostTrials, chosen_predictor, sampled_boxes
+from tnplan.compress.cpu.predictor import HostTrials, SampledBoxes, chosen_predictor, sampled_boxes
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import CLASSES, NATURAL, sampled
 from tnplan.compress.format.bounds import extent, widened
@@ -27,6 +27,7 @@ from tnplan.compress.format.box import (
     may_be_smooth,
     reflected,
     reflection_of,
+    turned,
 )
 from tnplan.compress.format.choice import ArrayFacts, CodingOptions, Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
@@ -218,19 +219,23 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
         pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
         return len(encode_frame(np.concatenate(pieces), header, limits))
 
-    def take(level: int) -> NDArray[np.floating]:
-        boxes, points = sampled_boxes(array.shape)[level], values.reshape(*box_of_shape(array.shape), n)
+    def take(boxes: SampledBoxes) -> NDArray[np.floating]:
+        box = box_of_shape(array.shape)
+        points = values.reshape(*box, n).transpose(*turned(box), len(box))
         values_of_boxes = np.empty((len(boxes.starts), *boxes.counts, n), values.dtype)
-        for box, starts in zip(values_of_boxes, boxes.starts, strict=True):
-            ends = (first + boxes.stride * (m - 1) + 1 for first, m in zip(starts, boxes.counts, strict=True))
-            box[:] = points[tuple(map(slice, starts, ends, (boxes.stride,) * 3))]
+        for into, starts in zip(values_of_boxes, boxes.starts, strict=True):
+            places = zip(starts, boxes.counts, boxes.strides, strict=True)
+            into[:] = points[tuple(slice(first, first + s * (m - 1) + 1, s) for first, m, s in places)]
         return values_of_boxes.reshape(len(boxes.starts), boxes.size, n)
+
+    def trials(steps: NDArray[np.float64]) -> HostTrials:
+        return HostTrials(array.shape, lambda numbers: values.reshape(-1, n)[numbers], take, steps)
 
     facts = ArrayFacts(dtype, array.shape, reaches, reflection_of(values, n))
     header, limits = chosen_header(
         options, facts, trial_bytes,
         lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
-        lambda header: chosen_predictor(header, lambda steps: HostTrials(array.shape, take, steps)),
+        lambda header: chosen_predictor(header, trials),
     )  # fmt: skip
     return header, _pieces(header, values, limits)
 

@@ -13,9 +13,9 @@ What boxes take is counted in whole units, so that a CPU and a GPU choose alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
-from math import prod
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from math import inf, prod
 from typing import Protocol
 
 import numpy as np
@@ -25,32 +25,50 @@ from tnplan.compress.cpu import rans
 from tnplan.compress.format.bit_tiling import LOG2_BITS, TILE, tile_count, times_log2
 from tnplan.compress.format.bounds import round_down
 from tnplan.compress.format.box import (
+    KINDS,
     LARGEST_FINE,
-    PREDICTORS,
+    LEAST_EXTENT,
     SHIFT,
     Box,
     Predictor,
     box_of_shape,
-    frame_box,
     lattices,
+    predicted_box,
+    turned,
 )
 from tnplan.compress.format.stream import Header
 
 Values = NDArray[np.floating]
-N_BOXES = 4
-EDGES = (TILE + 1, 65, 17)
-"""Of a box of one, two and three axes: a tile of points, and those between which they lie."""
-LEAST_SIZE = 2 * TILE
-WORTH = 0.85
+N_BOXES, MANY = 8, 1 << 20
+"""Of arrays from so many elements on; half as many of smaller ones."""
+BOX = TILE // 2
+"""Numbers of a box that are looked at; a tile has those of two."""
+TURNS = np.array([1, 23, 39, 53, 77, 101])
+"""Along an axis, places are so many times odd parts of it: in another order along each."""
+N_PLACES, PROBES, RANKS = 64, 16, [0, 2, 6, 12, 20, 30, 42, 56]
+"""Where boxes may be, the points that are probed at each, and which places have one, the most active first:
+where little happens, all predictors do alike."""
+LEAST_SIZE, LEAST_COARSE = 512, 64
+"""The points of an array, and of its coarser levels, that are looked at."""
+WORTH = 0.95
 """A predictor is taken where it makes samples smaller than this."""
-FORETOLD_BITS = 0.05
-"""A number that takes less says nothing about which predictor is best."""
+COARSE_BITS, COARSE_SHARE = 3, 0.2
+"""What a point of a coarser level may take, and the share of all that counts."""
+LEAST_BITS = 0.1
+"""From so many bits an element on sums of corners may foretell better than interpolation."""
+FINAL_BITS, N_FINALISTS, MOST_WHOLE = 0.5, 2, 1 << 16
+"""Up to so many bits an element the best few predictors and means are compared on all coarse points."""
+MEAN_COST = 1.03
+"""Means take half as much time again: they are taken where they save more than this."""
+FEW_BITS = 5
+"""Numbers that take less as they are, lines foretell better than cubics."""
 COARSER = 4
-MOST_POINTS = 6144
+MOST_POINTS = 3072
 """A box has fewer points."""
+SHORT, MOST_SHORT = 12, 12
+"""Extents of axes that a box has whole, and how many points along all of these."""
 MOST_BEYOND = 0.02
 """Of numbers that are too large for a predictor, and stored exactly."""
-FIRST_TRIED = PREDICTORS[1]
 
 
 def quantize(
@@ -61,17 +79,25 @@ def quantize(
     from tnplan.compress.cpu import predictor_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type
-    box = frame_box(header.shape, values.size // n)
+    box, last = _frame_box(header, values.size // n)
     fine = np.empty(values.size // n, np.int32)
     residuals = np.empty((n, tile_count(fine.size) * TILE), np.int32)
     residuals[:, fine.size :] = 0
     exact, n_exact = np.empty(most_exact, np.int64), 0
     for c, rule in enumerate(header.quantizers):
-        before, step, component = n_exact, real(rule.step), np.ascontiguousarray(values[c::n])
-        kernel.fill_fine(component, real(1) / step, fine)
-        split(fine, box, predictor, residuals[c])
+        before, step = n_exact, real(rule.step)
+        component = np.ascontiguousarray(values[c::n].reshape(-1, last).T).reshape(-1)
+        kernel.fill_fine(component, real(1) / step, predictor.largest, fine)
         limit = real(round_down(limits[c], values.dtype))
-        n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
+        if predictor.is_lorenzo:
+            n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
+            split(fine, box, predictor, residuals[c])
+        else:
+            split(fine, box, predictor, residuals[c])
+            n_exact = int(kernel.find_missing(component, fine, step, limit, exact, n_exact))
+        if last > 1:
+            here, beside = np.divmod(exact[before:n_exact], fine.size // last)
+            exact[before:n_exact] = np.sort(beside * last + here)
         exact[before:n_exact] += c * residuals.shape[1]
     return residuals, exact[:n_exact] if n_exact <= exact.size else None
 
@@ -82,13 +108,13 @@ def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> 
 
     predictor, n = _predictor(header), header.components
     fine = np.empty(values.size // n, np.int32)
-    box = frame_box(header.shape, fine.size)
-    component = values if n == 1 else np.empty(fine.size, values.dtype)
+    box, last = _frame_box(header, fine.size)
+    component = values if n == last == 1 else np.empty(fine.size, values.dtype)
     for c, rule in enumerate(header.quantizers):
         join(residuals[c], box, predictor, fine)
         kernel.fill_values(fine, values.dtype.type(rule.step), component)
-        if n > 1:
-            values[c::n] = component
+        if component is not values:
+            values[c::n] = component.reshape(last, -1).T.reshape(-1)
 
 
 def _predictor(header: Header) -> Predictor:
@@ -96,37 +122,54 @@ def _predictor(header: Header) -> Predictor:
     return header.predictor
 
 
+def _frame_box(header: Header, n_elements: int) -> tuple[Box, int]:
+    """The box of a frame as a predictor takes it, and the points along axes that go first there."""
+    return predicted_box(header.shape, n_elements, _predictor(header).early)
+
+
 def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: NDArray[np.int32]) -> None:
-    """Residuals of a box of fine numbers, which become what a decoder will know."""
+    """Residuals of a box of fine numbers, which become what a decoder will know; under a Lorenzo predictor
+    anything."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
-    kernel.split(fine, *_passes(box, predictor), residuals, _rows(box))
+    if predictor.is_lorenzo:
+        for axis in range(len(box) - 1):
+            if axis in predictor.axes and fine.size:
+                kernel.subtract_along(fine, box[axis], prod(box[axis + 1 :]))
+        line = np.empty(box[-1], np.int32)
+        kernel.split_differences(fine, box[-1], len(box) - 1 in predictor.axes, residuals, line)
+        return
+    own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
+    kernel.split(fine, *own, np.uint64(predictor.strip), residuals, _work(box))
 
 
 def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
     """A box of fine numbers from residuals."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
-    kernel.join(fine, *_passes(box, predictor), residuals, _rows(box))
+    if predictor.is_lorenzo:
+        kernel.join_differences(fine, box[-1], len(box) - 1 in predictor.axes, residuals)
+        for axis in range(len(box) - 1):
+            if axis in predictor.axes and fine.size:
+                kernel.add_along(fine, box[axis], prod(box[axis + 1 :]))
+        return
+    own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
+    kernel.join(fine, *own, np.uint64(predictor.strip), residuals, _work(box))
 
 
-def _passes(box: Box, predictor: Predictor) -> tuple[NDArray[np.uint64], NDArray[np.uint64], bool]:
-    return np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic
-
-
-def _rows(box: Box) -> NDArray[np.int32]:
-    """Memory for work on a row of points."""
-    return np.empty((2, box[2] + 1), np.int32)
+def _work(box: Box) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+    """Memory for work on the rows of a box."""
+    return np.empty((3, box[-1] + 1), np.int32), np.empty((2, len(box)), np.uint64)
 
 
 @dataclass(frozen=True)
 class SampledBoxes:
     """Boxes of equal size: their first points, how many points there are along each axis, and how far these
-    are apart along each."""
+    are apart along each. Axes are in the order in which predictors take them."""
 
     starts: tuple[Box, ...]
     counts: Box
-    stride: int
+    strides: Box
 
     @property
     def size(self) -> int:
@@ -143,24 +186,53 @@ class Trials(Protocol):
     def plain(self) -> int:
         """What the finest boxes take as they are."""
 
-    def predicted(self, level: int, predictor: Predictor) -> int:
-        """What the finest residuals of a level's boxes take."""
+    def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
+        """What the finest residuals of a level's boxes take under each predictor."""
+
+
+    def whole(self, predictor: Predictor) -> int:
+        """What all residuals of a predictor's `coarse_lattice` take."""
 
 
 MakeTrials = Callable[[NDArray[np.float64]], Trials]
 """The trials of an array for the steps of its components."""
-TakeBoxes = Callable[[int], NDArray[np.floating]]
-"""Values (boxes, points, components) of the boxes of one level of `sampled_boxes`."""
+TakeBoxes = Callable[[SampledBoxes], NDArray[np.floating]]
+"""Values (boxes, points, components) of boxes."""
+TakePoints = Callable[[NDArray[np.int64]], NDArray[np.floating]]
+"""Values (..., components) of elements."""
 
 
 @lru_cache(64)
 def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     """The boxes of an array of this shape that may be looked at, for each stride; none of a small array."""
-    levels, stride, box = list[SampledBoxes](), 1, box_of_shape(shape)
-    while prod(extents := _extents(box, stride)) >= LEAST_SIZE:
-        levels.append(_boxes(extents, stride))
-        stride *= COARSER
+    box = box_of_shape(shape)
+    extents = tuple(box[axis] for axis in turned(box))
+    n_boxes = N_BOXES if prod(box) >= MANY else N_BOXES // 2
+    levels, strides = list[SampledBoxes](), (1,) * len(extents)
+    while not levels or strides != levels[-1].strides:
+        coarse = tuple(-(-n // stride) for n, stride in zip(extents, strides, strict=True))
+        if prod(coarse) < (LEAST_COARSE if levels else LEAST_SIZE):
+            break
+        levels.append(_boxes(coarse, strides, n_boxes))
+        # Short axes stay as they are: they may be batches, of which coarse levels have every point.
+        strides = tuple(
+            stride * COARSER if n >= stride * COARSER * LEAST_EXTENT else stride
+            for n, stride in zip(extents, strides, strict=True)
+        )
     return tuple(levels)
+
+
+def coarse_lattice(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, SampledBoxes]:
+    """The level from which on all points that interpolation along these axes fills can be tried, and these
+    points; at the last one they may be more."""
+    box, level = box_of_shape(shape), 0
+    extents = tuple(box[axis] for axis in turned(box))
+    while True:
+        strides = tuple(COARSER**level if axis in axes else 1 for axis in range(len(extents)))
+        counts = tuple(-(-n // stride) for n, stride in zip(extents, strides, strict=True))
+        if prod(counts) <= MOST_WHOLE or max(counts[axis] for axis in axes) == 1:
+            return level, SampledBoxes(((0,) * len(extents),), counts, strides)
+        level += 1
 
 
 def most_predictable(steps: NDArray[np.float64]) -> float:
@@ -172,36 +244,139 @@ def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor
     """The predictor of an array of which `header` says all but that, and the share of the bytes that its
     samples take with it; None and 1 where it does not pay, or too many fine numbers would be too
     large."""
-    n_levels = len(sampled_boxes(header.shape))
-    if not n_levels:
+    levels = sampled_boxes(header.shape)
+    if not levels:
         return None, 1.0
     trials = make_trials(np.array([rule.step for rule in header.quantizers]))
     if trials.share_beyond() > MOST_BEYOND:
         return None, 1.0
-    plain, least = trials.plain(), trials.predicted(0, FIRST_TRIED)
-    if least >= WORTH * plain:
-        return None, 1.0
-    share, best = least / plain, FIRST_TRIED
-    says_nothing = FORETOLD_BITS * N_BOXES * TILE * header.components * (1 << LOG2_BITS)
-    for level in range(n_levels):
-        is_last = level == n_levels - 1
-        if is_last or trials.predicted(level, FIRST_TRIED) > says_nothing:
-            least, _, best = min((trials.predicted(level, tried), tried.code, tried) for tried in PREDICTORS)
-            if is_last or least > says_nothing:
+    costs = _Costs(trials, header)
+    best = costs.chosen()
+    share = costs.of(best) / max(costs.plain, 1.0)
+    return (None, 1.0) if share >= WORTH and costs.plain else (best, share)
+
+
+class _Costs:
+    """What predictors would take of all points, in bits: the finest points of each level, times how many of
+    all points are like them."""
+
+    def __init__(self, trials: Trials, header: Header) -> None:
+        box, self._trials, self._levels = box_of_shape(header.shape), trials, sampled_boxes(header.shape)
+        self._extents = tuple(box[axis] for axis in turned(box))
+        self._n = header.components
+        self.plain = self._bits_of(0, trials.plain()) * header.size
+        self._shape, self._bits = header.shape, dict[tuple[int, Predictor], float]()
+        self._whole: dict[Predictor, tuple[int, float]] = {}
+
+    def chosen(self) -> Predictor:
+        """The best predictor; where it takes little, coarse points count, and the best few are tried on all
+        of these."""
+        best = self._chosen()
+        if best.is_lorenzo or self.of(best) > FINAL_BITS * prod(self._extents) * self._n:
+            return best
+        axes = tuple(sorted(best.axes))
+        means = [Predictor(kind, axes) for kind in KINDS[2:4]] if len(axes) > 1 else []
+        self._best([best, *means])
+        tried = dict.fromkeys(one for _, one in self._bits if not one.is_lorenzo)
+        finalists = sorted(tried, key=self.of)[:N_FINALISTS]
+        finalists += [one for one in means if one not in finalists]
+        for one in finalists:
+            level, boxes = coarse_lattice(self._shape, one.axes)
+            if boxes.size <= MOST_WHOLE:
+                self._whole[one] = level, self._trials.whole(one) / (1 << LOG2_BITS)
+        return min(finalists, key=self.of)
+
+    def _chosen(self) -> Predictor:
+        """The best of some predictors: which axes from the last one on, which leading ones besides, how."""
+        n, few = len(self._extents), self.plain < FEW_BITS * prod(self._extents) * self._n
+        kind, other = ("linear", "cubic") if few else ("cubic", "linear")
+        last = [Predictor(kind, tuple(range(first, n))) for first in reversed(range(n))]
+        best = last[min(n, 2) - 1]
+        for longer in last[2:]:
+            if self._best([best, longer]) is best:
                 break
-    return best, share
+            best = longer
+        if len(best.axes) == 2:
+            best = self._best([best, last[0]])
+        more = [replace(best, axes=(axis, *best.axes)) for axis in range(best.axes[0] - 1)]
+        best = self._best([best, *more])
+        best = self._best([best, replace(best, kind=other)])
+        if len(best.axes) > 1:
+            turned_round = replace(best, axes=best.axes[::-1])
+            best = self._best([best, replace(best, kind=f"{best.kind} mean"), turned_round])
+        if self._bits[0, best] < LEAST_BITS * self._n:
+            return best
+        along = {tuple(range(n)), tuple(sorted(best.axes)), (n - 1,)}
+        return self._best([best, *(Predictor("lorenzo", axes) for axes in sorted(along))])
+
+    def _best(self, predictors: Sequence[Predictor]) -> Predictor:
+        """The one that takes least, the first of equals."""
+        left = list(predictors)
+        for level in range(len(self._levels)):
+            least = min((self.of(one) for one in left if (0, one) in self._bits), default=inf)
+            missing = [
+                one for one in left if (level, one) not in self._bits and self._matters(level, one, least)
+            ]
+            if missing:
+                found = self._trials.predicted(level, missing)
+                for one, units in zip(missing, found, strict=True):
+                    self._bits[level, one] = self._bits_of(level, units)
+        return min(left, key=self.of)
+
+    def _bits_of(self, level: int, units: int) -> float:
+        """Bits of an element."""
+        boxes = self._levels[level]
+        return units / (len(boxes.starts) * min(boxes.size - 1, BOX) * (1 << LOG2_BITS))
+
+    def _points(self, level: int, predictor: Predictor) -> float:
+        """How many points the levels from this one on have."""
+        stride = COARSER**level
+        return prod(-(-n // stride) if k in predictor.axes else n for k, n in enumerate(self._extents))
+
+    def of(self, predictor: Predictor) -> float:
+        """What one takes, as far as its levels have been tried."""
+        size = prod(self._extents)
+        # The first points along all axes, of which nothing says how large they are.
+        cost = self.plain / size * prod(n for k, n in enumerate(self._extents) if k not in predictor.axes)
+        if predictor.is_lorenzo:
+            return cost + size * self._bits[0, predictor]
+        level, (last, whole) = 0, self._whole.get(predictor, (len(self._levels), None))
+        bits = self._bits[0, predictor]
+        while level < last and (level == 0 or whole is not None or (level, predictor) in self._bits):
+            bits = self._bits.get((level, predictor), bits)
+            points = self._points(level, predictor) - self._points(level + 1, predictor)
+            cost += points * bits
+            level += 1
+        cost = cost + self._points(level, predictor) * bits if whole is None else cost + whole
+        return MEAN_COST * cost if predictor.is_mean else cost
+
+    def _matters(self, level: int, predictor: Predictor, least: float) -> bool:
+        """Whether the points of a level may be a part of what a predictor takes that counts, where the best
+        one takes `least`."""
+        if level == 0:
+            return True
+        if predictor.is_lorenzo or (level - 1, predictor) not in self._bits:
+            return False
+        finest = self._points(0, predictor) - self._points(1, predictor)
+        if finest * self._bits[0, predictor] > least:
+            return False
+        return COARSE_BITS * self._points(level, predictor) * self._n > COARSE_SHARE * self.of(predictor)
 
 
 class HostTrials:
     """The trials of an array on the host, each when it is needed."""
 
-    def __init__(self, shape: tuple[int, ...], take: TakeBoxes, steps: NDArray[np.float64]) -> None:
-        self._levels, self._take, self._steps = sampled_boxes(shape), take, steps
+    def __init__(
+        self, shape: tuple[int, ...], take_points: TakePoints, take: TakeBoxes, steps: NDArray[np.float64]
+    ) -> None:
+        active = active_boxes(shape, take_points(probes(shape)[1]), most_predictable(steps))
+        self._shape = shape
+        self._levels, self._take, self._steps = (active, *sampled_boxes(shape)[1:]), take, steps
         self._trials: dict[int, _Trial] = {}
 
     def _at(self, level: int) -> _Trial:
         if level not in self._trials:
-            self._trials[level] = _Trial(self._levels[level], self._take(level), self._steps)
+            self._trials[level] = _Trial(self._levels[level], self._take(self._levels[level]), self._steps)
         return self._trials[level]
 
     def share_beyond(self) -> float:
@@ -212,9 +387,14 @@ class HostTrials:
         """See `Trials`."""
         return min(self._at(0).plain(turned) for turned in (False, True))
 
-    def predicted(self, level: int, predictor: Predictor) -> int:
+    def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
-        return self._at(level).predicted(predictor)
+        return [self._at(level).predicted(predictor) for predictor in predictors]
+
+    def whole(self, predictor: Predictor) -> int:
+        """See `Trials`."""
+        boxes = coarse_lattice(self._shape, predictor.axes)[1]
+        return whole_units(self._take(boxes)[0], boxes.counts, predictor, self._steps)
 
 
 class _Trial:
@@ -222,74 +402,111 @@ class _Trial:
 
     def __init__(self, boxes: SampledBoxes, values: NDArray[np.floating], steps: NDArray[np.float64]) -> None:
         self.box, self.values, self.steps = boxes.counts, values, steps
-        self.sizes: dict[tuple[bytes, bool], int] = {}
+        self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
+        self.tiles = np.zeros((len(steps), len(boxes.starts) * BOX), np.int32)
+        self.numbers: dict[int, NDArray[np.int32]] = {}
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
-        return int(np.count_nonzero(np.abs(self.values) > most)) / self.values.size
+        from tnplan.compress.cpu import predictor_kernel as kernel
+
+        return int(kernel.count_beyond(self.values.reshape(-1), most)) / self.values.size
 
     def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
-        tiles = _first_tile(self._whole_numbers(1))
-        if turned:
-            tiles = tiles.reshape(-1, rans.LANES, TILE // rans.LANES).swapaxes(1, 2).reshape(tiles.shape)
-        return coded_units(tiles)
+        from tnplan.compress.cpu import predictor_kernel as kernel
+
+        kernel.fill_plain(self.values, self.steps, turned, self.tiles)
+        return coded_units(self.tiles)
 
     def predicted(self, predictor: Predictor) -> int:
-        """What the finest residuals take. Boxes of one axis have the same passes in every order."""
-        key = lattices(self.box, predictor.order).tobytes(), predictor.cubic
-        if key not in self.sizes:
-            numbers = self.fine.copy()
-            residuals = np.empty_like(numbers)
-            for at in np.ndindex(numbers.shape[:2]):
-                split(numbers[at], self.box, predictor, residuals[at])
-            # The finest residuals are the last ones.
-            last = residuals[:, :, -min(residuals.shape[2] - 1, TILE) :]
-            self.sizes[key] = coded_units(_first_tile(last))
-        return self.sizes[key]
+        """What the finest residuals take."""
+        from tnplan.compress.cpu import predictor_kernel as kernel
+
+        box, work = np.array(self.box, np.uint64), (self.fine, self.residuals, self.tiles)
+        if predictor.is_lorenzo:
+            along = np.array([axis in predictor.axes for axis in range(len(self.box))])
+            kernel.fill_differences(self._numbers(1), box, along, *work, _work(self.box))
+        else:
+            own = lattices(self.box, predictor), predictor.is_cubic
+            kernel.fill_residuals(self._numbers(1 << SHIFT), box, *own, *work, _work(self.box))
+        return coded_units(self.tiles)
+
+    def _numbers(self, per_step: int) -> NDArray[np.int32]:
+        """The values in units of which so many make a step (components, boxes, points)."""
+        from tnplan.compress.cpu import predictor_kernel as kernel
+
+        if per_step not in self.numbers:
+            numbers = np.empty((len(self.steps), len(self.values), self.fine.size), np.int32)
+            kernel.fill_numbers(self.values, self.steps / per_step, numbers)
+            self.numbers[per_step] = numbers
+        return self.numbers[per_step]
 
 
-    @cached_property
-    def fine(self) -> NDArray[np.int32]:
-        """The fine numbers (components, boxes, points)."""
-        return self._whole_numbers(1 << SHIFT)
-
-    def _whole_numbers(self, parts: int) -> NDArray[np.int32]:
-        """Whole numbers of such parts of the steps; 0 for what is too large, or no number."""
-        with np.errstate(all="ignore"):
-            scaled = np.rint(self.values.astype(np.float64) / (self.steps / parts))
-        whole = np.where(np.abs(scaled) <= LARGEST_FINE, scaled, 0).astype(np.int32)
-        return np.ascontiguousarray(np.moveaxis(whole, 2, 0))
-
-
-def _first_tile(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The first tile of each box (components, boxes, points), filled up with zeros, one behind the other."""
-    tiles = np.zeros((*numbers.shape[:2], TILE), np.int32)
-    tiles[:, :, : numbers.shape[2]] = numbers[:, :, :TILE]
-    return tiles.reshape(len(tiles), -1)
-
-
-def _extents(box: Box, stride: int) -> Box:
-    n0, n1, n2 = box
-    return -(-n0 // stride), -(-n1 // stride), -(-n2 // stride)
-
-
-def _boxes(extents: Sequence[int], stride: int) -> SampledBoxes:
+def _boxes(extents: Box, strides: Box, n_boxes: int) -> SampledBoxes:
     """Boxes spread over an array along each axis in another order."""
-    edge = EDGES[max(sum(n > 1 for n in extents), 1) - 1]
-    counts = [min(n, edge) for n in extents]
-    for axis in (2, 1, 0):
-        others = prod(counts) // counts[axis]
-        counts[axis] = min(extents[axis], max(counts[axis], -(-TILE // others) + 1))
-    starts = list[Box]()
-    for k in range(N_BOXES):
-        fractions = [(2 * k + 1) * odd % (2 * N_BOXES) for odd in (1, 3, 5)]
-        z, y, x = (
-            (n - m) * fraction // (2 * N_BOXES) * stride
-            for n, m, fraction in zip(extents, counts, fractions, strict=True)
-        )
-        starts.append((z, y, x))
-    return SampledBoxes(tuple(starts), (counts[0], counts[1], counts[2]), stride)
+    counts = _edges(extents)
+    spread = _spread(tuple(n - m for n, m in zip(extents, counts, strict=True)), n_boxes)
+    starts = spread * np.array(strides)
+    return SampledBoxes(tuple(map(tuple, starts.tolist())), counts, strides)
+
+
+def _spread(spans: Box, count: int) -> NDArray[np.int64]:
+    """So many places (count, axes) from 0 to the spans, in another order along each axis."""
+    odd = 2 * np.arange(count)[:, np.newaxis] + 1
+    return np.array(spans) * (odd * TURNS[: len(spans)] % (2 * count)) // (2 * count)
+
+
+@lru_cache(64)
+def probes(shape: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places where boxes may be (places, axes), and the numbers in the array of the points (places, PROBES)
+    that tell how much happens there."""
+    box, counts = box_of_shape(shape), np.array(sampled_boxes(shape)[0].counts)
+    turn = list(turned(box))
+    places = _spread(tuple(np.array(box)[turn] - counts), N_PLACES)
+    points = places[:, np.newaxis] + _spread(tuple(counts - 1), PROBES)
+    return places, np.ravel_multi_index(np.moveaxis(points, -1, 0)[np.argsort(turn)].tolist(), box)
+
+
+def active_boxes(shape: tuple[int, ...], probed: NDArray[np.floating], most: float) -> SampledBoxes:
+    """The finest boxes, where the values of probes (places, PROBES, components), none above `most`, say that
+    much happens, and where they say that less does."""
+    numbers = np.where(np.abs(probed.astype(float)) <= most, probed.astype(float), 0.0) / 4
+    activity = (numbers.max(axis=1) - numbers.min(axis=1)).sum(axis=-1)
+    boxes = sampled_boxes(shape)[0]
+    chosen = probes(shape)[0][np.argsort(-activity, kind="stable")[RANKS[:: N_BOXES // len(boxes.starts)]]]
+    return replace(boxes, starts=tuple(map(tuple, chosen.tolist())))
+
+
+def _edges(extents: Box) -> Box:
+    """How many points a box has along each axis: BOX and few more in all, about as the roots of the extents.
+    Odd numbers, so that points lie between others, or, of short axes, all: there the ends count."""
+    counts, short = [min(n, 3) for n in extents], 1
+    for axis, n in enumerate(extents):
+        if n <= SHORT and short * n <= MOST_SHORT:
+            counts[axis], short = n, short * n
+    while (size := prod(counts)) <= BOX:
+        longer = {
+            axis: min(n, count + 2) for axis, (n, count) in enumerate(zip(extents, counts, strict=True))
+            if count < n and size // count * min(n, count + 2) < MOST_POINTS
+        }  # fmt: skip
+        if not longer:
+            break
+        axis = min(longer, key=lambda axis: counts[axis] / extents[axis] ** 0.5)
+        counts[axis] = longer[axis]
+    return tuple(counts)
+
+
+def whole_units(points: Values, box: Box, predictor: Predictor, steps: NDArray[np.float64]) -> int:
+    """What all residuals of a box of values (points, components) take."""
+    from tnplan.compress.cpu import predictor_kernel as kernel
+
+    numbers = np.empty((len(steps), 1, len(points)), np.int32)
+    kernel.fill_numbers(points[np.newaxis], steps / (1 << SHIFT), numbers)
+    q = np.zeros((len(steps), tile_count(len(points)) * TILE), np.int32)
+    for own, residuals in zip(numbers, q, strict=True):
+        split(own[0], box, predictor, residuals)
+    return coded_units(q)
 
 
 def coded_units(q: NDArray[np.int32]) -> int:
@@ -303,4 +520,4 @@ def coded_units(q: NDArray[np.int32]) -> int:
 @cache
 def _logs() -> NDArray[np.int64]:
     """n log2 n for as many numbers as the boxes of a level have."""
-    return times_log2(N_BOXES * TILE)
+    return times_log2(max(N_BOXES * BOX, MOST_WHOLE))

@@ -2,7 +2,7 @@
 
 A residual leaves out the SHIFT low bits of what a prediction misses: an error of at most 2^(SHIFT - 1),
 which the next passes see as a decoder will. Predictions are clipped, so that sums stay below 2^31.
-Imported lazily.
+Others make tiles of numbers of sampled values. Imported lazily.
 """
 
 from __future__ import annotations
@@ -13,25 +13,32 @@ import numpy as np
 
 from tnplan.common.kernels.kernel import Late, kernel
 from tnplan.common.kernels.vector_operations import unowned_views
-from tnplan.compress.format.box import LARGEST_FINE, SHIFT
+from tnplan.compress.format.bit_tiling import TILE
+from tnplan.compress.format.box import LARGEST_FINE, MOST_AXES, SHIFT, STRIP
 
 jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
 inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
 unowned: Any = Late(unowned_views)
 int32: Any = np.int32
+int64: Any = np.int64
 uint64: Any = np.uint64
 
 ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 """Places are numbers without sign, so that compiled code need not look whether they count from the end."""
 BLOCK = 4096
+BOX = TILE // 2
+"""Of a sampled box (`cpu.predictor`)."""
+WEIGHTS = np.array([0, *(round(2**32 / n) for n in range(1, MOST_AXES + 1))], np.int64)
+"""Of a mean of so many predictions, in units of 2^-32: their sum times this is rounded to nearest."""
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
+LANES = 32
 
 
 @jit
-def fill_fine(component: Any, inverse: Any, fine: Any) -> None:
-    """Fine numbers of a component's values, in units of which `inverse` make 1; 0 for what is too large,
-    or is no number."""
-    largest, zero = component.dtype.type(LARGEST_FINE), component.dtype.type(0)
+def fill_fine(component: Any, inverse: Any, most: Any, fine: Any) -> None:
+    """Fine numbers of a component's values, in units of which `inverse` make 1; 0 for what is larger than
+    `most`, or is no number."""
+    largest, zero = component.dtype.type(most), component.dtype.type(0)
     for i in range(component.size):
         scaled = np.rint(component[i] * inverse)
         fine[i] = int32(scaled if np.abs(scaled) <= largest else zero)
@@ -66,41 +73,41 @@ def fill_values(fine: Any, step: Any, component: Any) -> None:
 # Predictions are in whole numbers, so that encoder and decoder agree to the bit on any processor.
 # Weights are those of Lagrange's polynomials through neighbours at odd distances (SZ3: Zhao et al.,
 # ICDE 2021), times a power of two, with half of it added before the shift, which rounds to nearest.
-@jit
+@inline
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
     return min(max(number, int32(-LARGEST_FINE)), int32(LARGEST_FINE))
 
 
-@jit
+@inline
 def cubic_of(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Between b and c, with a and d beyond them."""
     # From -3, -1, 1, 3: (-a + 9 b + 9 c - d) / 16.
     return clipped((int32(9) * (b + c) - (a + d) + int32(8)) >> int32(4))
 
 
-@jit
+@inline
 def middle_of(b: Any, c: Any) -> Any:
     """Half way between b and c."""
     # From -1, 1: (b + c) / 2. No larger than its neighbours, so that it needs no clipping.
     return (b + c + int32(1)) >> int32(1)
 
 
-@jit
+@inline
 def side_of(a: Any, b: Any, c: Any) -> Any:
     """Between b and c, with a beyond b."""
     # From -3, -1, 1: (-a + 6 b + 3 c) / 8.
     return clipped((int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
 
 
-@jit
+@inline
 def edge_of(a: Any, b: Any) -> Any:
     """Beyond b, with a on its other side, twice as far."""
     # From -3, -1 alone, at the end of a line: (3 b - a) / 2.
     return clipped((int32(3) * b - a + int32(1)) >> int32(1))
 
 
-@jit
+@inline
 def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     """Which neighbours coordinate `at` of a line of n points has."""
     # Invariant: points at even multiples of the spacing are known, so the neighbours are at 1 and 3
@@ -115,7 +122,7 @@ def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     return LEFT if far else MIDDLE
 
 
-@jit
+@inline
 def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
     """line[k]: point first + k step from neighbours d and 3 d away on both sides."""
     for k in range(count):
@@ -123,7 +130,7 @@ def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: An
         line[k] = cubic_of(fine[i - THREE * d], fine[i - d], fine[i + d], fine[i + THREE * d])
 
 
-@jit
+@inline
 def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
     """The same from neighbours d away on both sides."""
     for k in range(count):
@@ -131,7 +138,7 @@ def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: A
         line[k] = middle_of(fine[i - d], fine[i + d])
 
 
-@jit
+@inline
 def predict_side(fine: Any, first: Any, step: Any, count: Any, places: Any, line: Any) -> None:
     """The same of neighbours at three distances: the far one, the near one beside it, the other near one."""
     a, b, c = places
@@ -204,88 +211,320 @@ def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, coarse: 
 
 
 @inline
-def predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, coarse: Any, line: Any) -> Any:
-    """Predict the points of row (z, y) of a pass; the place of the first."""
-    n1, n2 = box[1], box[2]
-    axis, spacing = lattice[0], lattice[1]
-    row = (z * n1 + y) * n2
-    if axis == TWO:
-        predict_line(fine, row, n2, spacing, cubic, coarse, line)
-    else:
-        at, n, d = (z, box[0], spacing * n1 * n2) if axis == 0 else (y, n1, spacing * n2)
-        kind = kind_of(at, n, spacing, cubic)
-        predict_row(fine, row + lattice[4], lattice[7], lattice[10], d, kind, line)
-    return row + lattice[4]
+def place_row(box: Any, strides: Any, lattice: Any, place: Any) -> Any:
+    """The number of a row's point at 0 of the last axis."""
+    n, row = uint64(box.size), uint64(0)
+    for k in range(n - ONE):
+        row += (lattice[TWO + k] + place[k] * lattice[TWO + n + k]) * strides[k]
+    return row
 
 
-@jit
-def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
-    """Residuals of a row of points, which become what a decoder will know."""
+@inline
+def next_row(n: Any, lattice: Any, place: Any) -> None:
+    """Go on to the next row of a pass, in C order."""
+    k = n - ONE
+    while k > 0:
+        k -= ONE
+        place[k] += ONE
+        if place[k] < lattice[TWO + TWO * n + k]:
+            break
+        place[k] = 0
+
+
+@inline
+def predict(fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: Any, work: Any) -> Any:
+    """Predict the points of a row of a pass, in the second part of `work`; the place of the first."""
+    n, (coarse, line, other) = uint64(box.size), work
+    spacing, step, count = lattice[1], lattice[ONE + TWO * n], lattice[ONE + THREE * n]
+    row = place_row(box, strides, lattice, place)
+    first, directions = row + lattice[ONE + n], 0
+    for axis in range(n):
+        if not (lattice[0] >> axis) & ONE:
+            continue
+        into = line if directions == 0 else other
+        if axis == n - ONE:
+            predict_line(fine, row, box[axis], spacing, cubic, coarse, into)
+        else:
+            at = lattice[TWO + axis] + place[axis] * lattice[TWO + n + axis]
+            kind = kind_of(at, box[axis], spacing, cubic)
+            predict_row(fine, first, step, count, spacing * strides[axis], kind, into)
+        if directions:
+            for k in range(count):
+                line[k] += other[k]
+        directions += 1
+    if directions == 2:
+        for k in range(count):
+            line[k] = (line[k] + int32(1)) >> int32(1)
+    elif directions > 2:
+        weight = int64(WEIGHTS[directions])
+        for k in range(count):
+            line[k] = int32((int64(line[k]) * weight + int64(1 << 31)) >> int64(32))
+    return first
+
+
+@inline
+def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any) -> None:
+    """Residuals of a row of points, in place of the predictions; points become what a decoder will know."""
     # residual = round(miss / 2^SHIFT). What a decoder will know replaces the number, so that errors
     # do not add up over levels. Invariant: |numbers| and |predictions| are at most LARGEST_FINE =
     # 2^26, so that sums fit 32 bits.
     half, low = int32(1 << (SHIFT - 1)), int32(SHIFT)
     for i in range(count):
-        residual = int32(fine[first + i * step] - line[i] + half) >> low
-        residuals[at + i] = residual
-        line[i] = line[i] + (residual << low)
-    for i in range(count):
-        fine[first + i * step] = line[i]
+        prediction, at = line[i], first + i * step
+        residual = int32(fine[at] - prediction + half) >> low
+        line[i] = residual
+        fine[at] = prediction + (residual << low)
 
 
-@jit
-def join_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
+@inline
+def join_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any) -> None:
     """A row of points from their residuals."""
     for i in range(count):
-        fine[first + i * step] = line[i] + (residuals[at + i] << int32(SHIFT))
+        fine[first + i * step] = line[i] + (own[i] << int32(SHIFT))
+
+
+@inline
+def put_strips(row: Any, count: Any, residuals: Any, at: Any, number: Any, n_rows: Any, strip: Any) -> None:
+    """Bring row `number` of a pass's rows to its place in each strip."""
+    done = uint64(0)
+    while done < count:
+        width = min(strip, count - done)
+        to = at + done * n_rows + number * width
+        if width == STRIP:
+            for i in range(STRIP):
+                residuals[to + uint64(i)] = row[done + uint64(i)]
+        else:
+            for i in range(width):
+                residuals[to + i] = row[done + i]
+        done += width
+
+
+@inline
+def take_strips(residuals: Any, count: Any, row: Any, at: Any, number: Any, n_rows: Any, strip: Any) -> None:
+    """The reverse."""
+    done = uint64(0)
+    while done < count:
+        width = min(strip, count - done)
+        of = at + done * n_rows + number * width
+        if width == STRIP:
+            for i in range(STRIP):
+                row[done + uint64(i)] = residuals[of + uint64(i)]
+        else:
+            for i in range(width):
+                row[done + i] = residuals[of + i]
+        done += width
 
 
 @jit
-def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any, work: Any) -> None:
+def fill_strides(box: Any, strides: Any) -> None:
+    """How far neighbours along each axis are apart."""
+    stride = uint64(1)
+    for back in range(box.size):
+        strides[box.size - 1 - back] = stride
+        stride *= box[box.size - 1 - back]
+
+
+@jit
+def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any) -> None:
     """Residuals of a box of fine numbers (flat), which become what a decoder will know.
 
-    lattices (passes, 12; uint64): axis, spacing, starts, steps and counts along the three axes, residuals
-    before these. work (2, points of a row + 1; int32).
+    lattices (passes, 3 + 3 axes; uint64): axis, spacing, starts, steps and counts along the axes, residuals
+    before these. Residuals of a pass stand in strips so wide. `work`: lines (3, last extent + 1; int32) and
+    places (2, axes; uint64).
     """
     # Views without owners: else each call in the loops would count references.
-    coarse, line, numbers, into = unowned(work[0]), unowned(work[1]), unowned(fine), unowned(residuals)
+    n, (lines, places) = uint64(box.size), work
+    fill_strides(box, places[0])
+    strides, place = unowned(places[0]), unowned(places[1])
+    coarse, line, other = unowned(lines[0]), unowned(lines[1]), unowned(lines[2])
+    rows = coarse, line, other
+    numbers, into = unowned(fine), unowned(residuals)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
         lattice = unowned(lattices[number])
-        step, count, at = lattice[7], lattice[10], lattice[11]
-        for j in range(lattice[8]):
-            z = lattice[2] + j * lattice[5]
-            for k in range(lattice[9]):
-                y = lattice[3] + k * lattice[6]
-                first = predict(numbers, box, lattice, cubic, z, y, coarse, line)
-                if step == ONE:
-                    split_row(numbers, first, ONE, count, line, into, at)
-                elif step == TWO:
-                    split_row(numbers, first, TWO, count, line, into, at)
-                else:
-                    split_row(numbers, first, step, count, line, into, at)
-                at += count
+        step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
+        n_rows = uint64(1)
+        for k in range(n - ONE):
+            n_rows *= lattice[TWO + TWO * n + k]
+            place[k] = 0
+        for row in range(n_rows):
+            first = predict(numbers, box, strides, lattice, cubic, place, rows)
+            if step == ONE:
+                split_row(numbers, first, ONE, count, line)
+            elif step == TWO:
+                split_row(numbers, first, TWO, count, line)
+            else:
+                split_row(numbers, first, step, count, line)
+            put_strips(line, count, into, at, row, n_rows, strip)
+            next_row(n, lattice, place)
 
 
 @jit
-def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any, work: Any) -> None:
+def join(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any) -> None:
     """A box of fine numbers from residuals; `work` as in `split`."""
-    coarse, line, numbers = unowned(work[0]), unowned(work[1]), unowned(fine)
-    residual_values = unowned(residuals)
+    n, (lines, places) = uint64(box.size), work
+    fill_strides(box, places[0])
+    strides, place = unowned(places[0]), unowned(places[1])
+    coarse, line, other = unowned(lines[0]), unowned(lines[1]), unowned(lines[2])
+    rows = coarse, line, other
+    numbers, residual_values = unowned(fine), unowned(residuals)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
         lattice = unowned(lattices[number])
-        step, count, at = lattice[7], lattice[10], lattice[11]
-        for j in range(lattice[8]):
-            z = lattice[2] + j * lattice[5]
-            for k in range(lattice[9]):
-                y = lattice[3] + k * lattice[6]
-                first = predict(numbers, box, lattice, cubic, z, y, coarse, line)
-                if step == ONE:
-                    join_row(numbers, first, ONE, count, line, residual_values, at)
-                elif step == TWO:
-                    join_row(numbers, first, TWO, count, line, residual_values, at)
-                else:
-                    join_row(numbers, first, step, count, line, residual_values, at)
-                at += count
+        step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
+        n_rows = uint64(1)
+        for k in range(n - ONE):
+            n_rows *= lattice[TWO + TWO * n + k]
+            place[k] = 0
+        for row in range(n_rows):
+            first = predict(numbers, box, strides, lattice, cubic, place, rows)
+            take_strips(residual_values, count, other, at, row, n_rows, strip)
+            if step == ONE:
+                join_row(numbers, first, ONE, count, line, other)
+            elif step == TWO:
+                join_row(numbers, first, TWO, count, line, other)
+            else:
+                join_row(numbers, first, step, count, line, other)
+            next_row(n, lattice, place)
+
+
+# Lorenzo: the residual is the difference along one axis after the other, in whole numbers that go round
+# beyond 32 bits, and sums along them bring the numbers back.
+@jit
+def subtract_along(numbers: Any, extent: Any, stride: Any) -> None:
+    """Differences along an axis of this extent and stride, in place."""
+    for start in range(0, numbers.size, extent * stride):
+        for at in range(start + (extent - 1) * stride, start, -stride):
+            own, before = numbers[at : at + stride], numbers[at - stride : at]
+            for i in range(stride):
+                own[i] -= before[i]
+
+
+@jit
+def add_along(numbers: Any, extent: Any, stride: Any) -> None:
+    """The reverse."""
+    for start in range(0, numbers.size, extent * stride):
+        for at in range(start + stride, start + extent * stride, stride):
+            own, before = numbers[at : at + stride], numbers[at - stride : at]
+            for i in range(stride):
+                own[i] += before[i]
+
+
+@jit
+def split_differences(numbers: Any, row: Any, along: Any, residuals: Any, line: Any) -> None:
+    """Rows of so many numbers to strips; `along`: their differences. `line` (a row) is for work."""
+    n_rows, into = numbers.size // row, unowned(residuals)
+    for number in range(n_rows):
+        own = numbers[number * row : (number + 1) * row]
+        for i in range(row):
+            line[i] = own[i]
+        if along:
+            for i in range(1, row):
+                line[i] -= own[i - 1]
+        put_strips(line, uint64(row), into, uint64(0), uint64(number), uint64(n_rows), uint64(STRIP))
+
+
+@jit
+def join_differences(numbers: Any, row: Any, along: Any, residuals: Any) -> None:
+    """The reverse."""
+    n_rows = numbers.size // row
+    values = unowned(residuals)
+    for number in range(n_rows):
+        own = numbers[number * row : (number + 1) * row]
+        take_strips(values, uint64(row), own, uint64(0), uint64(number), uint64(n_rows), uint64(STRIP))
+        if along:
+            total = int32(0)
+            for i in range(row):
+                total = int32(total + own[i])
+                own[i] = total
+
+
+@jit
+def whole_number(value: Any, unit: Any) -> Any:
+    """A whole number of units; 0 for what is too large, or no number."""
+    scaled = np.rint(np.float64(value) / unit)
+    return int32(scaled) if np.abs(scaled) <= LARGEST_FINE else int32(0)
+
+
+@jit
+def count_beyond(values: Any, most: Any) -> Any:
+    """How many of the values (flat) are larger than this."""
+    count = 0
+    for i in range(values.size):
+        count += np.float64(abs(values[i])) > most
+    return count
+
+
+@jit
+def fill_zeros(tiles: Any) -> None:
+    """Zeros (components, numbers)."""
+    for c in range(tiles.shape[0]):
+        for i in range(tiles.shape[1]):
+            tiles[c, i] = 0
+
+
+@jit
+def fill_plain(values: Any, steps: Any, turned: Any, tiles: Any) -> None:
+    """The first tile of each box of values (boxes, points, components) as it is, filled up with zeros;
+    `turned`: neighbours are in rounds instead of lanes."""
+    fill_zeros(tiles)
+    n_points = min(values.shape[1], BOX)
+    for k in range(values.shape[0]):
+        for c in range(values.shape[2]):
+            for i in range(n_points):
+                position = i % (BOX // LANES) * LANES + i // (BOX // LANES) if turned else i
+                tiles[c, k * BOX + position] = whole_number(values[k, i, c], steps[c])
+
+
+@jit
+def fill_numbers(values: Any, units: Any, numbers: Any) -> None:
+    """Whole numbers (components, boxes, points) of values (boxes, points, components)."""
+    for k in range(values.shape[0]):
+        for c in range(values.shape[2]):
+            for i in range(values.shape[1]):
+                numbers[c, k, i] = whole_number(values[k, i, c], units[c])
+
+
+@jit
+def fill_residuals(
+    numbers: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any, work: Any
+) -> None:
+    """The last residuals of each box of fine numbers (components, boxes, points), filled up with zeros.
+    fine and residuals (points) are for work, and `work` is that of `split`."""
+    fill_zeros(tiles)
+    count = min(fine.size - 1, BOX)
+    for c in range(numbers.shape[0]):
+        for k in range(numbers.shape[1]):
+            for i in range(fine.size):
+                fine[i] = numbers[c, k, i]
+            split(fine, box, lattices, cubic, uint64(STRIP), residuals, work)
+            for i in range(count):
+                tiles[c, k * BOX + i] = residuals[fine.size - count + i]
+
+
+@jit
+def fill_differences(
+    numbers: Any, box: Any, along: Any, fine: Any, residuals: Any, tiles: Any, work: Any
+) -> None:
+    """The same of differences along the axes that are `along` (axes); the first points along each have those
+    of the second ones, since only the first ones of the whole array are not predicted."""
+    fill_zeros(tiles)
+    count = min(fine.size - 1, BOX)
+    for c in range(numbers.shape[0]):
+        for k in range(numbers.shape[1]):
+            for i in range(fine.size):
+                fine[i] = numbers[c, k, i]
+            stride = int64(1)
+            for back in range(box.size):
+                axis = box.size - 1 - back
+                extent = int64(box[axis])
+                if along[axis] and extent > 1:
+                    subtract_along(fine, extent, stride)
+                    for start in range(0, fine.size, extent * stride):
+                        for i in range(start, start + stride):
+                            fine[i] = fine[i + stride]
+                stride *= extent
+            split_differences(fine, int64(box[box.size - 1]), False, residuals, work[0][0])
+            for i in range(count):
+                tiles[c, k * BOX + i] = residuals[fine.size - count + i]

@@ -3,15 +3,23 @@
 The first point is stored as it is. Level by level, with spacings s of falling powers of two, the points
 between those that are known, 2 s apart, are filled along one axis after the other: each pass has points
 at odd multiples of s along its axis, at multiples of s along the axes of the level's passes before it,
-and of 2 s along the others. Residuals stand in the order of passes, those of a pass in C order.
+and of 2 s along the others. Axes that are not predicted are batches: the points whose other coordinates are 0
+are filled first, by passes along the batches, and all further passes have every point along these.
 
-Interpolation by levels: Zhao et al., ICDE 2021 (SZ3). Knows no values.
+Residuals stand in the order of passes, those of a pass in strips of STRIP points along the last axis, each
+strip in C order: neighbours along the last axis but one are then neighbours in the coder's contexts. A
+Lorenzo predictor has one pass, of all points.
+
+Interpolation by levels: Zhao et al., ICDE 2021 (SZ3). Lorenzo: Ibarria et al., Eurographics 2003, of rounded
+numbers as in cuSZ (Tian et al., PACT 2020). Knows no values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, combinations
 from math import prod
 from typing import Any
 
@@ -84,38 +92,108 @@ SHIFT = 7
 leave out 2^SHIFT of them. What the last unit rounds is within the bound too."""
 LARGEST_FINE = 1 << 26
 """The largest fine number, and the largest prediction."""
+LARGEST_WHOLE = 1 << 18
+"""The largest number under a Lorenzo predictor: sums of 2^MOST_AXES of them are exact in single precision."""
 LEAST_EXTENT = 8
 """Arrays with an axis from this extent on may have a predictor."""
+MOST_AXES = 6
+STRIP = 32
+WHOLE_ROWS = 1 << 31
+"""The strips of streams of version 2."""
 
-Box = tuple[int, int, int]
-ORDERS: tuple[Box, Box] = ((2, 1, 0), (0, 1, 2))
-"""In which order the axes of a level are taken."""
+Box = tuple[int, ...]
+KINDS = ("linear", "cubic", "linear mean", "cubic mean", "lorenzo")
+"""Interpolation along one axis, or the mean of that along all axes on which a point lies between others; sums
+of neighbours' corners."""
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """How points are predicted: by cubic or linear interpolation, and the order of axes (number in
-    ORDERS)."""
+    """How points are predicted (of `KINDS`), and along which axes of the box, in which order, which is
+    ascending but for interpolation along one; `early`: as in version 2, whose boxes have three axes."""
 
-    cubic: bool
-    order: int
+    kind: str
+    axes: tuple[int, ...]
+    early: bool = False
 
     @property
     def code(self) -> int:
-        """A number from 1 to 4."""
-        return 1 + self.cubic + 2 * self.order
+        """The header's byte: 1 to 4 in version 2, 5 to 9 since."""
+        if self.early:
+            return EARLY_PREDICTORS.index(self) + 1
+        return 1 + len(EARLY_PREDICTORS) + KINDS.index(self.kind)
+
+    @property
+    def strip(self) -> int:
+        """How many points along the last axis stand together."""
+        return WHOLE_ROWS if self.early else STRIP
+
+    @property
+    def is_lorenzo(self) -> bool:
+        """Whether it takes differences of rounded numbers, without fine ones."""
+        return self.kind == "lorenzo"
+
+    @property
+    def is_cubic(self) -> bool:
+        """Whether four neighbours on a line are used instead of two."""
+        return self.kind.startswith("cubic")
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether points are predicted along all axes that their neighbours allow."""
+        return self.kind.endswith("mean")
+
+    @property
+    def largest(self) -> int:
+        """The largest number that it takes."""
+        return LARGEST_WHOLE if self.is_lorenzo else LARGEST_FINE
+
+    def pack_axes(self) -> int:
+        """The axes in 32 bits: 1 more than each, in three bits, the first one lowest; 0 in version 2."""
+        return 0 if self.early else sum(axis + 1 << 3 * k for k, axis in enumerate(self.axes))
 
 
-PREDICTORS = tuple(Predictor(bool(code & 1), code >> 1) for code in range(2 * len(ORDERS)))
-"""By their code less 1."""
+EARLY_PREDICTORS = tuple(
+    Predictor(kind, axes, early=True) for axes in ((2, 1, 0), (0, 1, 2)) for kind in ("linear", "cubic")
+)
+"""Those of version 2, by their code less 1."""
+
+
+def unpack_predictor(code: int, packed_axes: int, shape: tuple[int, ...]) -> Predictor | None:
+    """The reverse of `code` and `pack_axes`; ValueError for what is none of an array of this shape."""
+    if code > len(EARLY_PREDICTORS) + len(KINDS):
+        raise ValueError
+    if code <= len(EARLY_PREDICTORS):
+        predictor = EARLY_PREDICTORS[code - 1] if code else None
+        good = packed_axes == 0
+    else:
+        digits = [packed_axes >> 3 * k & 7 for k in range(MOST_AXES)]
+        axes = tuple(digit - 1 for digit in digits if digit)
+        predictor = Predictor(KINDS[code - len(EARLY_PREDICTORS) - 1], axes)
+        good = predictor.pack_axes() == packed_axes and is_predictor(predictor, shape)
+    if not good:
+        raise ValueError
+    return predictor
+
+
+def is_predictor(predictor: Predictor, shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape can have it."""
+    if predictor.early:
+        return predictor in EARLY_PREDICTORS
+    axes, n_axes = predictor.axes, len(box_of_shape(shape))
+    return (
+        predictor.kind in KINDS and 0 < len(axes) == len(set(axes))
+        and (list(axes) == sorted(axes) or predictor.kind in KINDS[:2])
+        and all(0 <= axis < n_axes for axis in axes)
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PointPass:
-    """Points of a box along one axis: their first coordinates, steps and counts, the spacing s, and how many
-    residuals stand before theirs."""
+    """Points of a box that are predicted along some axes (bits of `along`): their first coordinates, steps
+    and counts, the spacing s, and how many residuals stand before theirs."""
 
-    axis: int
+    along: int
     spacing: int
     starts: Box
     steps: Box
@@ -129,8 +207,17 @@ class PointPass:
 
     @property
     def lattice(self) -> tuple[int, ...]:
-        """Axis, spacing, starts, steps, counts and first residual, as kernels take them."""
-        return (self.axis, self.spacing, *self.starts, *self.steps, *self.counts, self.first)
+        """Axes, spacing, starts, steps, counts and first residual, as kernels take them."""
+        return (self.along, self.spacing, *self.starts, *self.steps, *self.counts, self.first)
+
+    def widened(self, n_axes: int) -> PointPass:
+        """The same in a box of so many axes, of which the first ones have extent 1."""
+        more = n_axes - len(self.counts)
+        zeros, ones = (0,) * more, (1,) * more
+        return PointPass(
+            self.along << more, self.spacing, zeros + self.starts, ones + self.steps, ones + self.counts,
+            self.first,
+        )  # fmt: skip
 
 
 def may_be_smooth(shape: tuple[int, ...]) -> bool:
@@ -138,54 +225,90 @@ def may_be_smooth(shape: tuple[int, ...]) -> bool:
     return max(shape, default=0) >= LEAST_EXTENT
 
 
-def box_of_shape(shape: tuple[int, ...]) -> Box:
-    """The last two axes that are longer than 1, and before them all others as one."""
+def box_of_shape(shape: tuple[int, ...], early: bool = False) -> Box:
+    """The axes that are longer than 1, at least one; where there are more than MOST_AXES, the first ones as
+    one. In version 2 three, the first of which are 1 or all but the last two."""
     long = [n for n in shape if n > 1]
-    last = [1, 1, *long][-2:]
-    return prod(long[:-2]), last[0], last[1]
+    most = 3 if early else MOST_AXES
+    if early or not long:
+        long = [*[1] * (most if early else 1), *long]
+    first = max(len(long) - most + 1, 0)
+    return (prod(long[:first]), *long[first:]) if first else tuple(long)
 
 
-def frame_elements(shape: tuple[int, ...], frame_log2: int) -> int:
-    """The elements of a frame that has a predictor: as many whole planes, or else rows, as 2^frame_log2
-    hold."""
-    most, (_, n1, n2) = 1 << frame_log2, box_of_shape(shape)
-    unit = (n1 * n2 if n1 * n2 <= most else n2 if n2 <= most else 1) or 1
+def frame_elements(shape: tuple[int, ...], frame_log2: int, early: bool = False) -> int:
+    """The elements of a frame that has a predictor: as many as 2^frame_log2 hold of the largest whole part
+    (all axes from one on) that they hold."""
+    most, unit = 1 << frame_log2, 1
+    for n in reversed(box_of_shape(shape, early)):
+        if unit * n > most:
+            break
+        unit *= n
     return most // unit * unit
 
 
-def frame_box(shape: tuple[int, ...], n_elements: int) -> Box:
-    """The box of a frame of so many elements: whole planes, whole rows, or a line."""
-    _, n1, n2 = box_of_shape(shape)
-    if n_elements % (n1 * n2) == 0:
-        return n_elements // (n1 * n2), n1, n2
-    if n_elements % n2 == 0:
-        return 1, n_elements // n2, n2
-    return 1, 1, n_elements
+def frame_box(shape: tuple[int, ...], n_elements: int, early: bool = False) -> Box:
+    """The box of a frame of so many elements, which are whole parts as above: axes before these are 1."""
+    extents, unit = list(box_of_shape(shape, early)), 1
+    for axis in reversed(range(len(extents))):
+        if n_elements % (unit * extents[axis]):
+            return (*[1] * axis, n_elements // unit, *extents[axis + 1 :])
+        unit *= extents[axis]
+    return tuple(extents)
 
 
 @lru_cache(256)
-def passes(box: Box, order: int) -> tuple[PointPass, ...]:
-    """All passes of a box, the axes of a level in the order of this number; those without points are left
-    out, and so is the first point."""
-    point_passes, first = [], 1
-    for level in range(max(max(box) - 1, 0).bit_length() - 1, -1, -1):
-        spacing, done = 1 << level, set[int]()
-        for axis in ORDERS[order]:
-            starts = [spacing if k == axis else 0 for k in range(3)]
-            steps = [spacing if k in done else 2 * spacing for k in range(3)]
-            counts = [max(0, -(-(box[k] - starts[k]) // steps[k])) for k in range(3)]
-            done.add(axis)
-            if prod(counts):
-                point_passes.append(PointPass(axis, spacing, _box(starts), _box(steps), _box(counts), first))
-                first += prod(counts)
+def turned(box: Box, early: bool = False) -> tuple[int, ...]:
+    """The axes of an array's box in the order in which predictors take them: short ones behind the last one
+    of LEAST_EXTENT or more, such as components of a vector, go first."""
+    last = max((axis for axis, n in enumerate(box) if n >= LEAST_EXTENT), default=len(box) - 1)
+    last = len(box) - 1 if early else last
+    return (*range(last + 1, len(box)), *range(last + 1))
+
+
+def predicted_box(shape: tuple[int, ...], n_elements: int, early: bool = False) -> tuple[Box, int]:
+    """The box of a frame as predictors take it, and how many points the axes have that go first there:
+    element i stands at i % last * (n_elements // last) + i // last."""
+    extents, turn = frame_box(shape, n_elements, early), turned(box_of_shape(shape, early), early)
+    return tuple(extents[axis] for axis in turn), prod(extents[axis] for axis in turn if axis > turn[-1])
+
+
+@lru_cache(256)
+def passes(box: Box, predictor: Predictor) -> tuple[PointPass, ...]:
+    """All passes of a box (as predictors take it) that interpolate; those without points are left out, and
+    so is the first point."""
+    point_passes, first = list[PointPass](), 1
+    batches = tuple(axis for axis in range(len(box)) if axis not in predictor.axes)
+    for own, beside in ((batches, (1,) * len(box)), (predictor.axes, box)):
+        longest = max((box[axis] for axis in own), default=1)
+        for level in range((longest - 1).bit_length() - 1, -1, -1):
+            spacing, done = 1 << level, set[int]()
+            for along in _directions(own, predictor.is_mean and own is predictor.axes):
+                fine = set[int]() if predictor.is_mean and own is predictor.axes else done
+                starts = [spacing if k in along else 0 for k in range(len(box))]
+                steps = [(spacing if k in fine else 2 * spacing) if k in own else 1 for k in range(len(box))]
+                counts = [
+                    max(0, -(-(box[k] - starts[k]) // steps[k])) if k in own else beside[k]
+                    for k in range(len(box))
+                ]
+                done.update(along)
+                if prod(counts):
+                    bits = sum(1 << axis for axis in along)
+                    point_passes.append(
+                        PointPass(bits, spacing, tuple(starts), tuple(steps), tuple(counts), first)
+                    )
+                    first += prod(counts)
     return tuple(point_passes)
 
 
+def _directions(axes: tuple[int, ...], mean: bool) -> Iterator[tuple[int, ...]]:
+    """The axes of each pass of a level: one, or for means all sets of them, the smallest first."""
+    most = len(axes) if mean else 1
+    return chain.from_iterable(combinations(axes, n) for n in range(1, most + 1))
+
+
 @lru_cache(256)
-def lattices(box: Box, order: int) -> NDArray[np.uint64]:
-    """The lattices of all passes (passes, 12)."""
-    return np.array([point_pass.lattice for point_pass in passes(box, order)], np.uint64).reshape(-1, 12)
-
-
-def _box(numbers: list[int]) -> Box:
-    return numbers[0], numbers[1], numbers[2]
+def lattices(box: Box, predictor: Predictor) -> NDArray[np.uint64]:
+    """The lattices of all passes (passes, 3 + 3 axes)."""
+    rows = [point_pass.lattice for point_pass in passes(box, predictor)]
+    return np.array(rows, np.uint64).reshape(-1, 3 + 3 * len(box))

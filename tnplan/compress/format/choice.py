@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_axes
 from tnplan.compress.format.bounds import Extent, check_bound, error_limit, fine_quantizer, quantizer
-from tnplan.compress.format.box import Predictor, may_be_smooth
+from tnplan.compress.format.box import SHIFT, Predictor, may_be_smooth
 from tnplan.compress.format.errors import CodecError
-from tnplan.compress.format.stream import FIRST_VERSION, VERSION, Header, Quantizer
+from tnplan.compress.format.stream import FIRST_VERSION, LOSSLESS_VERSION, VERSION, Header, Quantizer
 
 SETTINGS = ("auto", "fast", "small")
 """The coders that a caller may ask for; 'auto' chooses on a sample."""
@@ -58,6 +58,9 @@ TRIAL = 1 << 16
 TRIALS = 4
 WORTH = 1.2
 """`auto` takes the coder `small` where it makes trials this much smaller than `fast`."""
+NEVER_LARGER = 1.05
+"""Without a predictor `small` makes no array larger than so many times what `fast` makes: nothing is tried
+where a predictor saves enough."""
 
 Limits = tuple[float, ...]
 """The largest error of an element of each component."""
@@ -94,7 +97,7 @@ def chosen_header(
     none = (Quantizer(),) * n
     header = Header(
         dtype, shape, "lossless", bound, "lossless", reflection, none, NATURAL, options.frame_log2,
-        version=VERSION,
+        version=LOSSLESS_VERSION,
     )  # fmt: skip
     rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
     lossy = tuple(rule for rule in rules if rule is not None)
@@ -105,12 +108,15 @@ def chosen_header(
     predictor, share = None, 1.0
     if options.predict and may_predict(header):
         predictor, share = find_predictor(header)
-    if options.setting == "auto":
+    if options.setting == "auto" and predictor and share * WORTH * NEVER_LARGER < 1:
+        header = replace(header, coder="small")
+    elif options.setting == "auto":
         fast, small = (trial_bytes(replace(header, coder=name), limits) for name in ("fast", "small"))
         header = replace(header, coder="small" if small * share * WORTH < fast else "fast")
     if predictor and header.coder == "small":
-        fine = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
-        return replace(header, predictor=predictor, quantizers=fine, version=VERSION), limits
+        if not predictor.is_lorenzo:
+            lossy = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
+        return replace(header, predictor=predictor, quantizers=lossy, version=VERSION), limits
     n_axes = axis_count(header.stored, header.frame_log2)
     if not n_axes:
         return header, limits
@@ -121,7 +127,9 @@ def chosen_header(
 
 def may_predict(header: Header) -> bool:
     """Whether the coder `small` may have a predictor: for linear steps alone, and where an axis is long."""
-    linear = all(rule.step > 0 and not rule.bits_step for rule in header.quantizers)
+    # The step of fine numbers has an inverse.
+    least = float(np.finfo(header.real_dtype).tiny) * (2 << SHIFT)
+    linear = all(rule.step >= least and not rule.bits_step for rule in header.quantizers)
     return linear and header.coder != "fast" and may_be_smooth(header.shape)
 
 

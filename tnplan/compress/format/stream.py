@@ -9,11 +9,13 @@ Knows fields and sizes; never what a payload means.
 Everything starts at a multiple of 8 bytes. A frame holds 2^frame_log2 elements in C order, the last one what
 is left; under a predictor as many whole planes or rows as that holds. A mirrored stream holds the first half
 of the elements, the middle one included, and under a predictor the rest of its row. Sizes are 64 bits wide.
+The four bytes behind the axes are those of a predictor (`format.box.Predictor.pack_axes`), or 0.
 
 Changelog of `tnplan.compressed`:
 1 (2026-11-21): first version.
 2 (2026-11-26): predictors (`format.box`), in the byte that was 0; frames without loss as bit planes. Streams
 that have neither are written as version 1.
+3 (2026-12-01): predictors over up to six axes, with batches, means, differences and strips.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.format import box
-from tnplan.compress.format.box import PREDICTORS, REFLECTIONS, Predictor
+from tnplan.compress.format.box import REFLECTIONS, Predictor, is_predictor, unpack_predictor
 from tnplan.compress.format.errors import CodecError, StreamError
 
 FORMAT = "tnplan.compressed"
-VERSION = 2
+VERSION = 3
+LOSSLESS_VERSION = 2
 FIRST_VERSION = 1
 MAGIC = b"tnplanCZ"
 
@@ -112,7 +115,7 @@ class Header:
         predictor."""
         if self.reflection == "none":
             return self.size
-        half, row = (self.size + 1) // 2, box.box_of_shape(self.shape)[2] if self.predictor else 1
+        half, row = (self.size + 1) // 2, box.box_of_shape(self.shape)[-1] if self.predictor else 1
         return min(self.size, -(-half // row) * row) if row else half
 
     @property
@@ -129,7 +132,7 @@ class Header:
     def frame_elements(self) -> int:
         """The elements of every frame but the last."""
         if self.predictor:
-            return box.frame_elements(self.shape, self.frame_log2)
+            return box.frame_elements(self.shape, self.frame_log2, self.predictor.early)
         return 1 << self.frame_log2
 
     def frames(self) -> Iterator[tuple[int, int]]:
@@ -199,7 +202,8 @@ def pack_header(header: Header) -> bytes:
     )  # fmt: skip
     for rule in header.quantizers:
         body += _QUANTIZER.pack(rule.step, rule.zero_bits, rule.bits_step, rule.base_bits)
-    body += bytes(header.axes).ljust(AXES_BYTES, b"\0") + struct.pack(f"<{len(header.shape)}Q", *header.shape)
+    predicted = header.predictor.pack_axes() if header.predictor else 0
+    body += bytes(header.axes) + struct.pack(f"<I{len(header.shape)}Q", predicted, *header.shape)
     return body + _U64.pack(checksum(body))
 
 
@@ -235,15 +239,18 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     axes = tuple(body[end : end + TILE_LOG2])
     valid = (
         mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS)
-        and predictor <= len(PREDICTORS)
-        and not any(body[end + TILE_LOG2 : end + AXES_BYTES])
-    )  # fmt: skip
+    )
     if not valid:
         raise _damaged("header")
     quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(body[:end]))
+    packed_axes, *shape = struct.unpack(f"<I{ndim}Q", body[end + TILE_LOG2 : -8])
+    try:
+        chosen = unpack_predictor(predictor, packed_axes, tuple(shape))
+    except ValueError:
+        raise _damaged("header") from None
     header = Header(
         DTYPES[dtype],
-        struct.unpack(f"<{ndim}Q", body[end + AXES_BYTES : -8]),
+        tuple(shape),
         MODES[mode],
         bound,
         CODERS[coder],
@@ -251,7 +258,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         quantizers,
         axes,
         frame_log2,
-        PREDICTORS[predictor - 1] if predictor else None,
+        chosen,
         version,
     )
     if not _is_sound(header):
@@ -291,8 +298,10 @@ def _is_sound(header: Header) -> bool:
 
 def _may_predict(header: Header) -> bool:
     """Whether residuals of a predictor are what this header's coder and quantizers can have."""
+    predictor = header.predictor
     return (
-        header.version >= 2 and header.predictor in PREDICTORS
+        predictor is not None and header.version >= (2 if predictor.early else 3)
+        and is_predictor(predictor, header.shape)
         and header.coder == "small" and header.axes == tuple(range(TILE_LOG2))
         and box.may_be_smooth(header.shape)
         and all(rule.step > 0 and not (rule.zero_bits or rule.bits_step) for rule in header.quantizers)

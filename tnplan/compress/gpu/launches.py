@@ -17,8 +17,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.cpu.predictor import N_BOXES
 from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.bounds import pointwise_step, round_down
+from tnplan.compress.format.box import MOST_AXES, STRIP, Box
 from tnplan.compress.format.stream import Header, components, real_dtype
 
 FOLDER = Path(__file__).parent / "kernels"
@@ -57,12 +59,10 @@ FRAME = np.dtype(
     [(name, "<u8") for name in ("start", "size", "sum", "stated", "kind", "exact", "coded", "damaged")]
 )
 """`Frame` of tile.cuh."""
-BOX = Struct("<4I")
-SAMPLED_BOX = Struct("<2Q4I")
-MOST_SAMPLED = 64
-"""`SampledBox` and `SampledBoxes` of trial.cu."""
-PLAIN_TRIALS, TRIALS = 2, 6
-"""Those of a level's boxes in trial.cu: without a predictor, and all."""
+FEW_AXES = 3
+"""Boxes of more axes have kernels of their own, for MOST_AXES."""
+SAMPLED_BOXES = Struct(f"<{N_BOXES}Q{MOST_AXES}Q{MOST_AXES}I")
+"""`SampledBoxes` of trial.cu."""
 SPAN = Struct("<5Q2I")
 """`Span` of read.cuh."""
 MOST_HEADER_WORDS = 79
@@ -121,16 +121,22 @@ def no_rules(dtype: str) -> Array[c_char]:
     return structure(bytes(RULES[real_dtype(dtype)].size * components(dtype)))
 
 
-@lru_cache(256)
-def box(extents: tuple[int, int, int], cubic: bool) -> Array[c_char]:
-    """The struct `Box` (1,) of predicted.cuh."""
-    return structure(BOX.pack(*extents, cubic))
+def box_axes(extents: Box) -> int:
+    """For how many axes the kernels are that take a box."""
+    return FEW_AXES if len(extents) <= FEW_AXES else MOST_AXES
 
 
-def sampled_boxes(rows: Sequence[tuple[int, ...]]) -> Array[c_char]:
-    """The struct `SampledBoxes` (1,) of boxes: the first point, stride, three counts."""
-    packed = b"".join(SAMPLED_BOX.pack(*row, 0) for row in rows)
-    return structure(packed.ljust(MOST_SAMPLED * SAMPLED_BOX.size, b"\0"))
+def box(extents: Box, n_axes: int, cubic: bool = False, strip: int = STRIP, last: int = 1) -> Array[c_char]:
+    """The struct `Box` (1,) of predicted.cuh for so many axes."""
+    ones = (1,) * (n_axes - len(extents))
+    return structure(np.array([*ones, *extents, cubic, strip.bit_length() - 1, last], np.uint32).tobytes())
+
+
+def sampled_boxes(firsts: Sequence[int], steps: Sequence[int], counts: Box) -> Array[c_char]:
+    """The struct `SampledBoxes` (1,): the elements of the boxes' first points, and along each axis how far
+    points are apart and how many there are."""
+    more, fewer = MOST_AXES - len(counts), N_BOXES - len(firsts)
+    return structure(SAMPLED_BOXES.pack(*firsts, *[0] * (fewer + more), *steps, *[1] * more, *counts))
 
 
 def steps(of_components: NDArray[np.float64], most: float) -> Array[c_char]:
@@ -243,19 +249,14 @@ def frames(entry: str, blocks: int, n_frames: int = 1) -> KernelLaunch:
     return KernelLaunch("common/frames.cu", entry, (blocks, n_frames), THREADS)
 
 
-def try_predictors(n_boxes: int) -> KernelLaunch:
-    """A block a box and trial."""
-    return KernelLaunch("predicted/trial.cu", "try_predictors", (n_boxes, TRIALS), SMALL_THREADS)
+def trial(entry: str, blocks: int, n_trials: int = 1) -> KernelLaunch:
+    """A kernel of trial.cu, with so many blocks along x."""
+    return KernelLaunch("predicted/trial.cu", entry, (blocks, n_trials), SMALL_THREADS)
 
 
-def weigh_trials(n_levels: int) -> KernelLaunch:
-    """A block a trial of a level."""
-    return KernelLaunch("predicted/trial.cu", "weigh_trials", (n_levels * TRIALS, 1), SMALL_THREADS)
-
-
-def predicted(file: str, entry: str, blocks: int, n_frames: int) -> KernelLaunch:
+def predicted(file: str, entry: str, blocks: int, n_frames: int = 1) -> KernelLaunch:
     """A kernel of a file of predicted/, with so many blocks along x."""
-    return KernelLaunch(f"predicted/{file}", entry, (blocks, n_frames), THREADS)
+    return KernelLaunch(f"predicted/{file}.cu", entry, (blocks, n_frames), THREADS)
 
 
 def send_header() -> KernelLaunch:

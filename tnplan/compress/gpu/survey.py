@@ -1,7 +1,7 @@
 """An array on a device to its stream: surveyed, and coded while the host waits for the results.
 
 A survey gives what a codec needs: extents, symmetry, a sample, sums.
-The host waits once for a survey, once more where a predictor may be chosen, and twice more where 'auto'
+The host waits once for a survey, some times more where a predictor may be chosen, and twice more where 'auto'
 chooses a coder by what samples take. Knows no CuPy but `tnplan.compress.gpu.launches.KernelDevice`.
 """
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.cpu.frame import filled
-from tnplan.compress.cpu.predictor import chosen_predictor, sampled_boxes
+from tnplan.compress.cpu.predictor import chosen_predictor
 from tnplan.compress.format import stream
-from tnplan.compress.format.box import REFLECTIONS, may_be_smooth
+from tnplan.compress.format.box import REFLECTIONS
 from tnplan.compress.format.choice import (
     RANKED_FROM,
     ArrayFacts,
@@ -33,16 +33,10 @@ from tnplan.compress.gpu.encode import encode, go_on
 from tnplan.compress.gpu.fixed_length import Ahead
 from tnplan.compress.gpu.frames import check_capacity
 from tnplan.compress.gpu.launches import DeviceArray, KernelDevice, block_count
-from tnplan.compress.gpu.survey_kernels import Sampler, SurveyKernels
+from tnplan.compress.gpu.survey_kernels import DeviceTrials, SurveyKernels
 
 OVERLAP_BLOCKS = 16
 OVERLAP_SUMS = 4 * OVERLAP_BLOCKS
-
-
-def _may_predict(shape: tuple[int, ...], options: CodingOptions) -> bool:
-    """Whether shape and options allow a predictor."""
-    linear = options.bound and options.mode != "pointwise" and options.setting != "fast"
-    return bool(options.predict and linear and may_be_smooth(shape) and sampled_boxes(shape))
 
 
 class Survey:
@@ -57,7 +51,6 @@ class Survey:
         most_axes = axis_count(self.size, options.frame_log2) if options.bound else 0
         bound = launches.bound(options.bound, options.mode, dtype)
         self.kernels = SurveyKernels(device, values, dtype, self.size, bound, most_axes)
-        self.sampler = Sampler(device, values, dtype, shape) if _may_predict(shape, options) else None
 
     def header(self) -> tuple[Header, Limits]:
         """The header of the array's stream, and the largest errors of its parts."""
@@ -69,10 +62,13 @@ class Survey:
         def count_classes(header: Header, limits: Limits, n_axes: int) -> NDArray[np.uint32]:
             return counts[:n_axes]
 
+        def trials(steps: NDArray[np.float64]) -> DeviceTrials:
+            return DeviceTrials(self.device, self.values, self.dtype, self.shape, steps)
+
         facts = ArrayFacts(self.dtype, self.shape, reaches, reflection)
         return chosen_header(
             self.options, facts, trial_bytes, count_classes,
-            lambda header: chosen_predictor(header, self.sampler.trials) if self.sampler else (None, 1.0),
+            lambda header: chosen_predictor(header, trials),
         )  # fmt: skip
 
 

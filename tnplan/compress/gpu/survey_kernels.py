@@ -1,30 +1,35 @@
 """What the host must know of an array on a device: extents, reflection, counts of neighbours; and what
 predictors make of sampled boxes, where one may be chosen.
 
-The host waits once for each of the two.
+The host waits once for the survey, and for each choice among predictors.
 """
 
 from __future__ import annotations
 
-from ctypes import Array, c_char
-from functools import lru_cache
-from math import inf
+from collections.abc import Sequence
+from math import inf, prod
+from operator import mul
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.predictor import (
+    BOX,
     MOST_POINTS,
-    N_BOXES,
+    SampledBoxes,
+    active_boxes,
+    coarse_lattice,
     most_predictable,
+    probes,
     sampled_boxes,
+    whole_units,
 )
 from tnplan.compress.cpu.rans import count_shape
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import CLASSES, SAMPLE, TILE
 from tnplan.compress.format.bounds import Extent
-from tnplan.compress.format.box import ORDERS, REFLECTIONS, Predictor, box_of_shape, passes
+from tnplan.compress.format.box import MOST_AXES, REFLECTIONS, Predictor, box_of_shape, passes, turned
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.launches import WORD_BYTES, DeviceArray, KernelDevice
 
@@ -95,64 +100,90 @@ def _extent(ranks: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
     return Extent(reach[0], reach[1], reach[2] if normal else inf, True, bool(any_nonfinite))
 
 
-class Sampler:
-    """An array whose boxes a device may sample: all trials of all levels are one launch."""
-
-    def __init__(self, device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...]) -> None:
-        self.device, self.values, self.dtype, self.shape = device, values, dtype, shape
-        self.boxes, words = _boxes_and_passes(shape)
-        self.passes = device.upload(words)
-
-    def trials(self, steps: NDArray[np.float64]) -> DeviceTrials:
-        """All trials, for the steps of the array's components."""
-        levels, n = sampled_boxes(self.shape), stream.components(self.dtype)
-        n_frames, n_spans = launches.TRIALS * len(levels), 2 * len(ORDERS) * len(levels)
-        n_tables, n_tokens = count_shape(n)
-        counts = self.device.zeros(n_frames * n_tables * n_tokens, "uint32")
-        units = self.device.zeros(n_frames + 1, "uint64")
-        tiles = self.device.empty(n_frames * N_BOXES * n * TILE, "int32")
-        _, n1, n2 = box_of_shape(self.shape)
-        self.device.launch(
-            launches.try_predictors(N_BOXES * len(levels)), self.dtype, self.values, np.uint64(n1),
-            np.uint64(n2), self.boxes, launches.steps(steps, most_predictable(steps)), self.passes[:n_spans],
-            self.passes[n_spans:], tiles, counts, units,
-        )  # fmt: skip
-        self.device.launch(launches.weigh_trials(len(levels)), self.dtype, counts, units)
-        return DeviceTrials(self.device.download(units), N_BOXES * levels[0].size * n)
-
-
 class DeviceTrials:
-    """A `cpu.predictor.Trials` of what a device has counted: units (levels, trials), and behind them how
-    many values are too large."""
+    """A `cpu.predictor.Trials` of an array on a device."""
 
-    def __init__(self, counted: NDArray[np.uint64], n_values: int) -> None:
-        self._units = counted[:-1].reshape(-1, launches.TRIALS).tolist()
-        self._beyond = int(counted[-1]) / n_values
+    def __init__(
+        self, device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...],
+        steps: NDArray[np.float64],
+    ) -> None:  # fmt: skip
+        self._device, self._values, self._dtype, self._shape = device, values, dtype, shape
+        self._n, self._most, (_, numbers) = stream.components(dtype), most_predictable(steps), probes(shape)
+        self._steps, self._steps_of_parts = launches.steps(steps, self._most), steps
+        probed = device.empty(numbers.size * self._n, stream.real_dtype(dtype).name)
+        self._launch(
+            "take_elements", 1, 1, values, device.upload(numbers.astype(np.uint64).reshape(-1)),
+            np.uint32(numbers.size), probed,
+        )  # fmt: skip
+        active = active_boxes(shape, device.download(probed).reshape(*numbers.shape, self._n), self._most)
+        self._levels = active, *sampled_boxes(shape)[1:]
+        self._beyond = device.zeros(1, "uint64")
+        self._samples: dict[int, DeviceArray] = {}
 
     def share_beyond(self) -> float:
         """See `Trials`."""
-        return self._beyond
+        self._sample(0)
+        boxes = self._levels[0]
+        return int(self._device.download(self._beyond)[0]) / (len(boxes.starts) * boxes.size * self._n)
 
     def plain(self) -> int:
         """See `Trials`."""
-        return int(min(self._units[0][: launches.PLAIN_TRIALS]))
+        return min(self._units(0, [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0)], []))
 
-    def predicted(self, level: int, predictor: Predictor) -> int:
+    def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
-        return int(self._units[level][launches.PLAIN_TRIALS + predictor.code - 1])
+        rows, lattices = list[tuple[int, ...]](), list[tuple[int, ...]]()
+        counts = self._levels[level].counts
+        for one in predictors:
+            if one.is_lorenzo:
+                along = sum(1 << axis + MOST_AXES - len(counts) for axis in one.axes)
+                rows.append((3, 0, along, 0, 0))
+                continue
+            own = passes(counts, one)
+            rows.append((2, one.is_cubic, 0, len(lattices), len(own)))
+            lattices += [point_pass.widened(MOST_AXES).lattice for point_pass in own]
+        return self._units(level, rows, lattices)
 
+    def _units(self, level: int, trials: list[tuple[int, ...]], lattices: list[tuple[int, ...]]) -> list[int]:
+        """What trials take, which are those of trial.cu."""
+        (n_tables, n_tokens), n_boxes = count_shape(self._n), len(self._levels[level].starts)
+        counts = self._device.zeros(len(trials) * n_tables * n_tokens, "uint32")
+        units = self._device.zeros(len(trials), "uint64")
+        tiles = self._device.empty(len(trials) * n_boxes * self._n * BOX, "int32")
+        tables = np.ravel(trials).astype(np.uint32), np.ravel(lattices or [(0,)]).astype(np.uint32)
+        words = map(self._device.upload, tables)
+        box = launches.box(self._levels[level].counts, MOST_AXES)
+        self._launch(
+            "try_predictors", n_boxes // 2, len(trials), self._sample(level), box, self._steps, *words, tiles,
+            counts, units,
+        )  # fmt: skip
+        self._launch("weigh_trials", len(trials), 1, counts, units)
+        return [int(one) for one in self._device.download(units)]
 
-@lru_cache(64)
-def _boxes_and_passes(shape: tuple[int, ...]) -> tuple[Array[c_char], NDArray[np.uint32]]:
-    """The sampled boxes of an array of this shape as a kernel takes them; the first pass of each level and
-    order of axes with their number, and behind these all passes."""
-    _, n1, n2 = box_of_shape(shape)
-    rows, spans, lattices = list[tuple[int, ...]](), list[int](), list[tuple[int, ...]]()
-    for level in sampled_boxes(shape):
-        assert level.size < MOST_POINTS
-        rows += [((z * n1 + y) * n2 + x, level.stride, *level.counts) for z, y, x in level.starts]
-        for order in range(len(ORDERS)):
-            own = passes(level.counts, order)
-            spans += [len(lattices), len(own)]
-            lattices += [point_pass.lattice for point_pass in own]
-    return launches.sampled_boxes(rows), np.array([*spans, *np.ravel(lattices)], np.uint32)
+    def whole(self, predictor: Predictor) -> int:
+        """See `Trials`; counted on the host."""
+        boxes = coarse_lattice(self._shape, predictor.axes)[1]
+        points = self._device.download(self._take(boxes, self._device.zeros(1, "uint64")))
+        return whole_units(points.reshape(-1, self._n), boxes.counts, predictor, self._steps_of_parts)
+
+    def _sample(self, level: int) -> DeviceArray:
+        """The values (boxes, points, components) of a level's boxes."""
+        if level not in self._samples:
+            assert self._levels[level].size < MOST_POINTS
+            beyond = self._beyond if level == 0 else self._device.zeros(1, "uint64")
+            self._samples[level] = self._take(self._levels[level], beyond)
+        return self._samples[level]
+
+    def _take(self, boxes: SampledBoxes, beyond: DeviceArray) -> DeviceArray:
+        """The values of boxes; those that are too large are added to `beyond`."""
+        whole = box_of_shape(self._shape)
+        strides = [prod(whole[axis + 1 :]) for axis in turned(whole)]
+        firsts = [sum(map(mul, first, strides)) for first in boxes.starts]
+        taken = self._device.empty(len(firsts) * boxes.size * self._n, stream.real_dtype(self._dtype).name)
+        places = launches.sampled_boxes(firsts, list(map(mul, boxes.strides, strides)), boxes.counts)
+        shares = -(-boxes.size // TILE)
+        self._launch("take_boxes", len(firsts), shares, self._values, places, self._steps, taken, beyond)
+        return taken
+
+    def _launch(self, entry: str, blocks: int, n_trials: int, *arguments: Any) -> None:
+        self._device.launch(launches.trial(entry, blocks, n_trials), self._dtype, *arguments)

@@ -8,17 +8,32 @@
 #define THREADS 256
 #define WARPS (THREADS / LANES)
 #endif
+#ifndef AXES
+#define AXES 3
+#endif
 #define SHIFT 7
 #define LARGEST_FINE (1 << 26)
 
-// compress/format/box.py: PointPass.
+// compress/format/box.py: PointPass. Bits of `along`: the axes along which points are predicted.
 struct Pass {
-    unsigned axis, spacing, starts[3], steps[3], counts[3], first;
+    unsigned along, spacing, starts[AXES], steps[AXES], counts[AXES], first;
 };
 
+// The extents of a box, whether cubics predict, log2 of the points of a strip, and how many points the axes have that went
+// first (compress/format/box.py: predicted_box), 1 where there are none.
 struct Box {
-    unsigned n[3], cubic;
+    unsigned n[AXES], cubic, strip_log2, last;
 };
+
+// The element of a frame that a point of its box is, and the reverse.
+__device__ __forceinline__ Word element_of(Word number, Word elements, unsigned last)
+{
+    return last == 1 ? number : number % (elements / last) * last + number / (elements / last);
+}
+__device__ __forceinline__ Word number_of(Word element, Word elements, unsigned last)
+{
+    return last == 1 ? element : element % last * (elements / last) + element / last;
+}
 
 // Sums of damaged streams may be too large; they go round as on a CPU.
 __device__ __forceinline__ int sum_of(int a, int b) { return (int)((unsigned)a + (unsigned)b); }
@@ -59,62 +74,141 @@ __device__ __forceinline__ int split_one(int& here, int prediction)
     return residual;
 }
 
-// Where a point is: its number in the box, and its coordinate along the axis of its pass.
+// Where a point is: its number in the box, and its coordinates.
 struct Point {
-    unsigned number, at;
+    unsigned number, at[AXES];
 };
 
 __device__ __forceinline__ unsigned size_of(const Pass& pass)
 {
-    return pass.counts[0] * pass.counts[1] * pass.counts[2];
+    unsigned size = 1;
+#pragma unroll
+    for (unsigned axis = 0; axis < AXES; ++axis) size *= pass.counts[axis];
+    return size;
 }
 
-// Points k, k + stride, .. of a pass. Only the first and the stride are divided.
+// Points k, k + stride, .. of a pass, in C order. Only the first and the stride are divided.
 struct Walk {
     const Pass& pass;
     const Box& box;
-    unsigned k, stride, place[3], steps[3];
+    unsigned k, stride, place[AXES], steps[AXES], row, rows_on, n_rows;
 
     __device__ __forceinline__ Walk(const Pass& pass, const Box& box, unsigned k, unsigned stride)
         : pass(pass), box(box), k(k), stride(stride)
     {
-        divide(k, place);
-        divide(stride, steps);
+        row = divided(k, place);
+        rows_on = divided(stride, steps);
+        n_rows = size_of(pass) / pass.counts[AXES - 1];
     }
 
-    __device__ __forceinline__ void divide(unsigned number, unsigned* parts) const
+    // The coordinates of point `number` in the pass; its row.
+    __device__ __forceinline__ unsigned divided(unsigned number, unsigned* parts) const
     {
-        const unsigned row = number / pass.counts[2];
-        parts[2] = number % pass.counts[2], parts[1] = row % pass.counts[1], parts[0] = row / pass.counts[1];
+        const unsigned own_row = number / pass.counts[AXES - 1];
+#pragma unroll
+        for (unsigned axis = AXES - 1; axis > 0; --axis) {
+            parts[axis] = number % pass.counts[axis];
+            number /= pass.counts[axis];
+        }
+        parts[0] = number;
+        return own_row;
     }
 
     __device__ __forceinline__ void next()
     {
         k += stride;
         unsigned carry = 0;
-        for (unsigned axis = 2; axis > 0; --axis) {
+#pragma unroll
+        for (unsigned axis = AXES - 1; axis > 0; --axis) {
             place[axis] += steps[axis] + carry;
             carry = place[axis] >= pass.counts[axis];
             place[axis] -= carry ? pass.counts[axis] : 0;
+            if (axis == AXES - 1) row += rows_on + carry;
         }
         place[0] += steps[0] + carry;
     }
 
     __device__ __forceinline__ Point point() const
     {
-        const unsigned z = pass.starts[0] + place[0] * pass.steps[0], y = pass.starts[1] + place[1] * pass.steps[1];
-        const unsigned x = pass.starts[2] + place[2] * pass.steps[2];
-        return {(z * box.n[1] + y) * box.n[2] + x, pass.axis == 2 ? x : pass.axis == 1 ? y : z};
+        Point point;
+        point.number = 0;
+#pragma unroll
+        for (unsigned axis = 0; axis < AXES; ++axis) {
+            point.at[axis] = pass.starts[axis] + place[axis] * pass.steps[axis];
+            point.number = point.number * box.n[axis] + point.at[axis];
+        }
+        return point;
+    }
+
+    // Where the residual stands among those of the pass: strip by strip.
+    __device__ __forceinline__ unsigned residual() const
+    {
+        const unsigned x = place[AXES - 1], before = x >> box.strip_log2 << box.strip_log2;
+        const unsigned width = min(1u << box.strip_log2, pass.counts[AXES - 1] - before);
+        return before * n_rows + row * width + (x - before);
     }
 };
 
+// The mean of so many predictions with this sum, rounded to nearest.
+__device__ __forceinline__ int mean_of(int sum, unsigned count)
+{
+    if (count == 2) return sum_of(sum, 1) >> 1;
+    const long long weight = count == 3 ? 1431655765 : count == 4 ? 1073741824 : count == 5 ? 858993459 : 715827883;
+    return (int)((sum * weight + (1ll << 31)) >> 32);
+}
+
 __device__ __forceinline__ int prediction_of(const int* fine, const Pass& pass, const Box& box, const Point& point)
 {
-    const unsigned stride = pass.axis == 2 ? 1 : pass.axis == 1 ? box.n[2] : box.n[1] * box.n[2];
-    const long long step = pass.spacing * stride;
     const int* here = fine + point.number;
-    const auto near = [=](int k) { return here[k * step]; };
-    return predicted(near, point.at, box.n[pass.axis], pass.spacing, box.cubic != 0);
+    long long step = pass.spacing;
+    if ((pass.along & (pass.along - 1)) == 0) {
+        unsigned at = 0, n = 1;
+        long long own = 0;
+#pragma unroll
+        for (int axis = AXES - 1; axis >= 0; --axis) {
+            if (pass.along >> axis & 1) at = point.at[axis], n = box.n[axis], own = step;
+            step *= box.n[axis];
+        }
+        const auto near = [=](int k) { return here[k * own]; };
+        return predicted(near, at, n, pass.spacing, box.cubic != 0);
+    }
+    int sum = 0;
+    unsigned count = 0;
+#pragma unroll
+    for (int axis = AXES - 1; axis >= 0; --axis) {
+        if (pass.along >> axis & 1) {
+            const auto near = [=](int k) { return here[k * step]; };
+            sum = sum_of(sum, predicted(near, point.at[axis], box.n[axis], pass.spacing, box.cubic != 0));
+            ++count;
+        }
+        step *= box.n[axis];
+    }
+    return mean_of(sum, count);
+}
+
+// The residual of a point under a Lorenzo predictor along the axes of a pass: the sum over the corners of a cube, with signs;
+// whole(at) is the number at given coordinates. Corners outside count as 0; `inside`: the point is moved inside first.
+template <typename Whole>
+__device__ __forceinline__ int difference_of(const Whole& whole, unsigned along, Point point, const Box& box, bool inside)
+{
+#pragma unroll
+    for (unsigned axis = 0; axis < AXES; ++axis) {
+        const bool crossed = along >> axis & 1;
+        if (inside && crossed && box.n[axis] == 1) along &= ~(1u << axis);
+        else if (inside && crossed && point.at[axis] == 0) point.at[axis] = 1;
+        else if (crossed && point.at[axis] == 0) along &= ~(1u << axis);
+    }
+    int sum = 0;
+    for (unsigned corner = along;; corner = (corner - 1) & along) {
+        unsigned number = 0;
+#pragma unroll
+        for (unsigned axis = 0; axis < AXES; ++axis) {
+            number = number * box.n[axis] + point.at[axis] - (corner >> axis & 1);
+        }
+        const int one = whole(number);
+        sum = sum_of(sum, __popc(corner) & 1 ? times_of(-1, one) : one);
+        if (!corner) return sum;
+    }
 }
 
 __device__ __forceinline__ float nearest(float x) { return rintf(x); }

@@ -2,11 +2,13 @@
 
 #include "predicted.cuh"
 
-// The fine number of a value; 0 for what is too large, or no number.
-__device__ __forceinline__ int fine_of(REAL x, const Rule& rule)
+#define LARGEST_WHOLE (1 << 18)
+
+// The fine number of a value; 0 for what is larger than `largest`, or no number.
+__device__ __forceinline__ int fine_of(REAL x, const Rule& rule, int largest = LARGEST_FINE)
 {
     const REAL scaled = nearest(times(x, rule.inverse));
-    return magnitude(scaled) <= (REAL)LARGEST_FINE ? (int)scaled : 0;
+    return magnitude(scaled) <= (REAL)largest ? (int)scaled : 0;
 }
 
 // The fine numbers of frames, along y, at the points of a pass.
@@ -19,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fill_fine(
     const unsigned first = blockIdx.x * THREADS + threadIdx.x;
     for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
         const unsigned at = walk.point().number;
-        const Element element = own[at];
+        const Element element = own[element_of(at, elements, box.last)];
         for (unsigned c = 0; c < COMPONENTS; ++c) into[c * elements + at] = fine_of(element.part[c], rules.of[c]);
     }
 }
@@ -38,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_coarse(
         for (Walk walk(pass, box, threadIdx.x, THREADS); walk.k < size_of(pass); walk.next()) {
             const Point point = walk.point();
             const int prediction = prediction_of(own, pass, box, point);
-            into[(Word)(pass.first + walk.k) * COMPONENTS] = (REAL)split_one(own[point.number], prediction);
+            into[(Word)(pass.first + walk.residual()) * COMPONENTS] = (REAL)split_one(own[point.number], prediction);
         }
     }
 }
@@ -58,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_pass(
             int* part = own + c * elements;
             element.part[c] = (REAL)split_one(part[point.number], prediction_of(part, pass, box, point));
         }
-        into[walk.k] = element;
+        into[walk.residual()] = element;
     }
 }
 
@@ -92,16 +94,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_values(
     const unsigned first = blockIdx.x * THREADS + threadIdx.x;
     for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
         const Point point = walk.point();
-        const Element value = values[point.number];
+        const unsigned at = element_of(point.number, elements, box.last);
+        const Element value = values[at];
         Element element;
         for (unsigned c = 0; c < COMPONENTS; ++c) {
             int* part = own + c * elements;
             int here = fine_of(value.part[c], rules.of[c]);
             element.part[c] = (REAL)split_one(here, prediction_of(part, pass, box, point));
             part[point.number] = here;
-            missing.look(value.part[c], here, rules.of[c], c, point.number);
+            missing.look(value.part[c], here, rules.of[c], c, at);
         }
-        into[walk.k] = element;
+        into[walk.residual()] = element;
     }
 }
 
@@ -159,17 +162,46 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_missing(
     values += (Word)blockIdx.y * elements;
     const unsigned first = blockIdx.x * THREADS + threadIdx.x;
     for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
-        const unsigned at = walk.point().number;
+        const unsigned number = walk.point().number, at = element_of(number, elements, box.last);
         const Element element = values[at];
         for (unsigned c = 0; c < COMPONENTS; ++c) {
-            missing.look(element.part[c], own[c * elements + at], rules.of[c], c, at);
+            missing.look(element.part[c], own[c * elements + number], rules.of[c], c, at);
         }
+    }
+}
+
+// All points (pass `number`) of frames, along y, under a Lorenzo predictor along the axes of the pass.
+extern "C" __global__ void __launch_bounds__(THREADS) split_differences(
+    int* fine, Word elements, Box box, const Pass* passes, unsigned number, const Element* values, Rules rules,
+    unsigned n_tiles, Element* residuals, unsigned* exact)
+{
+    const Pass pass = passes[number];
+    const Missing missing = missing_of(exact, n_tiles);
+    int* own = fine + (Word)blockIdx.y * COMPONENTS * elements;
+    values += (Word)blockIdx.y * elements;
+    Element* into = residuals + (Word)blockIdx.y * elements;
+    const unsigned first = blockIdx.x * THREADS + threadIdx.x;
+    for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
+        const Point point = walk.point();
+        const unsigned at = element_of(point.number, elements, box.last);
+        const Element value = values[at];
+        Element element;
+        for (unsigned c = 0; c < COMPONENTS; ++c) {
+            const auto whole = [&](unsigned corner) {
+                return fine_of(values[element_of(corner, elements, box.last)].part[c], rules.of[c], LARGEST_WHOLE);
+            };
+            const int here = fine_of(value.part[c], rules.of[c], LARGEST_WHOLE);
+            own[c * elements + point.number] = here;
+            element.part[c] = (REAL)difference_of(whole, pass.along, point, box, false);
+            missing.look(value.part[c], here, rules.of[c], c, at);
+        }
+        into[walk.residual()] = element;
     }
 }
 
 // Put places and bits of exact values into coded frames, along y. Blocks along x share the tiles of components.
 extern "C" __global__ void __launch_bounds__(THREADS) put_missing(
-    const Element* values, const int* fine, Word elements, unsigned n_tiles, Rules rules, const unsigned* exact,
+    const Element* values, const int* fine, Word elements, unsigned last, unsigned n_tiles, Rules rules, const unsigned* exact,
     const Frame* frames, Byte* out)
 {
     __shared__ unsigned sums[WARPS];
@@ -193,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) put_missing(
             REAL x = 0;
             if (i < elements) {
                 x = values[(Word)blockIdx.y * elements + i].part[c];
-                missed = misses(x, fine[((Word)blockIdx.y * COMPONENTS + c) * elements + i], rules.of[c]);
+                missed = misses(x, fine[((Word)blockIdx.y * COMPONENTS + c) * elements + number_of(i, elements, last)], rules.of[c]);
             }
             unsigned total;
             const unsigned before = scanned<WARPS>((unsigned)missed, sums, total);

@@ -1,25 +1,21 @@
-// What sampled boxes of an array take as they are and under each predictor
+// What sampled boxes of an array take as they are and under predictors
 // (compress/cpu/predictor.py): counted in whole numbers, as on a CPU.
 
+#define AXES 6
 #include "../rans/count.cuh"
 #include "../common/log2.cuh"
 #include "predicted.cuh"
 
-// Boxes of a level; trials of a box: two without a predictor, of the finest boxes alone, and one of each predictor.
-#define N_BOXES 4
-#define PLAIN 2
-#define TRIALS 6
-#define MOST_POINTS 6144
+// Boxes of a level; a tile has the numbers of two.
+#define N_BOXES 8
+#define BOX (TILE / 2)
+#define MOST_POINTS 3072
 
-// A box of points, `stride` apart along each axis: the number of the first one in the array, and how many there are along
-// each axis.
-struct SampledBox {
-    Word start, stride;
-    unsigned counts[3], unused;
-};
-
+// Boxes of equal size: the elements of their first points, how many elements further the next point along each axis is, and
+// how many points there are.
 struct SampledBoxes {
-    SampledBox of[64];
+    Word firsts[N_BOXES], steps[AXES];
+    unsigned counts[AXES];
 };
 
 // The steps of components, and the largest value that a predictor may have.
@@ -27,25 +23,42 @@ struct Steps {
     double of[COMPONENTS], most;
 };
 
-// Passes number first .. first + count - 1, of a box in an order of axes.
-struct Span {
-    unsigned first, count;
+// What is tried: numbers as they are, the same with neighbours in rounds instead of lanes, interpolation by cubics or not in
+// passes number first .. first + count - 1, or differences `along` axes.
+#define AS_THEY_ARE 0
+#define TURNED 1
+#define DIFFERENCES 3
+struct Trial {
+    unsigned kind, cubic, along, first, count;
 };
 
-// An array's last two axes, and a sampled box of it.
-struct Sample {
-    const Element* values;
-    Word n1, n2;
-    const SampledBox& box;
+// Elements of these numbers.
+extern "C" __global__ void __launch_bounds__(THREADS) take_elements(
+    const Element* values, const Word* numbers, unsigned count, Element* taken)
+{
+    for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i < count; i += gridDim.x * THREADS) taken[i] = values[numbers[i]];
+}
 
-    __device__ __forceinline__ unsigned size() const { return box.counts[0] * box.counts[1] * box.counts[2]; }
-
-    __device__ __forceinline__ REAL value(unsigned k, unsigned c) const
-    {
-        const unsigned x = k % box.counts[2], row = k / box.counts[2], y = row % box.counts[1], z = row / box.counts[1];
-        return values[box.start + (((Word)z * n1 + y) * n2 + x) * box.stride].part[c];
+// Sampled boxes, one along x, shared by blocks along y, as elements one after the other; to `units` how many values no predictor takes.
+extern "C" __global__ void __launch_bounds__(THREADS) take_boxes(
+    const Element* values, SampledBoxes boxes, Steps steps, Element* taken, Word* units)
+{
+    unsigned size = 1, beyond = 0;
+    for (unsigned axis = 0; axis < AXES; ++axis) size *= boxes.counts[axis];
+    for (unsigned k = blockIdx.y * THREADS + threadIdx.x; k < size; k += gridDim.y * THREADS) {
+        Word at = boxes.firsts[blockIdx.x];
+        unsigned rest = k;
+#pragma unroll
+        for (int axis = AXES - 1; axis >= 0; --axis) {
+            at += rest % boxes.counts[axis] * boxes.steps[axis];
+            rest /= boxes.counts[axis];
+        }
+        const Element element = values[at];
+        for (unsigned c = 0; c < COMPONENTS; ++c) beyond += fabs((double)element.part[c]) > steps.most;
+        taken[blockIdx.x * size + k] = element;
     }
-};
+    if (beyond) atomicAdd(units, (Word)beyond);
+}
 
 // A whole number of units; 0 for what is too large, or no number.
 __device__ __forceinline__ int whole_number(REAL value, double unit)
@@ -54,32 +67,31 @@ __device__ __forceinline__ int whole_number(REAL value, double unit)
     return fabs(scaled) <= LARGEST_FINE ? (int)scaled : 0;
 }
 
-// A tile of a component as it is, filled up with zeros; `turned`: neighbours are in rounds instead of lanes.
-__device__ __forceinline__ void fill_plain(const Sample& sample, unsigned c, double step, bool turned, int* tile)
-{
-    for (unsigned i = threadIdx.x; i < TILE; i += THREADS) {
-        const unsigned place = turned ? i % ROUNDS * LANES + i / ROUNDS : i;
-        tile[place] = i < sample.size() ? whole_number(sample.value(i, c), step) : 0;
-    }
-}
-
-// The last tile of a component's residuals, filled up with zeros; fine (MOST_POINTS) is for work.
+// The last residuals of a box of numbers `fine` to its half of a tile.
 __device__ __forceinline__ void fill_residuals(
-    const Sample& sample, unsigned c, double unit, const Box& box, const Pass* passes, unsigned n_passes, int* fine,
-    int* tile)
+    int* fine, unsigned size, const Box& box, const Trial& trial, const Pass* passes, int* half)
 {
-    const unsigned size = sample.size(), count = min(size - 1, TILE), first = size - count;
-    for (unsigned k = threadIdx.x; k < size; k += THREADS) fine[k] = whole_number(sample.value(k, c), unit);
-    for (unsigned i = count + threadIdx.x; i < TILE; i += THREADS) tile[i] = 0;
-    __syncthreads();
-    if (threadIdx.x == 0) split_one(fine[0], 0);
-    for (unsigned number = 0; number < n_passes; ++number) {
+    const unsigned first = size - min(size - 1, BOX);
+    if (trial.kind == DIFFERENCES) {
+        Pass all = {trial.along, 1, {}, {}, {}, 0};
+        for (unsigned axis = 0; axis < AXES; ++axis) all.steps[axis] = 1, all.counts[axis] = box.n[axis];
+        for (Walk walk(all, box, threadIdx.x, THREADS); walk.k < size; walk.next()) {
+            const auto whole = [=](unsigned number) { return fine[number]; };
+            const int residual = difference_of(whole, trial.along, walk.point(), box, true);
+            if (walk.residual() >= first) half[walk.residual() - first] = residual;
+        }
         __syncthreads();
-        const Pass pass = passes[number];
+        return;
+    }
+    if (threadIdx.x == 0) split_one(fine[0], 0);
+    for (unsigned number = 0; number < trial.count; ++number) {
+        __syncthreads();
+        const Pass pass = passes[trial.first + number];
         for (Walk walk(pass, box, threadIdx.x, THREADS); walk.k < size_of(pass); walk.next()) {
             const Point point = walk.point();
             const int residual = split_one(fine[point.number], prediction_of(fine, pass, box, point));
-            if (pass.first + walk.k >= first) tile[pass.first + walk.k - first] = residual;
+            const unsigned at = pass.first + walk.residual();
+            if (at >= first) half[at - first] = residual;
         }
     }
     __syncthreads();
@@ -108,48 +120,47 @@ __device__ __forceinline__ Word counted_tile(
     return counted.raw;
 }
 
-// Sampled boxes, along x, under trials, along y: to counts (levels, TRIALS, TABLES, TOKENS) and to units (levels, TRIALS),
-// 2^LOG2_BITS for each raw bit; behind these, how many of the finest values no predictor takes. All start from zero;
-// tiles (boxes, TRIALS, COMPONENTS, TILE) are for work. `spans` are those of levels and orders of axes (levels, 2).
+// Boxes (`sample`: boxes, points), two along x, under trials, along y: to counts (trials, TABLES, TOKENS) and to units
+// (trials), 2^LOG2_BITS for each raw bit. All start from zero; tiles (trials, N_BOXES / 2, COMPONENTS, TILE) are for work.
 extern "C" __global__ void __launch_bounds__(THREADS) try_predictors(
-    const Element* values, Word n1, Word n2, SampledBoxes boxes, Steps steps, const Span* spans, const Pass* passes,
-    int* tiles, unsigned* counts, Word* units)
+    const Element* sample, Box box, Steps steps, const Trial* trials, const Pass* passes, int* tiles, unsigned* counts,
+    Word* units)
 {
     __shared__ int fine[MOST_POINTS];
     __shared__ unsigned history[TILE / 4], sums[TABLES * TOKENS];
     __shared__ Rounds rounds;
-    const unsigned level = blockIdx.x / N_BOXES, trial = blockIdx.y, frame = level * TRIALS + trial;
-    if (level && trial < PLAIN) return;
-    const Sample sample = {values, n1, n2, boxes.of[blockIdx.x]};
-    int* tile = tiles + ((Word)blockIdx.x * TRIALS + trial) * COMPONENTS * TILE;
+    const Trial trial = trials[blockIdx.y];
+    const bool as_they_are = trial.kind <= TURNED, whole = as_they_are || trial.kind == DIFFERENCES;
+    int* tile = tiles + ((Word)blockIdx.y * gridDim.x + blockIdx.x) * COMPONENTS * TILE;
     for (unsigned k = threadIdx.x; k < TABLES * TOKENS; k += THREADS) sums[k] = 0;
+    for (unsigned k = threadIdx.x; k < COMPONENTS * TILE; k += THREADS) tile[k] = 0;
     fill_scales(rounds);
+    unsigned size = 1;
+    for (unsigned axis = 0; axis < AXES; ++axis) size *= box.n[axis];
+    box.cubic = trial.cubic;
     for (unsigned c = 0; c < COMPONENTS; ++c) {
-        if (trial < PLAIN) {
-            fill_plain(sample, c, steps.of[c], trial == 1, tile + c * TILE);
-            continue;
+        const double unit = whole ? steps.of[c] : steps.of[c] / (1 << SHIFT);
+        for (unsigned k = 0; k < 2; ++k) {
+            const Element* own = sample + (2 * blockIdx.x + k) * size;
+            int* half = tile + c * TILE + k * BOX;
+            __syncthreads();
+            for (unsigned i = threadIdx.x; i < (as_they_are ? min(size, BOX) : size); i += THREADS) {
+                const int number = whole_number(own[i].part[c], unit);
+                const unsigned place = trial.kind == TURNED ? i % (BOX / LANES) * LANES + i / (BOX / LANES) : i;
+                (as_they_are ? half : fine)[place] = number;
+            }
+            __syncthreads();
+            if (!as_they_are) fill_residuals(fine, size, box, trial, passes, half);
         }
-        const unsigned code = trial - PLAIN;
-        const Box box = {{sample.box.counts[0], sample.box.counts[1], sample.box.counts[2]}, code & 1};
-        const Span span = spans[2 * level + code / 2];
-        const double unit = steps.of[c] / (1 << SHIFT);
-        fill_residuals(sample, c, unit, box, passes + span.first, span.count, fine, tile + c * TILE);
-    }
-    if (level == 0 && trial == 0) {
-        unsigned beyond = 0;
-        for (unsigned k = threadIdx.x; k < sample.size(); k += THREADS) {
-            for (unsigned c = 0; c < COMPONENTS; ++c) beyond += fabs((double)sample.value(k, c)) > steps.most;
-        }
-        if (beyond) atomicAdd(&units[gridDim.x / N_BOXES * TRIALS], (Word)beyond);
     }
     __syncthreads();
     if (threadIdx.x < LANES) {
         const Word raw = counted_tile(tile, rounds, history, sums);
-        if (raw) atomicAdd(&units[frame], raw << LOG2_BITS);
+        if (raw) atomicAdd(&units[blockIdx.y], raw << LOG2_BITS);
     }
     __syncthreads();
     for (unsigned k = threadIdx.x; k < TABLES * TOKENS; k += THREADS) {
-        if (sums[k]) atomicAdd(&counts[(Word)frame * TABLES * TOKENS + k], sums[k]);
+        if (sums[k]) atomicAdd(&counts[(Word)blockIdx.y * TABLES * TOKENS + k], sums[k]);
     }
 }
 
