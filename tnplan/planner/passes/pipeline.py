@@ -309,13 +309,21 @@ class Planner:
 
     def fits(self, ranks: int, policy: str = "ours", groups: int = 1) -> bool:
         """Whether `plan` makes a schedule. Asks for one that fits, not for the fastest."""
+        return self.first_s(ranks, policy, groups) < inf
+
+    def first_s(
+        self, ranks: int, policy: str = "ours", groups: int = 1, most_share: float = inf
+    ) -> float:
+        """Seconds of all slices in the first variant that fits, mostly near those of `plan`; infinite where
+        none does up to the one whose loop nest has more than this share of the memory."""
         if step_without_room(self.tree, self.model, self.limit_bytes, ranks) is not None:
-            return False
+            return inf
         for variant in self.space.variants(ranks, policy, groups, {}):
+            if variant.share > most_share:
+                break
             with suppress(InputError):
-                self.plan_variant(variant)
-                return True
-        return False
+                return emit_schedule(self.plan_variant(variant), policy).projected_s(groups)
+        return inf
 
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
         """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.

@@ -124,6 +124,8 @@ class Task:
     """Trees to start from in place of trials, with what they slice."""
     element_weight: float = 0.0
     """What the joint search counts for an element read or written, in multiply-adds."""
+    written_weight: float = 0.0
+    """What it counts for an element of a result besides."""
     shares: bool = True
     """Whether the joint search counts once what is the same in several slices."""
     slices_open: bool = False
@@ -162,7 +164,7 @@ class Task:
     def price(self) -> Price:
         """What the joint search counts for a step."""
         products, written = PRICES.get(self.minimize, (1.0, 0.0))
-        return Price(products, written, self.element_weight)
+        return Price(products, written + self.written_weight, self.element_weight)
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,8 @@ class ScoredTree:
     """The predicted time of its schedule, where it was planned and fits."""
     ranks: int | None = None
     """The ranks of a group in that schedule."""
+    count_log2: float | None = None
+    """log2 of what its steps count as planned, an estimate of the time."""
 
 
 OnBetter = Callable[[ScoredTree], None]

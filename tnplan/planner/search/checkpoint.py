@@ -3,6 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
+8 (2026-12-01): `near_log2` of a pool, and what rounds near the fastest tree count. Version 7 is refused.
 7 (2026-11-30): `running` of `pools`.
 6 (2026-11-29): as `tnplan.common.checkpoint`. Version 5 is refused.
 5 (2026-11-26): `pools`, which was `ladder`: two, one without the limit.
@@ -29,7 +30,7 @@ from tnplan.planner.search.round_policy import Pools
 class SearchCheckpoint(CheckpointFile):
     """The file of one search, whose identity is `described`."""
 
-    FORMAT, VERSION = "tnplan.search", 7
+    FORMAT, VERSION = "tnplan.search", 8
     JOB, OTHERS = "search", "network and the options"
     RESTART = "delete it to start again"
 
@@ -68,12 +69,13 @@ def _fits(pools: Pools, task: Task) -> bool:
     """Whether all trees in the pools are trees of the task, and the pools such as rounds leave them."""
     for pool in filter(None, (pools.limited, pools.unlimited)):
         trees = [pool.first, *pool.pool, *filter(None, (pool.fastest,))]
-        figures = (pool.power, pool.given, *pool.asked, *pool.origins.values())
+        figures = (pool.power, pool.given, *pool.asked, *pool.origins.values(), *pool.near_log2.values())
         if not pool.pool or not all(_is_tree(tree, task) for tree in trees):
             return False
         if not all(map(isfinite, figures)) or not 0 < pool.power <= 1 or pool.number < 0:
             return False
-    if not all(_is_tree(given.source, task) for given in pools.running):
+    sources = (tree for given in pools.running for tree in (given.source, given.rival) if tree is not None)
+    if not all(_is_tree(tree, task) for tree in sources):
         return False
     return pools.sliced is None or isfinite(pools.sliced)
 
@@ -98,12 +100,12 @@ def described(task: Task, target: Target | None, n_starts: int) -> dict[str, Any
         "network": identity_of((task.inputs, task.output, sorted(task.sizes.items()))),
         "minimize": task.minimize,
         "element_weight": task.element_weight,
-        "waist_limit": None if task.waist_limit == inf else task.waist_limit,
         "seed": task.seed,
         "methods": list(task.methods),
         "starts": [identity_of(start) for start in task.starts[:n_starts]],
         "dtype": None if target is None else target.frame.dtype,
         "devices": None if target is None else target.devices,
         "precision": None if target is None else target.precision,
+        "exceeds": target is not None and target.exceeds,
         "profile": None if target is None else identity_of(target.profile.document()),
     }

@@ -195,7 +195,6 @@ def _searched(
 
     if options.joint:
         target = options.target(frame)
-        task = _with_waist(task, target)
         checkpoint = _checkpoint(task, options, target)
         if checkpoint is not None:
             checkpoint.check(options.resume)
@@ -240,10 +239,6 @@ def _within_limit(
             yield path
 
 
-def _with_waist(task: Task, target: Target | None) -> Task:
-    return task if target is None else replace(task, waist_limit=target.waist_limit(task.limit))
-
-
 def _checkpoint(task: Task, options: SearchOptions, target: Target | None) -> SearchCheckpoint | None:
     """The checkpoint of a task, which may not be there yet."""
     if options.checkpoint is None:
@@ -258,7 +253,7 @@ def _has_core(task: Task, options: SearchOptions, whole: SearchedNetwork) -> boo
         return False
     if options.resume and options.checkpoint is not None and Path(options.checkpoint).exists():
         target = options.target(whole)
-        checkpoint = _checkpoint(_with_waist(task, target), options, target)
+        checkpoint = _checkpoint(task, options, target)
         return checkpoint is None or not checkpoint.is_own()
     time_s = options.effort.time_s or inf
     return not task.starts and CORE_TENSOR_S * len(task.inputs) <= CORE_SHARE * time_s

@@ -48,8 +48,15 @@ SHORTEST_SHARE = 0.1
 """The last round is left out where the time left is enough for less than this share of its moves."""
 GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
-RANKING_SHARE = 0.3
-"""The last share of the time, in which trees are ranked by predicted time where the options want that."""
+RANKING_SHARE, LEAST_RANKING_SHARE = 0.2, 0.05
+"""The last share of the time, in which trees are ranked by predicted time where the options want that; the
+least while rounds make trees much better."""
+GAIN_SHARE, GAIN_BITS = 0.3, 0.1
+"""Rounds go on while they are expected to gain so many bits until the end: as they gained in this last share
+of the time. Trees near the fastest gain about as much."""
+PLAN_TENSOR_S, RANKING_DECAY = 5e-4, 0.7
+"""Nominal seconds of a first plan, for each tensor and size of groups; a plan is expected to take as long as
+the last one, or this share of what was expected of that."""
 SAVE_TENSOR_S, SLOW_S, SAVED_SHARE = 1e-5, 0.1, 0.05
 """Nominal seconds of a checkpoint for each tensor; slow ones take this share of the time."""
 FIRST_ORDERS = 1000
@@ -204,7 +211,9 @@ class _Rounds:
     move_s: float = 0.0
     """Seconds of a move in the last round; 0 before the first."""
     ranking_s: float = 0.0
-    """The longest time that predicting the time of a tree has taken."""
+    """What predicting the time of a tree takes."""
+    history: list[tuple[float, float]] = field(default_factory=list)
+    """When rounds ended, by `time.monotonic`, and the best scores then."""
     saved: float = field(init=False)
     """When the pools were written last, by `time.monotonic`, and the seconds that it takes."""
     save_s: float = field(init=False)
@@ -232,7 +241,7 @@ class _Rounds:
             else effort.time_s * self.n_workers * NOMINAL_MOVES_PER_S / max(self.full_moves, 1.0),
         )  # fmt: skip
         if self.target is not None:
-            self.n_planned *= 1.0 - RANKING_SHARE
+            self.ranking_s = PLAN_TENSOR_S * n * self.target.devices.bit_length()
         self.reported_score = self.pools.best.score
 
     def run(self) -> None:
@@ -270,15 +279,32 @@ class _Rounds:
         effort, pools = self.task.effort, self.pools
         if given is None and pools.number >= effort.max_rounds:
             return Round(0, "rank", pools.best, COLD), None
-        # The last share of the time is for predicted times, which take a plan each.
-        is_late = left_s < RANKING_SHARE * effort.time_s or pools.given >= self.n_planned
-        ranks = self.target is not None and is_late
+        ranks = self.target is not None and self._is_late(left_s)
         next_round = given or pools.next(self.n_planned, ranks, self.has_greedy)
         wanted = next_round.length * self.full_moves
-        annealing_s = left_s - next_round.ranks * self.ranking_s
+        # Invariant: time is left for the first plan, and none begins that what is left is too short for.
+        reserved = self.target is not None and (next_round.ranks or pools.limited.fastest is None)
+        annealing_s = left_s - reserved * self.ranking_s
         moves = wanted if self.move_s == 0.0 else min(wanted, annealing_s / self.move_s)
         has_time = self.has_time and annealing_s > 0 and moves >= SHORTEST_SHARE * wanted
         return next_round, moves if has_time else None
+
+    def _is_late(self, left_s: float) -> bool:
+        """Whether what is left is for predicted times, which take a plan each.
+
+        Before, rounds are those of a search for operations, whose best tree is among those that are ranked.
+        """
+        time_s = self.task.effort.time_s
+        if time_s == inf:
+            return self.pools.given >= (1.0 - RANKING_SHARE) * self.n_planned
+        if left_s > RANKING_SHARE * time_s or self.pools.limited.fastest is not None:
+            return left_s <= RANKING_SHARE * time_s
+        if left_s <= max(LEAST_RANKING_SHARE * time_s, 1.2 * self.ranking_s):
+            return True
+        since = time.monotonic() - GAIN_SHARE * time_s
+        before = min((score for ended, score in self.history if ended <= since), default=self.reported_score)
+        gain = (before - self.pools.limited.pool[0].score) / self.pools.limited.power
+        return gain * left_s < GAIN_BITS * GAIN_SHARE * time_s
 
     def _take(self, done: Round, outcome: RoundOutcome) -> None:
         """What a round came to goes to the pools, and its pace to what the next ones are planned with."""
@@ -286,7 +312,9 @@ class _Rounds:
             self.move_s = outcome.anneal_s / outcome.moves
         elif done.anneals:
             self.has_time = False
-        self.ranking_s = max(self.ranking_s, outcome.ranking_s)
+        if outcome.ranking_s:
+            self.ranking_s = max(RANKING_DECAY * self.ranking_s, outcome.ranking_s)
+        self.history.append((time.monotonic(), self.pools.limited.pool[0].score))
         if self.pools.take(done, outcome.tree, outcome.sliced):
             # Among ranked trees the faster one may have the larger score.
             report = self.on_better if self.pools.limited.fastest else self._report
@@ -393,7 +421,7 @@ def carry_out(
     tree: ScoredTree | None = next_round.source
     moves_made = 0
     if next_round.anneals:
-        weighted = replace(task, element_weight=task.element_weight * next_round.weight_factor)
+        weighted = _changed(task, next_round, target)
         source = _source(task, next_round, ends)
         # The legs of all nodes of a large tree as bits take too much memory: it is annealed region by region.
         if is_large(task):
@@ -408,12 +436,28 @@ def carry_out(
             tree = annealing.best_tree()
         else:
             annealing = Annealed(weighted, source, next_round.number)
-            moves_made = annealing.run(next_round.heat, moves, ends, on_better)
+            if next_round.limit_factor < 1.0:
+                annealing.tighten(weighted.limit or inf)
+            # The scores of a round that counts otherwise say nothing beside those of the others.
+            moves_made = annealing.run(next_round.heat, moves, ends, None if next_round.ranks else on_better)
             tree = annealing.best_tree()
     annealed = time.monotonic()
     if tree is not None and next_round.ranks and target is not None:
-        tree = target.ranked(replace(tree, time_s=None, ranks=next_round.source.ranks))
-    return RoundOutcome(tree, None, moves_made, annealed - before, time.monotonic() - annealed)
+        tree = target.ranked(replace(tree, time_s=None), next_round.rival, next_round.group_steps)
+    is_planned = tree is not None and tree.time_s is not None
+    return RoundOutcome(tree, None, moves_made, annealed - before, is_planned * (time.monotonic() - annealed))
+
+
+def _changed(task: Task, next_round: Round, target: Target | None) -> Task:
+    """What a round near the fastest tree searches."""
+    factor, limit = next_round.limit_factor, task.limit
+    if limit is not None and target is not None and (factor < 1.0 or target.exceeds):
+        limit = max(int(factor * limit), 1)
+    waist_limit = task.waist_limit
+    # Trees that fit, by their plan, have room at the waist.
+    if next_round.ranks and next_round.source.time_s is None and target is not None:
+        waist_limit = target.waist_limit(limit)
+    return replace(task, written_weight=next_round.written_weight, limit=limit, waist_limit=waist_limit)
 
 
 def _source(task: Task, next_round: Round, ends: float) -> ScoredTree:

@@ -94,14 +94,20 @@ def log10_mnk_planned(path: ContractionPath) -> float:
     """
     if not path.sliced_inds or len(path.sliced_inds) * len(path.ssa_path) > MOST_PLACES:
         return path_cost(path).log10_mnk_all_slices
+    return log10(max(planned_count(path, 0.0), 1))
+
+
+def planned_count(path: ContractionPath, written: float) -> float:
+    """The same, no logarithm, with `written` more for each element of a result."""
     tree = build(path)
     loop_nest = InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).loop_nest(inf)
-    operations = 0
-    for number, (left, right) in enumerate(tree.children):
-        level = loop_nest.level_of[tree.n_leaves + number]
+    count = 0.0
+    for node, (left, right) in enumerate(tree.children, tree.n_leaves):
+        level = loop_nest.level_of[node]
         runs = loop_nest.n_slices // loop_nest.serves[level] * loop_nest.repeats[level]
-        operations += runs * tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
-    return log10(max(operations, 1))
+        products = tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
+        count += runs * (products + written * tree.sizes[node])
+    return count
 
 
 def in_least_memory(path: ContractionPath) -> tuple[float, ContractionPath]:

@@ -1,27 +1,36 @@
 """From a tree of the search to its contraction path, and to the predicted time of its schedule.
 
-The planner makes a whole schedule for each. Knows no moves, no rounds and no clock.
+A count of the steps says which trees are worth a plan, and the first variant that fits stands for the whole
+plan. Knows no moves, no rounds and no clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, log2
 
 from tnplan.common.arrays import ITEM_BYTES
+from tnplan.common.collector import collector_at_rest
 from tnplan.common.errors import InputError
-from tnplan.planner.hardware.cost import memory_limit
+from tnplan.planner.hardware.cost import SAME_TIME, memory_limit
+from tnplan.planner.hardware.process_grid import group_sizes
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import ScoredTree
 from tnplan.planner.search.orders.core import Core
+from tnplan.planner.search.path_cost import planned_count
 
 TENSORS_OF_A_STEP = 0.5
 """The memory of the largest step in tensors of the limit, beside a tensor that waits at the waist. Less than
 the three of a matrix product: chains work in place, and the largest tensors mostly lie between their steps,
 where they are never stored."""
+ELEMENT_COUNT = 2.0
+"""Multiply-adds that an element of a result counts beside those of its step: predicted times of devices
+follow this sum best. Chains read and write a large tensor once in several steps."""
+WORSE_BITS = 0.03
+"""A tree is planned unless its count is so much above that of the fastest."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,10 @@ class Target:
     devices: int
     precision: str | None
     """None: the dtype's own."""
+    exceeds: bool = False
+    """Whether tensors may exceed the limit where their plan fits: it follows from the memory."""
+    whole_plans: bool = False
+    """Whether trees are compared by whole plans, so that no given path is made slower."""
 
     def waist_limit(self, limit: int | None) -> float:
         """The elements of a tensor for which there is memory beside the steps of a search with this limit."""
@@ -63,7 +76,8 @@ class Target:
         return all_elements - TENSORS_OF_A_STEP * limit
 
     def planned(self, tree: ScoredTree) -> ScoredTree:
-        """A tree with the predicted seconds of all its slices. Raises InputError if nothing fits.
+        """A tree with the predicted seconds of all its slices in a whole plan. Raises InputError if nothing
+        fits.
 
         Groups have the ranks that the tree states, else the fastest number.
         """
@@ -76,14 +90,54 @@ class Target:
         time_s = schedule.projected_s(self.devices // schedule.ranks_per_group)
         return replace(tree, time_s=time_s, ranks=schedule.ranks_per_group)
 
-    def ranked(self, tree: ScoredTree) -> ScoredTree:
-        """A tree with its predicted seconds; as it is where no schedule fits."""
+    def counted(self, tree: ScoredTree) -> ScoredTree:
+        """A tree with its count."""
+        return replace(tree, count_log2=log2(max(planned_count(self.frame.path(tree), ELEMENT_COUNT), 1)))
+
+    def ranked(self, tree: ScoredTree, rival: ScoredTree | None = None, group_steps: int = 0) -> ScoredTree:
+        """A tree with its predicted seconds; as it is where no schedule fits, or its count is above that of
+        the rival, a ranked tree.
+
+        Groups have the ranks of the rival's, or so many `group_steps` more in the list of all sizes; without
+        a rival those of the fastest size, from the largest on.
+        """
+        tree = self.counted(tree)
+        if rival is None or rival.count_log2 is None or rival.ranks is None:
+            return self._by_plan(tree)
+        if tree.count_log2 > rival.count_log2 + WORSE_BITS:
+            return tree
+        sizes = group_sizes(self.devices, self.frame.path(tree).n_slices)
+        nearest = min(range(len(sizes)), key=lambda i: abs(sizes[i] - rival.ranks))
+        ranks = sizes[min(max(nearest + group_steps, 0), len(sizes) - 1)]
+        return self._by_plan(replace(tree, ranks=ranks), rival.time_s or inf)
+
+    def _by_plan(self, tree: ScoredTree, limit_s: float = inf) -> ScoredTree:
+        from tnplan.planner.passes.pipeline import Planner
+        from tnplan.planner.passes.variants import HOISTED_SHARES
+
         try:
-            return self.planned(tree)
+            if self.whole_plans:
+                return self.planned(tree)
+            path = self.frame.path(tree)
+            with collector_at_rest():
+                planner = Planner(path, self.profile, precision=self.precision)
+                sizes = [tree.ranks] if tree.ranks else group_sizes(self.devices, path.n_slices)
+                best_s, best = limit_s, 0
+                for ranks in reversed(sizes):
+                    # Mostly what its work takes is more already, and far less than a plan to work out.
+                    most_s = best_s / SAME_TIME if best else best_s
+                    if self.devices > 1 and planner.estimated_s(self.devices, ranks) >= most_s:
+                        break
+                    most_share = inf if ranks == 1 else HOISTED_SHARES[0]
+                    time_s = planner.first_s(ranks, "ours", self.devices // ranks, most_share)
+                    if time_s >= best_s:
+                        break
+                    best_s, best = time_s, ranks
         except InputError:
             return tree
+        return replace(tree, time_s=best_s, ranks=best) if best else tree
 
     def fastest(self, trees: Sequence[ScoredTree]) -> ScoredTree:
-        """The tree of the least predicted seconds. Raises InputError if none fits."""
-        by_time = {tree.time_s: tree for tree in map(self.ranked, trees) if tree.time_s is not None}
-        return by_time[min(by_time)] if by_time else self.planned(trees[0])
+        """The first of the trees that fits, with its predicted seconds. Raises InputError if none does."""
+        ranked = (tree for tree in map(self.ranked, trees) if tree.time_s is not None)
+        return next(ranked, None) or self.planned(trees[0])

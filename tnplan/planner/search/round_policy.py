@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, log
+from math import inf, log, log2
 
 from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealing import ScoredTree, between
@@ -29,8 +29,16 @@ MEAN_LENGTH = (1.0 - SHORTEST_LENGTH) / -log(SHORTEST_LENGTH)
 """The mean of lengths from the shortest to 1 whose logarithms are drawn evenly."""
 POOL = 4
 """Trees of a pool. Warm rounds take them by rank, each e times as often as the next."""
-NEAR_LENGTH = 0.05
+NEAR_LENGTHS = (0.02, 0.2)
 """Moves of a round near the fastest tree, in those of a full round."""
+NEAR_HALVING_BITS, NO_PLAN_BITS = 0.1, 0.2
+"""A way near the fastest tree comes up half as often where it led to so many times 2 more time; a tree that
+is not planned counts as that much slower than its source."""
+WAYS = ((0, 1.0), (0, 2.0), (0, 4.0), (-1, 1.0), (-1, 0.5), (1, 2.0))
+"""Ways to a tree near the fastest: steps in the list of group sizes, and the limit in that of the task."""
+WRITTEN = (0.0, 1.0, 2.0, 4.0)
+"""What a round near the fastest counts for an element of a result: how many of them are read and written
+depends on the chains."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,14 @@ class Round:
     heat: Heat
     length: float = 1.0
     """Moves in those of a full round."""
-    weight_factor: float = 1.0
-    """The element weight in that of the task."""
+    written_weight: float = 0.0
+    """What an element of a result counts in it besides."""
+    limit_factor: float = 1.0
+    """The limit in that of the task."""
+    group_steps: int = 0
+    """Steps in the list of group sizes, from that of the rival."""
+    rival: ScoredTree | None = None
+    """The fastest tree, where it ranks one."""
     unlimited: bool = False
     """Whether tensors have no limit in it."""
     power: float = 1.0
@@ -77,6 +91,8 @@ class ElitePool:
     """The tree of the least predicted time, once trees are ranked."""
     asked: list[float] = field(default_factory=list)
     """The scores of the trees that were ranked by predicted time."""
+    near_log2: dict[str, float] = field(default_factory=dict)
+    """log2 of the least predicted time that each of `WAYS` has led to."""
     number: int = 0
     """Rounds given so far."""
     given: float = 0.0
@@ -129,9 +145,16 @@ class ElitePool:
         for source in (*self.pool, self.first):
             if source.score not in self.asked:
                 self.asked.append(source.score)
-                return Round(number, "rank", source, _mild_heat(draw), 0.0)
-        factor = between(draw, 0.7, 2.0)
-        return Round(number, "near", self.best, _mild_heat(draw), NEAR_LENGTH, factor)
+                return Round(number, "rank", source, _mild_heat(draw), 0.0, rival=self.fastest)
+        names = [str(way) for way in range(len(WAYS))]
+        scaled = {name: HALVING_BITS / NEAR_HALVING_BITS * bits for name, bits in self.near_log2.items()}
+        steps, factor = WAYS[int(draw.choices(names, _odds(scaled, names))[0])]
+        if self.fastest is None:  # nothing fits yet
+            steps, factor = 0, 0.5 ** draw.randint(1, 4)
+        return Round(
+            number, "near", self.best, _mild_heat(draw), between(draw, *NEAR_LENGTHS), rival=self.fastest,
+            written_weight=draw.choice(WRITTEN), limit_factor=factor, group_steps=steps,
+        )  # fmt: skip
 
     def take(self, done: Round, tree: ScoredTree | None) -> bool:
         """Add the tree of a round, if it has one; whether there is a new best."""
@@ -139,7 +162,13 @@ class ElitePool:
             return False
         before, source = self.best, done.source
         if done.ranks:
-            if tree.time_s is not None and tree.time_s < _time_s(self.fastest):
+            way = done.group_steps, done.limit_factor
+            if done.kind == "near" and way in WAYS and source.time_s is not None:
+                name = str(WAYS.index(way))
+                bits = log2(source.time_s if tree.time_s is None else tree.time_s)
+                bits += NO_PLAN_BITS * (tree.time_s is None)
+                self.near_log2[name] = min(bits, self.near_log2.get(name, bits))
+            if _time_s(tree) < _time_s(self.fastest):
                 self.fastest = tree
             return self.best is not before
         if done.kind in HOT_KINDS:

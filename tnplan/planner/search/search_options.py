@@ -25,7 +25,7 @@ PARTITIONER = "kahypar"
 JOINT = "joint"
 """The compiled annealing of tree and slices, from the trials of the other methods named, or greedy ones."""
 SCHEDULE = "schedule"
-"""The predicted time of the schedule that the planner makes of a path; `fused` leads to what it ranks."""
+"""The predicted time of the schedule that the planner makes of a path; `flops` leads to what it ranks."""
 PLANNED = ("flops", "time", "fused", SCHEDULE)
 """Objectives of the joint search that count once what slices share, as the planner does."""
 JOINT_OBJECTIVES = (*PLANNED, *PRICES)
@@ -151,7 +151,7 @@ class SearchOptions:
             flop_per_s = self.profile.rate(dtype, self.precision or DEFAULT_PRECISION[dtype])
             products_per_s = flop_per_s / FLOPS_PER_PRODUCT[dtype]
             return products_per_s * ITEM_BYTES[dtype] / self.profile.memory_bytes_per_s
-        return FUSED_WEIGHT if self.objective in ("fused", SCHEDULE) else 0.0
+        return FUSED_WEIGHT if self.objective == "fused" else 0.0
 
     def target(self, frame: SearchedNetwork) -> Target | None:
         """The devices for which schedules are planned, where their time is minimized."""
@@ -165,7 +165,9 @@ class SearchOptions:
             )  # fmt: skip
         if self.precision is not None:
             self.profile.rate(frame.dtype, self.precision)
-        return Target(frame, self.profile, check_count("--devices", self.devices), self.precision)
+        devices = check_count("--devices", self.devices)
+        exceeds, given = self.memory_bytes is not None, bool(self.starts)
+        return Target(frame, self.profile, devices, self.precision, exceeds, whole_plans=given)
 
     def _check_result(self, limit: int | None, network: Network) -> None:
         """Refuse a result over the limit where it is that of the memory, or its indices are not sliced."""

@@ -28,7 +28,7 @@ from tnplan.planner.search.annealer.anneal_state import (
     tree_of,
     with_row_counts,
 )
-from tnplan.planner.search.annealing import OnBetter, ScoredTree, Task
+from tnplan.planner.search.annealing import PRICES, OnBetter, ScoredTree, Task
 
 CALL_MOVES, CALL_WORDS = 800_000, 16
 """Moves of one call of the kernel while legs have so many words, in which the clock is not looked at: about a
@@ -64,7 +64,7 @@ class Annealed:
             self.problem = with_row_counts(self.problem, task.sizes[task.output[0]], task.row_counts)
         self.bits = bits_of(task.sizes)
         # Measured for operations; objectives that count what is written keep the heats that they had.
-        logs = [math.log2(task.sizes[name]) for name in self.bits] if not task.price.written else []
+        logs = [math.log2(task.sizes[name]) for name in self.bits] if task.minimize not in PRICES else []
         self.mean_bits = sum(logs) / len(logs) if logs else 1.0
         """log2 of the extents in the mean: heats are for extents of 2."""
         n = len(task.inputs)

@@ -69,6 +69,8 @@ SMALL_SIDE, SMALL_LIMIT = 6, 2**4
 """Of a lattice for whose sake kernels are loaded: it is divided, and has to be sliced."""
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
 ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
+SLOWER = 1.5
+"""Orders may take so many times their share of the time."""
 FIRST_ORDERS, FIRST_SHARE, FIRST_ORDERS_S = 5, 0.3, 1.0
 """So many orders are tried where they take no more than this share of the time, or a second."""
 MOST_TREES, FAR_BITS = 4, 64.0
@@ -316,13 +318,17 @@ def first_trees(task: Task, on_better: OnBetter, search_ends: float = inf) -> li
     starts = OrderStarts(task, search_ends)
     load_kernels()
     began = time.monotonic()
-    ends = began + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
+    # As many as there is time for at a nominal pace, so that a search is the same again on a machine that is
+    # not slower by half.
+    share_s = min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
+    ends = began + (SLOWER * share_s if n <= QUICK_TENSORS else share_s)
     first_ends = began + max(FIRST_SHARE * time_s, FIRST_ORDERS_S)
     by_score: dict[float, ScoredTree] = {}
     most = ORDERS_PER_TRIAL * task.effort.max_trials
+    if n <= QUICK_TENSORS or task.effort.time_s == inf:
+        most = min(most, max(FIRST_ORDERS, int(share_s / (ORDER_TENSOR_S * n))))
     if task.effort.time_s == inf:
-        # As many as there is time for at a nominal pace.
-        most, ends = min(most, max(FIRST_ORDERS, int(ORDER_SHARE * time_s / (ORDER_TENSOR_S * n)))), inf
+        ends = inf
     longest_s = 0.0
     for number in range(most):
         now = time.monotonic()
