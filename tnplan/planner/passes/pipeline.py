@@ -301,7 +301,8 @@ class Planner:
         """The loop nest of the least work where memory is no limit, and the seconds of one rank with it."""
         loop_nest = self.loops.loop_nest(inf if any(self.space.shares) else 0.0)
         context = self.context(Variant(1, loop_nest, "ours", step_limited=False), inf)
-        return loop_nest, seconds_alone(attempt(context).program, loop_nest, self.profile.launch_s)
+        program = run((*SHARDING, *FUSION, *CHUNKING, emit_program), context).program
+        return loop_nest, seconds_alone(program, loop_nest, self.profile.launch_s)
 
     def loop_nests(self, ranks: int, groups: int) -> tuple[LoopNest, ...]:
         """The loop nests that a plan is tried with: it depends on the number of groups by these alone."""
@@ -309,21 +310,21 @@ class Planner:
 
     def fits(self, ranks: int, policy: str = "ours", groups: int = 1) -> bool:
         """Whether `plan` makes a schedule. Asks for one that fits, not for the fastest."""
-        return self.first_s(ranks, policy, groups) < inf
+        return self._first(self.space.variants(ranks, policy, groups, {}), ranks) is not None
 
-    def first_s(
-        self, ranks: int, policy: str = "ours", groups: int = 1, most_share: float = inf
-    ) -> float:
-        """Seconds of all slices in the first variant that fits, mostly near those of `plan`; infinite where
-        none does up to the one whose loop nest has more than this share of the memory."""
+    def first_s(self, ranks: int, groups: int = 1) -> float:
+        """Seconds of all slices in the first likely variant that fits, mostly near those of `plan`; infinite
+        where none does."""
+        first = self._first(self.space.likely(ranks, groups), ranks)
+        return inf if first is None else emit_schedule(first, first.variant.policy).projected_s(groups)
+
+    def _first(self, variants: Iterable[Variant], ranks: int) -> PlanContext | None:
         if step_without_room(self.tree, self.model, self.limit_bytes, ranks) is not None:
-            return inf
-        for variant in self.space.variants(ranks, policy, groups, {}):
-            if variant.share > most_share:
-                break
+            return None
+        for variant in variants:
             with suppress(InputError):
-                return emit_schedule(self.plan_variant(variant), policy).projected_s(groups)
-        return inf
+                return self.plan_variant(variant)
+        return None
 
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
         """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.

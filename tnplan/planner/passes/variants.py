@@ -90,6 +90,16 @@ class VariantSpace:
         if not plans and self.loop_nests(ranks, groups) != self.loop_nests(ranks, 1):
             yield from self._of_groups(ranks, policy, 1, plans)
 
+    def likely(self, ranks: int, groups: int) -> Iterator[Variant]:
+        """Variants of which the first that fits is mostly near the fastest of all."""
+        if ranks == 1:
+            yield from self._of_groups(1, "ours", groups, {})
+            return
+        several_tiers = len({digit.tier for digit in make_grid(ranks, self.profile)}) > 1
+        if several_tiers:
+            yield Variant(ranks, self.loop_nest(self.shares[0], ranks, groups), PERSISTENT)
+        yield from self._under_limit(BY_TIER if several_tiers else "ours", self.shares, ranks, groups, {})
+
     def _of_groups(self, ranks: int, policy: str, groups: int, plans: Plans) -> Iterator[Variant]:
         """Those whose loop nests suit so many groups: of every policy under a limit for each step, then the
         one above all memory.

@@ -179,7 +179,9 @@ class ScoredTree:
     ranks: int | None = None
     """The ranks of a group in that schedule."""
     count_log2: float | None = None
-    """log2 of what its steps count as planned, an estimate of the time."""
+    """log2 of what its steps count as planned."""
+    divided_s: float | None = None
+    """About the seconds of all slices, were the work of one device divided evenly by all."""
 
 
 OnBetter = Callable[[ScoredTree], None]

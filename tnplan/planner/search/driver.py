@@ -312,8 +312,10 @@ class _Rounds:
             self.move_s = outcome.anneal_s / outcome.moves
         elif done.anneals:
             self.has_time = False
-        if outcome.ranking_s:
-            self.ranking_s = max(RANKING_DECAY * self.ranking_s, outcome.ranking_s)
+        if done.ranks:
+            # Without a rival several sizes of groups were planned.
+            ranking_s = outcome.ranking_s if done.rival else outcome.ranking_s / 2
+            self.ranking_s = max(RANKING_DECAY * self.ranking_s, ranking_s)
         self.history.append((time.monotonic(), self.pools.limited.pool[0].score))
         if self.pools.take(done, outcome.tree, outcome.sliced):
             # Among ranked trees the faster one may have the larger score.
@@ -444,8 +446,7 @@ def carry_out(
     annealed = time.monotonic()
     if tree is not None and next_round.ranks and target is not None:
         tree = target.ranked(replace(tree, time_s=None), next_round.rival, next_round.group_steps)
-    is_planned = tree is not None and tree.time_s is not None
-    return RoundOutcome(tree, None, moves_made, annealed - before, is_planned * (time.monotonic() - annealed))
+    return RoundOutcome(tree, None, moves_made, annealed - before, time.monotonic() - annealed)
 
 
 def _changed(task: Task, next_round: Round, target: Target | None) -> Task:

@@ -29,8 +29,9 @@ where they are never stored."""
 ELEMENT_COUNT = 2.0
 """Multiply-adds that an element of a result counts beside those of its step: predicted times of devices
 follow this sum best. Chains read and write a large tensor once in several steps."""
-WORSE_BITS = 0.03
-"""A tree is planned unless its count is so much above that of the fastest."""
+WORSE_BITS, LESS = 0.03, 0.985
+"""A tree is planned unless its count is so much above that of the fastest, for several devices where its work
+takes less than this share of the other's."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +105,15 @@ class Target:
         tree = self.counted(tree)
         if rival is None or rival.count_log2 is None or rival.ranks is None:
             return self._by_plan(tree)
-        if tree.count_log2 > rival.count_log2 + WORSE_BITS:
+        if (tree.count_log2 or 0.0) > rival.count_log2 + WORSE_BITS:
             return tree
         sizes = group_sizes(self.devices, self.frame.path(tree).n_slices)
         nearest = min(range(len(sizes)), key=lambda i: abs(sizes[i] - rival.ranks))
         ranks = sizes[min(max(nearest + group_steps, 0), len(sizes) - 1)]
-        return self._by_plan(replace(tree, ranks=ranks), rival.time_s or inf)
+        return self._by_plan(replace(tree, ranks=ranks), rival)
 
-    def _by_plan(self, tree: ScoredTree, limit_s: float = inf) -> ScoredTree:
+    def _by_plan(self, tree: ScoredTree, rival: ScoredTree | None = None) -> ScoredTree:
         from tnplan.planner.passes.pipeline import Planner
-        from tnplan.planner.passes.variants import HOISTED_SHARES
 
         try:
             if self.whole_plans:
@@ -122,14 +122,16 @@ class Target:
             with collector_at_rest():
                 planner = Planner(path, self.profile, precision=self.precision)
                 sizes = [tree.ranks] if tree.ranks else group_sizes(self.devices, path.n_slices)
-                best_s, best = limit_s, 0
+                # What its work takes is worked out in a third of the time of a plan, or less.
+                if self.devices > 1:
+                    tree = replace(tree, divided_s=planner.estimated_s(self.devices, max(sizes)))
+                    if rival is not None and tree.divided_s >= LESS * (rival.divided_s or inf):
+                        return tree
+                best_s, best = inf, 0
                 for ranks in reversed(sizes):
-                    # Mostly what its work takes is more already, and far less than a plan to work out.
-                    most_s = best_s / SAME_TIME if best else best_s
-                    if self.devices > 1 and planner.estimated_s(self.devices, ranks) >= most_s:
+                    if tree.divided_s is not None and tree.divided_s >= best_s / SAME_TIME:
                         break
-                    most_share = inf if ranks == 1 else HOISTED_SHARES[0]
-                    time_s = planner.first_s(ranks, "ours", self.devices // ranks, most_share)
+                    time_s = planner.first_s(ranks, self.devices // ranks)
                     if time_s >= best_s:
                         break
                     best_s, best = time_s, ranks

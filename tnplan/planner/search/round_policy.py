@@ -29,14 +29,15 @@ MEAN_LENGTH = (1.0 - SHORTEST_LENGTH) / -log(SHORTEST_LENGTH)
 """The mean of lengths from the shortest to 1 whose logarithms are drawn evenly."""
 POOL = 4
 """Trees of a pool. Warm rounds take them by rank, each e times as often as the next."""
-NEAR_LENGTHS = (0.02, 0.2)
+NEAR_LENGTHS = (0.01, 0.1)
 """Moves of a round near the fastest tree, in those of a full round."""
 NEAR_HALVING_BITS, NO_PLAN_BITS = 0.1, 0.2
 """A way near the fastest tree comes up half as often where it led to so many times 2 more time; a tree that
 is not planned counts as that much slower than its source."""
-WAYS = ((0, 1.0), (0, 2.0), (0, 4.0), (-1, 1.0), (-1, 0.5), (1, 2.0))
-"""Ways to a tree near the fastest: steps in the list of group sizes, and the limit in that of the task."""
-WRITTEN = (0.0, 1.0, 2.0, 4.0)
+WAYS = ((0, 2.0), (0, 1.0), (0, 4.0), (-1, 1.0), (-1, 0.5), (1, 2.0))
+"""Ways to a tree near the fastest: steps in the list of group sizes, and the limit in that of the task. The
+first gains most on networks with many slices, and comes first."""
+WRITTEN = (1.0, 2.0, 4.0)
 """What a round near the fastest counts for an element of a result: how many of them are read and written
 depends on the chains."""
 
@@ -143,12 +144,13 @@ class ElitePool:
     def _near(self, number: int, draw: random.Random) -> Round:
         # Predicted times are computed once a tree: the plan of one takes as long as many moves.
         for source in (*self.pool, self.first):
-            if source.score not in self.asked:
+            # Every other round goes on from the fastest: time may be up before all have been asked.
+            if source.score not in self.asked and (self.fastest is None or number % 2):
                 self.asked.append(source.score)
                 return Round(number, "rank", source, _mild_heat(draw), 0.0, rival=self.fastest)
         names = [str(way) for way in range(len(WAYS))]
         scaled = {name: HALVING_BITS / NEAR_HALVING_BITS * bits for name, bits in self.near_log2.items()}
-        steps, factor = WAYS[int(draw.choices(names, _odds(scaled, names))[0])]
+        steps, factor = WAYS[int(draw.choices(names, _odds(scaled, names))[0]) if scaled else 0]
         if self.fastest is None:  # nothing fits yet
             steps, factor = 0, 0.5 ** draw.randint(1, 4)
         return Round(
