@@ -31,7 +31,7 @@ from tnplan.planner.search.changed_network import path_of_changed
 from tnplan.planner.search.cotengra_search import Report, SearchInterrupted, search_path
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.search.search_in_proportion import worthwhile_s
-from tnplan.planner.search.search_options import JOINT, SearchOptions
+from tnplan.planner.search.search_options import JOINT, SCHEDULE, SearchOptions
 
 TOPIC = "searches"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -256,7 +256,8 @@ class _Output:
         else:
             is_cheaper = log10_mnk_planned(there) <= log10_mnk_planned(path)
         limit = self.options.limit(path.dtype)
-        fits = limit is None or path_cost(there).log2_largest <= log2(limit) + 1e-9
+        may_exceed = self.options.objective == SCHEDULE and self.options.memory_bytes is not None
+        fits = limit is None or may_exceed or path_cost(there).log2_largest <= log2(limit) + 1e-9
         return self._named(there) if is_cheaper and fits else None
 
     def _named(self, path: ContractionPath) -> ContractionPath:

@@ -1,7 +1,7 @@
 """The joint search: rounds of the compiled annealing of tree and sliced indices, one or several at once.
 
 Keeps the time, the processes and the checkpoint; `round_policy` decides what a round is. Knows no
-memory and no machine, only the limit on a tensor's elements and what an element read or written costs.
+memory and no machine, only the limit on a tensor's elements, what an element costs, and a `Target`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ SHORTEST_SHARE = 0.1
 GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
 RANKING_SHARE, LEAST_RANKING_SHARE = 0.2, 0.05
-"""The last share of the time, in which trees are ranked by predicted time where the options want that; the
-least while rounds make trees much better."""
+"""The last share of the time, in which trees are ranked by predicted time where the options want that; and
+the same while rounds make trees much better."""
 GAIN_SHARE, GAIN_BITS = 0.3, 0.1
 """Rounds go on while they are expected to gain so many bits until the end: as they gained in this last share
 of the time. Trees near the fastest gain about as much."""
@@ -152,7 +152,10 @@ def _first_pool(task: Task, target: Target | None, on_better: OnBetter, ends: fl
     fastest = None
     # Invariant: a given path is ranked before all others, so that none that is slower takes its place.
     if task.starts:
-        timed = [tree for tree in map(target.ranked, as_given) if tree.time_s is not None]
+        # Some may exceed the limit, and fit all the same.
+        unsliced = [replace(tree, score=scored.score) for tree, scored in zip(trees, as_given, strict=True)]
+        given = dict.fromkeys((*unsliced, *as_given) if target.exceeds else as_given)
+        timed = [tree for tree in map(target.ranked, given) if tree.time_s is not None]
         fastest = min(timed, key=lambda tree: tree.time_s or inf, default=None)
     first = fastest or min(as_given, key=lambda tree: tree.score)
     return ElitePool(task.seed, first, elite, fastest, limited=limited, power=power)

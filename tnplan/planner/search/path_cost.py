@@ -94,14 +94,14 @@ def log10_mnk_planned(path: ContractionPath) -> float:
     """
     if not path.sliced_inds or len(path.sliced_inds) * len(path.ssa_path) > MOST_PLACES:
         return path_cost(path).log10_mnk_all_slices
-    return log10(max(planned_count(path, 0.0), 1))
+    return log10(max(planned_count(path, 0), 1))
 
 
-def planned_count(path: ContractionPath, written: float) -> float:
+def planned_count(path: ContractionPath, written: int) -> int:
     """The same, no logarithm, with `written` more for each element of a result."""
     tree = build(path)
     loop_nest = InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).loop_nest(inf)
-    count = 0.0
+    count = 0
     for node, (left, right) in enumerate(tree.children, tree.n_leaves):
         level = loop_nest.level_of[node]
         runs = loop_nest.n_slices // loop_nest.serves[level] * loop_nest.repeats[level]

@@ -26,7 +26,7 @@ TENSORS_OF_A_STEP = 0.5
 """The memory of the largest step in tensors of the limit, beside a tensor that waits at the waist. Less than
 the three of a matrix product: chains work in place, and the largest tensors mostly lie between their steps,
 where they are never stored."""
-ELEMENT_COUNT = 2.0
+ELEMENT_COUNT = 2
 """Multiply-adds that an element of a result counts beside those of its step: predicted times of devices
 follow this sum best. Chains read and write a large tensor once in several steps."""
 WORSE_BITS, LESS = 0.03, 0.985
@@ -65,7 +65,7 @@ class Target:
     precision: str | None
     """None: the dtype's own."""
     exceeds: bool = False
-    """Whether tensors may exceed the limit where their plan fits: it follows from the memory."""
+    """Whether tensors may exceed the limit, which follows from the memory, where their plan fits."""
     whole_plans: bool = False
     """Whether trees are compared by whole plans, so that no given path is made slower."""
 
@@ -91,10 +91,6 @@ class Target:
         time_s = schedule.projected_s(self.devices // schedule.ranks_per_group)
         return replace(tree, time_s=time_s, ranks=schedule.ranks_per_group)
 
-    def counted(self, tree: ScoredTree) -> ScoredTree:
-        """A tree with its count."""
-        return replace(tree, count_log2=log2(max(planned_count(self.frame.path(tree), ELEMENT_COUNT), 1)))
-
     def ranked(self, tree: ScoredTree, rival: ScoredTree | None = None, group_steps: int = 0) -> ScoredTree:
         """A tree with its predicted seconds; as it is where no schedule fits, or its count is above that of
         the rival, a ranked tree.
@@ -102,41 +98,43 @@ class Target:
         Groups have the ranks of the rival's, or so many `group_steps` more in the list of all sizes; without
         a rival those of the fastest size, from the largest on.
         """
-        tree = self.counted(tree)
-        if rival is None or rival.count_log2 is None or rival.ranks is None:
-            return self._by_plan(tree)
-        if (tree.count_log2 or 0.0) > rival.count_log2 + WORSE_BITS:
-            return tree
-        sizes = group_sizes(self.devices, self.frame.path(tree).n_slices)
-        nearest = min(range(len(sizes)), key=lambda i: abs(sizes[i] - rival.ranks))
-        ranks = sizes[min(max(nearest + group_steps, 0), len(sizes) - 1)]
-        return self._by_plan(replace(tree, ranks=ranks), rival)
-
-    def _by_plan(self, tree: ScoredTree, rival: ScoredTree | None = None) -> ScoredTree:
-        from tnplan.planner.passes.pipeline import Planner
-
+        path = self.frame.path(tree)
+        count_log2 = log2(max(planned_count(path, ELEMENT_COUNT), 1))
+        tree, sizes = replace(tree, count_log2=count_log2), group_sizes(self.devices, path.n_slices)
+        if rival is not None and rival.count_log2 is not None and rival.ranks is not None:
+            if count_log2 > rival.count_log2 + WORSE_BITS:
+                return tree
+            nearest = sum(size < rival.ranks for size in sizes) + group_steps
+            sizes = [sizes[min(max(nearest, 0), len(sizes) - 1)]]
         try:
             if self.whole_plans:
-                return self.planned(tree)
-            path = self.frame.path(tree)
+                return self.planned(replace(tree, ranks=sizes[0] if len(sizes) == 1 else tree.ranks))
             with collector_at_rest():
-                planner = Planner(path, self.profile, precision=self.precision)
-                sizes = [tree.ranks] if tree.ranks else group_sizes(self.devices, path.n_slices)
-                # What its work takes is worked out in a third of the time of a plan, or less.
-                if self.devices > 1:
-                    tree = replace(tree, divided_s=planner.estimated_s(self.devices, max(sizes)))
-                    if rival is not None and tree.divided_s >= LESS * (rival.divided_s or inf):
-                        return tree
-                best_s, best = inf, 0
-                for ranks in reversed(sizes):
-                    if tree.divided_s is not None and tree.divided_s >= best_s / SAME_TIME:
-                        break
-                    time_s = planner.first_s(ranks, self.devices // ranks)
-                    if time_s >= best_s:
-                        break
-                    best_s, best = time_s, ranks
+                rival_s = inf if rival is None else rival.divided_s or inf
+                return self._by_first_plans(tree, path, sizes, rival_s)
         except InputError:
             return tree
+
+    def _by_first_plans(
+        self, tree: ScoredTree, path: ContractionPath, sizes: Sequence[int], rival_s: float
+    ) -> ScoredTree:
+        from tnplan.planner.passes.pipeline import Planner
+
+        planner = Planner(path, self.profile, precision=self.precision)
+        divided_s, best_s, best = 0.0, inf, 0
+        if self.devices > 1:
+            # What its work takes is worked out in a third of the time of a plan, or less.
+            divided_s = planner.estimated_s(self.devices, sizes[-1])
+            tree = replace(tree, divided_s=divided_s)
+            if divided_s >= LESS * rival_s:
+                return tree
+        for ranks in reversed(sizes):
+            if divided_s >= best_s / SAME_TIME:
+                break
+            time_s = planner.first_s(ranks, self.devices // ranks)
+            if time_s >= best_s:
+                break
+            best_s, best = time_s, ranks
         return replace(tree, time_s=best_s, ranks=best) if best else tree
 
     def fastest(self, trees: Sequence[ScoredTree]) -> ScoredTree:
