@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
+from statistics import median
 
 import pytest
 
@@ -70,10 +71,11 @@ def test_where_nothing_fits_each_variant_is_listed_once() -> None:
 
 def test_smaller_shares_are_left_out_once_one_fits_and_the_fastest_is_taken() -> None:
     later = 0
+    ratios: list[float] = []
     for planner in planners():
         for ranks, groups in RANKS_AND_GROUPS:
             tried, plans = all_tried(planner, ranks, groups)
-            assert planner.fits(ranks, groups=groups) == bool(plans)
+            assert planner.fits(ranks, groups=groups) == bool(plans) >= (planner.first_s(ranks, groups) < inf)
             if not plans:
                 with pytest.raises(InputError):
                     planner.plan(ranks, groups=groups)
@@ -85,9 +87,15 @@ def test_smaller_shares_are_left_out_once_one_fits_and_the_fastest_is_taken() ->
                 assert min(listed) in fitting or fitting == {UNLIMITED_SHARE}
             chosen = plans[fastest(plans)]
             assert chosen.total_s == min(context.total_s for context in plans.values())
-            assert planner.plan(ranks, groups=groups) == emit_schedule(chosen, "ours")
+            schedule = planner.plan(ranks, groups=groups)
+            assert schedule == emit_schedule(chosen, "ours")
+            # A first plan is one of those: never faster than the fastest, and mostly near it.
+            ratio = planner.first_s(ranks, groups) / schedule.projected_s(groups)
+            assert ratio > 1 - 1e-9
+            ratios.append(ratio)
             later += next(iter(plans)) != tried[0]
     assert later >= 3
+    assert median(ratios) < 1.1
 
 
 def test_with_enough_memory_one_rank_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:

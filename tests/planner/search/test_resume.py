@@ -202,14 +202,16 @@ def test_schedule_is_what_the_planner_predicts(devices: int, precision: str | No
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
+@pytest.mark.parametrize("limit", [{"max_tensor_elements": 2**9}, {"memory_bytes": 3 * 8 * 2**7}])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_path_as_it_was_given_is_ranked_too(seed: int, seconds: float) -> None:
-    """Though the search itself begins at another root, where some steps are others."""
+def test_a_path_as_it_was_given_is_ranked_too(seed: int, limit: dict[str, Any], seconds: float) -> None:
+    """Though the search itself begins at another root, where some steps are others, or with more slices: the
+    plan fits the memory of the device where tensors are over the limit of the search."""
     profile = load_profile("h200-nvlink")
     network = regular_network(30, seed, extents=(2, 3), n_open=0)
     start = search_path(network, "complex64", max_tensor_elements=2**9, effort=Effort(60, 2, 0), seed=seed)
     path = search_path(
-        network, "complex64", max_tensor_elements=2**9, methods=("joint",), minimize="schedule",
+        network, "complex64", **limit, methods=("joint",), minimize="schedule",
         profile=profile, devices=1, from_paths=[start], effort=Effort(seconds, 1, 2),
     )  # fmt: skip
     assert path.meta["predicted_s"] <= plan(start, profile).projected_s(1)

@@ -42,11 +42,12 @@ class SearchOptions:
 
     No tensor, after slicing, has more than `max_tensor_elements` elements. With `memory_bytes` instead, three
     such tensors fill that memory, but for `schedule`, whose plans fit it; with neither nothing is sliced.
-    `minimize` is `fused` for the method joint and `flops` for the others where it is not given; `time` needs a
-    `profile`, `schedule` also the number of `devices`; both are for `precision`, or else for the dtype's own.
-    `from_paths` are paths of the same network to start from instead of cotengra's trials, several for the
-    method joint alone. The joint search keeps its state in the file `checkpoint` after every round; with
-    `resume` it goes on from there, the time used before counted. `shares_slices` says whether what contracts the path does once what is the same in several slices.
+    `minimize` is `fused` for the method joint and `flops` for the others where it is not given; `time` needs
+    a `profile`, `schedule` also the number of `devices`; both are for `precision`, or else for the dtype's
+    own. `from_paths` are paths of the same network to start from instead of cotengra's trials, several for
+    the method joint alone. The joint search keeps its state in the file `checkpoint` after every round; with
+    `resume` it goes on from there, the time used before counted. `shares_slices` says whether what contracts
+    the path does once what is the same in several slices.
     """
 
     max_tensor_elements: int | None = None
