@@ -54,9 +54,9 @@ the same while rounds make trees much better."""
 GAIN_SHARE, GAIN_BITS = 0.3, 0.1
 """Rounds go on while they are expected to gain so many bits until the end: as they gained in this last share
 of the time. Trees near the fastest gain about as much."""
-PLAN_TENSOR_S, RANKING_DECAY = 5e-4, 0.7
-"""Nominal seconds of a first plan, for each tensor and size of groups; a plan is expected to take as long as
-the last one, or this share of what was expected of that."""
+PLAN_TENSOR_S, WHOLE_PLAN, RANKING_DECAY = 5e-4, 4, 0.7
+"""Nominal seconds of a first plan, for each tensor and size of groups; whole plans take so many times more. A
+plan is expected to take as long as the last one, or this share of what was expected of that."""
 SAVE_TENSOR_S, SLOW_S, SAVED_SHARE = 1e-5, 0.1, 0.05
 """Nominal seconds of a checkpoint for each tensor; slow ones take this share of the time."""
 FIRST_ORDERS = 1000
@@ -244,7 +244,8 @@ class _Rounds:
             else effort.time_s * self.n_workers * NOMINAL_MOVES_PER_S / max(self.full_moves, 1.0),
         )  # fmt: skip
         if self.target is not None:
-            self.ranking_s = PLAN_TENSOR_S * n * self.target.devices.bit_length()
+            plans = self.target.devices.bit_length() * (WHOLE_PLAN if self.target.whole_plans else 1)
+            self.ranking_s = min(PLAN_TENSOR_S * n * plans, RANKING_SHARE * effort.nominal_s)
         self.reported_score = self.pools.best.score
 
     def run(self) -> None:
