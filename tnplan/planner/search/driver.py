@@ -48,7 +48,7 @@ SHORTEST_SHARE = 0.1
 """The last round is left out where the time left is enough for less than this share of its moves."""
 GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
-RANKING_SHARE, LEAST_RANKING_SHARE = 0.2, 0.05
+RANKING_SHARE, LEAST_RANKING_SHARE = 0.25, 0.05
 """The last share of the time, in which trees are ranked by predicted time where the options want that; and
 the same while rounds make trees much better."""
 GAIN_SHARE, GAIN_BITS = 0.3, 0.1
@@ -317,8 +317,8 @@ class _Rounds:
         elif done.anneals:
             self.has_time = False
         if done.ranks:
-            # Without a rival several sizes of groups were planned.
-            ranking_s = outcome.ranking_s if done.rival else outcome.ranking_s / 2
+            # Without a rival two or three sizes of groups were planned.
+            ranking_s = outcome.ranking_s if done.rival else outcome.ranking_s / 3
             self.ranking_s = max(RANKING_DECAY * self.ranking_s, ranking_s)
         self.history.append((time.monotonic(), self.pools.limited.pool[0].score))
         if self.pools.take(done, outcome.tree, outcome.sliced):

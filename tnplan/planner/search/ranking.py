@@ -129,12 +129,12 @@ class Target:
             if divided_s >= LESS * rival_s:
                 return tree
         for ranks in reversed(sizes):
-            if divided_s >= best_s / SAME_TIME:
-                break
             time_s = planner.first_s(ranks, self.devices // ranks)
-            if time_s >= best_s:
+            before_s, best_s = best_s, min(time_s, best_s)
+            best = ranks if time_s < before_s else best
+            # Smaller groups are tried while they gain, and while there is more to gain.
+            if time_s * SAME_TIME >= before_s or divided_s * SAME_TIME >= best_s:
                 break
-            best_s, best = time_s, ranks
         return replace(tree, time_s=best_s, ranks=best) if best else tree
 
     def fastest(self, trees: Sequence[ScoredTree]) -> ScoredTree:
