@@ -449,7 +449,8 @@ def carry_out(
             tree = annealing.best_tree()
     annealed = time.monotonic()
     if tree is not None and next_round.ranks and target is not None:
-        tree = target.ranked(replace(tree, time_s=None), next_round.rival, next_round.group_steps)
+        tree = replace(tree, time_s=None)
+        tree = target.ranked(tree, next_round.rival, next_round.group_steps, next_round.anneals)
     return RoundOutcome(tree, None, moves_made, annealed - before, time.monotonic() - annealed)
 
 

@@ -29,9 +29,9 @@ where they are never stored."""
 ELEMENT_COUNT = 2
 """Multiply-adds that an element of a result counts beside those of its step: predicted times of devices
 follow this sum best. Chains read and write a large tensor once in several steps."""
-WORSE_BITS, LESS = 0.03, 0.985
-"""A tree is planned unless its count is so much above that of the fastest, for several devices where its work
-takes less than this share of the other's."""
+WORSE_BITS, NEAR_BITS, LESS = 0.2, 0.03, 0.985
+"""A tree is planned unless its count is so much above that of the fastest. For one that was made from that it is
+the second, and on several devices its work has to take less than this share of the other's."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,11 @@ class Target:
         time_s = schedule.projected_s(self.devices // schedule.ranks_per_group)
         return replace(tree, time_s=time_s, ranks=schedule.ranks_per_group)
 
-    def ranked(self, tree: ScoredTree, rival: ScoredTree | None = None, group_steps: int = 0) -> ScoredTree:
-        """A tree with its predicted seconds; as it is where no schedule fits, or its count is above that of
-        the rival, a ranked tree.
+    def ranked(
+        self, tree: ScoredTree, rival: ScoredTree | None = None, group_steps: int = 0, is_near: bool = False
+    ) -> ScoredTree:
+        """A tree with its predicted seconds; as it is where no schedule fits, or it is not worth a plan
+        beside the rival, a ranked tree, which it may be made from (`is_near`).
 
         Groups have the ranks of the rival's, or so many `group_steps` more in the list of all sizes; without
         a rival those of the fastest size, from the largest on.
@@ -102,7 +104,7 @@ class Target:
         count_log2 = log2(max(planned_count(path, ELEMENT_COUNT), 1))
         tree, sizes = replace(tree, count_log2=count_log2), group_sizes(self.devices, path.n_slices)
         if rival is not None and rival.count_log2 is not None and rival.ranks is not None:
-            if count_log2 > rival.count_log2 + WORSE_BITS:
+            if count_log2 > rival.count_log2 + (NEAR_BITS if is_near else WORSE_BITS):
                 return tree
             nearest = sum(size < rival.ranks for size in sizes) + group_steps
             sizes = [sizes[min(max(nearest, 0), len(sizes) - 1)]]
@@ -110,7 +112,7 @@ class Target:
             if self.whole_plans:
                 return self.planned(replace(tree, ranks=sizes[0] if len(sizes) == 1 else tree.ranks))
             with collector_at_rest():
-                rival_s = inf if rival is None else rival.divided_s or inf
+                rival_s = rival.divided_s or inf if is_near and rival is not None else inf
                 return self._by_first_plans(tree, path, sizes, rival_s)
         except InputError:
             return tree
