@@ -30,8 +30,8 @@ ELEMENT_COUNT = 2
 """Multiply-adds that an element of a result counts beside those of its step: predicted times of devices
 follow this sum best. Chains read and write a large tensor once in several steps."""
 WORSE_BITS, NEAR_BITS, LESS = 0.2, 0.03, 0.985
-"""A tree is planned unless its count is so much above that of the fastest. For one that was made from that it is
-the second, and on several devices its work has to take less than this share of the other's."""
+"""A tree is planned unless its count is so much above that of the fastest. For one that was made from that it
+is the second, and on several devices its work has to take less than this share of the other's."""
 
 
 @dataclass(frozen=True)
