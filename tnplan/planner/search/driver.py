@@ -48,9 +48,9 @@ SHORTEST_SHARE = 0.1
 """The last round is left out where the time left is enough for less than this share of its moves."""
 GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
-RANKING_SHARE, LEAST_RANKING_SHARE = 0.25, 0.05
-"""The last share of the time, in which trees are ranked by predicted time where the options want that; and
-the same while rounds make trees much better."""
+RANKING_SHARE, OVERRUN_SHARE = 0.25, 0.05
+"""The last share of the time, in which trees are ranked by predicted time where the options want that. Rounds
+that make trees much better go on to the end, and the plan of the best may take this share of the time more."""
 GAIN_SHARE, GAIN_BITS = 0.3, 0.1
 """Rounds go on while they are expected to gain so many bits until the end: as they gained in this last share
 of the time. Trees near the fastest gain about as much."""
@@ -286,9 +286,11 @@ class _Rounds:
         ranks = self.target is not None and self._is_late(left_s)
         next_round = given or pools.next(self.n_planned, ranks, self.has_greedy)
         wanted = next_round.length * self.full_moves
-        # Invariant: time is left for the first plan, and none begins that what is left is too short for.
-        reserved = self.target is not None and (next_round.ranks or pools.limited.fastest is None)
-        annealing_s = left_s - reserved * self.ranking_s
+        # Invariant: no plan begins that what is left is too short for, but for one where none was made.
+        reserved_s = next_round.ranks * self.ranking_s
+        if self.target is not None and pools.limited.fastest is None and effort.time_s < inf:
+            reserved_s = max(self.ranking_s - OVERRUN_SHARE * effort.time_s, 0.0)
+        annealing_s = left_s - reserved_s
         moves = wanted if self.move_s == 0.0 else min(wanted, annealing_s / self.move_s)
         has_time = self.has_time and annealing_s > 0 and moves >= SHORTEST_SHARE * wanted
         return next_round, moves if has_time else None
@@ -303,8 +305,6 @@ class _Rounds:
             return self.pools.given >= (1.0 - RANKING_SHARE) * self.n_planned
         if left_s > RANKING_SHARE * time_s or self.pools.limited.fastest is not None:
             return left_s <= RANKING_SHARE * time_s
-        if left_s <= max(LEAST_RANKING_SHARE * time_s, 1.2 * self.ranking_s):
-            return True
         since = time.monotonic() - GAIN_SHARE * time_s
         before = min((score for ended, score in self.history if ended <= since), default=self.reported_score)
         gain = (before - self.pools.limited.pool[0].score) / self.pools.limited.power
