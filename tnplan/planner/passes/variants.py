@@ -91,14 +91,22 @@ class VariantSpace:
             yield from self._of_groups(ranks, policy, 1, plans)
 
     def likely(self, ranks: int, groups: int) -> Iterator[Variant]:
-        """Variants of which the first that fits is mostly near the fastest of all."""
+        """Variants of which the first that fits is mostly near the fastest of all.
+
+        Limits of a step, which take several attempts, are lowered for one group alone: it has most memory.
+        """
         if ranks == 1:
             yield from self._of_groups(1, "ours", groups, {})
             return
         several_tiers = len({digit.tier for digit in make_grid(ranks, self.profile)}) > 1
         if several_tiers:
             yield Variant(ranks, self.loop_nest(self.shares[0], ranks, groups), PERSISTENT)
-        yield from self._under_limit(BY_TIER if several_tiers else "ours", self.shares, ranks, groups, {})
+        policy = BY_TIER if several_tiers else "ours"
+        if groups == 1:
+            yield from self._under_limit(policy, self.shares, ranks, groups, {})
+            return
+        for share in self.shares[:2]:
+            yield Variant(ranks, self.loop_nest(share, ranks, groups), policy, share, step_limited=share > 1)
 
     def _of_groups(self, ranks: int, policy: str, groups: int, plans: Plans) -> Iterator[Variant]:
         """Those whose loop nests suit so many groups: of every policy under a limit for each step, then the

@@ -50,7 +50,7 @@ GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
 RANKING_SHARE, OVERRUN_SHARE = 0.25, 0.05
 """The last share of the time, in which trees are ranked by predicted time where the options want that. Rounds
-that make trees much better go on to the end, and the plan of the best may take this share of the time more."""
+that make trees much better go on to the end, and the plan of the best may take the second share beyond it."""
 GAIN_SHARE, GAIN_BITS = 0.3, 0.1
 """Rounds go on while they are expected to gain so many bits until the end: as they gained in this last share
 of the time. Trees near the fastest gain about as much."""
