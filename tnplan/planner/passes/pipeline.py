@@ -312,10 +312,10 @@ class Planner:
         """Whether `plan` makes a schedule. Asks for one that fits, not for the fastest."""
         return self._first(self.space.variants(ranks, policy, groups, {}), ranks) is not None
 
-    def first_s(self, ranks: int, groups: int = 1) -> float:
+    def first_s(self, ranks: int, groups: int = 1, tightens: bool = True) -> float:
         """Seconds of all slices in the first likely variant that fits, mostly near those of `plan`; infinite
         where none does."""
-        first = self._first(self.space.likely(ranks, groups), ranks)
+        first = self._first(self.space.likely(ranks, groups, tightens), ranks)
         return inf if first is None else emit_schedule(first, first.variant.policy).projected_s(groups)
 
     def _first(self, variants: Iterable[Variant], ranks: int) -> PlanContext | None:

@@ -90,10 +90,10 @@ class VariantSpace:
         if not plans and self.loop_nests(ranks, groups) != self.loop_nests(ranks, 1):
             yield from self._of_groups(ranks, policy, 1, plans)
 
-    def likely(self, ranks: int, groups: int) -> Iterator[Variant]:
+    def likely(self, ranks: int, groups: int, tightens: bool) -> Iterator[Variant]:
         """Variants of which the first that fits is mostly near the fastest of all.
 
-        Limits of a step, which take several attempts, are lowered for one group alone: it has most memory.
+        With `tightens` the limit of a step is lowered, which takes several attempts.
         """
         if ranks == 1:
             yield from self._of_groups(1, "ours", groups, {})
@@ -102,7 +102,7 @@ class VariantSpace:
         if several_tiers:
             yield Variant(ranks, self.loop_nest(self.shares[0], ranks, groups), PERSISTENT)
         policy = BY_TIER if several_tiers else "ours"
-        if groups == 1:
+        if tightens:
             yield from self._under_limit(policy, self.shares, ranks, groups, {})
             return
         for share in self.shares[:2]:

@@ -107,7 +107,8 @@ class Target:
             if count_log2 > rival.count_log2 + (NEAR_BITS if is_near else WORSE_BITS):
                 return tree
             nearest = sum(size < rival.ranks for size in sizes) + group_steps
-            sizes = [sizes[min(max(nearest, 0), len(sizes) - 1)]]
+            last = min(max(nearest, 0), len(sizes) - 1)
+            sizes = sizes[last if is_near else max(last - 1, 0) : last + 1]
         try:
             if self.whole_plans:
                 return self.planned(replace(tree, ranks=sizes[0] if len(sizes) == 1 else tree.ranks))
@@ -131,13 +132,15 @@ class Target:
             if divided_s >= LESS * rival_s:
                 return tree
         for ranks in reversed(sizes):
-            time_s = planner.first_s(ranks, self.devices // ranks)
+            time_s = planner.first_s(ranks, self.devices // ranks, tightens=False)
             before_s, best_s = best_s, min(time_s, best_s)
             best = ranks if time_s < before_s else best
             # Smaller groups are tried while they gain, and while there is more to gain.
             if time_s * SAME_TIME >= before_s or divided_s * SAME_TIME >= best_s:
                 break
-        return replace(tree, time_s=best_s, ranks=best) if best else tree
+        if not best and rival_s == inf:
+            best, best_s = sizes[-1], planner.first_s(sizes[-1], self.devices // sizes[-1])
+        return tree if best_s == inf else replace(tree, time_s=best_s, ranks=best)
 
     def fastest(self, trees: Sequence[ScoredTree]) -> ScoredTree:
         """The first of the trees that fits, with its predicted seconds. Raises InputError if none does."""
