@@ -31,7 +31,7 @@ ELEMENT_COUNT = 2
 follow this sum best. Chains read and write a large tensor once in several steps."""
 WORSE_BITS, NEAR_BITS, LESS = 0.2, 0.03, 0.985
 """A tree is planned unless its count is so much above that of the fastest. For one that was made from that it
-is the second, and on several devices its work has to take less than this share of the other's."""
+is the second, and on several devices its work has to take less than this share of what the other's takes."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,10 @@ class Target:
             if self.whole_plans:
                 return self.planned(replace(tree, ranks=sizes[0] if len(sizes) == 1 else tree.ranks))
             with collector_at_rest():
-                rival_s = rival.divided_s or inf if is_near and rival is not None else inf
+                rival_s = inf
+                if is_near and rival is not None and rival.divided_s and rival.time_s:
+                    # Between its work and its time: exchanges, which differ too, are in the second alone.
+                    rival_s = (rival.divided_s + rival.time_s) / 2
                 return self._by_first_plans(tree, path, sizes, rival_s)
         except InputError:
             return tree
