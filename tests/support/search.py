@@ -67,7 +67,7 @@ def prepared(
     """A state of a random tree; a number is what an element read or written costs."""
     problem = make_problem(
         network.inputs, network.output, network.size_dict, limit, _price(price), waist_limit,
-        shares, slices_open,
+        shares=shares, slices_open=slices_open,
     )  # fmt: skip
     n = len(network.inputs)
     state = new_state(problem, n, seed)

@@ -154,7 +154,7 @@ def _searched(
     without_network = Task(
         (), (), {}, limit, options.objective, trials, options.seed, options.effort, (),
         options.element_weight(dtype),
-        options.shares_slices and options.objective in PLANNED, slices_open,
+        shares=options.shares_slices and options.objective in PLANNED, slices_open=slices_open,
     )  # fmt: skip
     task, names = _with_network(without_network, network, forced, options.starts)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))

@@ -137,8 +137,9 @@ def slice_to_limit(problem: Any, state: Any) -> None:
     BITS_AT_ONCE that the tensor is over the limit. A tensor's bits that may not be sliced must fit.
     """
     energy = state.weighed[ENERGY]
-    while state.counts[1]:
-        v = 0
+    goes_on = True
+    while state.counts[1] and goes_on:
+        v, goes_on = 0, False
         # Invariant: counts[1] > 0, so that the largest tensor, v afterwards, is over the limit.
         for u in range(state.left.size):
             if state.size[u] > state.size[v]:
@@ -157,6 +158,7 @@ def slice_to_limit(problem: Any, state: Any) -> None:
             # approximation.
             energy[chosen] = np.inf
             toggle(problem, state, chosen)
+            goes_on = True
         add_up(problem, state)
     settle(problem, state)
 
