@@ -248,7 +248,7 @@ def search_batch(
         starts = ((start.ssa_path, tuple(symbols[index] for index in start.sliced_inds)),)
     task = Task(
         inputs, tuple(symbols[index] for index in network.output), sizes, max_elements, "flops", ("greedy",),
-        options.seed, Effort(time_s=options.time_s or 0.0), starts, options.element_weight,
+        options.seed, Effort(time_s=options.time_s or 0.0), starts, element_weight=options.element_weight,
         row_counts=most_rows(n_strings, len(network.output)) if n_strings > 1 else (),
     )  # fmt: skip
     tree = search_joint(task)

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
 from math import inf, log, log2
 from threading import RLock
@@ -122,6 +122,7 @@ class Task:
     effort: Effort
     starts: tuple[Start, ...] = ()
     """Trees to start from in place of trials, with what they slice."""
+    _: KW_ONLY  # what follows is given by name: these numbers and flags are easily taken for each other
     element_weight: float = 0.0
     """What the joint search counts for an element read or written, in multiply-adds."""
     written_weight: float = 0.0

@@ -153,7 +153,7 @@ def _searched(
     trials = tuple(method for method in options.methods if method != JOINT) or METHODS[:1]
     without_network = Task(
         (), (), {}, limit, options.objective, trials, options.seed, options.effort, (),
-        options.element_weight(dtype),
+        element_weight=options.element_weight(dtype),
         shares=options.shares_slices and options.objective in PLANNED, slices_open=slices_open,
     )  # fmt: skip
     task, names = _with_network(without_network, network, forced, options.starts)
