@@ -72,11 +72,18 @@ if sys.argv[1] == "killed":
 """
 
 
+def heed_signals() -> None:
+    """As in a terminal: who starts the tests may ignore some, as `nohup` and shells in the background do."""
+    for number in (signal.SIGINT, *ENDING):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def started(folder: Path, *arguments: object) -> subprocess.Popen[str]:
     """Python in the folder, once it says that it is blocked."""
     begun = subprocess.Popen(
         [sys.executable, *map(str, arguments)], cwd=folder, text=True, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=heed_signals,
     )  # fmt: skip
     assert begun.stdout is not None
     for line in begun.stdout:
