@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -72,10 +73,15 @@ if sys.argv[1] == "killed":
 """
 
 
-def heed_signals() -> None:
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
     """As in a terminal: who starts the tests may ignore some, as `nohup` and shells in the background do."""
-    for number in (signal.SIGINT, *ENDING):
+    ignored = [each for each in (signal.SIGINT, *ENDING) if signal.getsignal(each) == signal.SIG_IGN]
+    for number in ignored:
         signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def started(folder: Path, *arguments: object) -> subprocess.Popen[str]:
@@ -83,7 +89,6 @@ def started(folder: Path, *arguments: object) -> subprocess.Popen[str]:
     begun = subprocess.Popen(
         [sys.executable, *map(str, arguments)], cwd=folder, text=True, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=heed_signals,
     )  # fmt: skip
     assert begun.stdout is not None
     for line in begun.stdout:
