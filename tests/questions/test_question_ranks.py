@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,8 @@ def test_plans_of_ranks_do_not_change_with_the_free_memory() -> None:
 
     def used(free_bytes: float, given: float | None = None) -> ContractionOptions:
         chosen = Chosen(NumpyDevice(1), ThreadCommunicator, "", lambda: None)  # type: ignore[arg-type]
-        rank = Rank(SimpleNamespace(size=2), chosen, 3, free_bytes, None)  # type: ignore[arg-type]
+        meter: Any = None
+        rank = Rank(SimpleNamespace(size=2), chosen, 3, free_bytes, None, meter=meter)  # type: ignore[arg-type]
         return options_of_rank(rank, ContractionOptions(memory=given))
 
     first = used(1.00e9)

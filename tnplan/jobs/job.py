@@ -71,7 +71,7 @@ class Rank:
     memory_bytes: float
     listener: Listener | None
     builds: dict[str, dict[str, str]] | None = None
-    meter: EnergyMeter = field(default_factory=EnergyMeter)
+    meter: EnergyMeter = field(kw_only=True)
 
     @property
     def device(self) -> Device:
@@ -252,7 +252,7 @@ def _on_rank(
         # same choices from it.
         memory_bytes = min(world.gather_objects(available))
         with closing(EnergyMeter(chosen.gpu_bus)) as meter:
-            rank = Rank(world, chosen, threads, memory_bytes, options.progress, differing, meter)
+            rank = Rank(world, chosen, threads, memory_bytes, options.progress, differing, meter=meter)
             if options.device == "auto":
                 rank.say(0, 0, chosen.line)
             return job.work(rank, request)
