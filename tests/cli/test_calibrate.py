@@ -39,7 +39,7 @@ from tnplan.executor.calibration import (
 )
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
-from tnplan.planner.hardware.profile import Profile, load_profile, profile_text
+from tnplan.planner.hardware.profile import GemmCurve, Profile, load_profile, profile_text
 from tnplan.planner.passes.pipeline import plan
 
 OPTIONS = ("--base", "cpu", "--device", "cpu", "--size", "4MiB")
@@ -94,10 +94,11 @@ def test_without_an_output_the_profile_is_printed(tmp_path: Path, capsys: pytest
     profile, base = load_profile(tmp_path / "own.toml"), load_profile("cpu")
     assert set(profile.gemm_curves) == {"float64"}
     assert set(profile.algebras) == {"max-plus", "min-plus", "residues"}
-    assert all(0 < share <= 1 for share in profile.algebras.values())
     measured, estimated = (profile.over(name, "float64", 0.01) for name in ("residues", "optima"))
-    share, plain = profile.algebras["residues"], profile.gemm_curves["float64"]["fp64"].flop_per_s
-    assert measured.gemm_curves["float64"]["fp64"].flop_per_s == tuple(share * rate for rate in plain)
+    rates, plain = profile.algebras["residues"]["float64"], profile.gemm_curves["float64"]["fp64"]
+    assert measured.gemm_curves["float64"] == {"fp64": GemmCurve(rates.k, rates.flop_per_s)}
+    assert measured.scattered_curves["float64"]["fp64"].flop_per_s == rates.scattered_flop_per_s
+    assert estimated.gemm_curves["float64"]["fp64"].flop_per_s == tuple(0.01 * x for x in plain.flop_per_s)
     assert estimated.rate("float64", "fp64") == 0.01 * profile.rate("float64", "fp64")
     assert profile.flop_per_s["complex64"] == base.flop_per_s["complex64"]
 

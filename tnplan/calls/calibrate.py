@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
-from time import sleep
+from time import perf_counter, sleep
 from typing import Any, Unpack
 
 from tnplan.common.arrays import ALIGNMENT_BYTES, ITEM_BYTES
@@ -27,15 +27,16 @@ from tnplan.executor.calibration import (
     redistribution_rate,
     redistribution_time,
 )
-from tnplan.executor.device.cpu.algebra import MODULAR, NAMED, algebra_of
+from tnplan.executor.device.cpu.algebra import MODULAR, NAMED, Algebra, Tropical, algebra_of
 from tnplan.executor.device.cpu.algebra_device import AlgebraDevice
-from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
+from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.precision import supported
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, RankKeywords, takes_job
 from tnplan.planner.hardware.profile import (
     DEFAULT_PRECISION,
+    AlgebraRates,
     GemmCurve,
     Profile,
     Tier,
@@ -47,12 +48,12 @@ GPU_BYTES = 1 << 31
 CPU_BYTES = 1 << 26
 WORKSPACE_SHARE = 8
 """A product's tile is this part of a buffer, but at most what the base profile says."""
-ALGEBRA_BYTES, ALGEBRA_K = 1 << 23, 512
-"""Of a tensor, and of the products, by which algebras are measured."""
+ALGEBRA_BYTES, ALGEBRA_K = {"cpu": 1 << 23, "gpu": 1 << 28}, 512
+"""The bytes of a tensor, and the largest extent, that products over algebras are measured at."""
 SWAP_STEP = 4
 LEAST_SWAP_BYTES = 1 << 20
 LATENCY_BYTES = 1 << 12
-WATTS_S, IDLE_S = 2.0, 0.2
+WATTS_S = 2.0
 """Each kind of work goes on for so long: the driver's counter is renewed some ten times a second."""
 NETWORK = "network"
 """The tier between hosts, where the base profile has none."""
@@ -214,36 +215,41 @@ class _Calibration:
             **self._fused(permute),
         }  # fmt: skip
 
-    def _algebras(self) -> dict[str, float]:
-        """The share of the rate of their dtype that products over algebras reach, on a CPU."""
-        if self.device.name == "gpu":
-            return self.base.algebras
-        shares = {}
-        for algebra in filter(None, map(algebra_of, (*NAMED, *MODULAR))):
-            dtype, precision = algebra.dtype, DEFAULT_PRECISION[algebra.dtype]
+    def _algebras(self) -> dict[str, dict[str, AlgebraRates]]:
+        """Rates of products over algebras."""
+        curves = {name: dict(by_dtype) for name, by_dtype in self.base.algebras.items()}
+        tropical = (Tropical(is_least, "float32") for is_least in (False, True))
+        for algebra in filter(None, (*map(algebra_of, (*NAMED, *MODULAR)), *tropical)):
+            name, dtype, precision = algebra.name, algebra.dtype, DEFAULT_PRECISION[algebra.dtype]
             if dtype not in self.dtypes or precision not in self.base.flop_per_s.get(dtype, {}):
                 continue
-            over, plain = (
-                LocalBench(device, min(self.size_bytes, ALGEBRA_BYTES), 0, 0)
-                for device in (AlgebraDevice(algebra), NumpyDevice())
+            size_bytes = min(self.size_bytes, ALGEBRA_BYTES[self.device.name])
+            workspace = min(self.base.tile_bytes, size_bytes // WORKSPACE_SHARE)
+            bench = LocalBench(_device_over(algebra, self.device), size_bytes, workspace, workspace)
+            extents = tuple(k for k in bench.product_extents(dtype) if k <= ALGEBRA_K)
+            direct, scattered = (
+                tuple(bench.product_flop_per_s(dtype, precision, k, is_scattered) for k in extents)
+                for is_scattered in (False, True)
             )
-            k = min(over.product_extents(dtype)[-1], ALGEBRA_K)
-            rates = [bench.product_flop_per_s(dtype, precision, k, False) for bench in (over, plain)]
-            shares[algebra.name] = min(1.0, rates[0] / rates[1])
-            self.say(f"products over {algebra.name} at k = n = {k}: {shares[algebra.name]:.3g} of {dtype}")
-        return {**self.base.algebras, **shares}
+            curves.setdefault(name, {})[dtype] = AlgebraRates(extents, direct, scattered)
+            listed = ", ".join(f"{rate / 1e12:.3g}" for rate in direct)
+            self.say(f"{name} in {dtype}, TFLOP/s at k = n = {extents[0]}..{extents[-1]}: {listed}")
+        return curves
 
     def _watts(self) -> dict[str, float]:
         """What the GPU takes by kind of work; the base's on a CPU, and where the driver has no counter."""
         first = self.meter.read()
-        work = {"idle": lambda: sleep(IDLE_S), **self.bench.calls_by_kind()}
+        if first.gpu_j is None:
+            return self.base.watts
+        work = {"idle": lambda: sleep(WATTS_S), **self.bench.calls_by_kind(self.base.fused_bytes)}
         watts: dict[str, float] = {}
         for kind, call in work.items():
-            last = first
-            while last.gpu_j is not None and last.seconds < first.seconds + WATTS_S:
+            end_s = perf_counter() + WATTS_S
+            # The counter is read at the end alone: that takes longer than many a call.
+            while perf_counter() < end_s:
                 call()
                 self.device.synchronize()
-                last = self.meter.read()
+            last = self.meter.read()
             if first.gpu_j is None or last.gpu_j is None:
                 return self.base.watts
             watts[kind] = (last.gpu_j - first.gpu_j) / (last.seconds - first.seconds)
@@ -321,3 +327,12 @@ class _Calibration:
             base, bytes_per_s=rates[-1], latency_s=latency.time_s,
             curve_bytes=tuple(points), curve_bytes_per_s=tuple(rates),
         )  # fmt: skip
+
+
+def _device_over(algebra: Algebra, device: Any) -> Device:
+    """The same CPU or GPU, over an algebra."""
+    if device.name == "cpu":
+        return AlgebraDevice(algebra)
+    from tnplan.executor.device.cuda.algebra.device import AlgebraCupyDevice
+
+    return AlgebraCupyDevice(algebra, device.device_id)

@@ -20,7 +20,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, FusedShape, View
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
-from tnplan.planner.hardware.fusion_tile import fused_tile
+from tnplan.planner.hardware.fusion_tile import FusedTile, fused_tile
 from tnplan.planner.hardware.process_grid import Digit, prime_factors
 
 # Seconds of bound calls on a device, and random values that fill it. Knows the device's interface alone.
@@ -104,6 +104,10 @@ their time in chains of these kinds. One small branch alone would tell nothing: 
 the memory."""
 
 
+POWER_CHAIN = (3,) * 5
+"""The chain whose power is measured."""
+
+
 @dataclass(frozen=True)
 class ChainTime:
     """One fused chain: bytes read and written and the runs that they lie in, bytes moved on chip, real
@@ -145,11 +149,14 @@ class LocalBench:
         call, moved_bytes = self._permutation(dtype)
         return moved_bytes / seconds(self.device, call, REPEATS)
 
-    def calls_by_kind(self) -> dict[str, Call]:
-        """A long product and a permutation, to be called again and again."""
+    def calls_by_kind(self, chain_bytes: int) -> dict[str, Call]:
+        """A long product, a chain with tiles of so many bytes (0: the product) and a permutation."""
         k = min(self.product_extents("complex64")[-1], LONG_K)
+        long_product = self._product("complex64", "fp32", k, False)[0]
+        chain = self._chain("complex64", "fp32", POWER_CHAIN, chain_bytes) if chain_bytes else None
         return {
-            "contract": self._product("complex64", "fp32", k, False)[0],
+            "contract": long_product,
+            "chain": long_product if chain is None else chain[0],
             "permute": self._permutation("complex64")[0],
         }
 
@@ -206,6 +213,19 @@ class LocalBench:
         self, dtype: str, precision: str, logs: Sequence[int], capacity_bytes: int
     ) -> ChainTime | None:
         """A chain with binary modes and n = k = 2^log for each branch; None where it has no tile."""
+        bound = self._chain(dtype, precision, logs, capacity_bytes)
+        if bound is None:
+            return None
+        call, count, tile = bound
+        item, time_s = ITEM_BYTES[dtype], sustained_seconds(self.device, call, SUSTAINED_S)
+        flops = sum(FLOPS_PER_PRODUCT[dtype] * count * stage.n for stage in tile.stages)
+        runs = (tile.runs[0] * item, tile.runs[1] * item)
+        return ChainTime(count * item, runs, 2 * count * item * (len(logs) + 1), flops, time_s)
+
+    def _chain(
+        self, dtype: str, precision: str, logs: Sequence[int], capacity_bytes: int
+    ) -> tuple[Call, int, FusedTile] | None:
+        """The call of such a chain, its elements and its tile."""
         item = ITEM_BYTES[dtype]
         rank = (self.size_bytes // item).bit_length() - 2
         shape = chain_shape(rank, logs)
@@ -223,10 +243,7 @@ class LocalBench:
             branches.append(self.device.view(cursor, size, dtype))
             fill(self.device, branches[-1], dtype, 5)
         call = self.device.bind_fused(shape, operand, branches, out, capacity_bytes, precision)
-        time_s = sustained_seconds(self.device, call, SUSTAINED_S)
-        flops = sum(FLOPS_PER_PRODUCT[dtype] * count * stage.n for stage in tile.stages)
-        runs = (tile.runs[0] * item, tile.runs[1] * item)
-        return ChainTime(count * item, runs, 2 * count * item * (len(logs) + 1), flops, time_s)
+        return call, count, tile
 
 
 def chain_shape(rank: int, logs: Sequence[int]) -> FusedShape:

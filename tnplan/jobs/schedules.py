@@ -171,7 +171,7 @@ class ExecutionResult:
         yield f"{'':<20}{'measured':>12}{'predicted':>12}"
         for name, value, expected in rows:
             yield f"{name:<20}{value:>12.4g}{expected:>12.4g}"
-        taken_j, expected_j = measured["energy"]["gpu_j"], predicted["total_j"]
+        taken_j, expected_j = measured["energy"]["run_j"], predicted["total_j"]
         if taken_j is not None:
             shown = "" if expected_j is None else f"{expected_j:.4g}"
             yield f"{'joules of GPUs':<20}{taken_j:>12.4g}{shown:>12}"
@@ -438,7 +438,7 @@ def _work(
     try:
         run, binder = problem.run, _binder(problem.run.engine)
         run = replace(run, algebra=request.over(run.schedule))
-        outcome = run_rank(run, problem.tensors, rank.chosen.ranks, rank.device, rank.say, binder)
+        outcome = run_rank(run, problem.tensors, rank.chosen.ranks, rank.device, rank.say, binder, rank.meter)
         return _hand_over(rank, problem, outcome, options.output)
     # Invariant: errors after the run are of writing alone. The command ends with another status for
     # them, as the work was done and may be resumed.
@@ -460,7 +460,7 @@ def _hand_over(
     present = array if gathered else rank_shard(outcome, rank.device)
     not_finite = 0 if present is None else count_not_finite(present, problem.run.schedule.algebra)
     document = result_document(problem.run, outcome, rank.device, rank.world, rank.threads, not_finite)
-    document["measured"]["energy"] = rank.energy()
+    document["measured"]["energy"] |= rank.energy()
     if rank.builds is not None:
         document["environment"]["builds"] = rank.builds
     if output is not None:

@@ -127,4 +127,5 @@ def test_results_have_joules(counters: Counters) -> None:
     schedule = tnplan.plan(path, hardware="cpu")
     report = tnplan.execute(schedule, random_arrays(path, 3), device="cpu").report
     assert report["measured"]["energy"]["cpu_j"] == 0.0
-    assert report["measured"]["energy"]["gpu_j"] is report["predicted"]["total_j"] is None
+    energy = report["measured"]["energy"]
+    assert energy["gpu_j"] is energy["run_j"] is report["predicted"]["total_j"] is None

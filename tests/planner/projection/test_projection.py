@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.contraction.executor import lattice
+from tests.support.contraction.fused import fusing_profile
 from tests.support.contraction.schedules import made_schedule
 from tests.support.networks import random_path
 from tests.support.robustness.refusals import Refusal, Row, table
@@ -199,14 +201,16 @@ def test_real_plans_agree_with_brute_force() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_energy_is_the_watts_of_what_devices_do(seed: int) -> None:
     """Equal watts: all devices, all the time. Else each kind of work has its share; so have idle devices."""
-    path, counts = random_path(seed, 2_000), [1, 2, 3, 5]
+    has_chains, counts = seed == 0, [1, 2, 3, 5]
+    path = lattice(3, 10, 2, 2, "complex64", n_open=2) if has_chains else random_path(seed, 2_000)
+    without = fusing_profile(1 << 13) if has_chains else load_profile("cpu")
 
     def energies(**watts: float) -> list[float]:
-        profile = replace(load_profile("cpu"), watts={name: watts.get(name, 1e-12) for name in WATTS})
+        profile = replace(without, watts={name: watts.get(name, 1e-12) for name in WATTS})
         found = project([path], profile, counts, threshold_bytes=1)
         return [row.energy_kwh or 0.0 for row in found.rows]
 
-    plain = project([path], load_profile("cpu"), counts, threshold_bytes=1)
+    plain = project([path], without, counts, threshold_bytes=1)
     assert [row.energy_kwh for row in plain.rows] == [None] * len(counts)
     device_s = [row.time_s * row.devices for row in plain.rows]
     assert energies(**dict.fromkeys(WATTS, 720.0)) == pytest.approx([time_s / 5000 for time_s in device_s])
@@ -214,7 +218,9 @@ def test_energy_is_the_watts_of_what_devices_do(seed: int) -> None:
     for number, row in enumerate(plain.rows):
         working = row.devices - row.idle_devices
         split = row.split
-        assert shares["contract"][number] == pytest.approx(working * split.contract_s)
+        assert shares["contract"][number] == pytest.approx(working * (split.contract_s - split.chain_s))
+        assert shares["chain"][number] == pytest.approx(working * split.chain_s)
+        assert (split.chain_s > 0) is has_chains
         assert shares["exchange"][number] == pytest.approx(working * split.exchange_s)
         assert shares["permute"][number] == pytest.approx(working * (split.permute_s + split.other_s))
         assert shares["idle"][number] == pytest.approx(row.idle_devices * row.time_s)

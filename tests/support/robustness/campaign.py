@@ -149,12 +149,15 @@ def built_failing_calls(folder: Path) -> Path:
 
 
 class Campaign:
-    """Trials by number: `folder` is for inputs, caches and all that commands write."""
+    """Trials by number, all on two hosts or some: `folder` is for inputs, caches and all that is written."""
 
-    def __init__(self, folder: Path, seed: int = 0, command: str = "", fault: str = "") -> None:
-        self.folder, self.seed = folder, seed
-        self.lines = [line for line in COMMANDS if command in line]
-        self.faults = [row for row in FAULTS if fault in row.name and not (row.calls and why_no_calls())]
+    def __init__(
+        self, folder: Path, seed: int = 0, command: str = "", fault: str = "", two_hosts: bool = False
+    ) -> None:
+        self.folder, self.seed, self.two_hosts = folder, seed, two_hosts
+        self.lines = [line for line in (ON_RANKS if two_hosts else COMMANDS) if command in line]
+        self.faults = [row for row in FAULTS if fault in row.name and not (row.calls and why_no_calls())
+                       and not (two_hosts and row.number)]  # fmt: skip
         self.has_hosts = MPIRUN is not None and not why_no_hosts()
         self.inputs, self.caches, self.library = folder / "inputs", folder / "caches", folder
         if not self.inputs.exists():
@@ -193,10 +196,10 @@ class Campaign:
         random = Random(f"{self.seed} {number}")
         line, row = self.lines[number % len(self.lines)], random.choice(self.faults)
         on_ranks = line.replace("one.json", "two.json")
-        may_spread = self.has_hosts and on_ranks in ON_RANKS
+        may_spread, share = self.has_hosts and on_ranks in ON_RANKS, 1.0 if self.two_hosts else 0.3
         if row.on_hosts and not may_spread:
             row = random.choice([row for row in self.faults if not row.on_hosts])
-        hosts = 2 if row.on_hosts or (may_spread and not row.number and random.random() < 0.3) else 1
+        hosts = 2 if row.on_hosts or (may_spread and not row.number and random.random() < share) else 1
         line = on_ranks if hosts == 2 else line
         whole = self.whole(line, hosts)
         is_there = random.random() < 0.5
@@ -204,8 +207,10 @@ class Campaign:
             kinds = [kind for kind in row.calls if row.in_caches or whole.calls[CALLS.index(kind)]]
             if kinds:
                 return self._with_calls(number, line, hosts, row, random, random.choice(kinds), is_there)
-            row = random.choice([row for row in self.faults if row.number])
-            hosts, line = 1, self.lines[number % len(self.lines)]
+            others = [row for row in self.faults if (row.on_hosts if self.two_hosts else row.number)]
+            row = random.choice(others)
+            if row.number:
+                hosts, line = 1, self.lines[number % len(self.lines)]
         after_s = random.choice((random.uniform(0, 0.1), random.uniform(0, 1), random.uniform(0.9, 1.05)))
         run = _Run(self, line, hosts, None, whole.files if is_there else {})
         job = run.started()
@@ -249,9 +254,11 @@ class Campaign:
         if row.calls:
             met = run.counts()[CALLS.index(row.calls[0])] >= met
         wrong = list(_wrong(row, run, whole, (status, out, err), bool(met), is_there))
-        if row.number == signal.SIGKILL and not wrong:
+        # A rank that fails alone has MPI kill the others, which may leave the lock of the output.
+        is_killed = row.number == signal.SIGKILL or (run.n_hosts > 1 and bool(run.hidden()))
+        if is_killed and not wrong:
             # What a killed command leaves is in nobody's way.
-            again = _Run(self, run.line, 1, None, run.contents())
+            again = _Run(self, run.line, run.n_hosts, None, run.contents())
             status_again, _, err_again = again.ended()
             if status_again not in (0, 1) or any(again.differs(name, whole) for name in whole.outputs):
                 wrong.append(f"does not work after kill -9: {err_again}")
@@ -354,6 +361,10 @@ class _Run:
             return sorted(self._files)
         return sorted(set(self._names()) - self._before)
 
+    def hidden(self) -> list[str]:
+        """Those of them that are temporary: with a name, or in a folder, that begins with a point."""
+        return [name for name in self.made() if any(part.startswith(".") for part in Path(name).parts)]
+
     def contents(self) -> dict[str, bytes]:
         """The bytes of these files."""
         return self._files
@@ -391,9 +402,11 @@ def _wrong(
         yield "a traceback"
     yield from _wrong_status(row, run, status, err, has_met)
     made, is_done = run.made(), status == 0 and not row.on_hosts
-    hidden = [name for name in made if any(part.startswith(".") for part in Path(name).parts)]
+    hidden = run.hidden()
     # A file that cannot be deleted stays, and nobody is left to delete those of a killed process.
-    if hidden and row.calls[:1] != ("unlink",) and row.number != signal.SIGKILL and not row.on_hosts:
+    is_killed = run.n_hosts > 1 and "Abort(" in err and all(name.endswith(".lock") for name in hidden)
+    is_killed |= row.number == signal.SIGKILL or row.on_hosts is not None
+    if hidden and not is_killed and row.calls[:1] != ("unlink",):
         yield f"leaves {hidden}"
     if run.children:
         yield f"leaves {run.children} processes"
@@ -502,10 +515,12 @@ def _main() -> None:
     parser.add_argument("--command", default="", help="only commands with this in their line")
     parser.add_argument("--fault", default="", help="only kinds of faults with this in their name")
     parser.add_argument("--folder", type=Path, help="keeps inputs and caches for the next campaign")
+    parser.add_argument("--two-hosts", action="store_true", help="only commands of ranks, all on two hosts")
     arguments = parser.parse_args()
     outcomes = []
     with nullcontext(arguments.folder) if arguments.folder else TemporaryDirectory() as made:
-        campaign = Campaign(Path(made), arguments.seed, arguments.command, arguments.fault)
+        options = arguments.seed, arguments.command, arguments.fault, arguments.two_hosts
+        campaign = Campaign(Path(made), *options)
         for number in range(arguments.first, arguments.first + arguments.count):
             outcomes.append(campaign.trial(number))
             print(json.dumps(asdict(outcomes[-1])), flush=True)

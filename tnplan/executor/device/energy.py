@@ -61,8 +61,8 @@ class EnergyMeter:
         entries = world.gather_objects((gethostname(), self.read()))
         hosts = dict(entries)  # ranks of one host read the same counters
         return {
-            "gpu_j": _sum([energy.gpu_j for _, energy in entries]),
-            "cpu_j": _sum([energy.cpu_j for energy in hosts.values()]),
+            "gpu_j": sum_joules([energy.gpu_j for _, energy in entries]),
+            "cpu_j": sum_joules([energy.cpu_j for energy in hosts.values()]),
             "seconds": max(energy.seconds for _, energy in entries),
         }
 
@@ -71,7 +71,7 @@ class EnergyMeter:
         self._ended.set()
 
 
-def _sum(joules: list[float | None]) -> float | None:
+def sum_joules(joules: list[float | None]) -> float | None:
     """None where any is not known: a sum of the others would say too little."""
     known = [value for value in joules if value is not None]
     return sum(known) if len(known) == len(joules) else None

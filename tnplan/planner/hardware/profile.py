@@ -23,8 +23,8 @@ from tnplan.common.units import size_text
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}
 EXACTNESS = ("fp64", "fp32", "fp16x3", "tf32")
 """The precisions, the most exact first."""
-WATTS = ("idle", "contract", "permute", "exchange")
-"""What a device does: nothing, products, copies and permutations, exchanges."""
+WATTS = ("idle", "contract", "chain", "permute", "exchange")
+"""What a device does: nothing, products, fused chains, copies and permutations, exchanges."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,15 @@ class GemmCurve:
 
     k: tuple[float, ...]
     flop_per_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class AlgebraRates:
+    """Measured rates of products over an algebra, as curves: written as they come, and scattered."""
+
+    k: tuple[float, ...]
+    flop_per_s: tuple[float, ...]
+    scattered_flop_per_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ class Profile:
     codecs : dict
         Rates of the settings of `compress` that the device has figures for.
     algebras : dict
-        By the name of an algebra, the share of the rates of its dtype that its products reach.
+        Rates of products over algebras, by the algebra's name and its dtype.
     watts : dict
         What a device takes in each of `WATTS`, or nothing: then no energy is projected.
 
@@ -133,7 +142,7 @@ class Profile:
     fused_tile_bytes_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
     fused_flop_per_s: dict[str, dict[str, float]] = field(default_factory=dict)
     codecs: dict[str, CodecRates] = field(default_factory=dict)
-    algebras: dict[str, float] = field(default_factory=dict)
+    algebras: dict[str, dict[str, AlgebraRates]] = field(default_factory=dict)
     watts: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -160,6 +169,10 @@ class Profile:
             for dtype, curves in getattr(self, table).items():
                 for precision, curve in curves.items():
                     _check_curve(f"{place}: {table}.{dtype}.{precision}", curve.k, curve.flop_per_s)
+        for name, by_dtype in self.algebras.items():
+            for dtype, algebra in by_dtype.items():
+                for curve_rates in (algebra.flop_per_s, algebra.scattered_flop_per_s):
+                    _check_curve(f"{place}: algebras.{name}.{dtype}", algebra.k, curve_rates)
         self._check_fused(place)
         self._check_tables(place)
         self._check_tiers(place)
@@ -177,9 +190,8 @@ class Profile:
         if self.watts and self.watts.keys() != {*WATTS}:
             listed = ", ".join(self.watts)
             raise InputError(f"{place}: watts", f"has {listed}", f"give {', '.join(WATTS)}, or none of them")
-        for table in ("algebras", "watts"):
-            for name, figure in getattr(self, table).items():
-                _check_figure(f"{place}: {table}.{name}", figure)
+        for name, figure in self.watts.items():
+            _check_figure(f"{place}: watts.{name}", figure)
 
     def _check_tiers(self, place: str) -> None:
         if not self.tiers:
@@ -229,21 +241,25 @@ class Profile:
     def over(self, algebra: str, dtype: str, share: float) -> Profile:
         """The profile for contractions over an algebra in a dtype: without chains, which sum in numbers.
 
-        Its products reach the share of the dtype's rates that the profile knows for it, else `share`.
+        Its products have the rates that the profile knows for them, else `share` of the dtype's.
         """
-        share = self.algebras.get(algebra, share)
-        rates = {name: share * rate for name, rate in self.flop_per_s.get(dtype, {}).items()}
-        direct, scattered = (
-            {**curves, dtype: {
-                name: replace(curve, flop_per_s=tuple(share * rate for rate in curve.flop_per_s))
-                for name, curve in curves.get(dtype, {}).items()
-            }}
-            for curves in (self.gemm_curves, self.scattered_curves)
-        )  # fmt: skip
+        rates, tables = self.flop_per_s.get(dtype, {}), (self.gemm_curves, self.scattered_curves)
+        measured = self.algebras.get(algebra, {}).get(dtype)
+        if measured is None:
+            flop_per_s = {name: share * rate for name, rate in rates.items()}
+            curves = [
+                {name: replace(curve, flop_per_s=tuple(share * rate for rate in curve.flop_per_s))
+                 for name, curve in table.get(dtype, {}).items()} for table in tables
+            ]  # fmt: skip
+        else:
+            flop_per_s = dict.fromkeys(rates, max(measured.flop_per_s))
+            both = measured.flop_per_s, measured.scattered_flop_per_s
+            curves = [dict.fromkeys(rates, GemmCurve(measured.k, each)) for each in both]
+        direct, scattered = ({**table, dtype: own} for table, own in zip(tables, curves, strict=True))
         return replace(
-            self, fused_bytes=0, flop_per_s={**self.flop_per_s, dtype: rates}, gemm_curves=direct,
+            self, fused_bytes=0, flop_per_s={**self.flop_per_s, dtype: flop_per_s}, gemm_curves=direct,
             scattered_curves=scattered,
-        )  # fmt: skip
+        )
 
     def document(self) -> dict[str, Any]:
         """The profile as it is embedded in a schedule."""

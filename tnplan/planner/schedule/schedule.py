@@ -36,18 +36,20 @@ STATES = ("local", "activate", "keep", "redistribute", "gather", "reduce")
 
 @dataclass(frozen=True)
 class TimeSplit:
-    """Predicted seconds of a device by kind; `other_s` is loading, slicing, adding and compressing."""
+    """Predicted seconds of a device by kind; `other_s` is loading, slicing, adding and compressing. Of
+    `contract_s` fused chains take `chain_s`."""
 
     contract_s: float
     permute_s: float
     exchange_s: float
     other_s: float
+    chain_s: float = 0.0
 
     def joules(self, watts: Mapping[str, float]) -> float:
         """What the device takes meanwhile, by the watts of its profile."""
         return (
-            self.contract_s * watts["contract"] + self.exchange_s * watts["exchange"]
-            + (self.permute_s + self.other_s) * watts["permute"]
+            (self.contract_s - self.chain_s) * watts["contract"] + self.chain_s * watts["chain"]
+            + self.exchange_s * watts["exchange"] + (self.permute_s + self.other_s) * watts["permute"]
         )  # fmt: skip
 
 
@@ -90,6 +92,11 @@ class StepAnnotation:
     def predicted_s(self) -> float:
         """Predicted seconds of the step, with what is waited for of its exchanges."""
         return self.contract_s + self.permute_s + self.exchange_s + self.codec_s
+
+    @property
+    def chain_s(self) -> float:
+        """Its part of `contract_s` in a fused chain."""
+        return 0.0 if self.fused is None else self.contract_s
 
     @property
     def often(self) -> float:
@@ -548,12 +555,12 @@ class Schedule:
     def time_split(self, n_groups: int) -> TimeSplit:
         """Where the predicted time of all slices goes, on `n_groups` groups."""
         rounds = -(-self.n_slices // n_groups)
-        contract_s, permute_s, exchange_s = (
+        contract_s, permute_s, exchange_s, chain_s = (
             sum(getattr(step, name) * (1 if step.once else rounds * step.often) for step in self.steps)
-            for name in ("contract_s", "permute_s", "exchange_s")
+            for name in ("contract_s", "permute_s", "exchange_s", "chain_s")
         )
         other_s = max(self.projected_s(n_groups) - contract_s - permute_s - exchange_s, 0.0)
-        return TimeSplit(contract_s, permute_s, exchange_s, other_s)
+        return TimeSplit(contract_s, permute_s, exchange_s, other_s, chain_s)
 
     def projected_j(self, n_groups: int, devices: int) -> float | None:
         """Predicted joules of `devices` devices of which `n_groups` groups work; None without watts.

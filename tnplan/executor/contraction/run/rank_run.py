@@ -29,6 +29,7 @@ from tnplan.executor.contraction.run.checkpoint import (
 from tnplan.executor.contraction.run.replay import Timings, new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.slice_partition import Share, active_groups, bind_sum_groups, share_of
 from tnplan.executor.device.cpu.algebra import Algebra
+from tnplan.executor.device.energy import EnergyMeter
 from tnplan.executor.device.protocols.communicator import Communicator, CountedCommunicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError, keeping
@@ -74,6 +75,8 @@ class RunOutcome:
     resumed_slices: int = 0
     bind_s: float = 0.0
     run_s: float = 0.0
+    run_j: float | None = None
+    """What the rank's GPU took meanwhile."""
     checkpoint_s: float = 0.0
     sum_groups_s: float = 0.0
     sent_bytes: int = 0
@@ -89,8 +92,10 @@ def run_rank(
     device: Device,
     progress: Progress | None = None,
     bind_program: Bind = bind,
+    meter: EnergyMeter | None = None,
 ) -> RunOutcome:
-    """Run this rank's share of a job; collective over the world. `bind_program` is the engine's."""
+    """Run this rank's share of a job; collective over the world. `bind_program` is the engine's, and `meter`
+    that of the rank's GPU."""
     schedule = job.schedule
     start = perf_counter()
     say = progress or (lambda done, n_slices, text, share=None: None)
@@ -120,7 +125,7 @@ def run_rank(
         for note in sorted({*chain(*world.gather_objects(checkpoint.notes))}):
             say(0, 0, note)
     outcome.resumed_slices = done
-    bound = perf_counter()
+    bound, gpu_j = perf_counter(), None if meter is None else meter.read().gpu_j
     outcome.bind_s = bound - start
     work = _Work(schedule, share.n_slices, done)
     if share.n_slices:
@@ -137,6 +142,8 @@ def run_rank(
         _run_slices(outcome, device, work, say)
     summed = perf_counter()
     outcome.run_s = summed - bound
+    if meter is not None and gpu_j is not None and (total_j := meter.read().gpu_j) is not None:
+        outcome.run_j = total_j - gpu_j
     sum_groups()
     outcome.sum_groups_s = perf_counter() - summed
     outcome.sent_bytes = group.sent_bytes

@@ -23,6 +23,7 @@ from tnplan.executor.contraction.run.rank_run import ContractionRun, RunOutcome
 from tnplan.executor.contraction.run.slice_partition import Share, SliceRanges, starts
 from tnplan.executor.device.cpu.algebra import modulus_text
 from tnplan.executor.device.cpu.host_memory import host_facts
+from tnplan.executor.device.energy import sum_joules
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.precision import check_precision, expected_error, supported
@@ -70,7 +71,8 @@ def result_document(
         "host": socket.gethostname(),
         "not_finite": not_finite,
         "tallies": [tally.read() for _, tally in outcome.program.tallies],
-        **{name: getattr(outcome, name) for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s")},
+        **{name: getattr(outcome, name)
+           for name in ("bind_s", "run_s", "run_j", "checkpoint_s", "sum_groups_s")},
     }
     ranks = world.gather_objects(figures)
     # Slices of this division's checkpoints, one rank a group, and those of earlier divisions.
@@ -117,6 +119,7 @@ def result_document(
             "steps_s": [max(times) for times in zip(*(entry["steps"] for entry in ranks), strict=True)],
             "parts": _parts(schedule, computed, [entry["parts"] for entry in ranks]),
             "slices_s": {str(number): slice_s[number] for number in sorted(slice_s)},
+            "energy": {"run_j": sum_joules([entry["run_j"] for entry in ranks])},
         },
         "compression": _compression(outcome, [entry["tallies"] for entry in ranks], resumed > 0),
         "predicted": _predicted(schedule, outcome.share),
@@ -202,7 +205,7 @@ def _predicted(schedule: Schedule, share: Share) -> dict[str, Any]:
         )
 
     prediction, watts = schedule.predicted, schedule.profile.get("watts")
-    split = TimeSplit(*map(total, ("contract_s", "permute_s", "exchange_s", "codec_s")))
+    split = TimeSplit(*map(total, ("contract_s", "permute_s", "exchange_s", "codec_s", "chain_s")))
     devices = share.n_groups * schedule.ranks_per_group
     return {
         "total_s": total("predicted_s"),

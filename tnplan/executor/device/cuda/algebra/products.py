@@ -25,6 +25,8 @@ EACH_SIDE = 8
 """Rows or columns below which every element has a thread."""
 SMALL_PRODUCT = 4096
 """The most multiplications of one product of a batch in which every element has a thread."""
+SMALL_RESULT = 256
+"""The most elements of a result that no tile is used for: most of its values would be beyond the result."""
 THREADS_WANTED, LEAST_TERMS, MOST_PARTS = 1 << 17, 64, 1 << 12
 """Sums are cut into parts while there are fewer threads, each of so many terms at least."""
 TILES_WANTED = 132
@@ -112,7 +114,7 @@ def chosen(sides: ProductSides, itemsize: int) -> ProductLaunch:
     elements = batch * m * n
     tiles = TILES[itemsize]
     large, small, narrow = tiles
-    if min(m, n) < EACH_SIDE or m * n * k <= SMALL_PRODUCT:
+    if min(m, n) < EACH_SIDE or m * n * k <= SMALL_PRODUCT or m * n <= SMALL_RESULT:
         parts = 1
         while parts < MOST_PARTS and elements * parts < THREADS_WANTED and k > 2 * parts * LEAST_TERMS:
             parts *= 2
