@@ -7,8 +7,8 @@ better, whoever made it. Rows that are not lower say so.
 
 FOLDER has copies of the files, named as in `ROWS`. Those of the Quantum Advantage Tracker are in its
 repository under data/variational-problems/hamiltonians; a file with another SHA-256 is refused. A row of
-`lists` grows a list of determinants; one of `products` grows it and solves among all products of its strings;
-`whole` takes all determinants.
+`lists` grows a list of determinants. One of `products` grows a tenth of it, takes its natural orbitals, grows
+the list over them, and solves among all products of its strings. `whole` takes all determinants.
 """
 
 from __future__ import annotations
@@ -64,13 +64,20 @@ def commands(entry: Entry, file: Path, options: argparse.Namespace) -> list[list
     if entry.how == "whole":
         whole = ["--alpha", "all", "--spin", "0", "--residual", "1e-5", "--steps", "500"]
         return [["sbd", str(file), *whole, *job]]
-    grow = ["sbd", str(file), "--grow-to", str(options.grow_to), "--no-pt2", "--residual", "1e-4", *job]
+
+    def grow(integrals: str, count: int, *others: str) -> list[str]:
+        return [
+            "sbd", integrals, "--grow-to", str(count), "--no-pt2", "--residual", "1e-4", *others, *job
+        ]  # fmt: skip
+
     if entry.how == "lists":
-        return [grow]
+        return [grow(str(file), options.grow_to)]
+    natural = f"{stem}.natural.fcidump"
     strings = ["--alpha", f"{stem}.alpha.txt", "--beta", f"{stem}.beta.txt"]
     return [
-        [*grow, "--carryover", stem, "--carryover-ratio", "1"],
-        ["sbd", str(file), *strings, "--residual", "1e-5", *job],
+        grow(str(file), options.grow_to // 10, "--natural", natural),
+        grow(natural, options.grow_to, "--carryover", stem, "--carryover-ratio", "1"),
+        ["sbd", natural, *strings, "--residual", "1e-5", *job],
     ]
 
 

@@ -273,6 +273,13 @@ def test_what_takes_years_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             call("independent-sets", "torus 6x6")
 
 
+def test_what_takes_ages_is_refused_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "find_schedule", None)
+    for call in (tnplan.optimize, tnplan.count):
+        with pytest.raises(tnplan.InputError, match="a tree would take some .* years"):
+            call("independent-sets", "torus 50x50", device="cpu")
+
+
 def test_long_numbers_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """Python's own text of an integer ends with an error after 4,300 digits."""
     sizes = {sign * k: "7e999" if sign > 0 else "7e-999" for k in range(1, 7) for sign in (1, -1)}

@@ -26,8 +26,11 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import find_schedule, memory_bytes
 from tnplan.jobs.arrays.ranks import inputs_bytes
 from tnplan.jobs.progress import Listener, Progress
+from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_in_proportion import greedy_or_orders
 from tnplan.questions.combinatorial.frontier import best_order
 from tnplan.questions.combinatorial.frontier_count import STATE_BYTES, STATE_S, Numbers, count_states
 from tnplan.questions.combinatorial.models import Model
@@ -49,6 +52,8 @@ PRIME_BITS = 22
 """Of each of so many primes at least."""
 MOST_S = 31_557_600.0
 """Predicted seconds from which a tree is refused: a year."""
+FASTEST_PER_S = {"cpu": 1e11, "gpu": 1e14}
+"""More multiplications over an algebra than a device makes in a second, ten times or more."""
 
 
 def network_of(model: Model) -> EinsumCall:
@@ -66,12 +71,19 @@ def schedule_of(model: Model, algebra: Algebra, options: ContractionOptions, cal
     if options.memory is not None and options.memory < size_bytes:
         problem = f"is {size_text(options.memory)}, and the factors take {size_text(size_bytes)}"
         raise InputError("memory", problem, "allow several times that", topic="memory")
+    first = ContractionPath(call.network, greedy_or_orders(call.network, algebra.dtype), (), algebra.dtype)
+    products = 10.0 ** min(path_cost(first).log10_mnk_all_slices, 300.0)
+    # A search in proportion to hopeless times takes minutes; what it gains is less than `FASTEST_PER_S` adds.
+    _check_time(calls * products / FASTEST_PER_S["cpu" if options.device == "cpu" else "gpu"])
     schedule = find_schedule(call, algebra.dtype, options).schedule
-    seconds = calls * schedule.projected_s(1)
-    if seconds > MOST_S:
-        problem = f"does not hold tables of a frontier, and a tree would take {time_text(seconds)}"
-        raise InputError("memory", problem, "allow more, or give a narrower instance", topic="memory")
+    _check_time(calls * schedule.projected_s(1))
     return schedule
+
+
+def _check_time(seconds: float) -> None:
+    if seconds > MOST_S:
+        problem = f"does not hold tables of a frontier, and a tree would take some {time_text(seconds)}"
+        raise InputError("memory", problem, "allow more, or give a narrower instance", topic="memory")
 
 
 def is_tree_faster(model: Model, algebra: Algebra, options: ContractionOptions, table_s: float) -> bool:
