@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import chain, product
 from math import inf, prod
 from typing import Protocol
 
@@ -190,8 +191,8 @@ class Trials(Protocol):
         """What the finest residuals of a level's boxes take under each predictor."""
 
 
-    def whole(self, predictor: Predictor) -> int:
-        """What all residuals of a predictor's `coarse_lattice` take."""
+    def whole(self, predictors: Sequence[Predictor]) -> list[int]:
+        """What all residuals of each predictor's `coarse_lattice` take."""
 
 
 MakeTrials = Callable[[NDArray[np.float64]], Trials]
@@ -233,6 +234,16 @@ def coarse_lattice(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, 
         if prod(counts) <= MOST_WHOLE or max(counts[axis] for axis in axes) == 1:
             return level, SampledBoxes(((0,) * len(extents),), counts, strides)
         level += 1
+
+
+def candidates(n_axes: int) -> tuple[Predictor, ...]:
+    """All predictors that the choice may try on a box of so many axes."""
+    last = [tuple(range(first, n_axes)) for first in range(n_axes)]
+    sets = last + [(axis, *own) for own in last for axis in range(own[0] - 1)]
+    several = [axes for axes in sets if len(axes) > 1]
+    orders = (*sets, *(axes[::-1] for axes in several))
+    tried = chain(product(KINDS[:2], orders), product(KINDS[2:4], several), product(KINDS[4:], sets))
+    return tuple(Predictor(kind, axes) for kind, axes in tried)
 
 
 def most_predictable(steps: NDArray[np.float64]) -> float:
@@ -280,10 +291,10 @@ class _Costs:
         tried = dict.fromkeys(one for _, one in self._bits if not one.is_lorenzo)
         finalists = sorted(tried, key=self.of)[:N_FINALISTS]
         finalists += [one for one in means if one not in finalists]
-        for one in finalists:
-            level, boxes = coarse_lattice(self._shape, one.axes)
-            if boxes.size <= MOST_WHOLE:
-                self._whole[one] = level, self._trials.whole(one) / (1 << LOG2_BITS)
+        coarse = {one: coarse_lattice(self._shape, one.axes) for one in finalists}
+        small = [one for one, (_, boxes) in coarse.items() if boxes.size <= MOST_WHOLE]
+        for one, units in zip(small, self._trials.whole(small), strict=True):
+            self._whole[one] = coarse[one][0], units / (1 << LOG2_BITS)
         return min(finalists, key=self.of)
 
     def _chosen(self) -> Predictor:
@@ -391,8 +402,11 @@ class HostTrials:
         """See `Trials`."""
         return [self._at(level).predicted(predictor) for predictor in predictors]
 
-    def whole(self, predictor: Predictor) -> int:
+    def whole(self, predictors: Sequence[Predictor]) -> list[int]:
         """See `Trials`."""
+        return list(map(self._whole, predictors))
+
+    def _whole(self, predictor: Predictor) -> int:
         boxes = coarse_lattice(self._shape, predictor.axes)[1]
         return whole_units(self._take(boxes)[0], boxes.counts, predictor, self._steps)
 

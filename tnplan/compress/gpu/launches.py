@@ -61,8 +61,10 @@ FRAME = np.dtype(
 """`Frame` of tile.cuh."""
 FEW_AXES = 3
 """Boxes of more axes have kernels of their own, for MOST_AXES."""
-SAMPLED_BOXES = Struct(f"<{N_BOXES}Q{MOST_AXES}Q{MOST_AXES}I")
-"""`SampledBoxes` of trial.cu."""
+LEVEL = Struct(f"<{N_BOXES}Q{MOST_AXES}Q36s3I")
+"""`Level` of trial.cu."""
+TRIAL_THREADS = 512
+"""Of a block that tries a predictor on a coarse lattice."""
 SPAN = Struct("<5Q2I")
 """`Span` of read.cuh."""
 MOST_HEADER_WORDS = 79
@@ -132,11 +134,14 @@ def box(extents: Box, n_axes: int, cubic: bool = False, strip: int = STRIP, last
     return structure(np.array([*ones, *extents, cubic, strip.bit_length() - 1, last], np.uint32).tobytes())
 
 
-def sampled_boxes(firsts: Sequence[int], steps: Sequence[int], counts: Box) -> Array[c_char]:
-    """The struct `SampledBoxes` (1,): the elements of the boxes' first points, and along each axis how far
-    points are apart and how many there are."""
+def level(
+    firsts: Sequence[int], steps: Sequence[int], counts: Box, taken: int, skipped: int, n_tiles: int
+) -> bytes:
+    """The struct `Level` of trial.cu: first points of boxes, and along each axis how far points are apart, in
+    elements, and how many there are."""
     more, fewer = MOST_AXES - len(counts), N_BOXES - len(firsts)
-    return structure(SAMPLED_BOXES.pack(*firsts, *[0] * (fewer + more), *steps, *[1] * more, *counts))
+    own = bytes(box(counts, MOST_AXES))
+    return LEVEL.pack(*firsts, *[0] * (fewer + more), *steps, own, taken, skipped, n_tiles)
 
 
 def steps(of_components: NDArray[np.float64], most: float) -> Array[c_char]:
@@ -249,9 +254,9 @@ def frames(entry: str, blocks: int, n_frames: int = 1) -> KernelLaunch:
     return KernelLaunch("common/frames.cu", entry, (blocks, n_frames), THREADS)
 
 
-def trial(entry: str, blocks: int, n_trials: int = 1) -> KernelLaunch:
+def trial(entry: str, blocks: int, n_trials: int = 1, threads: int = SMALL_THREADS) -> KernelLaunch:
     """A kernel of trial.cu, with so many blocks along x."""
-    return KernelLaunch("predicted/trial.cu", entry, (blocks, n_trials), SMALL_THREADS)
+    return KernelLaunch("predicted/trial.cu", entry, (blocks, n_trials), threads)
 
 
 def predicted(file: str, entry: str, blocks: int, n_frames: int = 1) -> KernelLaunch:

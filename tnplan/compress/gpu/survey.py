@@ -1,7 +1,7 @@
 """An array on a device to its stream: surveyed, and coded while the host waits for the results.
 
 A survey gives what a codec needs: extents, symmetry, a sample, sums.
-The host waits once for a survey, some times more where a predictor may be chosen, and twice more where 'auto'
+The host waits once for a survey, twice more at most where a predictor may be chosen, and twice more where 'auto'
 chooses a coder by what samples take. Knows no CuPy but `tnplan.compress.gpu.launches.KernelDevice`.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.cpu.frame import filled
-from tnplan.compress.cpu.predictor import chosen_predictor
+from tnplan.compress.cpu.predictor import chosen_predictor, sampled_boxes
 from tnplan.compress.format import stream
 from tnplan.compress.format.box import REFLECTIONS
 from tnplan.compress.format.choice import (
@@ -33,7 +33,8 @@ from tnplan.compress.gpu.encode import encode, go_on
 from tnplan.compress.gpu.fixed_length import Ahead
 from tnplan.compress.gpu.frames import check_capacity
 from tnplan.compress.gpu.launches import DeviceArray, KernelDevice, block_count
-from tnplan.compress.gpu.survey_kernels import DeviceTrials, SurveyKernels
+from tnplan.compress.gpu.survey_kernels import SurveyKernels
+from tnplan.compress.gpu.trials import DeviceTrials
 
 OVERLAP_BLOCKS = 16
 OVERLAP_SUMS = 4 * OVERLAP_BLOCKS
@@ -51,6 +52,10 @@ class Survey:
         most_axes = axis_count(self.size, options.frame_log2) if options.bound else 0
         bound = launches.bound(options.bound, options.mode, dtype)
         self.kernels = SurveyKernels(device, values, dtype, self.size, bound, most_axes)
+        self.trials = None
+        if options.bound and options.predict and options.setting != "fast" and sampled_boxes(shape):
+            # What is uploaded comes while the array is looked at.
+            self.trials = DeviceTrials(device, values, dtype, shape)
 
     def header(self) -> tuple[Header, Limits]:
         """The header of the array's stream, and the largest errors of its parts."""
@@ -63,7 +68,8 @@ class Survey:
             return counts[:n_axes]
 
         def trials(steps: NDArray[np.float64]) -> DeviceTrials:
-            return DeviceTrials(self.device, self.values, self.dtype, self.shape, steps)
+            assert self.trials
+            return self.trials.begin(steps)
 
         facts = ArrayFacts(self.dtype, self.shape, reaches, reflection)
         return chosen_header(
