@@ -12,6 +12,7 @@ What boxes take is counted in whole units, so that a CPU and a GPU choose alike.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -267,6 +268,16 @@ def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor
     return (None, 1.0) if share >= WORTH and costs.plain else (best, share)
 
 
+@lru_cache(256)
+def level_points(extents: Box, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """How many points a box has from each level on, where strides are along these axes."""
+    n_levels = 2 + -(-(max(extents) - 1).bit_length() // 2)
+    return tuple(
+        prod(-(-n // COARSER**level) if k in axes else n for k, n in enumerate(extents))
+        for level in range(n_levels)
+    )
+
+
 class _Costs:
     """What predictors would take of all points, in bits: the finest points of each level, times how many of
     all points are like them."""
@@ -274,21 +285,22 @@ class _Costs:
     def __init__(self, trials: Trials, header: Header) -> None:
         box, self._trials, self._levels = box_of_shape(header.shape), trials, sampled_boxes(header.shape)
         self._extents = tuple(box[axis] for axis in turned(box))
-        self._n = header.components
+        self._n, self._size = header.components, prod(self._extents)
         self.plain = self._bits_of(0, trials.plain()) * header.size
-        self._shape, self._bits = header.shape, dict[tuple[int, Predictor], float]()
-        self._whole: dict[Predictor, tuple[int, float]] = {}
+        self._shape, self._whole = header.shape, dict[Predictor, tuple[int, float]]()
+        # Bits of a point of each level, from the finest on, as far as they have been tried.
+        self._bits = defaultdict[Predictor, list[float]](list)
 
     def chosen(self) -> Predictor:
         """The best predictor; where it takes little, coarse points count, and the best few are tried on all
         of these."""
         best = self._chosen()
-        if best.is_lorenzo or self.of(best) > FINAL_BITS * prod(self._extents) * self._n:
+        if best.is_lorenzo or self.of(best) > FINAL_BITS * self._size * self._n:
             return best
         axes = tuple(sorted(best.axes))
         means = [Predictor(kind, axes) for kind in KINDS[2:4]] if len(axes) > 1 else []
         self._best([best, *means])
-        tried = dict.fromkeys(one for _, one in self._bits if not one.is_lorenzo)
+        tried = [one for one in self._bits if not one.is_lorenzo]
         finalists = sorted(tried, key=self.of)[:N_FINALISTS]
         finalists += [one for one in means if one not in finalists]
         coarse = {one: coarse_lattice(self._shape, one.axes) for one in finalists}
@@ -299,7 +311,7 @@ class _Costs:
 
     def _chosen(self) -> Predictor:
         """The best of some predictors: which axes from the last one on, which leading ones besides, how."""
-        n, few = len(self._extents), self.plain < FEW_BITS * prod(self._extents) * self._n
+        n, few = len(self._extents), self.plain < FEW_BITS * self._size * self._n
         kind, other = ("linear", "cubic") if few else ("cubic", "linear")
         last = [Predictor(kind, tuple(range(first, n))) for first in reversed(range(n))]
         best = last[min(n, 2) - 1]
@@ -315,50 +327,41 @@ class _Costs:
         if len(best.axes) > 1:
             turned_round = replace(best, axes=best.axes[::-1])
             best = self._best([best, replace(best, kind=f"{best.kind} mean"), turned_round])
-        if self._bits[0, best] < LEAST_BITS * self._n:
+        if self._bits[best][0] < LEAST_BITS * self._n:
             return best
         along = {tuple(range(n)), tuple(sorted(best.axes)), (n - 1,)}
         return self._best([best, *(Predictor("lorenzo", axes) for axes in sorted(along))])
 
     def _best(self, predictors: Sequence[Predictor]) -> Predictor:
         """The one that takes least, the first of equals."""
-        left = list(predictors)
+        left = [(one, self._bits[one]) for one in dict.fromkeys(predictors)]
         for level in range(len(self._levels)):
-            least = min((self.of(one) for one in left if (0, one) in self._bits), default=inf)
+            if not any(len(bits) == level for _, bits in left):
+                continue
+            least = min((self.of(one) for one, bits in left if bits), default=inf)
             missing = [
-                one for one in left if (level, one) not in self._bits and self._matters(level, one, least)
+                one for one, bits in left if len(bits) == level and self._matters(level, one, least)
             ]
-            if missing:
-                found = self._trials.predicted(level, missing)
-                for one, units in zip(missing, found, strict=True):
-                    self._bits[level, one] = self._bits_of(level, units)
-        return min(left, key=self.of)
+            for one, units in zip(missing, self._trials.predicted(level, missing), strict=True):
+                self._bits[one].append(self._bits_of(level, units))
+        return min(predictors, key=self.of)
 
     def _bits_of(self, level: int, units: int) -> float:
         """Bits of an element."""
         boxes = self._levels[level]
         return units / (len(boxes.starts) * min(boxes.size - 1, BOX) * (1 << LOG2_BITS))
 
-    def _points(self, level: int, predictor: Predictor) -> float:
-        """How many points the levels from this one on have."""
-        stride = COARSER**level
-        return prod(-(-n // stride) if k in predictor.axes else n for k, n in enumerate(self._extents))
-
     def of(self, predictor: Predictor) -> float:
         """What one takes, as far as its levels have been tried."""
-        size = prod(self._extents)
+        points, bits = level_points(self._extents, predictor.axes), self._bits[predictor]
         # The first points along all axes, of which nothing says how large they are.
-        cost = self.plain / size * prod(n for k, n in enumerate(self._extents) if k not in predictor.axes)
+        cost = self.plain / self._size * points[-1]
         if predictor.is_lorenzo:
-            return cost + size * self._bits[0, predictor]
-        level, (last, whole) = 0, self._whole.get(predictor, (len(self._levels), None))
-        bits = self._bits[0, predictor]
-        while level < last and (level == 0 or whole is not None or (level, predictor) in self._bits):
-            bits = self._bits.get((level, predictor), bits)
-            points = self._points(level, predictor) - self._points(level + 1, predictor)
-            cost += points * bits
-            level += 1
-        cost = cost + self._points(level, predictor) * bits if whole is None else cost + whole
+            return cost + self._size * bits[0]
+        last, whole = self._whole.get(predictor, (len(bits), None))
+        for level in range(last):
+            cost += (points[level] - points[level + 1]) * bits[min(level, len(bits) - 1)]
+        cost = cost + points[last] * bits[-1] if whole is None else cost + whole
         return MEAN_COST * cost if predictor.is_mean else cost
 
     def _matters(self, level: int, predictor: Predictor, least: float) -> bool:
@@ -366,12 +369,10 @@ class _Costs:
         one takes `least`."""
         if level == 0:
             return True
-        if predictor.is_lorenzo or (level - 1, predictor) not in self._bits:
+        points = level_points(self._extents, predictor.axes)
+        if predictor.is_lorenzo or (points[0] - points[1]) * self._bits[predictor][0] > least:
             return False
-        finest = self._points(0, predictor) - self._points(1, predictor)
-        if finest * self._bits[0, predictor] > least:
-            return False
-        return COARSE_BITS * self._points(level, predictor) * self._n > COARSE_SHARE * self.of(predictor)
+        return COARSE_BITS * points[level] * self._n > COARSE_SHARE * self.of(predictor)
 
 
 class HostTrials:
