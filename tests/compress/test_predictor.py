@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -28,6 +29,7 @@ from tnplan.compress import CodecError, StreamError, compress, decompress, worst
 from tnplan.compress.cpu import predictor as cpu
 from tnplan.compress.cpu.codec import decode_to_file
 from tnplan.compress.cpu.predictor import MOST_POINTS, probes, sampled_boxes
+from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.box import (
     EARLY_PREDICTORS,
     KINDS,
@@ -40,7 +42,15 @@ from tnplan.compress.format.box import (
     passes,
     turned,
 )
-from tnplan.compress.format.stream import frame_seed, pack_frame, pack_header, read_frame, read_header
+from tnplan.compress.format.stream import (
+    Header,
+    Quantizer,
+    frame_seed,
+    pack_frame,
+    pack_header,
+    read_frame,
+    read_header,
+)
 
 BOUNDS = (0.3, 1e-2, 1e-3, 1e-5)
 
@@ -336,6 +346,44 @@ def survives(seed: int) -> bool:
     assert len(packed.data) <= most
     holds_bound(hostile.plain, decompress(packed.data), hostile.bound, hostile.options["mode"])
     return packed.header.predictor is not None
+
+
+class AnyTrials:
+    """Trials of which anything comes; what was asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator, self.asked = np.random.default_rng(seed), set[Predictor]()
+        self.most = 10.0 ** self.generator.uniform(4, 11)
+
+    def share_beyond(self) -> float:
+        return 0.0
+
+    def plain(self) -> int:
+        return 3 * int(self.most)
+
+    def predicted(self, level: int, predictors: Sequence[Predictor]) -> list[int]:
+        self.asked |= set(predictors)
+        assert level == 0 or not any(one.is_lorenzo for one in predictors)
+        return [int(self.most * x) for x in self.generator.random(len(predictors))]
+
+    def whole(self, predictors: Sequence[Predictor]) -> list[int]:
+        return [int(self.most * x) for x in self.generator.random(len(predictors))]
+
+
+@pytest.mark.parametrize(
+    "shape", [(5000,), (70, 80), (30, 9, 40), (8, 9, 10, 3), (9,) * 5, (8, 2, 9, 8, 3, 8)]
+)
+def test_a_choice_asks_for_candidates_and_for_all(shape: tuple[int, ...]) -> None:
+    header = Header(
+        "float32", shape, "range", 1e-3, "small", "none", (Quantizer(step=1.0),), NATURAL, 22
+    )  # fmt: skip
+    wanted, asked = set(cpu.candidates(len(shape))), set[Predictor]()
+    for seed in range(400 * len(shape)):
+        trials = AnyTrials(seed)
+        best, _ = cpu.chosen_predictor(header, lambda steps, trials=trials: trials)
+        assert best is None or best in trials.asked
+        asked |= trials.asked
+    assert asked == wanted
 
 
 @pytest.mark.parametrize("first", slow_after(1, range(0, 10_000, 250)))

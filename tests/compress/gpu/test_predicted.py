@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -134,6 +135,28 @@ def test_a_survey_chooses_what_the_twin_chooses(device: Any, dtype: str) -> None
         header, _ = Survey(device, values, dtype, shape, options).header()
         assert header == compress(array, 1e-3, setting=setting).header
         assert header.predictor
+
+
+class CountedDevice:
+    """A device, and how often it was called in which way."""
+
+    def __init__(self, device: Any) -> None:
+        self.device, self.calls = device, Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return getattr(self.device, name)
+
+
+def test_a_choice_waits_for_boxes_and_for_lattices(device: Any) -> None:
+    for shape, n_waits in (((9001,), 3), ((96, 131), 3), ((30, 31, 32), 2), ((4, 9, 11, 16), 2)):
+        array, counted = smooth_array(shape, "float32", 3), CountedDevice(device)
+        options = CodingOptions(1e-1 if n_waits == 3 else 1e-4, "range", "small", predict=True)
+        values = device.upload(flat_values(array))
+        assert Survey(counted, values, "float32", shape, options).header()[0].predictor
+        calls = counted.calls
+        assert calls["download"] + calls["mailbox"] == n_waits
+        assert (calls["upload"], calls["launch"] - calls["mailbox"]) == (n_waits - 1, 4 * n_waits - 3)
 
 
 def test_damaged_streams_are_refused(device: Any) -> None:

@@ -1,8 +1,8 @@
 """An array on a device to its stream: surveyed, and coded while the host waits for the results.
 
 A survey gives what a codec needs: extents, symmetry, a sample, sums.
-The host waits once for a survey, twice more at most where a predictor may be chosen, and twice more where 'auto'
-chooses a coder by what samples take. Knows no CuPy but `tnplan.compress.gpu.launches.KernelDevice`.
+The host waits once for a survey, once or twice more where a predictor may be chosen, and twice more where
+'auto' chooses a coder by what samples take. Knows no CuPy but `tnplan.compress.gpu.launches.KernelDevice`.
 """
 
 from __future__ import annotations

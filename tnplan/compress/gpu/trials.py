@@ -1,7 +1,7 @@
 """What predictors make of sampled boxes of an array on a device (`cpu.predictor.Trials`).
 
-All that a choice may ask of boxes is tried at once, and then all that it asks of coarse lattices: the host waits
-once for each.
+All that a choice may ask of boxes is tried at once, and then all that it asks of coarse lattices: the host
+waits once for each.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ Tried = tuple[int, int | Predictor]
 
 
 class TrialTables(NamedTuple):
-    """Levels, then trials and their passes, then places and probes, as kernels take them: where the second and
-    third begin in `words`, and how many levels, trials, boxes of a level, points of a box and in all, and tiles
-    of a trial there are, at most."""
+    """Levels, then trials and their passes, then places and probes, as kernels take them: where the second
+    and third begin in `words`, and how many levels, trials, boxes of a level, points of a box and in all, and
+    tiles of a trial there are, at most."""
 
     words: NDArray[np.uint64]
     trials_at: int
@@ -80,29 +80,31 @@ def lattice_trials(shape: tuple[int, ...], predictors: tuple[Predictor, ...]) ->
 def _tables(
     shape: tuple[int, ...], levels: Sequence[SampledBoxes], tried: Sequence[Tried], whole: bool
 ) -> TrialTables:
-    """`whole`: all residuals of one box count, instead of the last ones of boxes, of which the finest are where
-    most happens."""
-    box, n_boxes = box_of_shape(shape), len(levels[0].starts)
+    """`whole`: all residuals of one box count, instead of the last ones of boxes, of which the finest are
+    where most happens."""
+    box, n_boxes, n_points = box_of_shape(shape), len(levels[0].starts), 0
     strides = [prod(box[axis + 1 :]) for axis in turned(box)]
-    packed, taken, tiles = b"", 0, 1 if whole else n_boxes * BOX // TILE
-    for boxes in levels:
+    packed, most_tiles = b"", 0
+    for number, boxes in enumerate(levels):
         firsts = [sum(map(mul, first, strides)) for first in boxes.starts]
-        ranks = firsts if packed or whole else RANKS[:: N_BOXES // n_boxes]
-        skipped, n_tiles = boxes.size - min(boxes.size - 1, BOX), tiles
+        skipped, n_tiles = boxes.size - min(boxes.size - 1, BOX), n_boxes * BOX // TILE
         if whole:
             skipped, n_tiles = 0, tile_count(boxes.size)
+        elif number == 0:
+            firsts = RANKS[:: N_BOXES // n_boxes]
         steps = list(map(mul, boxes.strides, strides))
-        packed += launches.level(ranks, steps, boxes.counts, taken, skipped, n_tiles)
-        taken, tiles = taken + n_boxes * boxes.size, max(tiles, n_tiles)
-    numbers = np.array(_rows(levels, tried), np.uint32).tobytes()
-    numbers += b"\0" * (-len(numbers) % WORD_BYTES)
+        packed += launches.level(firsts, steps, boxes.counts, n_points, skipped, n_tiles)
+        n_points, most_tiles = n_points + n_boxes * boxes.size, max(most_tiles, n_tiles)
+    rows = np.array(_rows(levels, tried), np.uint32).tobytes()
+    rows += bytes(-len(rows) % WORD_BYTES)
     places, probed = probes(shape)
     first = places @ np.array(strides)
-    words = packed + numbers + np.append(first, probed[0] - first[0]).astype(np.uint64).tobytes()
-    trials_at = len(packed) // WORD_BYTES
+    behind = np.append(first, probed[0] - first[0]).astype(np.uint64).tobytes()
+    trials_at, places_at = len(packed) // WORD_BYTES, len(packed + rows) // WORD_BYTES
+    most_points = max(boxes.size for boxes in levels)
     return TrialTables(
-        np.frombuffer(words, np.uint64), trials_at, trials_at + len(numbers) // WORD_BYTES, len(levels),
-        len(tried), n_boxes, max(boxes.size for boxes in levels), taken, tiles,
+        np.frombuffer(packed + rows + behind, np.uint64), trials_at, places_at, len(levels), len(tried),
+        n_boxes, most_points, n_points, most_tiles,
     )  # fmt: skip
 
 
@@ -168,14 +170,16 @@ class DeviceTrials:
         levels, trials = words[: tables.trials_at], words[tables.trials_at : tables.places_at]
         most_tiles, most_points = np.uint32(tables.most_tiles), np.uint32(tables.most_points)
         # Smaller boxes are in a block's own memory.
-        work = device.empty(n_trials * n * tables.most_points if tables.most_points > MOST_POINTS else 1, "int32")
+        n_work = n_trials * n * tables.most_points if tables.most_points > MOST_POINTS else 1
+        work = device.empty(n_work, "int32")
         taken = device.empty(n * tables.n_points, stream.real_dtype(self._dtype).name)
         tiles = device.empty(n_trials * tables.most_tiles * n * TILE, "int32")
         counts = device.zeros(n_trials * prod(count_shape(n)), "uint32")
         units = device.zeros(n_trials + 1, "uint64")
+        blocks = tables.n_boxes * -(-tables.most_points // SHARE)
         self._launch(
-            "take_boxes", tables.n_boxes * -(-tables.most_points // SHARE), tables.n_levels, self._values, levels,
-            words[tables.places_at :], np.uint32(n_places), n_boxes, self._steps, taken, units[n_trials:],
+            "take_boxes", blocks, tables.n_levels, self._values, levels, words[tables.places_at :],
+            np.uint32(n_places), n_boxes, self._steps, taken, units[n_trials:],
         )  # fmt: skip
         self._launch(
             "try_predictors", tables.n_boxes * n, n_trials, taken, levels, trials, n_boxes, self._steps, work,

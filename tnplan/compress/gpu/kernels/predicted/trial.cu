@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) try_predictors(
         const unsigned at = number * room + k - skipped;
         if (k >= skipped) tile[at / TILE * COMPONENTS * TILE + at % TILE] = residual;
     };
-    for (unsigned k = threadIdx.x; k < room; k += blockDim.x) put(skipped + k, 0);
+    for (unsigned k = (as_they_are ? 0 : size - skipped) + threadIdx.x; k < room; k += blockDim.x) put(skipped + k, 0);
     __syncthreads();
     taken += level.taken + number * size;
     const double unit = whole ? steps.of[c] : steps.of[c] / (1 << SHIFT);
