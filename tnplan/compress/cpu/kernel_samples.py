@@ -29,7 +29,7 @@ def of_predictor() -> list[Sample]:
     lattices, data = np.empty((1, 12), np.uint64), np.empty(2, np.uint8)
     box, cube, work = lattices[0], np.empty((2, 2, 2), np.int32), (numbers, lattices)
     return [
-        (predictor_kernel.split, (row, box, lattices, True, box[0], row, work)),
+        (predictor_kernel.fill_passes, (row, box, lattices, True, box[0], row, work, True)),
         (predictor_kernel.fill_residuals, (cube, box, lattices, True, row, row, numbers, work)),
         (predictor_kernel.fill_differences, (cube, box, np.empty(2, bool), row, row, numbers, work)),
         (fixed_length_kernel.encode, (numbers, data, places, (data, places, np.empty(2, np.uint32)))),

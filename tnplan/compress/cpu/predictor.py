@@ -142,7 +142,7 @@ def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: ND
         kernel.split_differences(fine, box[-1], len(box) - 1 in predictor.axes, residuals, line)
         return
     own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
-    kernel.split(fine, *own, np.uint64(predictor.strip), residuals, _work(box))
+    kernel.fill_passes(fine, *own, np.uint64(predictor.strip), residuals, _work(box), False)
 
 
 def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
@@ -156,7 +156,7 @@ def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDA
                 kernel.add_along(fine, box[axis], prod(box[axis + 1 :]))
         return
     own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
-    kernel.join(fine, *own, np.uint64(predictor.strip), residuals, _work(box))
+    kernel.fill_passes(fine, *own, np.uint64(predictor.strip), residuals, _work(box), True)
 
 
 def _work(box: Box) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:

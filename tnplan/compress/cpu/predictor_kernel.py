@@ -263,12 +263,17 @@ def predict(fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: 
 
 
 @inline
-def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any) -> None:
-    """Residuals of a row of points, in place of the predictions; points become what a decoder will know."""
+def finish_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any, back: Any) -> None:
+    """Residuals of a row of points, in place of the predictions; points become what a decoder will know. Or
+    `back`: points from their residuals `own`."""
     # residual = round(miss / 2^SHIFT). What a decoder will know replaces the number, so that errors
     # do not add up over levels. Invariant: |numbers| and |predictions| are at most LARGEST_FINE =
     # 2^26, so that sums fit 32 bits.
     half, low = int32(1 << (SHIFT - 1)), int32(SHIFT)
+    if back:
+        for i in range(count):
+            fine[first + i * step] = line[i] + (own[i] << low)
+        return
     for i in range(count):
         prediction, at = line[i], first + i * step
         residual = int32(fine[at] - prediction + half) >> low
@@ -277,41 +282,26 @@ def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any) -> None:
 
 
 @inline
-def join_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any) -> None:
-    """A row of points from their residuals."""
-    for i in range(count):
-        fine[first + i * step] = line[i] + (own[i] << int32(SHIFT))
-
-
-@inline
-def put_strips(row: Any, count: Any, residuals: Any, at: Any, number: Any, n_rows: Any, strip: Any) -> None:
-    """Bring row `number` of a pass's rows to its place in each strip."""
+def move_strips(
+    row: Any, count: Any, residuals: Any, at: Any, number: Any, n_rows: Any, strip: Any, back: Any
+) -> None:
+    """Bring row `number` of a pass's rows to its place in each strip, or `back`."""
     done = uint64(0)
     while done < count:
         width = min(strip, count - done)
-        to = at + done * n_rows + number * width
-        if width == STRIP:
+        beside = at + done * n_rows + number * width
+        if width == STRIP and back:
             for i in range(STRIP):
-                residuals[to + uint64(i)] = row[done + uint64(i)]
+                row[done + uint64(i)] = residuals[beside + uint64(i)]
+        elif width == STRIP:
+            for i in range(STRIP):
+                residuals[beside + uint64(i)] = row[done + uint64(i)]
+        elif back:
+            for i in range(width):
+                row[done + i] = residuals[beside + i]
         else:
             for i in range(width):
-                residuals[to + i] = row[done + i]
-        done += width
-
-
-@inline
-def take_strips(residuals: Any, count: Any, row: Any, at: Any, number: Any, n_rows: Any, strip: Any) -> None:
-    """The reverse."""
-    done = uint64(0)
-    while done < count:
-        width = min(strip, count - done)
-        of = at + done * n_rows + number * width
-        if width == STRIP:
-            for i in range(STRIP):
-                row[done + uint64(i)] = residuals[of + uint64(i)]
-        else:
-            for i in range(width):
-                row[done + i] = residuals[of + i]
+                residuals[beside + i] = row[done + i]
         done += width
 
 
@@ -325,8 +315,10 @@ def fill_strides(box: Any, strides: Any) -> None:
 
 
 @jit
-def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any) -> None:
-    """Residuals of a box of fine numbers (flat), which become what a decoder will know.
+def fill_passes(
+    fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
+) -> None:
+    """Residuals of a box of fine numbers (flat), which become what a decoder will know; or `back`.
 
     lattices (passes, 3 + 3 axes; uint64): axis, spacing, starts, steps and counts along the axes, residuals
     before these. Residuals of a pass stand in strips so wide. `work`: lines (3, last extent + 1; int32) and
@@ -338,8 +330,9 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals:
     strides, place = unowned(places[0]), unowned(places[1])
     coarse, line, other = unowned(lines[0]), unowned(lines[1]), unowned(lines[2])
     rows = coarse, line, other
-    numbers, into = unowned(fine), unowned(residuals)
-    residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
+    numbers, beside = unowned(fine), unowned(residuals)
+    if not back:
+        residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
         lattice = unowned(lattices[number])
@@ -350,42 +343,16 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals:
             place[k] = 0
         for row in range(n_rows):
             first = predict(numbers, box, strides, lattice, cubic, place, rows)
+            if back:
+                move_strips(other, count, beside, at, row, n_rows, strip, True)
             if step == ONE:
-                split_row(numbers, first, ONE, count, line)
+                finish_row(numbers, first, ONE, count, line, other, back)
             elif step == TWO:
-                split_row(numbers, first, TWO, count, line)
+                finish_row(numbers, first, TWO, count, line, other, back)
             else:
-                split_row(numbers, first, step, count, line)
-            put_strips(line, count, into, at, row, n_rows, strip)
-            next_row(n, lattice, place)
-
-
-@jit
-def join(fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any) -> None:
-    """A box of fine numbers from residuals; `work` as in `split`."""
-    n, (lines, places) = uint64(box.size), work
-    fill_strides(box, places[0])
-    strides, place = unowned(places[0]), unowned(places[1])
-    coarse, line, other = unowned(lines[0]), unowned(lines[1]), unowned(lines[2])
-    rows = coarse, line, other
-    numbers, residual_values = unowned(fine), unowned(residuals)
-    fine[0] = residuals[0] << int32(SHIFT)
-    for number in range(lattices.shape[0]):
-        lattice = unowned(lattices[number])
-        step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
-        n_rows = uint64(1)
-        for k in range(n - ONE):
-            n_rows *= lattice[TWO + TWO * n + k]
-            place[k] = 0
-        for row in range(n_rows):
-            first = predict(numbers, box, strides, lattice, cubic, place, rows)
-            take_strips(residual_values, count, other, at, row, n_rows, strip)
-            if step == ONE:
-                join_row(numbers, first, ONE, count, line, other)
-            elif step == TWO:
-                join_row(numbers, first, TWO, count, line, other)
-            else:
-                join_row(numbers, first, step, count, line, other)
+                finish_row(numbers, first, step, count, line, other, back)
+            if not back:
+                move_strips(line, count, beside, at, row, n_rows, strip, False)
             next_row(n, lattice, place)
 
 
@@ -422,7 +389,7 @@ def split_differences(numbers: Any, row: Any, along: Any, residuals: Any, line: 
         if along:
             for i in range(1, row):
                 line[i] -= own[i - 1]
-        put_strips(line, uint64(row), into, uint64(0), uint64(number), uint64(n_rows), uint64(STRIP))
+        move_strips(line, uint64(row), into, uint64(0), uint64(number), uint64(n_rows), uint64(STRIP), False)
 
 
 @jit
@@ -432,7 +399,7 @@ def join_differences(numbers: Any, row: Any, along: Any, residuals: Any) -> None
     values = unowned(residuals)
     for number in range(n_rows):
         own = numbers[number * row : (number + 1) * row]
-        take_strips(values, uint64(row), own, uint64(0), uint64(number), uint64(n_rows), uint64(STRIP))
+        move_strips(own, uint64(row), values, uint64(0), uint64(number), uint64(n_rows), uint64(STRIP), True)
         if along:
             total = int32(0)
             for i in range(row):
@@ -491,14 +458,14 @@ def fill_residuals(
     numbers: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any, work: Any
 ) -> None:
     """The last residuals of each box of fine numbers (components, boxes, points), filled up with zeros.
-    fine and residuals (points) are for work, and `work` is that of `split`."""
+    fine and residuals (points) are for work, and `work` is that of `fill_passes`."""
     fill_zeros(tiles)
     count = min(fine.size - 1, BOX)
     for c in range(numbers.shape[0]):
         for k in range(numbers.shape[1]):
             for i in range(fine.size):
                 fine[i] = numbers[c, k, i]
-            split(fine, box, lattices, cubic, uint64(STRIP), residuals, work)
+            fill_passes(fine, box, lattices, cubic, uint64(STRIP), residuals, work, False)
             for i in range(count):
                 tiles[c, k * BOX + i] = residuals[fine.size - count + i]
 

@@ -81,16 +81,16 @@ __device__ __forceinline__ Missing missing_of(unsigned* exact, unsigned n_tiles)
 }
 
 // A pass of spacing 1 of frames, along y. Nothing before it has read its points, so that their fine numbers are made of
-// the values here.
-extern "C" __global__ void __launch_bounds__(THREADS) split_values(
-    int* fine, Word elements, Box box, const Pass* passes, unsigned number, const Element* values, Rules rules,
-    unsigned n_tiles, Element* residuals, unsigned* exact)
+// the values here. DIFFERENCES: all points under a Lorenzo predictor along the axes of the pass.
+template <bool DIFFERENCES>
+__device__ __forceinline__ void split_from_values(
+    int* fine, Word elements, const Box& box, const Pass& pass, const Element* values, const Rules& rules, unsigned n_tiles,
+    Element* residuals, unsigned* exact)
 {
-    const Pass pass = passes[number];
     const Missing missing = missing_of(exact, n_tiles);
     int* own = fine + (Word)blockIdx.y * COMPONENTS * elements;
     values += (Word)blockIdx.y * elements;
-    Element* into = residuals + (Word)blockIdx.y * elements + pass.first;
+    Element* into = residuals + (Word)blockIdx.y * elements + (DIFFERENCES ? 0 : pass.first);
     const unsigned first = blockIdx.x * THREADS + threadIdx.x;
     for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
         const Point point = walk.point();
@@ -98,14 +98,35 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_values(
         const Element value = values[at];
         Element element;
         for (unsigned c = 0; c < COMPONENTS; ++c) {
+            const int most = DIFFERENCES ? LARGEST_WHOLE : LARGEST_FINE;
             int* part = own + c * elements;
-            int here = fine_of(value.part[c], rules.of[c]);
-            element.part[c] = (REAL)split_one(here, prediction_of(part, pass, box, point));
+            int here = fine_of(value.part[c], rules.of[c], most);
+            const auto whole = [&](unsigned corner) {
+                return fine_of(values[element_of(corner, elements, box.last)].part[c], rules.of[c], most);
+            };
+            element.part[c] = (REAL)(DIFFERENCES ? difference_of(whole, pass.along, point, box, false)
+                                                 : split_one(here, prediction_of(part, pass, box, point)));
             part[point.number] = here;
             missing.look(value.part[c], here, rules.of[c], c, at);
         }
         into[walk.residual()] = element;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) split_values(
+    int* fine, Word elements, Box box, const Pass* passes, unsigned number, const Element* values, Rules rules,
+    unsigned n_tiles, Element* residuals, unsigned* exact)
+{
+    const Pass pass = passes[number];
+    split_from_values<false>(fine, elements, box, pass, values, rules, n_tiles, residuals, exact);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) split_differences(
+    int* fine, Word elements, Box box, const Pass* passes, unsigned number, const Element* values, Rules rules,
+    unsigned n_tiles, Element* residuals, unsigned* exact)
+{
+    const Pass pass = passes[number];
+    split_from_values<true>(fine, elements, box, pass, values, rules, n_tiles, residuals, exact);
 }
 
 // The points of a line that a block holds, and those beside them that it finds as well, since the passes that it does reach
@@ -167,35 +188,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_missing(
         for (unsigned c = 0; c < COMPONENTS; ++c) {
             missing.look(element.part[c], own[c * elements + number], rules.of[c], c, at);
         }
-    }
-}
-
-// All points (pass `number`) of frames, along y, under a Lorenzo predictor along the axes of the pass.
-extern "C" __global__ void __launch_bounds__(THREADS) split_differences(
-    int* fine, Word elements, Box box, const Pass* passes, unsigned number, const Element* values, Rules rules,
-    unsigned n_tiles, Element* residuals, unsigned* exact)
-{
-    const Pass pass = passes[number];
-    const Missing missing = missing_of(exact, n_tiles);
-    int* own = fine + (Word)blockIdx.y * COMPONENTS * elements;
-    values += (Word)blockIdx.y * elements;
-    Element* into = residuals + (Word)blockIdx.y * elements;
-    const unsigned first = blockIdx.x * THREADS + threadIdx.x;
-    for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
-        const Point point = walk.point();
-        const unsigned at = element_of(point.number, elements, box.last);
-        const Element value = values[at];
-        Element element;
-        for (unsigned c = 0; c < COMPONENTS; ++c) {
-            const auto whole = [&](unsigned corner) {
-                return fine_of(values[element_of(corner, elements, box.last)].part[c], rules.of[c], LARGEST_WHOLE);
-            };
-            const int here = fine_of(value.part[c], rules.of[c], LARGEST_WHOLE);
-            own[c * elements + point.number] = here;
-            element.part[c] = (REAL)difference_of(whole, pass.along, point, box, false);
-            missing.look(value.part[c], here, rules.of[c], c, at);
-        }
-        into[walk.residual()] = element;
     }
 }
 
