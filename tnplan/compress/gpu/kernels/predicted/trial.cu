@@ -15,10 +15,9 @@
 #define PROBES 16
 #define MOST_THREADS 512
 
-// Boxes of equal size of an array, one of all points of a coarse lattice: the elements of their first points, how many elements
-// further the next point along each axis is, and what each is; from where on their values stand among those taken; how many of a
-// box's residuals are left out, and how many tiles the others fill. Of active boxes `firsts` are which places they have, the most
-// active being 0.
+// Boxes of equal size, or one of all points of a coarse lattice: the elements of their first points (of active boxes the ranks of
+// their places, 0 the most active), how many elements further the next point along each axis is, and the box; where their values
+// begin among those taken, how many residuals of each box are left out, and how many tiles the others fill.
 struct Level {
     Word firsts[N_BOXES], steps[AXES];
     Box box;
