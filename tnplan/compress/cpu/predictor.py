@@ -496,7 +496,9 @@ def active_boxes(shape: tuple[int, ...], probed: NDArray[np.floating], most: flo
 def _edges(extents: Box) -> Box:
     """How many points a box has along each axis: BOX and few more in all, about as the roots of the extents.
     Odd numbers, so that points lie between others, or, of short axes, all: there the ends count."""
-    counts, short = [min(n, 3) for n in extents], 1
+    # Of one axis this is where the loop ends.
+    least = BOX + 1 if len(extents) == 1 else 3
+    counts, short = [min(n, least) for n in extents], 1
     for axis, n in enumerate(extents):
         if n <= SHORT and short * n <= MOST_SHORT:
             counts[axis], short = n, short * n
