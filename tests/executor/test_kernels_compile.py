@@ -116,9 +116,10 @@ def of_few_columns() -> Iterator[Defines]:
     from tnplan.executor.device.cuda.contract.few_columns import few_columns_defines
 
     for dtype, columns, vector in product(DTYPES, (4, 32), (1, 2)):
-        yield few_columns_defines(dtype, columns, vector)
-    yield few_columns_defines("float32", 2, 4)
-    yield few_columns_defines("complex128", 52, 1)
+        yield few_columns_defines(dtype, columns, vector, False)
+    for columns in (4, 20, 28, 52):
+        yield few_columns_defines("complex128", columns, 1, True)
+    yield few_columns_defines("float32", 2, 4, False)
 
 
 def of_long_sums() -> Iterator[Defines]:

@@ -97,7 +97,8 @@ def emulate_few_columns(module: Any, shape: Any, a: np.ndarray, b: np.ndarray, b
         r"extern __shared__ (.*) memory\[\];", rf"__shared__ \1 memory[{shared_bytes}];",
         source(KERNELS / "few_columns.cu").replace(source(KERNELS / "double_mma.cuh"), DOUBLE_MMA),
     )
-    kernels = EmulatedKernels(text, module.few_columns_defines(a.dtype.name, tiles.width, vector))
+    defines = module.few_columns_defines(a.dtype.name, tiles.width, vector, tiles.tensor)
+    kernels = EmulatedKernels(text, defines)
     c = np.full(prod(shape.sizes[:3]), np.nan, a.dtype)
     arguments = module.kernel_arguments(tiles, shape, (a, b, c), module.all_tables(tiles, shape.batch))
     kernels("few_columns", (blocks * shape.sizes[0], 1), tiles.threads, *arguments)

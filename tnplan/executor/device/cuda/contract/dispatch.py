@@ -110,8 +110,8 @@ CUBLAS_TERMS = 16
 LARGE_PRODUCT = 1 << 20
 """Elements of both operands and the result from which on a kernel of its own is compiled."""
 FEW_COLUMNS, FEW_PRODUCTS = 16, 320
-"""Large complex64 products in another order have no more columns, and multiplications of a row, for the kernel of
-few columns: with more, each thread's own sums take longer than those of `fma.cu`."""
+"""Large complex64 products in another order have no more columns, and multiplications of a row, for the
+kernel of few columns: with more, sums of a thread alone take longer than those of `fma.cu`."""
 PRODUCT_THREADS = 256
 PRODUCT_BLOCKS = 132 * 16
 SHORT_INDEX = 2**31

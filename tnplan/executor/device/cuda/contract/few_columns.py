@@ -30,9 +30,10 @@ Array = Any
 
 FILE = Path(__file__).parent / "kernels" / "few_columns.cu"
 MOST_COLUMNS, LONGEST_SUM = 32, 64
-"""More columns take too many registers of a thread, longer sums too much time: each thread reads its own row."""
-MOST_TENSOR_COLUMNS, COLUMNS_BYTES = 52, 36 << 10
-"""With tensor cores: registers again, and the shared memory of the operand with few rows."""
+"""More columns take too many registers of a thread, longer sums too much time to read a row each thread."""
+LEAST_TENSOR_PRODUCTS, MOST_TENSOR_COLUMNS, COLUMNS_BYTES = 36, 52, 36 << 10
+"""Multiplications of a row from which on tensor cores are worth their addresses; more columns take too many
+registers there too, and the operand with few rows too much shared memory."""
 MOST_BATCHES = 64
 TILE_BYTES, MOST_ROWS, LEAST_ROWS = 40 << 10, 256, 32
 """Results of a tile, and its rows, each of which is one thread's."""
@@ -46,7 +47,6 @@ SHARED_BYTES = 96 << 10
 GAP = 16
 """Results of a column in shared memory have a gap after so many, so that those that are a power of two apart
 lie in different banks."""
-MOST_BLOCKS = 132 * 8
 SPAN = 1 << 32
 """Rows of a, and elements of c over which one tile spreads, are fewer."""
 
@@ -97,7 +97,8 @@ class RowTiles:
 
     def shared_bytes(self, k: int, itemsize: int) -> int:
         """The shared memory of a block."""
-        return columns_bytes(self.width, k, itemsize) + self.column_step * self.width * itemsize
+        of_columns = columns_bytes(self.width, k, itemsize, self.tensor)
+        return of_columns + self.column_step * self.width * itemsize
 
 
 def padded_columns(n: int, tensor: bool) -> int:
@@ -105,27 +106,24 @@ def padded_columns(n: int, tensor: bool) -> int:
     return 2 if n <= 2 and not tensor else -(-n // 4) * 4
 
 
-def columns_bytes(width: int, k: int, itemsize: int) -> int:
+def columns_bytes(width: int, k: int, itemsize: int, tensor: bool) -> int:
     """The shared memory of the operand with few rows: with tensor cores in fours of terms, with a gap."""
-    return (-(-k // 4) * 4 * (width + 2) if is_tensor(itemsize) else k * width) * itemsize
-
-
-def is_tensor(itemsize: int) -> bool:
-    """Whether tensor cores multiply: complex numbers of doubles, which alone have so many bytes."""
-    return itemsize == np.dtype(np.complex128).itemsize
+    return (-(-k // 4) * 4 * (width + 2) if tensor else k * width) * itemsize
 
 
 @lru_cache(maxsize=1024)
 def row_tiles(shape: ContractShape, itemsize: int) -> RowTiles | None:
     """How a product is cut for few_columns.cu; None for one that it does not take."""
     n_batch, m, n, k = shape.sizes
-    swapped, tensor = n > m, is_tensor(itemsize)
+    swapped = n > m
     long, short, name = (shape.n, shape.m, "b") if swapped else (shape.m, shape.n, "a")
     n_rows, n_columns = max(m, n), min(m, n)
+    # Complex numbers of doubles alone have so many bytes.
+    tensor = itemsize == np.dtype(np.complex128).itemsize and n_columns * k > LEAST_TENSOR_PRODUCTS
     width = padded_columns(n_columns, tensor)
     fits = n_columns <= MOST_COLUMNS and k <= LONGEST_SUM
     if tensor:
-        fits = n_columns <= MOST_TENSOR_COLUMNS and columns_bytes(width, k, itemsize) <= COLUMNS_BYTES
+        fits = n_columns <= MOST_TENSOR_COLUMNS and columns_bytes(width, k, itemsize, True) <= COLUMNS_BYTES
     if not fits or not 1 <= n_batch <= MOST_BATCHES or n_columns < 2 or k < 2:
         return None
     # The results of a tile are in shared memory at once. With tensor cores four blocks share a
@@ -175,14 +173,12 @@ def bind_few_columns(tiles: RowTiles, product: Product) -> Call:
     a_step = operand_steps(shape)[tiles.swapped][1]
     if a_step != 1 or shape.k % vector or (b if tiles.swapped else a).data.ptr % READ_BYTES:
         vector = 1
-    kernel = _kernel(c.dtype.name, tiles.width, vector)
+    kernel = _kernel(c.dtype.name, tiles.width, vector, tiles.tensor)
     tables = _tables(tiles, shape.batch)
     shared_bytes = tiles.shared_bytes(shape.k, c.itemsize)
-    most = MOST_BLOCKS
-    if tiles.tensor:
-        # As many as are at work at once: a later block would find all others on their last tiles.
-        most = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, tiles.threads, shared_bytes)
-        most *= multiprocessors()
+    # As many blocks as are at work at once: a later one would begin when the others have done all tiles.
+    most = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, tiles.threads, shared_bytes)
+    most *= multiprocessors()
     n_batch = shape.sizes[0]
     blocks = n_batch * min(tiles.n_tiles, -(-most // n_batch))
     arguments = [
@@ -211,9 +207,9 @@ def kernel_arguments(
 
 
 @cached_per_device
-def _kernel(dtype: str, columns: int, vector: int) -> Any:
+def _kernel(dtype: str, columns: int, vector: int, tensor: bool) -> Any:
     """The kernel with these constants on the current device."""
-    kernel = load_kernel(FILE, "few_columns", few_columns_defines(dtype, columns, vector))
+    kernel = load_kernel(FILE, "few_columns", few_columns_defines(dtype, columns, vector, tensor))
     kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
     return kernel
 
@@ -227,9 +223,8 @@ def operand_steps(shape: ContractShape) -> tuple[tuple[int, int], tuple[int, int
     )
 
 
-def few_columns_defines(dtype: str, columns: int, vector: int) -> dict[str, str | int]:
-    """Of few_columns.cu: columns, and elements of a row that are read at once."""
-    tensor = is_tensor(np.dtype(dtype).itemsize)
+def few_columns_defines(dtype: str, columns: int, vector: int, tensor: bool) -> dict[str, str | int]:
+    """Of few_columns.cu: columns, elements of a row that a thread reads at once, and tensor cores or not."""
     blocks = (4 if columns <= MOST_COLUMNS else 3) if tensor else 1
     return {
         **number_defines(dtype), "THREADS": 32 * MOST_WARPS if tensor else MOST_ROWS, "BLOCKS": blocks,

@@ -20,89 +20,128 @@ struct alignas(2 * sizeof(Value)) Pair {
     Value value[2];
 };
 
+// Where the rows of a tile are.
+struct Source {
+    const Value *a;
+    long long row_step, step;
+    Part rows_of;
+    const unsigned *row_at;
+    int k, rows;
+    unsigned n_tiles, tile_step;
+};
+
 #if TENSOR
 #include "double_mma.cuh"
 
 // A complex product is one of real numbers: a as [row | re, im of q], b as [re, im of j | re, im of q], signs included. An
 // instruction takes 4 terms, the real parts first, and 4 columns. Lane l reads term l % 4 of rows l / 4 and l / 4 + 8,
-// and its sums are those of column l % 4 of each four.
+// and its sums are those of column l % 4 of each four. A lane has reads under way at all times: before the results of some
+// rows are stored, it begins with the next ones.
 #define TERMS 4
 #define WARP_ROWS 16
 #define COLUMN_STEP (COLUMNS + 2) // of a term: terms lie in different banks
-#define AHEAD (COLUMNS > 32 ? 2 : COLUMNS > 24 ? 3 : 4) // reads of fours of terms that are under way
+#define AHEAD (COLUMNS > 32 ? 2 : COLUMNS > 24 ? 3 : 4)
 
-__device__ inline void form_rows(Value *results, int column_step, int rows, const Value *columns, int k, const Value *a,
-                                 long long a_row_step, long long a_step, const unsigned *row_at) {
-    const int lane = threadIdx.x % 32, term = lane % TERMS;
-    const bool is_imaginary = lane / 4 % 2;
-    const Value *const own_column = columns + term * COLUMN_STEP + lane / 8;
-    for (int first = threadIdx.x / 32 * WARP_ROWS; first < rows; first += blockDim.x / 32 * WARP_ROWS) {
-        const Value *x[2];
-        int left[2];
+struct Rows {
+    const Source source;
+    const int lane, term, own;
+    const Value *x[2];
+    int left[2];
+    Value y[AHEAD][2];
+
+    __device__ Rows(const Source &of)
+        : source(of), lane(threadIdx.x % 32), term(lane % TERMS), own(threadIdx.x / 32 * WARP_ROWS) {}
+
+    __device__ void read(int s, int q) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+            y[s][h] = q < left[h] ? x[h][q * source.step] : Value{};
+    }
+
+    __device__ void begin(unsigned tile, int first) {
+        const bool is_there = tile < source.n_tiles;
+        const Value *const start = source.a + (is_there ? source.rows_of(tile) : 0) * source.row_step + term * source.step;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const int row = first + lane / 4 + 8 * h;
-            left[h] = row < rows ? k - term : 0;
-            x[h] = a + row_at[row < rows ? row : 0] * a_row_step + term * a_step;
+            left[h] = is_there && row < source.rows ? source.k - term : 0;
+            x[h] = start + source.row_at[row < source.rows ? row : 0] * source.row_step;
         }
-        double sum[COLUMNS / 4][4] = {};
-        for (int q = 0; q < k; q += AHEAD * TERMS) {
-            Value y[AHEAD][2];
 #pragma unroll
-            for (int s = 0; s < AHEAD; ++s)
+        for (int s = 0; s < AHEAD; ++s)
+            read(s, s * TERMS);
+    }
+
+    __device__ void begin(unsigned tile) { begin(tile, own); }
+
+    __device__ void form(unsigned tile, const Value *columns, Value *results, int column_step) {
+        const int part = lane / 4 % 2, sign = part ? 0 : 1 << 31;
+        const Value *const own_column = columns + term * COLUMN_STEP + lane / 8;
+        const int all = blockDim.x / 32 * WARP_ROWS, k = source.k;
+        for (int first = own; first < source.rows; first += all) {
+            double sum[COLUMNS / 4][4] = {};
+            for (int q = 0; q < k; q += AHEAD * TERMS)
 #pragma unroll
-                for (int h = 0; h < 2; ++h)
-                    y[s][h] = q + s * TERMS < left[h] ? x[h][(q + s * TERMS) * a_step] : Value{};
+                for (int s = 0; s < AHEAD; ++s) {
+                    const int at = q + s * TERMS;
+                    if (at >= k)
+                        break;
+                    const double2 real = {y[s][0].part[0], y[s][1].part[0]}, imaginary = {y[s][0].part[1], y[s][1].part[1]};
+                    read(s, at + AHEAD * TERMS);
 #pragma unroll
-            for (int s = 0; s < AHEAD; ++s) {
-                if (q + s * TERMS >= k)
-                    break;
-                const Value(&z)[2] = y[s];
-#pragma unroll
-                for (int j = 0; j < COLUMNS / 4; ++j) {
-                    const Value w = own_column[(q + s * TERMS) * COLUMN_STEP + 4 * j];
-                    multiply(sum[j], {z[0].part[0], z[1].part[0]}, {z[0].part[1], z[1].part[1]},
-                             is_imaginary ? w.part[1] : w.part[0], is_imaginary ? w.part[0] : -w.part[1]);
+                    for (int j = 0; j < COLUMNS / 4; ++j) {
+                        const double *const w = own_column[at * COLUMN_STEP + 4 * j].part;
+                        const double other = w[1 - part]; // the imaginary part negated
+                        multiply(sum[j], real, imaginary, w[part],
+                                 __hiloint2double(__double2hiint(other) ^ sign, __double2loint(other)));
+                    }
                 }
+            const bool is_last = first + all >= source.rows;
+            begin(is_last ? tile + source.tile_step : tile, is_last ? own : first + all);
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int row = first + lane / 4 + 8 * h;
+                if (row < source.rows)
+#pragma unroll
+                    for (int j = 0; j < COLUMNS / 4; ++j)
+                        results[(4 * j + term) * column_step + row + row / GAP] = {sum[j][2 * h], sum[j][2 * h + 1]};
             }
         }
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const int row = first + lane / 4 + 8 * h;
-            if (row < rows)
-#pragma unroll
-                for (int j = 0; j < COLUMNS / 4; ++j)
-                    results[(4 * j + term) * column_step + row + row / GAP] = {sum[j][2 * h], sum[j][2 * h + 1]};
-        }
     }
-}
+};
 #else
 #define TERMS 1
 #define COLUMN_STEP COLUMNS
 
-__device__ inline void form_rows(Value *results, int column_step, int rows, const Value *columns, int k, const Value *a,
-                                 long long a_row_step, long long a_step, const unsigned *row_at) {
-    if (threadIdx.x >= rows)
-        return;
-    Value *const own = results + threadIdx.x + threadIdx.x / GAP;
-    const Value *const x = a + row_at[threadIdx.x] * a_row_step;
-    Value sum[COLUMNS] = {};
+struct Rows {
+    const Source source;
+    const unsigned row;
+
+    __device__ Rows(const Source &of) : source(of), row(of.row_at[threadIdx.x]) {}
+
+    __device__ void begin(unsigned) {}
+
+    __device__ void form(unsigned tile, const Value *columns, Value *results, int column_step) {
+        Value *const own = results + threadIdx.x + threadIdx.x / GAP;
+        const Value *const x = source.a + (source.rows_of(tile) + row) * source.row_step;
+        Value sum[COLUMNS] = {};
 #pragma unroll 4
-    for (int q = 0; q < k; q += VECTOR) {
-        const Vector read = *(const Vector *)(x + q * a_step);
+        for (int q = 0; q < source.k; q += VECTOR) {
+            const Vector read = *(const Vector *)(x + q * source.step);
 #pragma unroll
-        for (int v = 0; v < VECTOR; ++v)
+            for (int v = 0; v < VECTOR; ++v)
 #pragma unroll
-            for (int j = 0; j < COLUMNS; j += 2) {
-                const Pair y = *(const Pair *)(columns + (q + v) * COLUMNS + j);
-                add_product(sum[j], read.value[v], y.value[0]);
-                add_product(sum[j + 1], read.value[v], y.value[1]);
-            }
+                for (int j = 0; j < COLUMNS; j += 2) {
+                    const Pair y = *(const Pair *)(columns + (q + v) * COLUMNS + j);
+                    add_product(sum[j], read.value[v], y.value[0]);
+                    add_product(sum[j + 1], read.value[v], y.value[1]);
+                }
+        }
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j)
+            own[j * column_step] = sum[j];
     }
-#pragma unroll
-    for (int j = 0; j < COLUMNS; ++j)
-        own[j * column_step] = sum[j];
-}
+};
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
@@ -116,11 +155,13 @@ few_columns(const Value *__restrict__ a, long long a_batch_step, long long a_row
     const int terms = (k + TERMS - 1) / TERMS * TERMS;
     Value *const columns = (Value *)memory;               // [terms | COLUMN_STEP], an even number
     Value *const results = columns + terms * COLUMN_STEP; // [COLUMNS | column_step]
-    const Part rows_of{a_high, a_low, a_split}, places_of{c_high, c_low, c_split};
-    const unsigned batch = blockIdx.x % n_batch;
-    a += batch * a_batch_step;
+    const Part places_of{c_high, c_low, c_split};
+    const unsigned batch = blockIdx.x % n_batch, tile_step = gridDim.x / n_batch;
     b += batch * b_batch_step;
     c += batch_at[batch];
+    Rows reading({a + batch * a_batch_step, a_row_step, a_step, {a_high, a_low, a_split}, row_at, k, rows, n_tiles,
+                  tile_step});
+    reading.begin(blockIdx.x / n_batch);
 
     for (int t = threadIdx.x; t < terms * COLUMN_STEP; t += blockDim.x) {
         const int q = t / COLUMN_STEP, j = t % COLUMN_STEP;
@@ -128,8 +169,8 @@ few_columns(const Value *__restrict__ a, long long a_batch_step, long long a_row
     }
     __syncthreads();
 
-    for (unsigned tile = blockIdx.x / n_batch; tile < n_tiles; tile += gridDim.x / n_batch) {
-        form_rows(results, column_step, rows, columns, k, a + rows_of(tile) * a_row_step, a_row_step, a_step, row_at);
+    for (unsigned tile = blockIdx.x / n_batch; tile < n_tiles; tile += tile_step) {
+        reading.form(tile, columns, results, column_step);
         __syncthreads();
         Value *const to = c + places_of(tile);
 #pragma unroll 4
