@@ -101,7 +101,7 @@ def emulate_few_columns(module: Any, shape: Any, a: np.ndarray, b: np.ndarray, b
     kernels = EmulatedKernels(text, defines)
     c = np.full(prod(shape.sizes[:3]), np.nan, a.dtype)
     arguments = module.kernel_arguments(tiles, shape, (a, b, c), module.all_tables(tiles, shape.batch))
-    kernels("few_columns", (blocks * shape.sizes[0], 1), tiles.threads, *arguments)
+    kernels("few_columns", (blocks * shape.sizes[0] * tiles.n_groups, 1), tiles.threads, *arguments)
     return c
 
 
@@ -111,17 +111,20 @@ def emulate_few_columns(module: Any, shape: Any, a: np.ndarray, b: np.ndarray, b
 def test_rows_and_few_columns_in_any_order(dtype: str, seed: int) -> None:
     module: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.few_columns")
     chance = random.Random(seed)
-    most = 48 if dtype == "complex128" else 28
-    columns = chance.choice([(2, 2), (3,), (5,), (4, 3), (5, 5), (most // 2, 2)])
+    of_tensor_cores = dtype == "complex128"
+    columns = chance.choice([(2, 2), (3,), (5,), (4, 3), (5, 5), (14, 2)])
+    k_first = chance.choice(["", "a", "b", "ab"])
+    if of_tensor_cores and chance.random() < 0.5:  # several groups of columns, if all are stored with k last
+        columns, k_first = chance.choice([((3, 5, 5), ""), ((2, 80), ""), ((24, 2), k_first)])
     rows = [chance.choice([2, 2, 3, 4, 5]) for _ in range(4)] + chance.choice([[96], [64, 3], [150]])
     chance.shuffle(rows)
     sides = [tuple(rows), columns]
     m, n = sides[:: chance.choice([1, -1])]
     batch = chance.choice([(), (), (3,), (2, 2)])
-    k = chance.choice([2, 3, 4, 6, 9, 16, 25] + [80] * (dtype == "complex128" and prod(columns) < 21))
+    k = chance.choice([2, 3, 4, 6, 9, 16, 25] + [80] * (of_tensor_cores and prod(columns) < 21))
     parts = batch + m + n
     order = tuple(chance.sample(range(len(parts)), len(parts)))
-    shape = replace(shape_of(batch, m, n, k, order), k_first=chance.choice(["", "a", "b", "ab"]))
+    shape = replace(shape_of(batch, m, n, k, order), k_first=k_first)
     a, b = (values((prod(batch), prod(side), k), dtype, seed + one) for one, side in enumerate((m, n)))
     stored = [
         np.ascontiguousarray(one.swapaxes(1, 2)) if name in shape.k_first else one
@@ -155,3 +158,9 @@ def test_other_products_are_left_to_other_ways() -> None:
         order = tuple(range(len(batch + m + n)))
         assert module.row_tiles(shape_of(batch, m, n, k, order), 8) is None
     assert module.row_tiles(shape_of((), (512,), (4,), 64, (1, 0)), 8) is not None
+    for m, n, k, k_first, taken in (
+        (512, 416, 4, "", True), (512, 424, 4, "", False), (512, 104, 4, "a", False), (16, 10, 10, "", True),
+        (1 << 14, 12, 80, "", True), (1 << 14, 48, 400, "", False), (509 * 2, 10, 10, "", False),
+    ):  # fmt: skip
+        shape = replace(shape_of((), (m,), (n,), k, (1, 0)), k_first=k_first)
+        assert (module.row_tiles(shape, 16) is not None) == taken, (m, n, k)

@@ -7,7 +7,7 @@ there, and copies of tiles would move all of c once more. Knows the modes of one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -31,12 +31,16 @@ Array = Any
 FILE = Path(__file__).parent / "kernels" / "few_columns.cu"
 MOST_COLUMNS, LONGEST_SUM = 32, 64
 """More columns take too many registers of a thread, longer sums too much time to read a row each thread."""
-LEAST_TENSOR_PRODUCTS, MOST_TENSOR_COLUMNS, COLUMNS_BYTES = 36, 52, 36 << 10
-"""Multiplications of a row from which on tensor cores are worth their addresses; more columns take too many
-registers there too, and the operand with few rows too much shared memory."""
+LEAST_TENSOR_PRODUCTS, TENSOR_WIDTHS, COLUMNS_BYTES = 36, (8, 12, 16, 20, 28, 32, 40, 52), 36 << 10
+"""Multiplications of a row from which on tensor cores are worth their addresses; the columns of their kernels,
+of which more take too many registers; and the shared memory of the operand with few rows."""
+MOST_GROUPS = 8
+"""Of columns, where there are more than a tile has: each reads the rows again."""
 MOST_BATCHES = 64
 TILE_BYTES, MOST_ROWS, LEAST_ROWS = 40 << 10, 256, 32
 """Results of a tile, and its rows, each of which is one thread's."""
+LEAST_TENSOR_ROWS, SMALL_SIDE = 8, 1 << 13
+"""With tensor cores shorter sides may have tiles of fewer rows: other ways take two launches."""
 WARP_ROWS, MOST_WARPS = 16, 4
 """With tensor cores: rows that a warp takes at once, and warps of a block."""
 READ_BYTES = 16
@@ -56,7 +60,8 @@ class RowTiles:
     """How the rows of a product are cut into tiles.
 
     `inner` are the modes of a tile, `outer` those that number the tiles: extents, with the strides in rows of
-    a and in elements of c. `swapped`: the rows are those of b. `tensor`: tensor cores multiply.
+    a and in elements of c. `swapped`: the rows are those of b. `tensor`: tensor cores multiply. `columns` are
+    the modes of a tile too, `groups` those before them: extents and strides in c.
     """
 
     swapped: bool
@@ -64,6 +69,7 @@ class RowTiles:
     inner: tuple[Axis, ...]
     outer: tuple[Axis, ...]
     columns: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[int, int], ...]
 
     @property
     def rows(self) -> int:
@@ -83,9 +89,19 @@ class RowTiles:
         return prod(extent for extent, _, _ in self.outer)
 
     @property
+    def n_columns(self) -> int:
+        """The columns of a tile."""
+        return prod(extent for extent, _ in self.columns)
+
+    @property
+    def n_groups(self) -> int:
+        """The number of groups of columns."""
+        return prod(extent for extent, _ in self.groups)
+
+    @property
     def width(self) -> int:
         """The columns that the kernel is compiled for."""
-        return padded_columns(prod(extent for extent, _ in self.columns), self.tensor)
+        return padded_columns(self.n_columns, self.tensor)
 
     @property
     def threads(self) -> int:
@@ -102,8 +118,10 @@ class RowTiles:
 
 
 def padded_columns(n: int, tensor: bool) -> int:
-    """Two, or the least multiple of four that is n or more: few kernels do all products."""
-    return 2 if n <= 2 and not tensor else -(-n // 4) * 4
+    """The columns of a kernel for n: few kernels do all products."""
+    if tensor:
+        return next(width for width in TENSOR_WIDTHS if width >= n)
+    return 2 if n <= 2 else -(-n // 4) * 4
 
 
 def columns_bytes(width: int, k: int, itemsize: int, tensor: bool) -> int:
@@ -120,24 +138,44 @@ def row_tiles(shape: ContractShape, itemsize: int) -> RowTiles | None:
     n_rows, n_columns = max(m, n), min(m, n)
     # Complex numbers of doubles alone have so many bytes.
     tensor = itemsize == np.dtype(np.complex128).itemsize and n_columns * k > LEAST_TENSOR_PRODUCTS
-    width = padded_columns(n_columns, tensor)
-    fits = n_columns <= MOST_COLUMNS and k <= LONGEST_SUM
+    most = MOST_COLUMNS if k <= LONGEST_SUM else 0
     if tensor:
-        fits = n_columns <= MOST_TENSOR_COLUMNS and columns_bytes(width, k, itemsize, True) <= COLUMNS_BYTES
-    if not fits or not 1 <= n_batch <= MOST_BATCHES or n_columns < 2 or k < 2:
+        fitting = (each for each in TENSOR_WIDTHS if columns_bytes(each, k, itemsize, True) <= COLUMNS_BYTES)
+        most = max(fitting, default=0)
+    groups, columns = _last_modes(short, max(most, 1))
+    tiles = RowTiles(swapped, tensor, (), (), columns, groups)
+    most_groups = MOST_GROUPS if tensor and not shape.k_first else 1
+    if tiles.n_groups > most_groups or not 1 <= n_batch <= MOST_BATCHES or tiles.n_columns < 2 or k < 2:
         return None
     # The results of a tile are in shared memory at once. With tensor cores four blocks share a
     # multiprocessor, of the widest three.
-    tile_bytes = TILE_BYTES * 4 // 5 if tensor and width <= MOST_COLUMNS else TILE_BYTES
-    wanted = min(MOST_ROWS, tile_bytes // itemsize // width)
+    tile_bytes = TILE_BYTES * 4 // 5 if tensor and tiles.width <= MOST_COLUMNS else TILE_BYTES
+    wanted = min(MOST_ROWS, tile_bytes // itemsize // tiles.width)
     run = -(-RUN_BYTES // (itemsize if name in shape.k_first else itemsize * k))
     strides = row_major([extent for extent, _ in long])
     axes = [(extent, row, stride) for (extent, stride), row in zip(long, strides, strict=True) if extent > 1]
     inner, outer = _tile_axes(axes, run, wanted)
-    tiles = RowTiles(swapped, tensor, tuple(inner), tuple(outer), tuple(short))
+    tiles = replace(tiles, inner=tuple(inner), outer=tuple(outer))
     span = sum((extent - 1) * stride for extent, _, stride in inner)
-    span += sum((extent - 1) * stride for extent, stride in short)
-    return tiles if tiles.rows >= LEAST_ROWS and max(n_rows, span) < SPAN else None
+    span += sum((extent - 1) * stride for extent, stride in columns)
+    least = LEAST_ROWS
+    if tensor:
+        least = LEAST_TENSOR_ROWS if n_rows <= SMALL_SIDE else WARP_ROWS
+    return tiles if tiles.rows >= least and max(n_rows, span) < SPAN else None
+
+
+def _last_modes(
+    modes: Sequence[tuple[int, int]], most: int
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """The last modes, of `most` elements together at most, behind those before; one may be divided."""
+    last: list[tuple[int, int]] = []
+    for number in range(len(modes) - 1, -1, -1):
+        extent, stride = modes[number]
+        factor = _largest_divisor(extent, most // prod(each for each, _ in last))
+        last.insert(0, (factor, stride))
+        if factor < extent:
+            return (*modes[:number], (extent // factor, stride * factor)), tuple(last)
+    return (), tuple(last)
 
 
 def _tile_axes(axes: Sequence[Axis], run: int, wanted: int) -> tuple[list[Axis], list[Axis]]:
@@ -179,8 +217,8 @@ def bind_few_columns(tiles: RowTiles, product: Product) -> Call:
     # As many blocks as are at work at once: a later one would begin when the others have done all tiles.
     most = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, tiles.threads, shared_bytes)
     most *= multiprocessors()
-    n_batch = shape.sizes[0]
-    blocks = n_batch * min(tiles.n_tiles, -(-most // n_batch))
+    parts = shape.sizes[0] * tiles.n_groups
+    blocks = parts * min(tiles.n_tiles, -(-most // parts))
     arguments = [
         value if isinstance(value, np.generic) else np.uint64(value.data.ptr)
         for value in kernel_arguments(tiles, shape, (a, b, c), tables)
@@ -195,12 +233,13 @@ def kernel_arguments(
     n_batch, m, n, k = shape.sizes
     *operands, c = arrays
     sides = list(zip(operands, (m, n), operand_steps(shape), strict=True))
-    (rows, n_rows, row_steps), (columns, n_columns, column_steps) = sides[:: -1 if tiles.swapped else 1]
+    (rows, n_rows, row_steps), (columns, _, column_steps) = sides[:: -1 if tiles.swapped else 1]
     *places, row_high, row_low, place_high, place_low = tables
     return [
         rows, *map(np.int64, (n_rows * k, *row_steps)),
-        columns, np.int64(n_columns * k), *map(np.int32, column_steps),
-        c, np.uint32(n_batch), *map(np.int32, (n_columns, k, tiles.rows, tiles.column_step)),
+        columns, np.int64(tiles.n_columns * k), *map(np.int32, column_steps),
+        c, *map(np.uint32, (n_batch * tiles.n_groups, tiles.n_groups)),
+        *map(np.int32, (tiles.n_columns, k, tiles.rows, tiles.column_step)),
         np.uint32(tiles.n_tiles), *places,
         row_high, row_low, np.uint32(len(row_low)), place_high, place_low, np.uint32(len(place_low)),
     ]  # fmt: skip
@@ -233,9 +272,9 @@ def few_columns_defines(dtype: str, columns: int, vector: int, tensor: bool) -> 
 
 
 def all_tables(tiles: RowTiles, batch: tuple[tuple[int, int], ...]) -> list[NDArray[Any]]:
-    """Those of `tile_tables`, the places of the batches in c, and those of `first_tables`."""
-    batches = offsets([(extent, 0, stride) for extent, stride in batch], 2).astype(np.int64)
-    return [*tile_tables(tiles), batches, *(table for pair in first_tables(tiles) for table in pair)]
+    """Those of `tile_tables`, the places in c of each group of each batch, and those of `first_tables`."""
+    parts = offsets([(extent, 0, stride) for extent, stride in (*batch, *tiles.groups)], 2).astype(np.int64)
+    return [*tile_tables(tiles), parts, *(table for pair in first_tables(tiles) for table in pair)]
 
 
 def tile_tables(tiles: RowTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:

@@ -6,7 +6,7 @@
 // of a row of a that a thread reads at once, 1 unless `a_step` is 1; GAP: results of a column before a gap in shared memory,
 // against bank conflicts. NumPy twin: einsum "tiq,tjq->tij". The order of a sum depends on k alone: the same bits every run.
 //
-// A block takes tiles of one batch in turn. A tile has any rows, those of `row_at`, counted from its first: a row each
+// A block takes tiles of one part of c in turn, which is a group of columns of a batch, and lies at `part_at`. A tile has any rows, those of `row_at`, counted from its first: a row each
 // thread, or 16 at once each warp. Its results go through shared memory, so that threads in a row write what lies in a
 // row in c: results `slots` of the tile to `places`.
 
@@ -146,22 +146,22 @@ struct Rows {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 few_columns(const Value *__restrict__ a, long long a_batch_step, long long a_row_step, long long a_step,
-            const Value *__restrict__ b, long long b_batch_step, int b_row_step, int b_step, Value *__restrict__ c,
-            unsigned n_batch, int n, int k, int rows, int column_step, unsigned n_tiles,
+            const Value *__restrict__ b, long long b_part_step, int b_row_step, int b_step, Value *__restrict__ c,
+            unsigned n_parts, unsigned n_groups, int n, int k, int rows, int column_step, unsigned n_tiles,
             const unsigned *__restrict__ row_at, const unsigned *__restrict__ slots, const unsigned *__restrict__ places,
-            const long long *__restrict__ batch_at, const long long *a_high, const long long *a_low, unsigned a_split,
+            const long long *__restrict__ part_at, const long long *a_high, const long long *a_low, unsigned a_split,
             const long long *c_high, const long long *c_low, unsigned c_split) {
     extern __shared__ __align__(32) unsigned char memory[];
     const int terms = (k + TERMS - 1) / TERMS * TERMS;
     Value *const columns = (Value *)memory;               // [terms | COLUMN_STEP], an even number
     Value *const results = columns + terms * COLUMN_STEP; // [COLUMNS | column_step]
     const Part places_of{c_high, c_low, c_split};
-    const unsigned batch = blockIdx.x % n_batch, tile_step = gridDim.x / n_batch;
-    b += batch * b_batch_step;
-    c += batch_at[batch];
-    Rows reading({a + batch * a_batch_step, a_row_step, a_step, {a_high, a_low, a_split}, row_at, k, rows, n_tiles,
+    const unsigned part = blockIdx.x % n_parts, tile_step = gridDim.x / n_parts;
+    b += part * b_part_step;
+    c += part_at[part];
+    Rows reading({a + part / n_groups * a_batch_step, a_row_step, a_step, {a_high, a_low, a_split}, row_at, k, rows, n_tiles,
                   tile_step});
-    reading.begin(blockIdx.x / n_batch);
+    reading.begin(blockIdx.x / n_parts);
 
     for (int t = threadIdx.x; t < terms * COLUMN_STEP; t += blockDim.x) {
         const int q = t / COLUMN_STEP, j = t % COLUMN_STEP;
@@ -169,7 +169,7 @@ few_columns(const Value *__restrict__ a, long long a_batch_step, long long a_row
     }
     __syncthreads();
 
-    for (unsigned tile = blockIdx.x / n_batch; tile < n_tiles; tile += tile_step) {
+    for (unsigned tile = blockIdx.x / n_parts; tile < n_tiles; tile += tile_step) {
         reading.form(tile, columns, results, column_step);
         __syncthreads();
         Value *const to = c + places_of(tile);
