@@ -32,8 +32,8 @@ FILE = Path(__file__).parent / "kernels" / "few_columns.cu"
 MOST_COLUMNS, LONGEST_SUM = 32, 64
 """More columns take too many registers of a thread, longer sums too much time to read a row each thread."""
 LEAST_TENSOR_PRODUCTS, TENSOR_WIDTHS, COLUMNS_BYTES = 36, (8, 12, 16, 20, 28, 32, 40, 52), 36 << 10
-"""Multiplications of a row from which on tensor cores are worth their addresses; the columns of their kernels,
-of which more take too many registers; and the shared memory of the operand with few rows."""
+"""Multiplications of a row from which on tensor cores are worth their addresses; the columns of kernels, of
+which more take too many registers; and the shared memory of the operand with few rows."""
 MOST_GROUPS = 8
 """Of columns, where there are more than a tile has: each reads the rows again."""
 MOST_BATCHES = 64

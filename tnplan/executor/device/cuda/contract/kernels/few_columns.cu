@@ -45,6 +45,8 @@ struct Source {
 struct Rows {
     const Source source;
     const int lane, term, own;
+    const Value *start; // of the tile
+    int present;        // its rows
     const Value *x[2];
     int left[2];
     Value y[AHEAD][2];
@@ -58,21 +60,23 @@ struct Rows {
             y[s][h] = q < left[h] ? x[h][q * source.step] : Value{};
     }
 
-    __device__ void begin(unsigned tile, int first) {
-        const bool is_there = tile < source.n_tiles;
-        const Value *const start = source.a + (is_there ? source.rows_of(tile) : 0) * source.row_step + term * source.step;
+    __device__ void begin(unsigned tile) {
+        present = tile < source.n_tiles ? source.rows : 0;
+        start = source.a + (present ? source.rows_of(tile) : 0) * source.row_step + term * source.step;
+        begin_rows(own);
+    }
+
+    __device__ void begin_rows(int first) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const int row = first + lane / 4 + 8 * h;
-            left[h] = is_there && row < source.rows ? source.k - term : 0;
-            x[h] = start + source.row_at[row < source.rows ? row : 0] * source.row_step;
+            left[h] = row < present ? source.k - term : 0;
+            x[h] = start + source.row_at[row < present ? row : 0] * source.row_step;
         }
 #pragma unroll
         for (int s = 0; s < AHEAD; ++s)
             read(s, s * TERMS);
     }
-
-    __device__ void begin(unsigned tile) { begin(tile, own); }
 
     __device__ void form(unsigned tile, const Value *columns, Value *results, int column_step) {
         const int part = lane / 4 % 2, sign = part ? 0 : 1 << 31;
@@ -96,8 +100,10 @@ struct Rows {
                                  __hiloint2double(__double2hiint(other) ^ sign, __double2loint(other)));
                     }
                 }
-            const bool is_last = first + all >= source.rows;
-            begin(is_last ? tile + source.tile_step : tile, is_last ? own : first + all);
+            if (first + all < source.rows)
+                begin_rows(first + all);
+            else
+                begin(tile + source.tile_step);
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const int row = first + lane / 4 + 8 * h;
