@@ -1,14 +1,16 @@
 // c[batch(t) + row(i) + column(j)] = the sum over q of a[t, i, q] b[t, j, q] for many rows and few columns, whose modes lie
-// in c in any order: read once and written once. An operand has element (t, i, q) at t * batch_step + i * row_step + q * step.
+// in c in any order: read once and written once. An operand has element (t, i, q) at t * batch_step + i * row_step +
+// q * step.
 //
-// Injected: REAL (float, double), COMPLEX (0, 1); THREADS: of a block at most; BLOCKS: that share a multiprocessor; COLUMNS: n
-// or more, for as many sums of a row; TENSOR: 1 multiplies by tensor cores, complex numbers of doubles alone; VECTOR: elements
-// of a row of a that a thread reads at once, 1 unless `a_step` is 1; GAP: results of a column before a gap in shared memory,
-// against bank conflicts. NumPy twin: einsum "tiq,tjq->tij". The order of a sum depends on k alone: the same bits every run.
+// Injected: REAL (float, double), COMPLEX (0, 1); THREADS: of a block at most; BLOCKS: that share a multiprocessor;
+// COLUMNS: n or more, for as many sums of a row; TENSOR: 1 multiplies by tensor cores, complex numbers of doubles alone;
+// VECTOR: elements of a row of a that a thread reads at once, 1 unless `a_step` is 1; GAP: results of a column before a gap
+// in shared memory, against bank conflicts. NumPy twin: einsum "tiq,tjq->tij". The order of a sum depends on k alone: the
+// same bits every run.
 //
-// A block takes tiles of one part of c in turn, which is a group of columns of a batch, and lies at `part_at`. A tile has any rows, those of `row_at`, counted from its first: a row each
-// thread, or 16 at once each warp. Its results go through shared memory, so that threads in a row write what lies in a
-// row in c: results `slots` of the tile to `places`.
+// A block takes tiles of one part of c in turn: a group of columns of a batch, which lies at `part_at`. A tile has any
+// rows, those of `row_at`, counted from its first: a row each thread, or 16 at once each warp. Its results go through
+// shared memory, so that threads in a row write what lies in a row in c: results `slots` of the tile to `places`.
 
 #include "part.cuh"
 #include "value.cuh"
