@@ -113,10 +113,13 @@ def of_products() -> Iterator[Defines]:
 
 
 def of_few_columns() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.contract.few_columns import few_columns_defines
+    from tnplan.executor.device.cuda.contract.few_columns import TENSOR_WIDTHS, few_columns_defines
 
-    for dtype, columns, vector in product(DTYPES, (2, 32), (1, 2)):
-        yield few_columns_defines(dtype, columns, vector)
+    for dtype, columns, vector in product(DTYPES, (4, 32), (1, 2)):
+        yield few_columns_defines(dtype, columns, vector, False)
+    for columns in TENSOR_WIDTHS:
+        yield few_columns_defines("complex128", columns, 1, True)
+    yield few_columns_defines("float32", 2, 4, False)
 
 
 def of_long_sums() -> Iterator[Defines]:

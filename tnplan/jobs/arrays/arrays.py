@@ -169,6 +169,8 @@ def common_kind(arrays: Sequence[Any]) -> ArrayKind:
     common = NUMPY_ARRAY
     if all(type(array) is np.ndarray for array in arrays):
         return common
+    if _are_alike(arrays):
+        return kind_of(arrays[0], "array 0")
     first = 0
     for number, array in enumerate(arrays):
         kind = kind_of(array, f"array {number}")
@@ -185,6 +187,15 @@ def common_kind(arrays: Sequence[Any]) -> ArrayKind:
             problem = f"is of {kind.library}, and array {first} of {common.library}"
             raise InputError(f"array {number}", problem, "give arrays of one library")
     return common
+
+
+def _are_alike(arrays: Sequence[Any]) -> bool:
+    """Whether all arrays are dense ones of torch on one device: asking for the kind of each takes longer."""
+    torch, first = sys.modules.get("torch"), arrays[0]
+    if torch is None or type(first) is not torch.Tensor:
+        return False
+    device, tensor, dense = first.device, torch.Tensor, torch.strided
+    return all(type(each) is tensor and each.layout is dense and each.device == device for each in arrays)
 
 
 def _memory(kind: ArrayKind) -> str:

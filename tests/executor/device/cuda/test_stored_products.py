@@ -25,7 +25,18 @@ extern "C" void call(unsigned blocks, const Value* a, const Value* b, Value* c, 
     run(blocks, 1, THREADS, [=] { sum_parts(a, b, c, k, length, m, n); });
 }
 """
-MOST_SHARED = 1 << 17
+DOUBLE_MMA = """
+static void multiply(double (&c)[4], double2 a, double2 beyond, double b0, double b1) {
+    const unsigned lane = threadIdx.x % 32;
+    auto of = [](double own) { return exchange(same_bits<uint64_t>(own)); };
+    const Lanes parts[2][3] = {{of(a.x), of(a.y), of(b0)}, {of(beyond.x), of(beyond.y), of(b1)}};
+    for (const Lanes (&half)[3] : parts)
+        for (unsigned k = 0; k < 4; ++k)
+            for (unsigned e = 0; e < 4; ++e)
+                c[e] += same_bits<double>(half[e / 2].values[lane / 4 * 4 + k]) *
+                        same_bits<double>(half[2].values[(lane % 4 * 2 + e % 2) * 4 + k]);
+}
+"""
 ROUNDING = {"complex64": 1e-4, "float64": 1e-12, "complex128": 1e-12}
 sizes_and_storage = pytest.mark.parametrize(
     ("m", "n", "k_first"),
@@ -77,50 +88,51 @@ def test_parts_of_long_sums(dtype: str, n_batch: int, m: int, n: int, k_first: t
 
 def emulate_few_columns(module: Any, shape: Any, a: np.ndarray, b: np.ndarray, blocks: int = 3) -> np.ndarray:
     """The product by the kernel for the shape's tiles, NaN where nothing was written."""
-    _, m, n, k = shape.sizes
-    tiles = module.row_tiles(shape, a.itemsize)
-    a_steps, b_steps = module.operand_steps(shape)
-    if tiles.swapped:
-        a, b, n, a_steps, b_steps = b, a, m, b_steps, a_steps
-    vector = 16 // a.itemsize if a_steps[1] == 1 and k % (16 // a.itemsize) == 0 else 1
+    tiles, vector = module.row_tiles(shape, a.itemsize), 16 // a.itemsize
+    if module.operand_steps(shape)[tiles.swapped][1] != 1 or shape.k % vector:
+        vector = 1
+    shared_bytes = tiles.shared_bytes(shape.k, a.itemsize)
+    assert shared_bytes <= module.SHARED_BYTES
     text = re.sub(
-        r"extern __shared__ (.*) memory\[\];", rf"__shared__ \1 memory[{MOST_SHARED}];",
-        source(KERNELS / "few_columns.cu"),
-    )  # fmt: skip
-    kernels = EmulatedKernels(text, module.few_columns_defines(a.dtype.name, tiles.width, vector))
-    firsts = [part for high, low in module.first_tables(tiles) for part in (high, low, np.uint32(len(low)))]
+        r"extern __shared__ (.*) memory\[\];", rf"__shared__ \1 memory[{shared_bytes}];",
+        source(KERNELS / "few_columns.cu").replace(source(KERNELS / "double_mma.cuh"), DOUBLE_MMA),
+    )
+    defines = module.few_columns_defines(a.dtype.name, tiles.width, vector, tiles.tensor)
+    kernels = EmulatedKernels(text, defines)
     c = np.full(prod(shape.sizes[:3]), np.nan, a.dtype)
-    kernels(
-        "few_columns", (blocks, 1), tiles.rows, a, *map(np.int64, a_steps), b, *map(np.int32, b_steps), c,
-        np.int32(n), np.int32(k), np.uint32(tiles.n_tiles), *module.tile_tables(tiles), *firsts,
-    )  # fmt: skip
+    arguments = module.kernel_arguments(tiles, shape, (a, b, c), module.all_tables(tiles, shape.batch))
+    kernels("few_columns", (blocks * shape.sizes[0] * tiles.n_groups, 1), tiles.threads, *arguments)
     return c
 
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", ROUNDING)
-@pytest.mark.parametrize(
-    ("m", "n", "k", "k_first"),
-    [
-        ((2,) * 9, (2, 2), 4, "b"), ((4, 96, 2), (3,), 2, "ab"), ((5,), (700, 2), 6, "a"),
-        ((2,) * 8, (16,), 8, ""), ((3, 256), (2, 2), 5, "a"), ((5, 3, 3, 2, 4), (5, 3), 3, "ab"),
-    ],
-)  # fmt: skip
-def test_rows_and_few_columns_in_any_order(
-    dtype: str, m: tuple[int, ...], n: tuple[int, ...], k: int, k_first: str
-) -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_and_few_columns_in_any_order(dtype: str, seed: int) -> None:
     module: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.few_columns")
-    chance = random.Random(str((m, n, k)))
-    for _ in range(3):
-        order = tuple(chance.sample(range(len(m + n)), len(m + n)))
-        shape = replace(shape_of((), m, n, k, order), k_first=k_first)
-        a, b = values((prod(m), k), dtype, 0), values((prod(n), k), dtype, 1)
-        stored = [
-            np.ascontiguousarray(one.T) if name in k_first else one for name, one in (("a", a), ("b", b))
-        ]
-        found = emulate_few_columns(module, shape, *stored)
-        wanted = (a.astype(np.complex128) @ b.T).reshape(m + n).transpose(order).ravel()
-        np.testing.assert_allclose(found, wanted, atol=10 * ROUNDING[dtype])
+    chance = random.Random(seed)
+    of_tensor_cores = dtype == "complex128"
+    columns = chance.choice([(2, 2), (3,), (5,), (4, 3), (5, 5), (14, 2)])
+    k_first = chance.choice(["", "a", "b", "ab"])
+    if of_tensor_cores and chance.random() < 0.5:  # several groups of columns, if all are stored with k last
+        columns, k_first = chance.choice([((3, 5, 5), ""), ((2, 80), ""), ((24, 2), k_first)])
+    rows = [chance.choice([2, 2, 3, 4, 5]) for _ in range(4)] + chance.choice([[96], [64, 3], [150]])
+    chance.shuffle(rows)
+    sides = [tuple(rows), columns]
+    m, n = sides[:: chance.choice([1, -1])]
+    batch = chance.choice([(), (), (3,), (2, 2)])
+    k = chance.choice([2, 3, 4, 6, 9, 16, 25] + [80] * (of_tensor_cores and prod(columns) < 21))
+    parts = batch + m + n
+    order = tuple(chance.sample(range(len(parts)), len(parts)))
+    shape = replace(shape_of(batch, m, n, k, order), k_first=k_first)
+    a, b = (values((prod(batch), prod(side), k), dtype, seed + one) for one, side in enumerate((m, n)))
+    stored = [
+        np.ascontiguousarray(one.swapaxes(1, 2)) if name in shape.k_first else one
+        for name, one in (("a", a), ("b", b))
+    ]
+    found = emulate_few_columns(module, shape, *stored)
+    wanted = np.einsum("tiq,tjq->tij", a.astype(np.complex128), b).reshape(parts).transpose(order)
+    np.testing.assert_allclose(found, wanted.ravel(), atol=10 * ROUNDING[dtype])
 
 
 def test_tiles_hold_what_lies_in_a_row_on_both_sides() -> None:
@@ -140,9 +152,15 @@ def test_tiles_hold_what_lies_in_a_row_on_both_sides() -> None:
 def test_other_products_are_left_to_other_ways() -> None:
     module: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.few_columns")
     for batch, m, n, k in (
-        ((2,), (512,), (4,), 4), ((), (512,), (33,), 4), ((), (512,), (4,), 65), ((), (509 * 2,), (4,), 4),
+        ((65,), (512,), (4,), 4), ((), (512,), (33,), 4), ((), (512,), (4,), 65), ((), (509 * 2,), (4,), 4),
         ((), (512,), (1,), 4), ((), (16,), (4,), 4),
     ):  # fmt: skip
         order = tuple(range(len(batch + m + n)))
         assert module.row_tiles(shape_of(batch, m, n, k, order), 8) is None
     assert module.row_tiles(shape_of((), (512,), (4,), 64, (1, 0)), 8) is not None
+    for m, n, k, k_first, taken in (
+        (512, 416, 4, "", True), (512, 424, 4, "", False), (512, 104, 4, "a", False), (16, 10, 10, "", True),
+        (1 << 14, 12, 80, "", True), (1 << 14, 48, 400, "", False), (509 * 2, 10, 10, "", False),
+    ):  # fmt: skip
+        shape = replace(shape_of((), (m,), (n,), k, (1, 0)), k_first=k_first)
+        assert (module.row_tiles(shape, 16) is not None) == taken, (m, n, k)

@@ -118,13 +118,15 @@ class CupyInputBlock:
 class _AddressTable:
     """Copies many inputs to their places by one kernel, which reads a table of their addresses.
 
-    The table is sent from pinned memory; it is written again once it is sent.
+    The table is sent from pinned memory where an address is another than before; it is written again once it
+    is sent.
     """
 
     def __init__(self, block: Any, starts: Sequence[int], sizes: Sequence[int], stream: Any) -> None:
         self._block, self._stream = block, stream
         self._starts, self._sizes = np.asarray(starts, np.int64), np.asarray(sizes, np.int64)
         self._is_made = False
+        self._last: NDArray[np.int64] | None = None
 
     def copy(self, addresses: Mapping[int, int]) -> None:
         """Copy the values at these addresses to the inputs of these numbers."""
@@ -133,14 +135,15 @@ class _AddressTable:
         n = len(addresses)
         numbers = np.fromiter(addresses, np.int64, n)
         sizes = self._sizes[numbers]
-        self._sent.synchronize()
-        self._host[0, :n] = np.fromiter(addresses.values(), np.int64, n)
-        self._host[1, :n], self._host[2, :n] = self._starts[numbers], sizes
-        runtime.memcpyAsync(
-            self._device.data.ptr, self._host.ctypes.data, self._host.nbytes, runtime.memcpyHostToDevice,
-            self._stream.ptr,
-        )  # fmt: skip
-        self._sent.record(self._stream)
+        table = np.stack((np.fromiter(addresses.values(), np.int64, n), self._starts[numbers], sizes))
+        if self._last is None or not np.array_equal(table, self._last):
+            self._sent.synchronize()
+            self._host[:, :n] = self._last = table
+            runtime.memcpyAsync(
+                self._device.data.ptr, self._host.ctypes.data, self._host.nbytes, runtime.memcpyHostToDevice,
+                self._stream.ptr,
+            )  # fmt: skip
+            self._sent.record(self._stream)
         blocks = min(MOST_BLOCKS_AN_INPUT, -(-int(sizes.max()) // GATHER_BLOCK_BYTES))
         arguments = self._device, np.int64(self._host.shape[1]), np.uint64(self._block.ptr)
         self._kernel((max(blocks, 1), n), (GATHER_THREADS,), arguments, stream=self._stream)

@@ -9,6 +9,8 @@
 // shared memory, 0: in y or a spare row), and of the tables PART, PARTS, PADDING, SIGN, DEEP and MOST; see
 // executor/sbd/sigma/pair_tiling.py. NumPy twin: tests/oracles/sbd.py. Products in fp64 need compute capability 8.0.
 
+#include "../../device/cuda/contract/kernels/double_mma.cuh"
+
 typedef long long Index;
 
 #define THREADS (32 * WARPS)
@@ -25,27 +27,6 @@ static_assert(PART * LD <= SIGN && PART == 16, "elements of a part lie below the
 static_assert(MOST % DEEP == 0 && DEEP == 8, "a turn is of whole products");
 
 extern __shared__ double memory[];
-
-// c[16, 8] += a[16, 8] b[8, 8]: lane l has rows l / 4 and l / 4 + 8 of a at depth l % 4, then at l % 4 + 4.
-__device__ inline void multiply(double (&c)[4], double2 a, double2 beyond, double b0, double b1) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
-                 : "d"(a.x), "d"(a.y), "d"(beyond.x), "d"(beyond.y), "d"(b0), "d"(b1));
-#else
-    const double lower[2] = {a.x, a.y}, upper[2] = {beyond.x, beyond.y};
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-                     : "+d"(c[2 * h]), "+d"(c[2 * h + 1])
-                     : "d"(lower[h]), "d"(b0));
-        asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-                     : "+d"(c[2 * h]), "+d"(c[2 * h + 1])
-                     : "d"(upper[h]), "d"(b1));
-    }
-#endif
-}
 
 // Adds four elements of products; those of one sum stand side by side, and each sum is of one thread alone, or of four
 // side by side that have it last. Where a warp has any such, its first four do. Of several elements of a sum, a thread

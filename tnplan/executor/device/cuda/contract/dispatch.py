@@ -109,6 +109,9 @@ CUBLAS_TERMS = 16
 """Sums of more terms are left to cuBLAS where it can store c as it is."""
 LARGE_PRODUCT = 1 << 20
 """Elements of both operands and the result from which on a kernel of its own is compiled."""
+FEW_COLUMNS, FEW_PRODUCTS = 16, 320
+"""Large complex64 products in another order have no more columns, and multiplications of a row, for the
+kernel of few columns: with more, sums of a thread alone take longer than those of `fma.cu`."""
 PRODUCT_THREADS = 256
 PRODUCT_BLOCKS = 132 * 16
 SHORT_INDEX = 2**31
@@ -141,13 +144,18 @@ def _split_beforehand(shape: ContractShape, dtype: str, precision: str) -> Cut |
 
 def _row_tiles(shape: ContractShape, dtype: np.dtype[Any]) -> RowTiles | None:
     """How a product of many rows and few columns is cut, for the kernel of such: with operands that have k
-    first, and where c has another order, but for single precision that `fma.cu` takes. None for others.
+    first, and where c has another order, but for single precision that `fma.cu` takes, which is all but
+    complex64 with few columns and short sums. None for others.
 
     Measured on an H100, share of the copy's bandwidth (kernel, cuBLAS with copies of tiles), m = 2^22,
     complex64, k last: n = k = 8: 0.92, 0.32; k first: 0.92, 0.26; n = k = 16: 0.70, 0.31; complex128,
     m = 86400, n = k = 20, k first: 0.39, 0.26.
     """
-    is_slow = is_small(*shape.sizes) or dtype.name in DOUBLE
+    n_batch, m, n, k = shape.sizes
+    fewer = min(m, n)
+    is_few = dtype == np.complex64 and fewer <= FEW_COLUMNS and fewer * k <= FEW_PRODUCTS
+    is_large = n_batch * (m * k + n * k + m * n) >= LARGE_PRODUCT
+    is_slow = is_small(n_batch, m, n, k) or dtype.name in DOUBLE or (is_few and is_large)
     if not shape.k_first and (shape.direct is not None or not is_slow):
         return None
     return row_tiles(shape, dtype.itemsize)

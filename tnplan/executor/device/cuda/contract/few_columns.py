@@ -7,17 +7,18 @@ there, and copies of tiles would move all of c once more. Knows the modes of one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cupy_backends.cuda.api import driver
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.contract import Product
-from tnplan.executor.device.cuda.contract.scatter import table_arguments
+from tnplan.executor.device.cuda.contract.scatter import multiprocessors
 from tnplan.executor.device.cuda.copy.tiling import two_levels
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel, number_defines
@@ -29,18 +30,27 @@ Array = Any
 
 FILE = Path(__file__).parent / "kernels" / "few_columns.cu"
 MOST_COLUMNS, LONGEST_SUM = 32, 64
-"""More columns take too many registers of a thread, longer sums too much shared memory."""
+"""More columns take too many registers of a thread, longer sums too much time to read a row each thread."""
+LEAST_TENSOR_PRODUCTS, TENSOR_WIDTHS, COLUMNS_BYTES = 36, (8, 12, 16, 20, 28, 32, 40, 52), 36 << 10
+"""Multiplications of a row from which on tensor cores are worth their addresses; the columns of kernels, of
+which more take too many registers; and the shared memory of the operand with few rows."""
+MOST_GROUPS = 8
+"""Of columns, where there are more than a tile has: each reads the rows again."""
+MOST_BATCHES = 64
 TILE_BYTES, MOST_ROWS, LEAST_ROWS = 40 << 10, 256, 32
 """Results of a tile, and its rows, each of which is one thread's."""
+LEAST_TENSOR_ROWS, SMALL_SIDE = 8, 1 << 13
+"""With tensor cores shorter sides may have tiles of fewer rows: other ways take two launches."""
+WARP_ROWS, MOST_WARPS = 16, 4
+"""With tensor cores: rows that a warp takes at once, and warps of a block."""
 READ_BYTES = 16
 RUN_BYTES = 128
 """Rows of a tile lie in a row in a until so many bytes are read from one place."""
-SHARED_BYTES = 80 << 10
+SHARED_BYTES = 96 << 10
 """The most shared memory of a block: results of a tile, and the operand with few rows."""
 GAP = 16
 """Results of a column in shared memory have a gap after so many, so that those that are a power of two apart
 lie in different banks."""
-MOST_BLOCKS = 132 * 8
 SPAN = 1 << 32
 """Rows of a, and elements of c over which one tile spreads, are fewer."""
 
@@ -50,13 +60,16 @@ class RowTiles:
     """How the rows of a product are cut into tiles.
 
     `inner` are the modes of a tile, `outer` those that number the tiles: extents, with the strides in rows of
-    a and in elements of c. `swapped`: the rows are those of b.
+    a and in elements of c. `swapped`: the rows are those of b. `tensor`: tensor cores multiply. `columns` are
+    the modes of a tile too, `groups` those before them: extents and strides in c.
     """
 
     swapped: bool
+    tensor: bool
     inner: tuple[Axis, ...]
     outer: tuple[Axis, ...]
     columns: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[int, int], ...]
 
     @property
     def rows(self) -> int:
@@ -66,7 +79,9 @@ class RowTiles:
     @property
     def column_step(self) -> int:
         """Elements of shared memory from one column of results to the next."""
-        return self.rows + self.rows // GAP + 1
+        step = self.rows + self.rows // GAP + 1
+        # Two rows of four columns, which lanes write together, lie in different banks.
+        return step + (2 - step) % 8 if self.tensor else step
 
     @property
     def n_tiles(self) -> int:
@@ -74,14 +89,44 @@ class RowTiles:
         return prod(extent for extent, _, _ in self.outer)
 
     @property
+    def n_columns(self) -> int:
+        """The columns of a tile."""
+        return prod(extent for extent, _ in self.columns)
+
+    @property
+    def n_groups(self) -> int:
+        """The number of groups of columns."""
+        return prod(extent for extent, _ in self.groups)
+
+    @property
     def width(self) -> int:
         """The columns that the kernel is compiled for."""
-        return padded_columns(prod(extent for extent, _ in self.columns))
+        return padded_columns(self.n_columns, self.tensor)
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block: one a row, or warps with equally many groups of rows."""
+        if not self.tensor:
+            return self.rows
+        groups = -(-self.rows // WARP_ROWS)
+        return 32 * -(-groups // -(-groups // MOST_WARPS))
+
+    def shared_bytes(self, k: int, itemsize: int) -> int:
+        """The shared memory of a block."""
+        of_columns = columns_bytes(self.width, k, itemsize, self.tensor)
+        return of_columns + self.column_step * self.width * itemsize
 
 
-def padded_columns(n: int) -> int:
-    """Two, or the least multiple of four that is n or more: few kernels do all products."""
+def padded_columns(n: int, tensor: bool) -> int:
+    """The columns of a kernel for n: few kernels do all products."""
+    if tensor:
+        return next(width for width in TENSOR_WIDTHS if width >= n)
     return 2 if n <= 2 else -(-n // 4) * 4
+
+
+def columns_bytes(width: int, k: int, itemsize: int, tensor: bool) -> int:
+    """The shared memory of the operand with few rows: with tensor cores in fours of terms, with a gap."""
+    return (-(-k // 4) * 4 * (width + 2) if tensor else k * width) * itemsize
 
 
 @lru_cache(maxsize=1024)
@@ -91,18 +136,46 @@ def row_tiles(shape: ContractShape, itemsize: int) -> RowTiles | None:
     swapped = n > m
     long, short, name = (shape.n, shape.m, "b") if swapped else (shape.m, shape.n, "a")
     n_rows, n_columns = max(m, n), min(m, n)
-    if n_batch != 1 or not 1 < n_columns <= MOST_COLUMNS or not 1 < k <= LONGEST_SUM:
+    # Complex numbers of doubles alone have so many bytes.
+    tensor = itemsize == np.dtype(np.complex128).itemsize and n_columns * k > LEAST_TENSOR_PRODUCTS
+    most = MOST_COLUMNS if k <= LONGEST_SUM else 0
+    if tensor:
+        fitting = (each for each in TENSOR_WIDTHS if columns_bytes(each, k, itemsize, True) <= COLUMNS_BYTES)
+        most = max(fitting, default=0)
+    groups, columns = _last_modes(short, max(most, 1))
+    tiles = RowTiles(swapped, tensor, (), (), columns, groups)
+    most_groups = MOST_GROUPS if tensor and not shape.k_first else 1
+    if tiles.n_groups > most_groups or not 1 <= n_batch <= MOST_BATCHES or tiles.n_columns < 2 or k < 2:
         return None
-    # Every row of a tile is a thread's, and its results are in shared memory at once.
-    wanted = min(MOST_ROWS, TILE_BYTES // itemsize // padded_columns(n_columns))
+    # The results of a tile are in shared memory at once. With tensor cores four blocks share a
+    # multiprocessor, of the widest three.
+    tile_bytes = TILE_BYTES * 4 // 5 if tensor and tiles.width <= MOST_COLUMNS else TILE_BYTES
+    wanted = min(MOST_ROWS, tile_bytes // itemsize // tiles.width)
     run = -(-RUN_BYTES // (itemsize if name in shape.k_first else itemsize * k))
     strides = row_major([extent for extent, _ in long])
     axes = [(extent, row, stride) for (extent, stride), row in zip(long, strides, strict=True) if extent > 1]
     inner, outer = _tile_axes(axes, run, wanted)
-    tiles = RowTiles(swapped, tuple(inner), tuple(outer), tuple(short))
+    tiles = replace(tiles, inner=tuple(inner), outer=tuple(outer))
     span = sum((extent - 1) * stride for extent, _, stride in inner)
-    span += sum((extent - 1) * stride for extent, stride in short)
-    return tiles if tiles.rows >= LEAST_ROWS and max(n_rows, span) < SPAN else None
+    span += sum((extent - 1) * stride for extent, stride in columns)
+    least = LEAST_ROWS
+    if tensor:
+        least = LEAST_TENSOR_ROWS if n_rows <= SMALL_SIDE else WARP_ROWS
+    return tiles if tiles.rows >= least and max(n_rows, span) < SPAN else None
+
+
+def _last_modes(
+    modes: Sequence[tuple[int, int]], most: int
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """The last modes, of `most` elements together at most, behind those before; one may be divided."""
+    last: list[tuple[int, int]] = []
+    for number in range(len(modes) - 1, -1, -1):
+        extent, stride = modes[number]
+        factor = _largest_divisor(extent, most // prod(each for each, _ in last))
+        last.insert(0, (factor, stride))
+        if factor < extent:
+            return (*modes[:number], (extent // factor, stride * factor)), tuple(last)
+    return (), tuple(last)
 
 
 def _tile_axes(axes: Sequence[Axis], run: int, wanted: int) -> tuple[list[Axis], list[Axis]]:
@@ -134,29 +207,48 @@ def _largest_divisor(number: int, most: int) -> int:
 def bind_few_columns(tiles: RowTiles, product: Product) -> Call:
     """Form a product by few_columns.cu."""
     shape, a, b, c, stream = product
-    _, m, n, k = shape.sizes
-    a_steps, b_steps = operand_steps(shape)
-    if tiles.swapped:
-        a, b, n, a_steps, b_steps = b, a, m, b_steps, a_steps
     vector = READ_BYTES // c.itemsize
-    if a_steps[1] != 1 or k % vector or a.data.ptr % READ_BYTES:
+    a_step = operand_steps(shape)[tiles.swapped][1]
+    if a_step != 1 or shape.k % vector or (b if tiles.swapped else a).data.ptr % READ_BYTES:
         vector = 1
-    kernel = _kernel(c.dtype.name, tiles.width, vector)
-    tables, firsts = _tables(tiles)
-    arguments: list[np.generic] = [
-        np.uint64(a.data.ptr), *map(np.int64, a_steps), np.uint64(b.data.ptr), *map(np.int32, b_steps),
-        np.uint64(c.data.ptr), np.int32(n), np.int32(k), np.uint32(tiles.n_tiles),
-        *(np.uint64(table.data.ptr) for table in tables), *table_arguments(firsts),
+    kernel = _kernel(c.dtype.name, tiles.width, vector, tiles.tensor)
+    tables = _tables(tiles, shape.batch)
+    shared_bytes = tiles.shared_bytes(shape.k, c.itemsize)
+    # As many blocks as are at work at once: a later one would begin when the others have done all tiles.
+    most = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, tiles.threads, shared_bytes)
+    most *= multiprocessors()
+    parts = shape.sizes[0] * tiles.n_groups
+    blocks = parts * min(tiles.n_tiles, -(-most // parts))
+    arguments = [
+        value if isinstance(value, np.generic) else np.uint64(value.data.ptr)
+        for value in kernel_arguments(tiles, shape, (a, b, c), tables)
+    ]
+    return BoundKernel(kernel, blocks, tiles.threads, arguments, shared_bytes, stream, tables)
+
+
+def kernel_arguments(
+    tiles: RowTiles, shape: ContractShape, arrays: tuple[Array, Array, Array], tables: Sequence[Array]
+) -> list[Any]:
+    """What few_columns.cu takes, in its order: a, b, c and the tables of `all_tables` among numbers."""
+    n_batch, m, n, k = shape.sizes
+    *operands, c = arrays
+    sides = list(zip(operands, (m, n), operand_steps(shape), strict=True))
+    (rows, n_rows, row_steps), (columns, _, column_steps) = sides[:: -1 if tiles.swapped else 1]
+    *places, row_high, row_low, place_high, place_low = tables
+    return [
+        rows, *map(np.int64, (n_rows * k, *row_steps)),
+        columns, np.int64(tiles.n_columns * k), *map(np.int32, column_steps),
+        c, *map(np.uint32, (n_batch * tiles.n_groups, tiles.n_groups)),
+        *map(np.int32, (tiles.n_columns, k, tiles.rows, tiles.column_step)),
+        np.uint32(tiles.n_tiles), *places,
+        row_high, row_low, np.uint32(len(row_low)), place_high, place_low, np.uint32(len(place_low)),
     ]  # fmt: skip
-    shared_bytes = (k + tiles.column_step) * tiles.width * c.itemsize
-    blocks = min(tiles.n_tiles, MOST_BLOCKS)
-    return BoundKernel(kernel, blocks, tiles.rows, arguments, shared_bytes, stream, (tables, firsts))
 
 
 @cached_per_device
-def _kernel(dtype: str, columns: int, vector: int) -> Any:
+def _kernel(dtype: str, columns: int, vector: int, tensor: bool) -> Any:
     """The kernel with these constants on the current device."""
-    kernel = load_kernel(FILE, "few_columns", few_columns_defines(dtype, columns, vector))
+    kernel = load_kernel(FILE, "few_columns", few_columns_defines(dtype, columns, vector, tensor))
     kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
     return kernel
 
@@ -170,9 +262,19 @@ def operand_steps(shape: ContractShape) -> tuple[tuple[int, int], tuple[int, int
     )
 
 
-def few_columns_defines(dtype: str, columns: int, vector: int) -> dict[str, str | int]:
-    """Of few_columns.cu: columns, and elements of a row that are read at once."""
-    return {**number_defines(dtype), "THREADS": MOST_ROWS, "COLUMNS": columns, "VECTOR": vector, "GAP": GAP}
+def few_columns_defines(dtype: str, columns: int, vector: int, tensor: bool) -> dict[str, str | int]:
+    """Of few_columns.cu: columns, elements of a row that a thread reads at once, and tensor cores or not."""
+    blocks = (4 if columns <= MOST_COLUMNS else 3) if tensor else 1
+    return {
+        **number_defines(dtype), "THREADS": 32 * MOST_WARPS if tensor else MOST_ROWS, "BLOCKS": blocks,
+        "TENSOR": int(tensor), "COLUMNS": columns, "VECTOR": vector, "GAP": GAP,
+    }  # fmt: skip
+
+
+def all_tables(tiles: RowTiles, batch: tuple[tuple[int, int], ...]) -> list[NDArray[Any]]:
+    """Those of `tile_tables`, the places in c of each group of each batch, and those of `first_tables`."""
+    parts = offsets([(extent, 0, stride) for extent, stride in (*batch, *tiles.groups)], 2).astype(np.int64)
+    return [*tile_tables(tiles), parts, *(table for pair in first_tables(tiles) for table in pair)]
 
 
 def tile_tables(tiles: RowTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
@@ -195,6 +297,6 @@ def first_tables(tiles: RowTiles) -> list[tuple[NDArray[np.int64], NDArray[np.in
 
 
 @cached_per_device
-def _tables(tiles: RowTiles) -> tuple[list[Array], list[list[Array]]]:
+def _tables(tiles: RowTiles, batch: tuple[tuple[int, int], ...]) -> list[Array]:
     """The tables of tiles on the current device."""
-    return on_device(*tile_tables(tiles)), [on_device(*tables) for tables in first_tables(tiles)]
+    return on_device(*all_tables(tiles, batch))

@@ -16,22 +16,22 @@ Array = Any
 
 
 def values_on_gpu(arrays: Mapping[int, Any], dtype: np.dtype[Any], stream: Any) -> dict[int, Any]:
-    """What an input block takes for arrays of any library on its GPU: the address, or else a CuPy array."""
+    """What an input block takes for arrays of any library on its GPU: the address of contiguous values of the
+    dtype, else a CuPy array."""
     values: dict[int, Any] = {}
+    torch = sys.modules.get("torch")
+    tensor, tensor_dtype = (None, None) if torch is None else (torch.Tensor, getattr(torch, dtype.name))
     for number, array in arrays.items():
-        address = address_of(array, dtype)
-        values[number] = on_gpu(array, stream) if address is None else address
+        if tensor is not None and isinstance(array, tensor):
+            plain = array.dtype is tensor_dtype and array.is_contiguous()
+            if plain and not array.is_conj() and not array.is_neg():
+                values[number] = array.data_ptr()
+                continue
+        elif isinstance(array, cupy.ndarray) and array.dtype == dtype and array.flags.c_contiguous:
+            values[number] = array.data.ptr
+            continue
+        values[number] = on_gpu(array, stream)
     return values
-
-
-def address_of(array: Any, dtype: np.dtype[Any]) -> int | None:
-    """Where contiguous values of this dtype lie; None for other arrays."""
-    if isinstance(array, cupy.ndarray):
-        return array.data.ptr if array.dtype == dtype and array.flags.c_contiguous else None
-    if type(array).__module__.partition(".")[0] != "torch" or _numpy_dtype(array.dtype) != dtype:
-        return None
-    plain = array.is_contiguous() and not array.is_conj() and not array.is_neg()
-    return array.data_ptr() if plain else None
 
 
 def on_gpu(array: Any, stream: Any) -> Array:
@@ -101,6 +101,6 @@ def empty(shape: tuple[int, ...], dtype: Any, library: str, like: Any) -> tuple[
     if library == "torch":
         torch = sys.modules["torch"]
         tensor = torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=like.device)
-        return tensor, cupy.from_dlpack(tensor)
+        return tensor, on_gpu(tensor, None)
     values = cupy.empty(shape, dtype)
     return values if library == "cupy" else sys.modules[library].dlpack.from_dlpack(values), values
