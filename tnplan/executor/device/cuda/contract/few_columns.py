@@ -133,6 +133,8 @@ def columns_bytes(width: int, k: int, itemsize: int, tensor: bool) -> int:
 def row_tiles(shape: ContractShape, itemsize: int) -> RowTiles | None:
     """How a product is cut for few_columns.cu; None for one that it does not take."""
     n_batch, m, n, k = shape.sizes
+    if not min(shape.sizes):
+        return None
     swapped = n > m
     long, short, name = (shape.n, shape.m, "b") if swapped else (shape.m, shape.n, "a")
     n_rows, n_columns = max(m, n), min(m, n)
