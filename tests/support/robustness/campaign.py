@@ -180,8 +180,8 @@ class Campaign:
                 made = {name: run.read(name) for name in run.made()}
                 runs.append((time.monotonic() - begin_s, run.counts(), made, out, run.contents()))
             (_, _, first, out, _), (seconds, counts, second, again, files) = runs
-            # What a search comes to depends on its time.
-            timed = line.startswith("search")
+            # What a search comes to depends on its time, and a report searches.
+            timed = line.startswith(("search", "report"))
             agreed = {
                 name: {key: value for key, value in content.items()
                        if not timed and _equal(value, first[name].get(key))}
@@ -373,12 +373,12 @@ class _Run:
         """The values of one of them."""
         return self._read[name]
 
-    def differs(self, name: str, whole: Whole) -> bool:
-        """Whether an output is not that of a run without a fault."""
+    def differs(self, name: str, whole: Whole) -> list[str]:
+        """Where an output is not that of a run without a fault; nowhere: empty."""
         found, expected = self._read.get(name), whole.outputs[name]
-        return found is None or "damaged" in found or any(
-            not _equal(found.get(key), value) for key, value in expected.items()
-        )
+        if found is None or "damaged" in found:
+            return ["missing" if found is None else "damaged"]
+        return [key for key, value in expected.items() if not _equal(found.get(key), value)]
 
     def counts(self) -> tuple[int, ...]:
         """How often each kind of call was made."""
@@ -412,8 +412,9 @@ def _wrong(
         yield f"leaves {run.children} processes"
     for name in whole.outputs:
         is_former = is_there and run.contents().get(name) == run.former.get(name)
-        if run.differs(name, whole) and not (not is_done and (name not in made or is_former)):
-            yield f"{name} is not whole"
+        places = run.differs(name, whole)
+        if places and not (not is_done and (name not in made or is_former)):
+            yield f"{name} is not whole: {', '.join(places)}"
     if status == 0 and whole.said is not None and out != whole.said and row.number == 0:
         yield "says something else"
 
