@@ -194,16 +194,17 @@ def _end_children() -> None:
 def main() -> None:
     """The entry point of `tnplan`."""
     warnings.showwarning = _show_warning
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `tnplan.__main__` has it
-        interrupt_is_raised()
     if launched_size() == 1:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `tnplan.__main__` has it
+            interrupt_is_raised()
         end_by_signals()
         sys.exit(run())
+    # Before any import: an interrupt there would show a traceback.
+    interrupt_ends_process()
     from tnplan.executor.device.comm import heartbeat
 
     # The watch of the first job goes on to the end of the process, so that a rank which fails after
     # its job ends the others too.
-    interrupt_ends_process()
     heartbeat.begin_command()
     status = run()
     heartbeat.end_of_command()
