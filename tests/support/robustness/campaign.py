@@ -257,8 +257,9 @@ class Campaign:
         # A rank that fails alone has MPI kill the others, which may leave the lock of the output.
         is_killed = row.number == signal.SIGKILL or (run.n_hosts > 1 and bool(run.hidden()))
         if is_killed and not wrong:
-            # What a killed command leaves is in nobody's way.
-            again = _Run(self, run.line, run.n_hosts, None, run.contents())
+            # What a killed command leaves is in nobody's way; from a checkpoint it goes on.
+            resumed = " --resume" if any(".ckpt" in name for name in run.made()) else ""
+            again = _Run(self, run.line + resumed, run.n_hosts, None, run.contents())
             status_again, _, err_again = again.ended()
             if status_again not in (0, 1) or any(again.differs(name, whole) for name in whole.outputs):
                 wrong.append(f"does not work after kill -9: {err_again}")
@@ -342,7 +343,9 @@ class _Run:
         while marked(self.mark) and time.monotonic() < end_s:
             time.sleep(0.02)
         left = marked(self.mark)
-        self.children = 0 if status == ABANDONED else len(left)
+        # On a host that is out of reach MPICH's own daemon goes on; ranks do not.
+        ours = [process for process in left if self.n_hosts == 1 or "python" in _state(process)]
+        self.children = 0 if status == ABANDONED else len(ours)
         for process in left:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
