@@ -1,0 +1,256 @@
+"""Contraction with a bond limit: pairs are contracted, and bonds beyond the limit are cut by singular values.
+
+One code for arrays of NumPy and of CuPy, whose `linalg` have the same names. The order comes as flat steps. A
+bond between A and B, as matrices with the bond last, becomes A P_a and B P_b with the oblique projectors of the
+reduced factors, R_a^H R_a = A^H A (Gray and Chan, arXiv 2206.07044, section II, with a tree gauge of distance 1:
+the other bonds of A are weighted with the reduced factors of the tensors there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import frexp, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any
+"""Of NumPy or CuPy."""
+GRAM_FROM = 5e-8
+"""Singular values down to this share of the largest are told apart by Gram matrices in double precision, whose
+eigenvalues are their squares."""
+SHIFT = 4.0
+"""Roundings of the trace by which the diagonal of a Gram matrix is raised, so that it has a Cholesky factor."""
+
+
+class ContractPair(NamedTuple):
+    """Two tensors become tensor `new`."""
+
+    left: int
+    right: int
+    new: int
+
+
+class CompressBond(NamedTuple):
+    """The bond of two tensors is cut to the limit, where it is larger."""
+
+    left: int
+    right: int
+
+
+BondLimitedStep = ContractPair | CompressBond
+
+
+@dataclass
+class BondLimitedValue:
+    """The value of a connected network, mantissa times 2^exponent, and what was cut on the way."""
+
+    mantissa: float | complex = 0.0
+    exponent: int = 0
+    discarded: list[float] = field(default_factory=list)
+    """Of each bond that was cut: the squares of the singular values that were left out, over those of all."""
+
+
+def contract_with_bond_limit(
+    arrays: Sequence[Array],
+    neighbours: Sequence[Sequence[int]],
+    steps: Sequence[BondLimitedStep],
+    max_bond: int,
+    cutoff: float,
+    xp: Any = np,
+) -> BondLimitedValue:
+    """Contract a connected, closed network whose tensors share one bond a pair at most.
+
+    Parameters
+    ----------
+    arrays
+        Of float32, float64, complex64 or complex128, with no value much larger than 1.
+    neighbours
+        The tensor at the other end of each axis.
+    steps
+        What is done in turn; the tensors of pairs are numbered on from those given.
+    max_bond, cutoff
+        Of a bond beyond `max_bond` so many singular values stay, and of those the ones above `cutoff` times the
+        largest.
+    xp
+        The library of the arrays.
+    """
+    network = _Network(arrays, neighbours, max_bond, cutoff, xp)
+    for step in steps:
+        if isinstance(step, CompressBond):
+            network.compress(step.left, step.right)
+        elif not network.contract(*step):
+            return BondLimitedValue(discarded=network.discarded)
+    (last,) = network.tensors.values()
+    return BondLimitedValue(last.item(), network.exponent, network.discarded)
+
+
+class _Network:
+    """The tensors that are there at one time. Invariant: axis k of tensor i is its bond with neighbours[i][k],
+    the only one of the two."""
+
+    def __init__(
+        self, arrays: Sequence[Array], neighbours: Sequence[Sequence[int]], max_bond: int, cutoff: float, xp: Any
+    ) -> None:
+        self.tensors = dict(enumerate(arrays))
+        self.exponent = 0
+        self.discarded: list[float] = []
+        self._neighbours = {number: list(others) for number, others in enumerate(neighbours)}
+        self._n_inputs, self._max_bond, self._xp = len(arrays), max_bond, xp
+        self._dtype = arrays[0].dtype
+        self._cutoff = max(cutoff, float(np.finfo(self._dtype).eps))
+        self._wide = np.result_type(self._dtype, np.float64)
+        self._needs_qr = False
+        self._factors: dict[tuple[int, int, bool], Array] = {}
+        """Reduced factors of a tensor towards a neighbour, by Gram matrices or not."""
+
+    def contract(self, left: int, right: int, new: int) -> bool:
+        """Contract two tensors and join the bonds that both have with a third; False where nothing is left
+        but zeros."""
+        names = self._neighbours.pop(left), self._neighbours.pop(right)
+        a, b = self.tensors.pop(left), self.tensors.pop(right)
+        result = self._xp.tensordot(a, b, (names[0].index(right), names[1].index(left)))
+        del a, b
+        ends = [other for other in names[0] if other != right] + [other for other in names[1] if other != left]
+        others = list(dict.fromkeys(ends))
+        if len(others) < len(ends):
+            result = _joined(result, [[axis for axis, end in enumerate(ends) if end == o] for o in others])
+        for other in others:
+            self._rename(other, left, right, new)
+        self.tensors[new], self._neighbours[new] = result, others
+        for number in (left, right):
+            self._forget(number)
+        return self._scale(new)
+
+    def _rename(self, number: int, left: int, right: int, new: int) -> None:
+        """Put `new` for one or both of two neighbours of a tensor, whose bonds with both are joined."""
+        names = self._neighbours[number]
+        if left in names and right in names:
+            rest = [[axis] for axis, name in enumerate(names) if name not in (left, right)]
+            pair = [names.index(left), names.index(right)]
+            self.tensors[number] = _joined(self.tensors[number], [*rest, pair])
+            self._neighbours[number] = [names[axis] for (axis,) in rest] + [new]
+        else:
+            names[names.index(left if left in names else right)] = new
+
+    def _forget(self, number: int) -> None:
+        """Drop the reduced factors of a tensor that changed, and those towards one that is gone."""
+        gone = number not in self.tensors
+        for key in [key for key in self._factors if key[0] == number or (gone and key[1] == number)]:
+            del self._factors[key]
+
+    def _scale(self, number: int) -> bool:
+        """Bring the norm of a tensor near 1 by a power of 2, which rounds nothing; False where it is 0."""
+        array = self.tensors[number]
+        norm = float(self._xp.linalg.norm(array.ravel()))
+        power = frexp(norm)[1]
+        if power:
+            array *= 2.0**-power
+            self.exponent += power
+        return norm > 0
+
+    def _bond_last(self, number: int, other: int) -> Array:
+        """A tensor with its bond with another one as the last axis, contiguous."""
+        names = self._neighbours[number]
+        axis = names.index(other)
+        names.append(names.pop(axis))
+        moved = self._xp.moveaxis(self.tensors[number], axis, -1)
+        self.tensors[number] = self._xp.ascontiguousarray(moved)
+        return self.tensors[number]
+
+    def compress(self, left: int, right: int) -> None:
+        """Cut the bond of two tensors to `max_bond`, where it is larger."""
+        if self.tensors[left].shape[self._neighbours[left].index(right)] <= self._max_bond:
+            return
+        a, b = self._bond_last(left, right), self._bond_last(right, left)
+        pair = None if self._needs_qr else self._by_gram(left, right)
+        if pair is None:
+            pair = self._by_qr(left, right)
+        self.tensors[left], self.tensors[right] = a @ pair[0], b @ pair[1]
+        for number in (left, right):
+            self._forget(number)
+
+    def _by_gram(self, left: int, right: int) -> tuple[Array, Array] | None:
+        """The projectors by Gram matrices; None where these tell too few singular values apart."""
+        xp = self._xp
+        factors = self._weighted(left, self._gram_factor), self._weighted(right, self._gram_factor)
+        product = factors[0] @ factors[1].T
+        is_tall = product.shape[0] >= product.shape[1]
+        tall = product if is_tall else product.conj().T
+        gram = tall.conj().T @ tall
+        squares, vectors = xp.linalg.eigh(gram)
+        kept, vectors = squares[: -self._max_bond - 1 : -1], vectors[:, : -self._max_bond - 1 : -1]
+        if not float(kept[-1]) > GRAM_FROM**2 * float(kept[0]):
+            self._needs_qr = True
+            return None
+        singular = xp.sqrt(kept)
+        images = tall @ (vectors / singular)
+        u, v = (images, vectors) if is_tall else (vectors, images)
+        total = float(xp.trace(gram).real)
+        return self._projectors(factors, u, singular, v, 1 - float(kept.sum()) / total)
+
+    def _by_qr(self, left: int, right: int) -> tuple[Array, Array]:
+        """The projectors by QR and singular values, to the precision of the dtype."""
+        xp = self._xp
+        factors = self._weighted(left, self._qr_factor), self._weighted(right, self._qr_factor)
+        u, singular, vh = xp.linalg.svd(factors[0] @ factors[1].T, full_matrices=False)
+        largest = float(singular[0])
+        kept = max(1, int((singular[: self._max_bond] > self._cutoff * largest).sum()))
+        self._needs_qr = not float(singular[kept - 1]) > 10 * GRAM_FROM * largest
+        squares = (singular / (largest or 1.0)) ** 2
+        share = float(squares[kept:].sum() / squares.sum()) if largest else 0.0
+        return self._projectors(factors, u[:, :kept], singular[:kept], vh[:kept].conj().T, share)
+
+    def _projectors(
+        self, factors: tuple[Array, Array], u: Array, singular: Array, v: Array, discarded: float
+    ) -> tuple[Array, Array]:
+        """P_a = R_b^T V S^(-1/2) and P_b = R_a^T conj(U) S^(-1/2): sqrt(S) goes to both sides."""
+        self.discarded.append(max(discarded, 0.0))
+        inverse = self._xp.where(singular > 0, singular, 1) ** -0.5 * (singular > 0)
+        pair = factors[1].T @ (v * inverse), factors[0].T @ (u.conj() * inverse)
+        return pair[0].astype(self._dtype, copy=False), pair[1].astype(self._dtype, copy=False)
+
+    def _weighted(self, number: int, factor: Callable[[Array], Array]) -> Array:
+        """The reduced factor of a tensor towards its last axis, its other bonds weighted with those of the
+        tensors there. Those of tensors that were given are not: they are small and know little of the rest."""
+        array = self.tensors[number]
+        for axis, other in enumerate(self._neighbours[number][:-1]):
+            if other >= self._n_inputs:
+                array = _times(array, axis, self._towards(other, number, factor))
+        return factor(array.reshape(-1, array.shape[-1]))
+
+    def _towards(self, number: int, other: int, factor: Callable[[Array], Array]) -> Array:
+        """The reduced factor of a tensor towards a neighbour."""
+        key = number, other, factor == self._gram_factor
+        if key not in self._factors:
+            array = self._xp.moveaxis(self.tensors[number], self._neighbours[number].index(other), -1)
+            self._factors[key] = factor(array.reshape(-1, array.shape[-1])).astype(array.dtype, copy=False)
+        return self._factors[key]
+
+    def _gram_factor(self, matrix: Array) -> Array:
+        """R of R^H R = M^H M, in double precision: the Cholesky factor, or M itself where it is wide."""
+        matrix = matrix.astype(self._wide, copy=False)
+        if matrix.shape[0] <= matrix.shape[1]:
+            return matrix
+        gram = matrix.conj().T @ matrix
+        diagonal = self._xp.arange(len(gram))
+        gram[diagonal, diagonal] += SHIFT * float(np.finfo(np.float64).eps) * float(self._xp.trace(gram).real)
+        return self._xp.linalg.cholesky(gram).conj().T
+
+    def _qr_factor(self, matrix: Array) -> Array:
+        return matrix if matrix.shape[0] <= matrix.shape[1] else self._xp.linalg.qr(matrix, mode="r")
+
+
+def _joined(array: Array, groups: Sequence[Sequence[int]]) -> Array:
+    """An array with each group of axes, in this order, as one."""
+    order = [axis for group in groups for axis in group]
+    shape = [int(np.prod([array.shape[axis] for axis in group])) for group in groups]
+    return array.transpose(order).reshape(shape)
+
+
+def _times(array: Array, axis: int, factor: Array) -> Array:
+    """An array whose axis is multiplied with a matrix from the left."""
+    shape = array.shape
+    rows = array.reshape(int(np.prod(shape[:axis])), shape[axis], -1)
+    return (factor @ rows).reshape(*shape[:axis], len(factor), *shape[axis + 1 :])

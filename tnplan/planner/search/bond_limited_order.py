@@ -1,0 +1,197 @@
+"""The order of a contraction with a bond limit, by its predicted cost: shapes are known before values are.
+
+cotengra finds orders for compressed contraction, as in Gray and Chan (arXiv 2206.07044, section III): spanning
+trees from the middle or from an end, and greedy ones. Each is followed symbolically; the cheapest is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from random import Random
+
+Pairs = list[tuple[int, int]]
+"""Two tensors each; of contractions, in turn, each result has the next number."""
+DECOMPOSITION = 20
+"""Multiply-adds of singular values in those of a product of square matrices of the size."""
+TRIAL_MADDS = 2e5
+"""Multiply-adds that take as long as a trial does for each tensor."""
+LEAST_TRIALS, MOST_TRIALS = 4, 48
+
+
+@dataclass(frozen=True)
+class BondLimitedOrder:
+    """What is done in turn, and what it takes.
+
+    Parameters
+    ----------
+    pairs : list of (int, int)
+        Tensors that are contracted.
+    compressions : list of list of (int, int)
+        Behind each pair: bonds that are then cut.
+    multiply_adds : float
+        Of all steps.
+    peak_elements : int
+        The most numbers that are there at once.
+    """
+
+    pairs: Pairs
+    compressions: list[Pairs]
+    multiply_adds: float
+    peak_elements: int
+
+
+class _Shapes:
+    """The tensors of a network by the extents of their bonds, while pairs are contracted and bonds cut."""
+
+    def __init__(self, network: Sequence[Mapping[int, int]], max_bond: int) -> None:
+        self.bonds = {number: dict(bonds) for number, bonds in enumerate(network)}
+        self.new = self.n_inputs = len(network)
+        self.multiply_adds, self.peak = 0.0, 0
+        self._max_bond = max_bond
+        self._sizes = {number: prod(bonds.values()) for number, bonds in self.bonds.items()}
+        self._held = 2 * sum(self._sizes.values())  # with the arrays that were given
+
+    def result(self, left: int, right: int) -> dict[int, int]:
+        """The bonds of a product, those of both with a third as one."""
+        bonds = {other: extent for other, extent in self.bonds[left].items() if other != right}
+        for other, extent in self.bonds[right].items():
+            if other != left:
+                bonds[other] = bonds.get(other, 1) * extent
+        return bonds
+
+    def contract(self, left: int, right: int) -> int:
+        """Contract two tensors; the number of the result."""
+        bonds, new = self.result(left, right), self.new
+        sizes = self._sizes.pop(left), self._sizes.pop(right)
+        size = prod(bonds.values())
+        self.multiply_adds += size * self.bonds[left].get(right, 1)
+        # Operands are copied where their axes lie otherwise, and so are the result and its neighbours.
+        copied = max(sum(sizes) + size, size + max(self._sizes[other] for other in bonds) if bonds else 0)
+        self.peak = max(self.peak, self._held + copied, self._held - sum(sizes) + 2 * size)
+        self._held += size - sum(sizes)
+        for number in (left, right):
+            for other in self.bonds.pop(number):
+                if other in self.bonds:
+                    del self.bonds[other][number]
+        for other, extent in bonds.items():
+            self.bonds[other][new] = extent
+        self.bonds[new], self._sizes[new] = bonds, size
+        self.new += 1
+        return new
+
+    def compress(self, left: int, right: int) -> bool:
+        """Cut a bond to the limit; False where it is not larger."""
+        bond = self.bonds[left][right]
+        if bond <= self._max_bond:
+            return False
+        ranks, scratch = [], 0
+        for number, other in ((left, right), (right, left)):
+            size = self._sizes[number]
+            for at_end, extent in self.bonds[number].items():
+                if at_end != other and at_end >= self.n_inputs:
+                    self.multiply_adds += size * extent + self._sizes[at_end] * extent / 2
+            ranks.append(min(bond, size // bond))
+            self.multiply_adds += size * (bond + self._max_bond)
+            scratch = max(scratch, 3 * size)
+        self.multiply_adds += ranks[0] * ranks[1] * (bond + DECOMPOSITION * min(ranks))
+        self.peak = max(self.peak, self._held + scratch + 6 * bond * bond)
+        new = min(self._max_bond, *ranks)
+        for number, other in ((left, right), (right, left)):
+            size = self._sizes[number] // bond * new
+            self._held += size - self._sizes[number]
+            self._sizes[number], self.bonds[number][other] = size, new
+        return True
+
+
+def follow(network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int) -> BondLimitedOrder:
+    """Contract pairs symbolically; bonds beyond the limit are cut behind each.
+
+    Parameters
+    ----------
+    network
+        For each tensor the extents of its bonds, by the neighbour: one bond a pair.
+    """
+    shapes = _Shapes(network, max_bond)
+    partners = {one: other for pair in pairs for one, other in (pair, pair[::-1])}
+    compressions = []
+    for left, right in pairs:
+        new = shapes.contract(left, right)
+        # A bond whose tensors are contracted with each other next is summed sooner than it is cut.
+        ends = [other for other in shapes.bonds[new] if partners.get(new) != other]
+        compressions.append([(new, other) for other in ends if shapes.compress(new, other)])
+    return BondLimitedOrder(pairs, compressions, shapes.multiply_adds, shapes.peak)
+
+
+def search_order(
+    network: Sequence[Mapping[int, int]], max_bond: int, most_elements: float
+) -> BondLimitedOrder:
+    """The cheapest order found of a connected network, as `follow` takes it, that needs at most so many
+    elements; or else the one that needs the fewest.
+
+    Deterministic: the number of trials follows from the cost of what was found.
+    """
+    shapes = _Shapes(network, max_bond)
+    first = _free_pairs(shapes)
+    best: tuple[tuple[bool, float], BondLimitedOrder] | None = None
+    trials = LEAST_TRIALS
+    for trial, found in enumerate(_orders(shapes, max_bond)):
+        order = follow(network, first + found, max_bond)
+        fits = order.peak_elements <= most_elements
+        key = not fits, order.multiply_adds if fits else float(order.peak_elements)
+        if best is None or key < best[0]:
+            best = key, order
+            affordable = order.multiply_adds / (TRIAL_MADDS * len(network))
+            trials = max(LEAST_TRIALS, min(MOST_TRIALS, int(affordable)))
+        if trial + 1 >= trials:
+            break
+    assert best is not None
+    return best[1]
+
+
+def _free_pairs(shapes: _Shapes) -> Pairs:
+    """Contract, and give, pairs whose result is not larger than the larger of the two, as long as there are."""
+    pairs = []
+    waiting = sorted(shapes.bonds, reverse=True)
+    while waiting:
+        number = waiting.pop()
+        for other in list(shapes.bonds.get(number, ())):
+            sizes = [prod(shapes.bonds[one].values()) for one in (number, other)]
+            if prod(shapes.result(number, other).values()) <= max(sizes):
+                pairs.append((number, other))
+                new = shapes.contract(number, other)
+                waiting += [*shapes.bonds[new], new]
+                break
+    return pairs
+
+
+def _orders(shapes: _Shapes, max_bond: int) -> Iterator[Pairs]:
+    """Ever more orders of what is left."""
+    numbers = sorted(shapes.bonds)
+    if len(numbers) < 3:
+        yield [tuple(numbers)] if len(numbers) == 2 else []  # type: ignore[list-item]
+        return
+    from cotengra.pathfinders.path_compressed_greedy import GreedyCompressed, GreedySpan
+
+    inputs = [tuple(f"{min(n, o)},{max(n, o)}" for o in shapes.bonds[n]) for n in numbers]
+    extents = {f"{min(n, o)},{max(n, o)}": e for n in numbers for o, e in shapes.bonds[n].items()}
+    random = Random(0)
+    for trial in range(MOST_TRIALS):
+        if trial % 4 == 3:
+            finder = GreedyCompressed(
+                max_bond, coeff_size_inputs=random.uniform(-1, 1) if trial > 3 else 0.0,
+                temperature=random.uniform(0, 0.5) if trial > 3 else 0.0, seed=trial,
+            )  # fmt: skip
+        else:
+            finder = GreedySpan(
+                start="min" if trial % 2 else "max", coeff_distance=random.choice((-1, 0, 1)) if trial > 1 else -1,
+                coeff_ndim=random.choice((-1, 0, 1)) if trial > 1 else 1,
+                temperature=random.uniform(0, 1) if trial > 1 else 0.0,
+                score_perm="" if trial > 3 else "CNDLTI", seed=trial,
+            )  # fmt: skip
+        names, after = dict(enumerate(numbers)), shapes.new - len(numbers)
+        yield [
+            (names.get(left, left + after), names.get(right, right + after))
+            for left, right in finder.get_ssa_path(inputs, (), extents)
+        ]
