@@ -63,6 +63,7 @@ from tnplan.executor.sbd.basis.strings import StringSet as StringSet
 from tnplan.executor.sbd.selected_ci.growth import Growth as Growth
 from tnplan.executor.sbd.solver.davidson import Criteria as Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty as SpinPenalty
+from tnplan.jobs.arrays.bond_limited_contraction import BondLimitedContraction as BondLimitedContraction
 from tnplan.jobs.arrays.compiled import CompiledContraction as CompiledContraction
 from tnplan.jobs.diagonalization_result import CarryOver as CarryOver
 from tnplan.jobs.diagonalization_result import Diagonalization as Diagonalization

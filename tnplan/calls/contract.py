@@ -47,6 +47,8 @@ def contract(
     threads: int | None = None,
     strip_exponent: bool = False,
     algebra: tnplan.Algebra | str | None = None,
+    max_bond: int | None = None,
+    cutoff: float | None = None,
 ) -> Any:
     """Contract arrays to one array.
 
@@ -90,13 +92,20 @@ def contract(
         What adds and multiplies: "max-plus", "min-plus", "boolean", "residues:7", or an algebra of
         `tnplan.Algebra`. The arrays have its values, and so has the result, in its dtype. Default: sums and
         products of numbers.
+    max_bond : int, optional
+        Contract to an approximate number, from 2: bonds between results in between that are larger are cut to
+        so many singular values (Gray and Chan, arXiv 2206.07044). Of the other options `memory`, `device` and
+        `threads` go with it.
+    cutoff : float, optional
+        With `max_bond`: singular values of such a bond are left out below this share of the largest. Default:
+        1e-10.
 
     Returns
     -------
-    array
+    array or BondLimitedContraction
         Of the library of the arrays and on their device, with the dtype to which NumPy promotes theirs; `out`
         where that is given. As in `numpy.einsum`, it is a view of the array where there is one array of which
-        nothing is summed.
+        nothing is summed. With `max_bond` an answer with the value and an estimate of its error.
 
     Raises
     ------
@@ -113,6 +122,10 @@ def contract(
     if algebra is None:
         _expect_gpu(device, arrays)
     options = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
+    if max_bond is not None or cutoff is not None:
+        from tnplan.jobs.arrays.bond_limited_contraction import contract_bond_limited
+
+        return contract_bond_limited(network, arrays, (*options, algebra, out), max_bond, cutoff)
     if algebra is not None:
         from tnplan.jobs.arrays.algebra_contraction import contract_over
 

@@ -42,6 +42,7 @@ PAGES = {
     "algebras": "how-to/count.md#algebras",
     "counting and optimization": "how-to/count.md#what-is-asked",
     "contractions in Python": "how-to/contract.md#what-contract-takes",
+    "bond limits": "how-to/bond-limit.md",
     "files of networks and schedules": "reference/formats.md",
     "other messages": "reference/troubleshooting.md",
 }

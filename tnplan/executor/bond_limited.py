@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import frexp, sqrt
+from math import frexp
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tnplan.planner.networks.pair_network import largest_part
 
 Array = Any
 """Of NumPy or CuPy."""
@@ -141,14 +143,14 @@ class _Network:
             del self._factors[key]
 
     def _scale(self, number: int) -> bool:
-        """Bring the norm of a tensor near 1 by a power of 2, which rounds nothing; False where it is 0."""
+        """Bring a tensor's largest part below 1 by a power of 2, which rounds nothing; False where it is 0."""
         array = self.tensors[number]
-        norm = float(self._xp.linalg.norm(array.ravel()))
-        power = frexp(norm)[1]
+        largest = largest_part(array)
+        power = frexp(largest)[1]
         if power:
             array *= 2.0**-power
             self.exponent += power
-        return norm > 0
+        return largest > 0
 
     def _bond_last(self, number: int, other: int) -> Array:
         """A tensor with its bond with another one as the last axis, contiguous."""

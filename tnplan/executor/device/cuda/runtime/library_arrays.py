@@ -76,6 +76,15 @@ def in_order(stream: Any, library: str, gpu: int) -> Iterator[None]:
         theirs.wait_event(stream.record(cupy.cuda.Event(disable_timing=True)))
 
 
+@contextmanager
+def cupy_in_order(library: str, gpu: int) -> Iterator[tuple[Any, Any]]:
+    """CuPy on a GPU, and a stream of its own behind what a library's stream has to do there."""
+    with cupy.cuda.Device(gpu):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with in_order(stream, library, gpu), stream:
+            yield cupy, stream
+
+
 def _stream_of(library: str, gpu: int) -> Any:
     """The current stream of a library; None where it shows none."""
     if library == "cupy":

@@ -1,0 +1,109 @@
+"""A closed network in which two tensors share one bond at most, and each bond has two ends.
+
+Axes of extent 1 go, repeated indices become diagonals, and indices that one tensor alone has are summed. An
+index of three or more tensors becomes bonds between them and copy tensors, which are 1 where all indices agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import frexp, prod
+from typing import Any
+
+from tnplan.planner.networks.network import Network
+
+
+class PairNetwork:
+    """The structure of such a network, and its tensors from those of the network that it is made of.
+
+    Parameters
+    ----------
+    network
+        Closed. Its tensors come first; copy tensors follow.
+
+    Attributes
+    ----------
+    bonds : list of dict
+        For each tensor the extents of its bonds, by the neighbour, in the order of its axes.
+    components : list of list of int
+        The tensors of each connected part.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        holders: dict[str, list[int]] = defaultdict(list)
+        for number, term in enumerate(network.inputs):
+            for index in dict.fromkeys(term):
+                if network.size_dict[index] > 1:
+                    holders[index].append(number)
+        n_tensors = len(network.inputs)
+        shared: list[dict[int, list[str]]] = [defaultdict(list) for _ in range(n_tensors)]
+        """Of each tensor: the indices that it shares with each neighbour."""
+        for index, ends in holders.items():
+            first = ends[0]
+            for end in ends[1:-1]:  # a chain of copy tensors, with one more end each
+                copy = len(shared)
+                shared.append(defaultdict(list))
+                for other in (first, end):
+                    shared[copy][other].append(index)
+                    shared[other][copy].append(index)
+                first = copy
+            if len(ends) > 1:
+                shared[first][ends[-1]].append(index)
+                shared[ends[-1]][first].append(index)
+        self._shared = shared
+        self.bonds: list[Mapping[int, int]] = [
+            {other: prod(network.size_dict[index] for index in indices) for other, indices in of_one.items()}
+            for of_one in shared
+        ]
+        self.components = self._components()
+
+    def _components(self) -> list[list[int]]:
+        found: list[list[int]] = []
+        seen: set[int] = set()
+        for start in range(len(self.bonds)):
+            if start not in seen:
+                seen.add(start)
+                reached = [start]
+                for number in reached:
+                    new = [other for other in self.bonds[number] if other not in seen]
+                    seen.update(new)
+                    reached += new
+                found.append(sorted(reached))
+        return found
+
+    def tensors(self, arrays: Sequence[Any], xp: Any) -> tuple[list[Any], int]:
+        """The tensors, scaled to largest parts from 0.5 to 1 before indices are summed, and the power of 2 of
+        their product.
+
+        Parameters
+        ----------
+        arrays
+            Those of the network, of one floating dtype and of the library `xp`.
+        """
+        tensors, exponent = [], 0
+        for term, of_one, array in zip(self._network.inputs, self._shared, arrays, strict=False):
+            power = frexp(largest_part(array))[1]
+            # Two factors: one alone may be beyond the range where the numbers are not.
+            scaled = array * 2.0 ** (-power // 2) * 2.0 ** (-power - -power // 2)
+            exponent += power
+            extents = [self._network.size_dict[index] for index in term]
+            wide = [axis for axis, extent in enumerate(extents) if extent > 1]
+            numbers = {index: number for number, index in enumerate(dict.fromkeys(term[axis] for axis in wide))}
+            kept = [numbers[index] for indices in of_one.values() for index in indices]
+            shape = [prod(self._network.size_dict[index] for index in indices) for indices in of_one.values()]
+            scaled = scaled.reshape([extents[axis] for axis in wide])
+            tensors.append(xp.einsum(scaled, [numbers[term[axis]] for axis in wide], kept).reshape(shape))
+        for bonds in self.bonds[len(arrays) :]:
+            extent = next(iter(bonds.values()))
+            copy = xp.zeros((extent,) * 3, arrays[0].dtype)
+            copy[(xp.arange(extent),) * 3] = 1
+            tensors.append(copy)
+        return tensors, exponent
+
+
+def largest_part(array: Any) -> float:
+    """The largest magnitude of a real or imaginary part."""
+    parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
+    return max(max(float(part.max()), -float(part.min())) for part in parts)
