@@ -19,7 +19,7 @@ from tnplan.planner.networks.pair_network import largest_part
 
 Array = Any
 """Of NumPy or CuPy."""
-GRAM_FROM = 5e-8
+GRAM_FROM = 1e-7
 """Singular values down to this share of the largest are told apart by Gram matrices in double precision, whose
 eigenvalues are their squares."""
 SHIFT = 4.0
@@ -51,7 +51,7 @@ class BondLimitedValue:
     mantissa: float | complex = 0.0
     exponent: int = 0
     discarded: list[float] = field(default_factory=list)
-    """Of each bond that was cut: the squares of the singular values that were left out, over those of all."""
+    """Of each bond that lost singular values: their squares over those of all."""
 
 
 def contract_with_bond_limit(
@@ -166,7 +166,9 @@ class _Network:
         if self.tensors[left].shape[self._neighbours[left].index(right)] <= self._max_bond:
             return
         a, b = self._bond_last(left, right), self._bond_last(right, left)
-        pair = None if self._needs_qr else self._by_gram(left, right)
+        # Where the rank is within the limit nothing is left out, and the value is to stay exact.
+        rank = min(array.size // array.shape[-1] for array in (a, b))
+        pair = None if self._needs_qr or rank <= self._max_bond else self._by_gram(left, right)
         if pair is None:
             pair = self._by_qr(left, right)
         self.tensors[left], self.tensors[right] = a @ pair[0], b @ pair[1]
@@ -189,8 +191,8 @@ class _Network:
         singular = xp.sqrt(kept)
         images = tall @ (vectors / singular)
         u, v = (images, vectors) if is_tall else (vectors, images)
-        total = float(xp.trace(gram).real)
-        return self._projectors(factors, u, singular, v, 1 - float(kept.sum()) / total)
+        self._note(squares[: -self._max_bond], squares)
+        return self._projectors(factors, u, singular, v)
 
     def _by_qr(self, left: int, right: int) -> tuple[Array, Array]:
         """The projectors by QR and singular values, to the precision of the dtype."""
@@ -201,14 +203,19 @@ class _Network:
         kept = max(1, int((singular[: self._max_bond] > self._cutoff * largest).sum()))
         self._needs_qr = not float(singular[kept - 1]) > 10 * GRAM_FROM * largest
         squares = (singular / (largest or 1.0)) ** 2
-        share = float(squares[kept:].sum() / squares.sum()) if largest else 0.0
-        return self._projectors(factors, u[:, :kept], singular[:kept], vh[:kept].conj().T, share)
+        self._note(squares[kept:], squares)
+        return self._projectors(factors, u[:, :kept], singular[:kept], vh[:kept].conj().T)
+
+    def _note(self, left_out: Array, squares: Array) -> None:
+        """Note what a bond loses; eigenvalues may be below 0 by rounding."""
+        if len(left_out):
+            lost = max(float(left_out.sum()), 0.0)
+            self.discarded.append(lost / (float(squares.sum()) or 1.0))
 
     def _projectors(
-        self, factors: tuple[Array, Array], u: Array, singular: Array, v: Array, discarded: float
+        self, factors: tuple[Array, Array], u: Array, singular: Array, v: Array
     ) -> tuple[Array, Array]:
         """P_a = R_b^T V S^(-1/2) and P_b = R_a^T conj(U) S^(-1/2): sqrt(S) goes to both sides."""
-        self.discarded.append(max(discarded, 0.0))
         inverse = self._xp.where(singular > 0, singular, 1) ** -0.5 * (singular > 0)
         pair = factors[1].T @ (v * inverse), factors[0].T @ (u.conj() * inverse)
         return pair[0].astype(self._dtype, copy=False), pair[1].astype(self._dtype, copy=False)
