@@ -1,14 +1,14 @@
 """Contraction with a bond limit: pairs are contracted, and bonds beyond the limit are cut by singular values.
 
-One code for arrays of NumPy and of CuPy, whose `linalg` have the same names. The order comes as flat steps. A
-bond between A and B, as matrices with the bond last, becomes A P_a and B P_b with the oblique projectors of the
-reduced factors, R_a^H R_a = A^H A (Gray and Chan, arXiv 2206.07044, section II, with a tree gauge of distance 1:
-the other bonds of A are weighted with the reduced factors of the tensors there).
+One code for arrays of NumPy and of CuPy, whose `linalg` have the same names. The order comes as flat steps.
+Of A and B, as matrices with their bond last, A P_a and B P_b come about by the oblique projectors of their
+reduced factors, R_a^H R_a = A^H A, as in Gray and Chan, arXiv 2206.07044, with a tree gauge of distance 1: the
+other bonds of A are weighted with the reduced factors of the tensors there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import frexp
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ from tnplan.planner.networks.pair_network import largest_part
 Array = Any
 """Of NumPy or CuPy."""
 GRAM_FROM = 1e-7
-"""Singular values down to this share of the largest are told apart by Gram matrices in double precision, whose
-eigenvalues are their squares."""
+"""Singular values down to this share of the largest are told apart by Gram matrices in double precision: their
+squares are eigenvalues."""
 SHIFT = 4.0
-"""Roundings of the trace by which the diagonal of a Gram matrix is raised, so that it has a Cholesky factor."""
+"""Roundings of the trace by which the diagonal of a Gram matrix is raised: it then has a Cholesky factor."""
 
 
 class ContractPair(NamedTuple):
@@ -73,8 +73,8 @@ def contract_with_bond_limit(
     steps
         What is done in turn; the tensors of pairs are numbered on from those given.
     max_bond, cutoff
-        Of a bond beyond `max_bond` so many singular values stay, and of those the ones above `cutoff` times the
-        largest.
+        Of a bond beyond `max_bond` so many singular values stay, and of those the ones above `cutoff` times
+        the largest.
     xp
         The library of the arrays.
     """
@@ -89,12 +89,15 @@ def contract_with_bond_limit(
 
 
 class _Network:
-    """The tensors that are there at one time. Invariant: axis k of tensor i is its bond with neighbours[i][k],
-    the only one of the two."""
+    """The tensors that are there at one time.
+
+    Invariant: axis k of tensor i is its bond with neighbours[i][k], the only one of the two.
+    """
 
     def __init__(
-        self, arrays: Sequence[Array], neighbours: Sequence[Sequence[int]], max_bond: int, cutoff: float, xp: Any
-    ) -> None:
+        self, arrays: Sequence[Array], neighbours: Sequence[Sequence[int]], max_bond: int, cutoff: float,
+        xp: Any,
+    ) -> None:  # fmt: skip
         self.tensors = dict(enumerate(arrays))
         self.exponent = 0
         self.discarded: list[float] = []
@@ -114,7 +117,7 @@ class _Network:
         a, b = self.tensors.pop(left), self.tensors.pop(right)
         result = self._xp.tensordot(a, b, (names[0].index(right), names[1].index(left)))
         del a, b
-        ends = [other for other in names[0] if other != right] + [other for other in names[1] if other != left]
+        ends = [other for other in [*names[0], *names[1]] if other not in (left, right)]
         others = list(dict.fromkeys(ends))
         if len(others) < len(ends):
             result = _joined(result, [[axis for axis, end in enumerate(ends) if end == o] for o in others])
@@ -143,7 +146,7 @@ class _Network:
             del self._factors[key]
 
     def _scale(self, number: int) -> bool:
-        """Bring a tensor's largest part below 1 by a power of 2, which rounds nothing; False where it is 0."""
+        """Bring a tensor's largest part below 1 by a power of 2, without rounding; False where it is 0."""
         array = self.tensors[number]
         largest = largest_part(array)
         power = frexp(largest)[1]
@@ -166,32 +169,39 @@ class _Network:
         if self.tensors[left].shape[self._neighbours[left].index(right)] <= self._max_bond:
             return
         a, b = self._bond_last(left, right), self._bond_last(right, left)
-        # Where the rank is within the limit nothing is left out, and the value is to stay exact.
-        rank = min(array.size // array.shape[-1] for array in (a, b))
-        pair = None if self._needs_qr or rank <= self._max_bond else self._by_gram(left, right)
+        pair = None if self._needs_qr else self._by_gram(left, right)
         if pair is None:
             pair = self._by_qr(left, right)
-        self.tensors[left], self.tensors[right] = a @ pair[0], b @ pair[1]
-        for number in (left, right):
+        for number, array, projector in ((left, a, pair[0]), (right, b, pair[1])):
+            # As one product of matrices: libraries multiply arrays of more axes piece by piece.
+            rows = array.reshape(-1, array.shape[-1]) @ projector
+            self.tensors[number] = rows.reshape(*array.shape[:-1], -1)
             self._forget(number)
 
     def _by_gram(self, left: int, right: int) -> tuple[Array, Array] | None:
-        """The projectors by Gram matrices; None where these tell too few singular values apart."""
+        """The projectors by Gram matrices; None where these tell too few singular values apart, or where none
+        is to be left out and the value stays exact."""
         xp = self._xp
-        factors = self._weighted(left, self._gram_factor), self._weighted(right, self._gram_factor)
+        try:
+            factors = self._weighted(left, self._gram_factor), self._weighted(right, self._gram_factor)
+        except np.linalg.LinAlgError:  # not positive by rounding
+            return None
         product = factors[0] @ factors[1].T
         is_tall = product.shape[0] >= product.shape[1]
         tall = product if is_tall else product.conj().T
-        gram = tall.conj().T @ tall
-        squares, vectors = xp.linalg.eigh(gram)
-        kept, vectors = squares[: -self._max_bond - 1 : -1], vectors[:, : -self._max_bond - 1 : -1]
-        if not float(kept[-1]) > GRAM_FROM**2 * float(kept[0]):
-            self._needs_qr = True
+        if tall.shape[1] <= self._max_bond:
             return None
-        singular = xp.sqrt(kept)
+        squares, vectors = xp.linalg.eigh(tall.conj().T @ tall)
+        squares, vectors = squares[::-1], vectors[:, ::-1]
+        least = max(self._cutoff, GRAM_FROM) ** 2 * float(squares[0])
+        kept = int((squares[: self._max_bond] > least).sum())
+        self._needs_qr = kept < self._max_bond and self._cutoff < GRAM_FROM
+        if self._needs_qr or not kept:
+            return None
+        singular, vectors = xp.sqrt(squares[:kept]), vectors[:, :kept]
         images = tall @ (vectors / singular)
         u, v = (images, vectors) if is_tall else (vectors, images)
-        self._note(squares[: -self._max_bond], squares)
+        self._note(squares[kept:], squares)
         return self._projectors(factors, u, singular, v)
 
     def _by_qr(self, left: int, right: int) -> tuple[Array, Array]:
@@ -222,7 +232,7 @@ class _Network:
 
     def _weighted(self, number: int, factor: Callable[[Array], Array]) -> Array:
         """The reduced factor of a tensor towards its last axis, its other bonds weighted with those of the
-        tensors there. Those of tensors that were given are not: they are small and know little of the rest."""
+        tensors there. Tensors that were given give no weights: they are small and know little of the rest."""
         array = self.tensors[number]
         for axis, other in enumerate(self._neighbours[number][:-1]):
             if other >= self._n_inputs:
@@ -244,7 +254,7 @@ class _Network:
             return matrix
         gram = matrix.conj().T @ matrix
         diagonal = self._xp.arange(len(gram))
-        gram[diagonal, diagonal] += SHIFT * float(np.finfo(np.float64).eps) * float(self._xp.trace(gram).real)
+        gram[diagonal, diagonal] += SHIFT * np.finfo(np.float64).eps * float(self._xp.trace(gram).real)
         return self._xp.linalg.cholesky(gram).conj().T
 
     def _qr_factor(self, matrix: Array) -> Array:

@@ -12,8 +12,13 @@ import numpy as np
 
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError, OverLimitError
-from tnplan.common.units import plural, size_text
-from tnplan.executor.bond_limited import BondLimitedValue, CompressBond, ContractPair, contract_with_bond_limit
+from tnplan.common.units import size_text
+from tnplan.executor.bond_limited import (
+    BondLimitedValue,
+    CompressBond,
+    ContractPair,
+    contract_with_bond_limit,
+)
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.jobs.arrays.arrays import (
     common_dtype,
@@ -50,9 +55,9 @@ class BondLimitedContraction:
     max_bond : int
         The limit of bonds.
     error_estimate : float
-        Estimate of |value - exact value| / |value|, from the difference of the values at `max_bond` and at half
-        of it. No bound: tests on random networks find the error below it in nine cases of ten. 0 where the
-        value is exact, infinity where nothing is known.
+        Estimate of |value - exact value| / |value|, from the difference of the values at `max_bond` and at
+        half of it, and from the discarded weight. It is no bound: on random lattices, circuits and graphs the
+        error is below it in nine cases of ten. 0 where the value is exact, infinity where nothing is known.
     discarded_weight : float
         The sum over all bonds that were cut of the squares of the singular values that were left out, over
         those of all singular values of the bond.
@@ -61,8 +66,8 @@ class BondLimitedContraction:
     exact : bool
         Whether no singular value was left out: the value is exact to rounding.
     details : dict
-        `half_value`, mantissa and exponent with half the limit; `cuts`, how many bonds were cut; the predicted
-        `multiply_adds` and `peak_bytes`; the `device`.
+        `half_value`, mantissa and exponent with half the limit; `cuts`, how many bonds lost singular values;
+        the predicted `multiply_adds` and `peak_bytes`; the `device`.
 
     Examples
     --------
@@ -83,17 +88,19 @@ class BondLimitedContraction:
     def value(self) -> float | complex:
         """The number itself: 0 or infinite parts where it is beyond floating point."""
         whole = round(self.exponent)
-        scale = 10.0 ** (self.exponent - whole)
-        with np.errstate(over="ignore", under="ignore"):
-            ten = np.float64(10.0)
-            # Two factors: a power of ten may be beyond the range where the number is not.
-            number: Any = np.asarray(self.mantissa) * scale * ten ** (whole // 2) * ten ** (whole - whole // 2)
-        return number.item()  # type: ignore[no-any-return]
+        # Two powers: one alone may be beyond the range where the number is not.
+        number = np.complex128(self.mantissa) * 10.0 ** (self.exponent - whole)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            for power in (whole // 2, whole - whole // 2):
+                number = number * np.float64(10.0) ** power
+        return complex(number) if isinstance(self.mantissa, complex) else float(number.real)
 
     def __repr__(self) -> str:
-        error = "exact" if self.exact else f"error estimate {self.error_estimate:.1e} of it"
-        shown = f"{self.value:.6g}" if abs(self.exponent) < 300 else f"{self.mantissa:.6g} x 10^{self.exponent:.6g}"
-        return f"BondLimitedContraction({shown}, {error}, max_bond {self.max_bond})"
+        number = f"{self.value:.6g}"
+        if abs(self.exponent) > 300:
+            number = f"{self.mantissa:.6g} x 10^{self.exponent:.6g}"
+        error = "exact" if self.exact else f"relative error estimate {self.error_estimate:.1e}"
+        return f"BondLimitedContraction({number}, {error}, max_bond {self.max_bond})"
 
 
 def contract_bond_limited(
@@ -125,10 +132,8 @@ def contract_bond_limited(
         raise OverLimitError("memory", problem, "give a smaller max_bond, or more memory", topic=TOPIC)
     threads = nullcontext() if options.threads is None else blas_threads(options.threads)
     with threads, _library(kind.library, gpu) as (xp, read):
-        arrays = [_finite(read(array, number), number, dtype, xp) for number, array in enumerate(call.operands)]
         arrays = [
-            array.reshape([call.size_dict[index] for index in term])
-            for array, term in zip(arrays, call.inputs, strict=True)
+            _finite(read(array, number), number, dtype, xp) for number, array in enumerate(call.operands)
         ]
         tensors, exponent = pairs.tensors(arrays, xp)
         value, half = (
@@ -164,7 +169,7 @@ def _options(settings: tuple[Any, ...]) -> ContractionOptions:
 def _check_network(call: EinsumCall) -> None:
     """Refuse what has no one value, or an order of its own."""
     if call.output:
-        problem = f"is for a result that is a number, and this one has {plural(len(call.output), 'axis', 'axes')}"
+        problem = f"is for networks without open indices, and {len(call.output)} are open here"
         raise InputError("max_bond", problem, "sum its indices, or leave max_bond out")
     if call.path is not None or call.schedule is not None:
         problem = "takes an order of its own, and a path or a schedule is given"
@@ -211,10 +216,12 @@ class _Component:
         """Contract it with a limit, in the order that was found."""
         order = follow(self._shapes, self.order.pairs, max_bond)
         steps: list[ContractPair | CompressBond] = []
-        for new, (pair, bonds) in enumerate(zip(order.pairs, order.compressions, strict=True), len(self._shapes)):
+        pairs = zip(order.pairs, order.compressions, strict=True)
+        for new, (pair, bonds) in enumerate(pairs, len(self._shapes)):
             steps += [ContractPair(*pair, new), *(CompressBond(*bond) for bond in bonds)]
         own = [tensors[number] for number in self._numbers]
-        return contract_with_bond_limit(own, [list(bonds) for bonds in self._shapes], steps, max_bond, cutoff, xp)
+        neighbours = [list(bonds) for bonds in self._shapes]
+        return contract_with_bond_limit(own, neighbours, steps, max_bond, cutoff, xp)
 
 
 def _product(values: Sequence[BondLimitedValue], exponent: int) -> BondLimitedValue:

@@ -1,7 +1,7 @@
 """A closed network in which two tensors share one bond at most, and each bond has two ends.
 
 Axes of extent 1 go, repeated indices become diagonals, and indices that one tensor alone has are summed. An
-index of three or more tensors becomes bonds between them and copy tensors, which are 1 where all indices agree.
+index of three or more tensors becomes bonds of copy tensors, which are 1 where all their indices agree.
 """
 
 from __future__ import annotations
@@ -83,18 +83,21 @@ class PairNetwork:
             Those of the network, of one floating dtype and of the library `xp`.
         """
         tensors, exponent = [], 0
-        for term, of_one, array in zip(self._network.inputs, self._shared, arrays, strict=False):
+        for term, of_one, bonds, array in zip(
+            self._network.inputs, self._shared, self.bonds, arrays, strict=False
+        ):
             power = frexp(largest_part(array))[1]
             # Two factors: one alone may be beyond the range where the numbers are not.
             scaled = array * 2.0 ** (-power // 2) * 2.0 ** (-power - -power // 2)
             exponent += power
             extents = [self._network.size_dict[index] for index in term]
             wide = [axis for axis, extent in enumerate(extents) if extent > 1]
-            numbers = {index: number for number, index in enumerate(dict.fromkeys(term[axis] for axis in wide))}
+            names = [term[axis] for axis in wide]
+            numbers = {index: number for number, index in enumerate(names)}
             kept = [numbers[index] for indices in of_one.values() for index in indices]
-            shape = [prod(self._network.size_dict[index] for index in indices) for indices in of_one.values()]
             scaled = scaled.reshape([extents[axis] for axis in wide])
-            tensors.append(xp.einsum(scaled, [numbers[term[axis]] for axis in wide], kept).reshape(shape))
+            summed = xp.einsum(scaled, [numbers[index] for index in names], kept)
+            tensors.append(summed.reshape(tuple(bonds.values())))
         for bonds in self.bonds[len(arrays) :]:
             extent = next(iter(bonds.values()))
             copy = xp.zeros((extent,) * 3, arrays[0].dtype)

@@ -1,7 +1,7 @@
 """The order of a contraction with a bond limit, by its predicted cost: shapes are known before values are.
 
-cotengra finds orders for compressed contraction, as in Gray and Chan (arXiv 2206.07044, section III): spanning
-trees from the middle or from an end, and greedy ones. Each is followed symbolically; the cheapest is taken.
+cotengra finds orders for compressed contraction, as Gray and Chan have them (arXiv 2206.07044): spanning trees
+from the middle or from an end, and greedy ones. Each is followed symbolically, and the cheapest is taken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Pairs = list[tuple[int, int]]
 """Two tensors each; of contractions, in turn, each result has the next number."""
 DECOMPOSITION = 20
 """Multiply-adds of singular values in those of a product of square matrices of the size."""
-TRIAL_MADDS = 2e5
+TRIAL_MADDS = 3e6
 """Multiply-adds that take as long as a trial does for each tensor."""
 LEAST_TRIALS, MOST_TRIALS = 4, 48
 
@@ -151,8 +151,8 @@ def search_order(
 
 
 def _free_pairs(shapes: _Shapes) -> Pairs:
-    """Contract, and give, pairs whose result is not larger than the larger of the two, as long as there are."""
-    pairs = []
+    """Contract pairs whose result is not larger than the larger of the two, as long as there are any."""
+    pairs: Pairs = []
     waiting = sorted(shapes.bonds, reverse=True)
     while waiting:
         number = waiting.pop()
@@ -178,17 +178,14 @@ def _orders(shapes: _Shapes, max_bond: int) -> Iterator[Pairs]:
     extents = {f"{min(n, o)},{max(n, o)}": e for n in numbers for o, e in shapes.bonds[n].items()}
     random = Random(0)
     for trial in range(MOST_TRIALS):
+        finder = GreedySpan(start="min" if trial % 2 else "max")
         if trial % 4 == 3:
-            finder = GreedyCompressed(
-                max_bond, coeff_size_inputs=random.uniform(-1, 1) if trial > 3 else 0.0,
-                temperature=random.uniform(0, 0.5) if trial > 3 else 0.0, seed=trial,
-            )  # fmt: skip
-        else:
+            finder = GreedyCompressed(max_bond, 1.0, 0.0, random.uniform(-1, 1), seed=trial)
+        elif trial > 1:
             finder = GreedySpan(
-                start="min" if trial % 2 else "max", coeff_distance=random.choice((-1, 0, 1)) if trial > 1 else -1,
-                coeff_ndim=random.choice((-1, 0, 1)) if trial > 1 else 1,
-                temperature=random.uniform(0, 1) if trial > 1 else 0.0,
-                score_perm="" if trial > 3 else "CNDLTI", seed=trial,
+                start="min" if trial % 2 else "max", coeff_ndim=random.choice((-1, 0, 1)),
+                coeff_distance=random.choice((-1, 0, 1)), temperature=random.uniform(0, 1),
+                score_perm=random.choice(("", "CNDLTI")), seed=trial,
             )  # fmt: skip
         names, after = dict(enumerate(numbers)), shapes.new - len(numbers)
         yield [
