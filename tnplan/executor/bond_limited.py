@@ -2,8 +2,8 @@
 
 One code for arrays of NumPy and of CuPy, whose `linalg` have the same names. The order comes as flat steps.
 Of A and B, as matrices with their bond last, A P_a and B P_b come about by the oblique projectors of their
-reduced factors, R_a^H R_a = A^H A, as in Gray and Chan, arXiv 2206.07044, with a tree gauge of distance 1: the
-other bonds of A are weighted with the reduced factors of the tensors there.
+reduced factors, R_a^H R_a = A^H A, as in Gray and Chan, arXiv 2206.07044, with a tree gauge of distance 1:
+the other bonds of A are weighted with the reduced factors of the tensors there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tnplan.planner.networks.pair_network import largest_part
 Array = Any
 """Of NumPy or CuPy."""
 GRAM_FROM = 1e-7
-"""Singular values down to this share of the largest are told apart by Gram matrices in double precision: their
-squares are eigenvalues."""
+"""Gram matrices in double precision tell singular values apart down to this share of the largest: their squares
+are eigenvalues."""
 SHIFT = 4.0
 """Roundings of the trace by which the diagonal of a Gram matrix is raised: it then has a Cholesky factor."""
 

@@ -36,7 +36,7 @@ from tnplan.planner.search.bond_limited_order import follow, search_order
 
 TOPIC = "bond limits"
 CUTOFF = 1e-10
-WIDENED, OF_DISCARDED, ROUNDINGS = 2.0, 1.0, 1e3
+WIDENED, OF_DISCARDED, ROUNDINGS = 2.0, 2.0, 1e3
 """The estimate of an error is the largest of the difference of two values, the root of the discarded weight
 and the dtype's rounding, times these. They were fitted to seeds of tests/support/bond_limited_cases.py that
 are not those of its test."""
@@ -145,10 +145,10 @@ def contract_bond_limited(
         "multiply_adds": sum(component.order.multiply_adds for component in components),
         "device": "cpu" if gpu is None else f"gpu {gpu}",
     }  # fmt: skip
-    mantissa, tens = _in_tens(value)
+    error = _error_estimate(value, half, float(np.finfo(dtype).eps))
     return BondLimitedContraction(
-        mantissa, tens, max_bond, _error_estimate(value, half, float(np.finfo(dtype).eps)), sum(value.discarded),
-        max(value.discarded, default=0.0), not value.discarded, details,
+        *_in_tens(value), max_bond, error, sum(value.discarded), max(value.discarded, default=0.0),
+        not value.discarded, details,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The order of a contraction with a bond limit, by its predicted cost: shapes are known before values are.
 
-cotengra finds orders for compressed contraction, as Gray and Chan have them (arXiv 2206.07044): spanning trees
-from the middle or from an end, and greedy ones. Each is followed symbolically, and the cheapest is taken.
+cotengra finds orders for compressed contraction, as Gray and Chan have them (arXiv 2206.07044): spanning
+trees from the middle or from an end, and greedy ones. Each is followed symbolically; the cheapest is taken.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _orders(shapes: _Shapes, max_bond: int) -> Iterator[Pairs]:
     extents = {f"{min(n, o)},{max(n, o)}": e for n in numbers for o, e in shapes.bonds[n].items()}
     random = Random(0)
     for trial in range(MOST_TRIALS):
-        finder = GreedySpan(start="min" if trial % 2 else "max")
+        finder = GreedySpan(start="min" if trial % 2 else "max", seed=trial)
         if trial % 4 == 3:
             finder = GreedyCompressed(max_bond, 1.0, 0.0, random.uniform(-1, 1), seed=trial)
         elif trial > 1:

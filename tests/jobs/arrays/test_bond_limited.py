@@ -1,0 +1,201 @@
+"""`contract` with `max_bond`: exact where nothing is cut, an estimate that covers the error, and refusals."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from collections.abc import Iterable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import tnplan
+from tests.support.bond_limited_cases import case, on_graph
+from tests.support.hypernetworks import hypernetwork
+
+ENOUGH = 10**6
+FIRST_SEED = 3_000_000
+"""The estimate was fitted to smaller ones."""
+
+
+def closed(seed: int, dtype: str = "float64") -> tuple[tnplan.Network, list[Any]]:
+    """A network with hyperindices, extents of 1, perhaps of several components, and its arrays."""
+    network = hypernetwork(seed)
+    random = np.random.default_rng(seed)
+    shapes = [[network.size_dict[index] for index in term] for term in network.inputs]
+    arrays = [random.standard_normal((2, *shape)) for shape in shapes]
+    is_complex = dtype.startswith("complex")
+    values = [(real + 1j * imaginary if is_complex else real).astype(dtype) for real, imaginary in arrays]
+    return tnplan.Network(network.inputs, (), network.size_dict), values
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_limit_that_cuts_nothing_is_exact(seed: int) -> None:
+    dtype = ("float64", "complex128", "float32", "complex64")[seed % 4]
+    network, arrays = closed(seed, dtype)
+    found = tnplan.contract(network, *arrays, max_bond=ENOUGH)
+    assert found.exact
+    assert found.error_estimate == found.discarded_weight == found.details["cuts"] == 0
+    sizes = tnplan.contract(network, *[abs(array) for array in arrays])
+    assert abs(found.value - tnplan.contract(network, *arrays)) < 1e3 * np.finfo(dtype).eps * sizes
+    assert isinstance(found.value, complex if dtype.startswith("complex") else float)
+
+
+def grid(seed: int = 0, rows: int = 6, extent: int = 3, low: float = -0.5) -> list[Any]:
+    return on_graph(nx.grid_2d_graph(rows, rows), extent, np.random.default_rng(seed), [low])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bonds_of_a_rank_within_the_limit_lose_nothing(seed: int) -> None:
+    """Each tensor is a sum of two products: a bond of any number of them has rank 2 to its power, not more."""
+    random = np.random.default_rng(seed)
+    arguments = grid(seed, rows=4, extent=8)
+    for place in range(0, len(arguments) - 1, 2):
+        axes = len(arguments[place + 1])
+        factors = random.standard_normal((2, 8))
+        arguments[place] = np.einsum(
+            *[part for axis in range(axes) for part in (factors, [axes, axis])], [*range(axes)]
+        )
+    found = tnplan.contract(*arguments, max_bond=16, cutoff=1e-12)
+    assert found.value == pytest.approx(tnplan.contract(*arguments), rel=1e-9)
+    assert found.largest_discarded_weight < 1e-24
+    assert found.error_estimate < 1e-9
+
+
+def test_larger_limits_come_closer_and_all_is_told() -> None:
+    arguments = grid(extent=4, low=-0.3)
+    exact = tnplan.contract(*arguments)
+    found = {bond: tnplan.contract(*arguments, max_bond=bond) for bond in (4, 8, 16, 32)}
+    errors = [abs(one.value / exact - 1) for one in found.values()]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-5
+    for one in found.values():
+        assert not one.exact
+        assert 0 < one.largest_discarded_weight <= one.discarded_weight
+        mantissa, exponent = one.details["half_value"]
+        assert one.error_estimate > abs(1 - mantissa * 10**exponent / one.value)
+
+
+def test_a_cutoff_leaves_more_out() -> None:
+    arguments = grid(extent=4)
+    weights = [tnplan.contract(*arguments, max_bond=8, cutoff=cutoff).discarded_weight for cutoff in (0, 0.1)]
+    assert 0 < 10 * weights[0] < weights[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_scales_are_in_the_exponent(dtype: str) -> None:
+    factor = {"float32": 2.0**-120, "complex128": 2.0**-800}[dtype]
+    arguments = [one.astype(dtype) if isinstance(one, np.ndarray) else one for one in grid()]
+    small = [one * one.dtype.type(factor) if isinstance(one, np.ndarray) else one for one in arguments]
+    plain, scaled = (tnplan.contract(*one, max_bond=8) for one in (arguments, small))
+    assert scaled.mantissa == plain.mantissa
+    assert scaled.exponent == pytest.approx(plain.exponent + 36 * np.log10(factor), rel=1e-12)
+    assert scaled.error_estimate == plain.error_estimate
+    assert scaled.value == 0
+    assert "x 10^" in repr(scaled)
+
+
+def test_equal_calls_give_equal_bits() -> None:
+    first, second = (tnplan.contract(*grid(1), max_bond=6) for _ in range(2))
+    assert first == second
+
+
+def test_zeros_give_zero() -> None:
+    arguments = grid(rows=3)
+    arguments[4] = np.zeros_like(arguments[4])
+    found = tnplan.contract(*arguments, max_bond=2)
+    assert found.value == 0
+    orthogonal = np.eye(6)[:3].reshape(3, 6), np.eye(6)[3:].reshape(3, 6)
+    assert tnplan.contract("ab,cb,ac->", *orthogonal, np.ones((3, 3)), max_bond=2).value == 0
+
+
+def test_quimb_networks_and_scalars_are_taken() -> None:
+    quimb = pytest.importorskip("quimb.tensor")
+    network = quimb.TN2D_rand(4, 4, 3, seed=1, dist="uniform")
+    found = tnplan.contract(network, max_bond=ENOUGH)
+    assert found.value == pytest.approx(network.contract(), rel=1e-12)
+    assert tnplan.contract("a,a,,->", [1.0, 2.0], [3.0, 4.0], 2.0, 0.5, max_bond=2).value == pytest.approx(11)
+
+
+@pytest.mark.parametrize("bond", [8, 24])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_the_memory_is_as_predicted_and_refused_below(bond: int, dtype: str) -> None:
+    arguments = [one.astype(dtype) if isinstance(one, np.ndarray) else one for one in grid(rows=7, extent=4)]
+    found = tnplan.contract(*arguments, max_bond=bond)  # what is imported late is there now
+    tracemalloc.start()
+    try:
+        tnplan.contract(*arguments, max_bond=bond)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < found.details["peak_bytes"] + 2**20
+    assert found.details["peak_bytes"] < 4 * peak_bytes
+    with pytest.raises(tnplan.InputError, match=re.escape(f"are needed with max_bond={bond}; give a smaller")):
+        tnplan.contract(*arguments, max_bond=bond, memory=found.details["peak_bytes"] / 10)
+
+
+PAIR = ("ab,ab->", np.ones((2, 3)), np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("place", "arguments", "options"),
+    [
+        ("max_bond", PAIR, {"max_bond": 0}),
+        ("max_bond", PAIR, {"max_bond": 1}),
+        ("max_bond", PAIR, {"max_bond": 2.5}),
+        ("max_bond", PAIR, {"max_bond": True}),
+        ("cutoff", PAIR, {"max_bond": 2, "cutoff": -1e-3}),
+        ("cutoff", PAIR, {"max_bond": 2, "cutoff": float("nan")}),
+        ("cutoff", PAIR, {"max_bond": 2, "cutoff": 1}),
+        ("cutoff", PAIR, {"max_bond": 2, "cutoff": "1e-3"}),
+        ("cutoff", PAIR, {"cutoff": 1e-3}),
+        ("max_bond", ("ab,ab->a", *PAIR[1:]), {"max_bond": 2}),
+        ("max_bond", ("ab,ab->", np.ones((0, 3)), np.ones((0, 3))), {"max_bond": 2}),
+        ("array 1", ("a,a->", [1.0, 2.0], [np.inf, 1.0]), {"max_bond": 2}),
+        ("array 0", ("a,a->", [np.nan, 2.0], [1.0, 1.0]), {"max_bond": 2}),
+        ("arrays", ("a,a->", [1, 2], [3, 4]), {"max_bond": 2}),
+        ("optimize", PAIR, {"max_bond": 2, "optimize": "greedy"}),
+        ("hardware", PAIR, {"max_bond": 2, "hardware": "cpu"}),
+        ("precision", PAIR, {"max_bond": 2, "precision": "single"}),
+        ("devices", PAIR, {"max_bond": 2, "devices": 2}),
+        ("strip_exponent", PAIR, {"max_bond": 2, "strip_exponent": True}),
+        ("algebra", PAIR, {"max_bond": 2, "algebra": "max-plus"}),
+        ("out", PAIR, {"max_bond": 2, "out": np.zeros(())}),
+        ("device", PAIR, {"max_bond": 2, "device": "tpu"}),
+        ("threads", PAIR, {"max_bond": 2, "threads": 0}),
+        ("memory", PAIR, {"max_bond": 2, "memory": -1}),
+    ],
+)
+def test_what_cannot_be_done_is_refused(place: str, arguments: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(tnplan.InputError, match=f"^{place}: ") as caught:
+        tnplan.contract(*arguments, **options)
+    assert "\n" not in str(caught.value)
+
+
+def shares(seeds: Iterable[int]) -> dict[str, tuple[int, float]]:
+    """Of each kind how many values were cut, and the share whose error the estimate covers."""
+    covered: dict[str, list[bool]] = {"lattice": [], "circuit": [], "graph": []}
+    for seed in seeds:
+        kind, arguments, bond = case(seed)
+        found, exact = tnplan.contract(*arguments, max_bond=bond), tnplan.contract(*arguments)
+        error = abs(found.value - exact)
+        if found.exact:
+            assert error <= 1e-11 * abs(exact), seed
+        else:
+            covered[kind].append(error <= found.error_estimate * abs(found.value))
+    return {kind: (len(those), float(np.mean(those))) for kind, those in covered.items()}
+
+
+def test_the_estimate_covers_the_error() -> None:
+    found = shares(range(FIRST_SEED, FIRST_SEED + 60))
+    assert sum(number for number, _ in found.values()) > 20
+    assert sum(number * share for number, share in found.values()) >= 0.9 * sum(n for n, _ in found.values())
+
+
+@pytest.mark.slow
+def test_the_estimate_covers_the_error_of_every_kind_in_nine_cases_of_ten() -> None:
+    found = shares(range(FIRST_SEED, FIRST_SEED + 750))
+    assert sum(number for number, _ in found.values()) >= 300
+    assert min(share for _, share in found.values()) >= 0.9, found
