@@ -1,4 +1,4 @@
-"""Random closed networks by a seed: lattices, circuits and graphs, and a bond limit that cuts in every other."""
+"""Random closed networks by a seed: lattices, circuits and graphs, with a limit that cuts in every other."""
 
 from __future__ import annotations
 

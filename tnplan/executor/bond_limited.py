@@ -20,8 +20,8 @@ from tnplan.planner.networks.pair_network import largest_part
 Array = Any
 """Of NumPy or CuPy."""
 GRAM_FROM = 1e-7
-"""Gram matrices in double precision tell singular values apart down to this share of the largest: their squares
-are eigenvalues."""
+"""Gram matrices in double precision, whose eigenvalues are squares, tell singular values apart down to this
+share of the largest."""
 SHIFT = 4.0
 """Roundings of the trace by which the diagonal of a Gram matrix is raised: it then has a Cholesky factor."""
 

@@ -21,6 +21,7 @@ from tnplan.executor.bond_limited import (
 )
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.jobs.arrays.arrays import (
+    ArrayKind,
     common_dtype,
     common_kind,
     computed_dtype,
@@ -120,7 +121,8 @@ def contract_bond_limited(
     refuse_followed(enumerate(call.operands))
     dtype = computed_dtype(common_dtype(tuple(map(stated_dtype, call.operands))))
     kind = common_kind(call.operands)
-    gpu = 0 if kind.gpu is None and options.device == "gpu" else kind.gpu
+    gpu = None if options.device == "cpu" else kind.gpu
+    gpu = 0 if gpu is None and options.device == "gpu" else gpu
     pairs = PairNetwork(call.network)
     limit = memory_bytes(options.changed(gpu=gpu), "cpu" if gpu is None else "gpu")
     # Gram matrices of single precision are made in double precision.
@@ -131,7 +133,7 @@ def contract_bond_limited(
         problem = f"is {size_text(limit)}, and {size_text(peak_bytes)} are needed with max_bond={max_bond}"
         raise OverLimitError("memory", problem, "give a smaller max_bond, or more memory", topic=TOPIC)
     threads = nullcontext() if options.threads is None else blas_threads(options.threads)
-    with threads, _library(kind.library, gpu) as (xp, read):
+    with threads, _library(kind, gpu) as (xp, read):
         arrays = [
             _finite(read(array, number), number, dtype, xp) for number, array in enumerate(call.operands)
         ]
@@ -189,16 +191,19 @@ def _finite(array: Any, number: int, dtype: str, xp: Any) -> Any:
 
 
 @contextmanager
-def _library(library: str, gpu: int | None) -> Iterator[tuple[Any, Callable[[Any, int], Any]]]:
-    """The library that contracts, on its device, and what makes its arrays of others'."""
+def _library(kind: ArrayKind, gpu: int | None) -> Iterator[tuple[Any, Callable[[Any, int], Any]]]:
+    """The library that contracts, at work on its device, and what reads arrays of a kind for it."""
+
+    def on_host(array: Any, number: int) -> Any:
+        return host_array(array, f"array {number}")
+
     if gpu is None:
-        yield np, lambda array, number: host_array(array, f"array {number}")
+        yield np, on_host
         return
     from tnplan.executor.device.cuda.runtime.library_arrays import cupy_in_order, on_gpu
 
-    with cupy_in_order(library, gpu) as (cupy, stream):
-        is_there = library != "numpy"
-        yield cupy, lambda array, number: on_gpu(array, stream) if is_there else array
+    with cupy_in_order(kind.library, gpu) as (cupy, stream):
+        yield cupy, on_host if kind.gpu is None else lambda array, number: on_gpu(array, stream)
 
 
 class _Component:

@@ -1,0 +1,118 @@
+"""Contraction with a bond limit beside quimb's `contract_compressed`: the same order and the same limit.
+
+    OMP_NUM_THREADS=1 python benchmarks/contraction/bond_limit.py [--seed 0] [--low -0.6] [--bonds 32 64]
+
+Lattices of 8 x 8 and 10 x 10 tensors with bonds 6 and 4, and a random 3-regular graph of 60 tensors with bond 4,
+of values from `--low` to 1. quimb has its defaults, with the tree gauge of distance 1 that is ours too; beside them
+it cuts by the same meaning of the cutoff. Seconds of the processor by turns, the least of three, for one contraction
+in the order that tnplan finds; behind it those of the whole call, which searches the order and contracts at
+two bonds. Errors are differences from the value at `--reference`. Goal: half of quimb's time, by its defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from math import inf, log10
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+import tnplan
+from tnplan.executor.bond_limited import CompressBond, ContractPair, contract_with_bond_limit
+from tnplan.planner.search.bond_limited_order import search_order
+
+GOAL, REPEATS, CUTOFF = 0.5, 3, 1e-10
+MOST_ELEMENTS = 2e8
+Value = tuple[float, float]
+"""Mantissa and exponent of ten."""
+
+
+def graphs(seed: int) -> dict[str, tuple[Any, int]]:
+    """Graphs by their name, and the extent of their edges."""
+    return {
+        "lattice 8 x 8, bond 6": (nx.grid_2d_graph(8, 8), 6),
+        "lattice 10 x 10, bond 4": (nx.grid_2d_graph(10, 10), 4),
+        "3-regular graph of 60, bond 4": (nx.random_regular_graph(3, 60, seed=seed), 4),
+    }
+
+
+def by_turns(calls: dict[str, Callable[[], Any]]) -> tuple[dict[str, float], dict[str, Any]]:
+    """The least seconds of the processor of each call, and its last result."""
+    least, results = dict.fromkeys(calls, inf), {}
+    for _ in range(REPEATS):
+        for name, call in calls.items():
+            start = time.process_time()
+            results[name] = call()
+            least[name] = min(least[name], time.process_time() - start)
+    return least, results
+
+
+def measured(graph: Any, extent: int, bond: int, options: argparse.Namespace) -> tuple[float, str]:
+    """The share of quimb's time, and a line of the table."""
+    import quimb.tensor as qtn
+    from cotengra.pathfinders.path_basic import ssa_to_linear
+
+    random = np.random.default_rng(options.seed)
+    graph = nx.convert_node_labels_to_integers(graph)
+    neighbours = [list(graph.neighbors(vertex)) for vertex in graph]
+    arrays = [random.uniform(options.low, 1, (extent,) * len(ends)) for ends in neighbours]
+    labels = [[f"{min(v, o)}-{max(v, o)}" for o in ends] for v, ends in enumerate(neighbours)]
+    arguments = [part for pair in zip(arrays, labels, strict=True) for part in pair]
+    order = search_order([dict.fromkeys(ends, extent) for ends in neighbours], bond, MOST_ELEMENTS)
+    steps: list[ContractPair | CompressBond] = []
+    for new, (pair, bonds) in enumerate(zip(order.pairs, order.compressions, strict=True), len(arrays)):
+        steps += [ContractPair(*pair, new), *(CompressBond(*ends) for ends in bonds)]
+    network = qtn.TensorNetwork([qtn.Tensor(*pair) for pair in zip(arrays, labels, strict=True)])
+    path = ssa_to_linear(order.pairs, len(arrays))
+
+    def ours() -> Value:
+        value = contract_with_bond_limit(arrays, neighbours, steps, bond, CUTOFF)
+        return value.mantissa, value.exponent * log10(2)  # type: ignore[return-value]
+
+    def quimb(**more: Any) -> Value:
+        found: Value = network.contract_compressed(
+            path, max_bond=bond, cutoff=CUTOFF, strip_exponent=True, compress_opts=more
+        )
+        return found
+
+    seconds, values = by_turns({
+        "ours": ours, "quimb": quimb, "quimb, rel": lambda: quimb(cutoff_mode="rel"),
+        "whole call": lambda: tnplan.contract(*arguments, [], max_bond=bond),
+    })  # fmt: skip
+    reference = tnplan.contract(*arguments, [], max_bond=options.reference)
+    texts = []
+    for name in ("ours", "quimb", "quimb, rel"):
+        mantissa, exponent = values[name]
+        error = abs(mantissa / reference.mantissa * 10 ** (exponent - reference.exponent) - 1)
+        texts.append(f"{name} {seconds[name]:.3f} s, error {error:.1e}")
+    ratio = seconds["ours"] / seconds["quimb"]
+    estimate = values["whole call"].error_estimate
+    texts += [f"whole call {seconds['whole call']:.3f} s, estimate {estimate:.1e}", f"ratio {ratio:.2f}"]
+    return ratio, "; ".join(texts)
+
+
+def main() -> int:
+    """Measure and print; 1 where the goal is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--low", type=float, default=-0.6, help="the least value of tensors")
+    parser.add_argument("--bonds", type=int, nargs="+", default=[32, 64])
+    parser.add_argument("--reference", type=int, default=96, help="the bond of the value for errors")
+    options = parser.parse_args()
+    worst = 0.0
+    for name, (graph, extent) in graphs(options.seed).items():
+        for bond in options.bonds:
+            ratio, text = measured(graph, extent, bond, options)
+            print(f"{name}, max_bond {bond}: {text}", flush=True)
+            worst = max(worst, ratio)
+    return int(worst > GOAL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
