@@ -169,13 +169,17 @@ class _Network:
         if self.tensors[left].shape[self._neighbours[left].index(right)] <= self._max_bond:
             return
         a, b = self._bond_last(left, right), self._bond_last(right, left)
-        pair = None if self._needs_qr else self._by_gram(left, right)
-        if pair is None:
-            pair = self._by_qr(left, right)
-        for number, array, projector in ((left, a, pair[0]), (right, b, pair[1])):
-            # As one product of matrices: libraries multiply arrays of more axes piece by piece.
-            rows = array.reshape(-1, array.shape[-1]) @ projector
-            self.tensors[number] = rows.reshape(*array.shape[:-1], -1)
+        rows = [array.reshape(-1, array.shape[-1]) for array in (a, b)]
+        least = min(range(2), key=lambda end: len(rows[end]))
+        if len(rows[least]) <= self._max_bond:  # all of one tensor goes to the other, and nothing is lost
+            unit = self._xp.eye(len(rows[least]), dtype=self._dtype)
+            rows[1 - least], rows[least] = rows[1 - least] @ rows[least].T, unit
+        else:
+            # As products of matrices: libraries multiply arrays of more axes piece by piece.
+            pair = (None if self._needs_qr else self._by_gram(left, right)) or self._by_qr(left, right)
+            rows = [matrix @ projector for matrix, projector in zip(rows, pair, strict=True)]
+        for number, array, new in zip((left, right), (a, b), rows, strict=True):
+            self.tensors[number] = new.reshape(*array.shape[:-1], -1)
             self._forget(number)
 
     def _by_gram(self, left: int, right: int) -> tuple[Array, Array] | None:
