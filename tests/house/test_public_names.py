@@ -135,6 +135,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Optima": lambda: tnplan.Optima(),
     "Optimization": lambda: tnplan.optimize("independent-sets", "grid 8x8"),
     "Residues": lambda: tnplan.Residues(7),
+    "BondLimitedContraction": lambda: tnplan.contract("ab,ab->", *[np.ones((9, 9))] * 2, max_bond=4),
     "BitAssignment": lambda: tnplan.BitAssignment(0, tuple(range(10)), (True,) * 1024),
     "Warmup": lambda: tnplan.Warmup(67, 24.1, None),
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),

@@ -72,11 +72,12 @@ def test_larger_limits_come_closer_and_all_is_told() -> None:
     errors = [abs(one.value / exact - 1) for one in found.values()]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 1e-5
-    for one in found.values():
+    for one, error in zip(found.values(), errors, strict=True):
         assert not one.exact
         assert 0 < one.largest_discarded_weight <= one.discarded_weight
+        assert error < one.error_estimate < 100 * error + 1e-4
         mantissa, exponent = one.details["half_value"]
-        assert one.error_estimate > abs(1 - mantissa * 10**exponent / one.value)
+        assert abs(mantissa * 10**exponent / exact - 1) > error
 
 
 def test_a_cutoff_leaves_more_out() -> None:
