@@ -247,8 +247,8 @@ def _in_tens(value: BondLimitedValue) -> tuple[float | complex, float]:
 def _error_estimate(value: BondLimitedValue, half: BondLimitedValue, epsilon: float) -> float:
     """The estimate of the relative error of `value`, whose bond is twice that of `half`.
 
-    Their difference is about the error of `half`. That of `value` is smaller as the root of the discarded weight
-    is. What this leaves out is in the factors, in a share of that root, and in the dtype's rounding.
+    Their difference is about the error of `half`. That of `value` is smaller as the root of the discarded
+    weight is. What this leaves out is in the factors, in a share of that root, and in the dtype's rounding.
     """
     if not value.discarded:
         return 0.0

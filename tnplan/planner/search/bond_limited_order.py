@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from random import Random
+from typing import Any
 
 Pairs = list[tuple[int, int]]
 """Two tensors each; of contractions, in turn, each result has the next number."""
@@ -17,7 +18,7 @@ DECOMPOSITION = 20
 """Multiply-adds of singular values in those of a product of square matrices of the size."""
 TRIAL_MADDS = 3e6
 """Multiply-adds that take as long as a trial does for each tensor."""
-LEAST_TRIALS, MOST_TRIALS = 4, 48
+LEAST_TRIALS, MOST_TRIALS = 4, 96
 
 
 @dataclass(frozen=True)
@@ -178,17 +179,37 @@ def _orders(shapes: _Shapes, max_bond: int) -> Iterator[Pairs]:
     extents = {f"{min(n, o)},{max(n, o)}": e for n in numbers for o, e in shapes.bonds[n].items()}
     random = Random(0)
     for trial in range(MOST_TRIALS):
-        finder = GreedySpan(start="min" if trial % 2 else "max", seed=trial)
-        if trial % 4 == 3:
-            finder = GreedyCompressed(max_bond, 1.0, 0.0, random.uniform(-1, 1), seed=trial)
-        elif trial > 1:
-            finder = GreedySpan(
-                start="min" if trial % 2 else "max", coeff_ndim=random.choice((-1, 0, 1)),
-                coeff_distance=random.choice((-1, 0, 1)), temperature=random.uniform(0, 1),
-                score_perm=random.choice(("", "CNDLTI")), seed=trial,
-            )  # fmt: skip
+        start = "min" if trial % 4 else "max"
+        if trial % 2:
+            finder = GreedyCompressed(max_bond, seed=trial, **(_greedy_options(random) if trial > 1 else {}))
+        else:
+            finder = GreedySpan(start, seed=trial, **(_span_options(random) if trial > 2 else {}))
         names, after = dict(enumerate(numbers)), shapes.new - len(numbers)
         yield [
             (names.get(left, left + after), names.get(right, right + after))
             for left, right in finder.get_ssa_path(inputs, (), extents)
         ]
+
+
+def _greedy_options(random: Random) -> dict[str, Any]:
+    """Weights of what a greedy order looks at, from the ranges that cotengra's own search has."""
+    return {
+        "coeff_size_compressed": random.uniform(0.5, 2), "coeff_size": random.uniform(0, 1),
+        "coeff_size_inputs": random.uniform(-1, 1),
+        "score_size_inputs": random.choice(("min", "max", "mean", "sum", "diff")),
+        "coeff_subgraph": random.uniform(-1, 1),
+        "score_subgraph": random.choice(("min", "max", "mean", "sum", "diff")),
+        "coeff_centrality": random.uniform(-10, 10),
+        "centrality_combine": random.choice(("min", "max", "mean")),
+        "score_centrality": random.choice(("min", "max", "mean", "diff")),
+        "temperature": random.uniform(-0.1, 1),
+    }  # fmt: skip
+
+
+def _span_options(random: Random) -> dict[str, Any]:
+    """The same for a spanning tree."""
+    return {
+        "coeff_connectivity": random.choice((0, 1)), "coeff_ndim": random.choice((-1, 0, 1)),
+        "coeff_distance": random.choice((-1, 0, 1)), "coeff_next_centrality": random.uniform(-1, 1),
+        "temperature": random.uniform(-1, 1), "score_perm": random.choice(("", "CNDLTI")),
+    }  # fmt: skip
