@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from math import frexp, inf, log10, sqrt
+from math import frexp, inf, log10, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -66,8 +66,8 @@ class BondLimitedContraction:
     exact : bool
         Whether no singular value was left out: the value is exact to rounding.
     details : dict
-        `half_value`, mantissa and exponent with half the limit; `cuts`, how many bonds lost singular values;
-        the predicted `multiply_adds` and `peak_bytes`; the `device`.
+        `half_value`, mantissa and exponent with half the limit, or the same where the value is exact; `cuts`,
+        how many bonds lost singular values; the predicted `multiply_adds` and `peak_bytes`; the `device`.
 
     Examples
     --------
@@ -127,7 +127,9 @@ def contract_bond_limited(
     # Gram matrices of single precision are made in double precision.
     item_bytes = 16 if dtype.startswith("complex") else 8
     components = [_Component(pairs, numbers, max_bond, limit / item_bytes) for numbers in pairs.components]
-    peak_bytes = item_bytes * max(component.order.peak_elements for component in components)
+    # Each counts its own tensors, and the others are there as well.
+    inputs = sum(component.size for component in components)
+    peak_bytes = item_bytes * max(one.order.peak_elements + 2 * (inputs - one.size) for one in components)
     if peak_bytes > limit:
         problem = f"is {size_text(limit)}, and {size_text(peak_bytes)} are needed with max_bond={max_bond}"
         raise OverLimitError("memory", problem, "give a smaller max_bond, or more memory", topic=TOPIC)
@@ -137,10 +139,13 @@ def contract_bond_limited(
             _finite(read(array, number), number, dtype, xp) for number, array in enumerate(call.operands)
         ]
         tensors, exponent = pairs.tensors(arrays, xp)
-        value, half = (
-            _product([component.contract(tensors, bond, cutoff, xp) for component in components], exponent)
-            for bond in (max_bond, max_bond // 2)
-        )
+
+        def run(bond: int) -> BondLimitedValue:
+            values = [component.contract(tensors, bond, cutoff, xp) for component in components]
+            return _product(values, exponent)
+
+        value = run(max_bond)
+        half = run(max_bond // 2) if value.discarded else value
     details = {
         "half_value": _in_tens(half), "cuts": len(value.discarded), "peak_bytes": peak_bytes,
         "multiply_adds": sum(component.order.multiply_adds for component in components),
@@ -214,6 +219,7 @@ class _Component:
         self._shapes = [
             {names[other]: extent for other, extent in pairs.bonds[number].items()} for number in numbers
         ]
+        self.size = sum(prod(bonds.values()) for bonds in self._shapes)
         self.order = search_order(self._shapes, max_bond, most_elements)
 
     def contract(self, tensors: Sequence[Any], max_bond: int, cutoff: float, xp: Any) -> BondLimitedValue:
