@@ -17,7 +17,7 @@ from tests.support.hypernetworks import hypernetwork
 from tests.support.kernels.gpus import needs_gpus
 
 ENOUGH = 10**6
-FIRST_SEED = 3_000_000
+FIRST_SEED = 5_000_000
 """The estimate was fitted to smaller ones."""
 
 
@@ -71,11 +71,11 @@ def test_larger_limits_come_closer_and_all_is_told() -> None:
     found = {bond: tnplan.contract(*arguments, max_bond=bond) for bond in (4, 8, 16, 32)}
     errors = [abs(one.value / exact - 1) for one in found.values()]
     assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 1e-5
+    assert errors[-1] < found[32].error_estimate < 1e-6
     for one, error in zip(found.values(), errors, strict=True):
         assert not one.exact
         assert 0 < one.largest_discarded_weight <= one.discarded_weight
-        assert error < one.error_estimate < 1000 * error
+        assert error < one.error_estimate
         mantissa, exponent = one.details["half_value"]
         assert abs(mantissa * 10**exponent / exact - 1) > error
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import cupy
+import cupyx
 import numpy as np
 
 Array = Any
@@ -78,8 +79,11 @@ def in_order(stream: Any, library: str, gpu: int) -> Iterator[None]:
 
 @contextmanager
 def cupy_in_order(library: str, gpu: int) -> Iterator[tuple[Any, Any]]:
-    """CuPy on a GPU, and a stream of its own behind what a library's stream has to do there."""
-    with cupy.cuda.Device(gpu):
+    """CuPy on a GPU, and a stream of its own behind what a library's stream has to do there.
+
+    Decompositions that fail raise LinAlgError, as NumPy's do.
+    """
+    with cupy.cuda.Device(gpu), cupyx.errstate(linalg="raise"):
         stream = cupy.cuda.Stream(non_blocking=True)
         with in_order(stream, library, gpu), stream:
             yield cupy, stream
