@@ -23,6 +23,7 @@ import tnplan
 import tnplan.common.files
 from tests.support.bad_input import NETWORK, make_folder, snapshot, tensors
 from tests.support.contraction.executor import make_case
+from tests.support.heeded_signals import heeded
 from tests.support.networks import shown
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.cli.main import run
@@ -229,11 +230,9 @@ def test_a_write_that_fails_leaves_the_old_file_alone(
 def interrupted(folder: Path, line: str, after: str, made: str | None = None) -> str:
     """Start a command, send it Ctrl-C once it has said `after` and `made` exists; return what it said."""
     command = [sys.executable, "-m", "tnplan", *line.split()]
-    # Tests that run in the background are started with Ctrl-C ignored, which children inherit.
-    with subprocess.Popen(
-        command, cwd=folder, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:  # fmt: skip
+    with heeded(signal.SIGINT):
+        begun = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    with begun as process:
         assert process.stderr is not None
         said = ""
         while after not in said:

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.support.engines.sbd import fcidump_text, random_integrals
+from tests.support.heeded_signals import heeded
 from tests.support.robustness.campaign import MARK, marked
 from tests.support.root import ROOT
 from tests.support.slow import slow_after
@@ -74,14 +75,9 @@ if sys.argv[1] == "killed":
 
 
 @pytest.fixture(autouse=True)
-def heeded() -> Iterator[None]:
-    """As in a terminal: who starts the tests may ignore some, as `nohup` and shells in the background do."""
-    ignored = [each for each in (signal.SIGINT, *ENDING) if signal.getsignal(each) == signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, signal.SIG_DFL)
-    yield
-    for number in ignored:
-        signal.signal(number, signal.SIG_IGN)
+def as_in_a_terminal() -> Iterator[None]:
+    with heeded(signal.SIGINT, *ENDING):
+        yield
 
 
 def started(folder: Path, *arguments: object) -> subprocess.Popen[str]:

@@ -109,7 +109,8 @@ def emulate_few_columns(module: Any, shape: Any, a: np.ndarray, b: np.ndarray, b
 def test_what_has_no_elements_is_not_for_few_columns(dtype: str) -> None:
     module: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.few_columns")
     for batch, m, n, k in ((2, 0, 4, 3), (2, 3, 0, 3), (0, 300, 4, 3), (2, 300, 4, 0)):
-        assert module.row_tiles(shape_of((batch,), (m,), (n,), k, (2, 1, 0)), np.dtype(dtype).itemsize) is None
+        shape = shape_of((batch,), (m,), (n,), k, (2, 1, 0))
+        assert module.row_tiles(shape, np.dtype(dtype).itemsize) is None
 
 
 @needs_compiler
