@@ -88,9 +88,8 @@ def by_pyscf(file: Path, given: argparse.Namespace) -> Row:
     energy, state = solver.kernel(
         values["H1"], values["H2"], values["NORB"], (n_alpha, values["NELEC"] - n_alpha)
     )
-    return {
-        "energy": float(energy) + values["ECORE"], "determinants": state.size, "cpu_s": process_time() - begin,
-    }  # fmt: skip
+    cpu_s = process_time() - begin
+    return {"energy": float(energy) + values["ECORE"], "determinants": state.size, "cpu_s": cpu_s}
 
 
 PROGRAMS = {"tnplan": by_tnplan, "trimci": by_trimci, "pyscf": by_pyscf}

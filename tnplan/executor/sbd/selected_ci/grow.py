@@ -213,6 +213,8 @@ STARTS = 50
 ROUNDS = (100, 16, 1e-3), (500, 3, 1e-4), (2000, 3, 1e-4)
 """Determinants to which starts grow, how many of the best go on then, and up to what their corrections leave
 terms out, in Hartree. Smaller terms take most of the time, and are much the same for all starts."""
+BEGUN = 500
+"""Determinants of what the best start has led to from which a growth to a size goes on."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
 
@@ -315,10 +317,19 @@ class GrowingList:
         # order goes on.
         trials = [] if problem.n_roots > 1 else self._tried(starts)
         best = trials[0].start if trials else starts[0]
+        # To a size, lists of early thresholds are of no use, and a start alone may lead elsewhere again.
+        if trials and problem.growth.determinants is not None and not problem.growth.epsilons:
+            best = self._largest_of(trials[0].reached) or best
         reports = [trial.report for trial in trials]
         begun = GrowthState(from_keys(best.keys, n), [*best.states], starts=reports)
         self._solve(begun, begun.basis)
         return begun
+
+    def _largest_of(self, reached: Start) -> Start | None:
+        """The determinants of largest coefficients that the growth goes on from; None where none fit."""
+        chosen, _ = self._families.largest(reached.keys, np.abs(reached.states[0]), BEGUN)
+        state = reached.states[0][chosen]
+        return Start(reached.keys[chosen], [state / np.linalg.norm(state)], 0, 0.0) if len(state) else None
 
     def _tried(self, starts: list[Start]) -> list[Trial]:
         """Short growths from starts, the best first: all grow a little, the best of them further.
