@@ -381,6 +381,9 @@ def _hand_over(
 
 def _check_growth(problem: _Problem) -> None:
     """Refuse what does not go with a list that grows."""
+    assert problem.grow is not None
+    if problem.penalty is not None and not problem.grow.flips:
+        raise InputError("--no-flips", "does not go with --spin", "leave one of them out")
     refused = (
         ("--alpha", problem.alpha is not None or problem.beta is not None, "start from --determinants"),
         ("--start", len(str(problem.start) if isinstance(problem.start, Path) else problem.start) > 0,

@@ -48,6 +48,7 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
                 "6.25e-4.",
             },
             epsilon_pt2="Smallest |H c| of the second-order correction, in Ha.",
+            flips="Take a determinant and its spin flip together.",
             **dict.fromkeys(("determinants", "stable", "surplus")),
         ),
         click.option("--pt2/--no-pt2", default=True, help="Correct and extrapolate the energies of --grow."),
@@ -178,14 +179,14 @@ def _open_end(report: dict[str, Any], is_written: bool) -> str:
 
 def _growth(options: dict[str, Any]) -> Growth | None:
     """How a list grows, taken out of the options; None without --grow."""
-    names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2")
-    grow, most, epsilons, epsilon_pt2, has_pt2 = (options.pop(name) for name in names)
+    names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2", "flips")
+    grow, most, epsilons, epsilon_pt2, has_pt2, flips = (options.pop(name) for name in names)
     if not grow and most is None:
         refuse_without("grow", *names)
         return None
     if not has_pt2:
         refuse_without("pt2", "epsilon_pt2")
-    return Growth(epsilons or (), most, epsilon_pt2 if has_pt2 else None)
+    return Growth(epsilons or (), most, epsilon_pt2 if has_pt2 else None, flips=flips)
 
 
 def _status(solution: Solution, criteria: Criteria, output: Path | None, checkpoint: bool) -> int:

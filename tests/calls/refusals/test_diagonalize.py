@@ -111,6 +111,8 @@ GROWTH_CALLS: list[Row] = [
     ({"alpha": [0b111]}, "--alpha", "does not go with --grow", "start from"),
     ({"penalty": tnplan.SpinPenalty(0.5)}, "--spin",
      "is 0.5 for 3 alpha and 3 beta electrons", "give 0 or an integer"),
+    ({"penalty": tnplan.SpinPenalty(0.0), "grow": tnplan.Growth(flips=False)}, "--no-flips",
+     "does not go with --spin", "leave one of them out"),
     ({"start": [np.ones(1)]}, "--start", "does not go with --grow", "start from"),
     ({"precision": "mixed"}, "--precision", "does not go with --grow", "leave it out, since"),
     ({"symmetry": 2}, "--symmetry", "is 2, and orbitals have no labels", "give an FCIDUMP with"),

@@ -14,6 +14,7 @@ from tests.support.effort import repeats
 from tests.support.engines.sbd import random_integrals, reference_matrix
 from tests.support.engines.sbd_growth import PLENTY, chain, every_determinant, strings_of
 from tests.support.engines.sbd_lists import as_list
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels
 from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
@@ -164,6 +165,27 @@ def test_lists_are_closed_under_spin_flips(seed: int) -> None:
     grown = tnplan.diagonalize(integrals, determinants=given, grow=tnplan.Growth((0.3,)), **OPTIONS)
     assert grown.determinants is not None
     assert {(0b111, 0b1011), (0b1011, 0b111)} <= set(strings_of(grown.determinants))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lists_without_flips(seed: int) -> None:
+    """One pattern of spins stands alone where sites repel, and all are reached in the end."""
+    chance = np.random.default_rng(seed)
+    hop = -(np.eye(N, k=1) + np.eye(N, k=-1)) + np.diag(0.1 * chance.standard_normal(N))
+    two = np.zeros((N, N, N, N))
+    two[*[np.arange(N)] * 4] = chance.uniform(8.0, 16.0)
+    integrals = from_arrays(hop, two, 3, 3)
+    with pytest.raises(InputError, match="2 determinants of the same orbitals stand together"):
+        tnplan.diagonalize(integrals, grow=tnplan.Growth(determinants=1), **OPTIONS)
+    alone = tnplan.diagonalize(integrals, grow=tnplan.Growth(determinants=1, flips=False), **OPTIONS)
+    assert alone.determinants is not None
+    [(alpha, beta)] = strings_of(alone.determinants)
+    assert alpha ^ beta == (1 << N) - 1
+    assert alone.energies[0] == pytest.approx(hop.trace(), abs=1e-12)
+    growth = tnplan.Growth((0.1, 0.0), stable=0.0, epsilon_pt2=0.0, flips=False)
+    whole = tnplan.diagonalize(integrals, grow=growth, **OPTIONS)
+    lowest = np.linalg.eigvalsh(reference_matrix(integrals, EVERY))[0]
+    np.testing.assert_allclose(whole.energies[0], lowest, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("spin", [0.0, 1.0, 2.0, 3.0])

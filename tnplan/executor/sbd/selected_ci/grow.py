@@ -68,6 +68,8 @@ class Trial:
     state: GrowthState
     correction: float = 0.0
     penalty: float = 0.0
+    least_term: float = np.inf
+    """What the correction leaves out."""
 
     @property
     def estimate(self) -> float:
@@ -208,10 +210,11 @@ MADE_BYTES = 600
 """What a list takes while it is made from keys of two words, a determinant (measured: 540)."""
 STARTS = 50
 """Starts that are tried at most; fewer where the memory does not hold their lists."""
-ROUNDS = (100, 16), (500, 3), (2000, 3)
-"""Determinants to which starts grow, and how many of the best go on then."""
-TRIAL_TERM = 1e-5
-"""Terms up to this, in Hartree, are left out of the corrections of starts."""
+ROUNDS = (100, 16, 1e-3), (500, 3, 1e-4), (2000, 3, 1e-4)
+"""Determinants to which starts grow, how many of the best go on then, and up to what their corrections leave
+terms out, in Hartree. Smaller terms take most of the time, and are much the same for all starts."""
+BEGUN = 500
+"""Determinants of what the best start has led to from which a growth to a size goes on."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
 
@@ -234,7 +237,7 @@ class GrowthProblem:
         integrals, closure = self.integrals, Closure.NOTHING
         if self.penalty is not None:
             closure = Closure.PLACEMENTS
-        elif integrals.has_common_orbitals and integrals.n_alpha == integrals.n_beta:
+        elif self.growth.flips and integrals.has_common_orbitals and integrals.n_alpha == integrals.n_beta:
             closure = Closure.FLIPS
         return SpinFamilies(closure, integrals.n_alpha)
 
@@ -314,10 +317,19 @@ class GrowingList:
         # order goes on.
         trials = [] if problem.n_roots > 1 else self._tried(starts)
         best = trials[0].start if trials else starts[0]
+        # To a size, lists of early thresholds are of no use, and a start alone may lead elsewhere again.
+        if trials and problem.growth.determinants is not None and not problem.growth.epsilons:
+            best = self._largest_of(trials[0].reached) or best
         reports = [trial.report for trial in trials]
         begun = GrowthState(from_keys(best.keys, n), [*best.states], starts=reports)
         self._solve(begun, begun.basis)
         return begun
+
+    def _largest_of(self, reached: Start) -> Start | None:
+        """The determinants of largest coefficients that the growth goes on from; None where none fit."""
+        chosen, _ = self._families.largest(reached.keys, np.abs(reached.states[0]), BEGUN)
+        state = reached.states[0][chosen]
+        return Start(reached.keys[chosen], [state / np.linalg.norm(state)], 0, 0.0) if len(state) else None
 
     def _tried(self, starts: list[Start]) -> list[Trial]:
         """Short growths from starts, the best first: all grow a little, the best of them further.
@@ -331,10 +343,10 @@ class GrowingList:
         for start in starts[: min(STARTS, fitting)]:
             if not self._decided(any(trial.reached.overlap(start) > OVERLAP for trial in trials)):
                 trials.append(Trial(start, GrowthState(from_keys(start.keys, n), [*start.states])))
-                self._try(trials[-1], ROUNDS[0][0])
-        for size, count in ROUNDS:
+                self._try(trials[-1], ROUNDS[0][0], ROUNDS[0][2])
+        for size, count, least_term in ROUNDS:
             for number, trial in enumerate(trials):
-                self._try(trial, size)
+                self._try(trial, size, least_term)
                 text = f"start {number + 1} of {len(trials)}: {len(trial.state.basis)} determinants, "
                 self._say(0, len(self._series), f"{text}with second order {trial.estimate:.8f} Ha", {})
             trials = [trials[at] for at in self._decided(best_trials(trials, count))]
@@ -344,27 +356,31 @@ class GrowingList:
         """What rank 0 has."""
         return self._ranks.broadcast_object(of_first, 0)
 
-    def _try(self, trial: Trial, size: int) -> None:
+    def _try(self, trial: Trial, size: int, least_term: float) -> None:
         """Let a short growth reach so many determinants, and correct its energy."""
-        state, growth, begun = trial.state, self._problem.growth, len(trial.state.energies)
-        if not begun:
+        state, growth, solved = trial.state, self._problem.growth, not trial.state.energies
+        if solved:
             self._solve(state, state.basis)
-        before = len(state.basis)
         while state.n_done < len(self._series) and not state.ended and len(state.basis) < size:
             epsilon = self._series[state.n_done]
             candidates = self._select(state, epsilon, True)
             if candidates is None or len(candidates) <= growth.stable * len(state.basis):
                 state.n_done += 1
-            else:
-                state.ended = self._extend(state, candidates, lambda basis: self._solve(state, basis))
-        if begun and len(state.basis) == before:
+                continue
+            before = len(state.basis)
+            state.ended = self._extend(state, candidates, lambda basis: self._solve(state, basis), size)
+            if len(state.basis) == before:
+                break
+            solved = True
+        energy, least = state.energies[0] - self._problem.integrals.core, max(growth.least_term, least_term)
+        if not solved and trial.least_term <= least:
             return
-        energy, least = state.energies[0] - self._problem.integrals.core, max(growth.least_term, TRIAL_TERM)
+        trial.least_term = least
         trial.correction = second_order(
             state.basis, state.states[0], energy, least, self._tables, self._workers
         ).energy
         target = self._target
-        if target is not None:
+        if target is not None and solved:
             assert self._solved is not None
             square = spin_square(self._solved[0].hamiltonian, state.states[0])
             assert square is not None
@@ -425,10 +441,16 @@ class GrowingList:
         return candidates.of_irrep(self._irrep, self._problem.integrals.labels.irreps)
 
     def _extend(
-        self, state: GrowthState, candidates: Candidates, solve_in: Callable[[DeterminantList], None]
-    ) -> str:
-        """Add determinants, as many as a limit allows, and solve; the limit that was met, or nothing."""
+        self, state: GrowthState, candidates: Candidates, solve_in: Callable[[DeterminantList], None],
+        size: int | None = None,
+    ) -> str:  # fmt: skip
+        """Add determinants, as many as a limit allows, and solve; the limit that was met, or nothing.
+
+        `size` is one more limit, which goes without saying.
+        """
         max_determinants, limit = self._limit(state)
+        if size is not None and size < max_determinants:
+            max_determinants, limit = size, ""
         # Families stay together (see `spin_families`): the list is closed under spin flips, or
         # placements.
         n_free = max_determinants - len(state.basis)

@@ -145,6 +145,10 @@ class Growth:
         A threshold is done when it adds no more than this share of the list.
     surplus
         How many times `determinants` the list may have before it is cut, 1 or more.
+    flips
+        Whether a determinant and its spin flip stand in the list together where both spins have as many
+        electrons and the same orbitals, so that states are even or odd. Without, half as many determinants
+        may do where the two halves of such a state hardly couple; S^2 is less exact then.
 
     Raises
     ------
@@ -162,6 +166,7 @@ class Growth:
     epsilon_pt2: float | None = EPSILON_PT2
     stable: float = 0.01
     surplus: float = 2.0
+    flips: bool = True
 
     def __post_init__(self) -> None:
         try:

@@ -21,7 +21,7 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget, dense_matrix
 from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys
 from tnplan.executor.sbd.selected_ci.excitation_tables import DiagonalTerms
-from tnplan.executor.sbd.selected_ci.spin_families import SpinFamilies
+from tnplan.executor.sbd.selected_ci.spin_families import Closure, SpinFamilies
 
 # Mean fields (unrestricted Hartree-Fock) over given orbitals: which of these electrons fill.
 #
@@ -283,9 +283,14 @@ class Start:
 
     def overlap(self, other: Start) -> float:
         """The magnitude of the overlap of the first states."""
-        amplitudes = dict(zip(map(bytes, self.keys), self.states[0], strict=True))
-        pairs = zip(map(bytes, other.keys), other.states[0], strict=True)
-        return float(abs(sum(np.conj(amplitudes.get(key, 0.0)) * value for key, value in pairs)))
+        amplitudes, others = self._amplitudes(), other._amplitudes().items()
+        return float(abs(sum(np.conj(amplitudes[key]) * value for key, value in others if key in amplitudes)))
+
+    def _amplitudes(self) -> dict[bytes, complex]:
+        """The coefficients of the first state by the determinants' bytes."""
+        keys = np.ascontiguousarray(self.keys)
+        names = keys.view(f"V{keys.shape[1] * keys.itemsize}").ravel().tolist()
+        return dict(zip(names, self.states[0].tolist(), strict=True))
 
 
 def start_states(
@@ -318,7 +323,7 @@ def start_states(
     matrix = dense_matrix(hamiltonian, target)
     # In the frame of even and odd combinations H falls into blocks, by parity and by whatever else
     # it conserves: connected components of its elements show these symmetries without knowing them.
-    frame, parities = _frame(keys, integrals)
+    frame, parities = _frame(keys, families)
     frame = frame.astype(matrix.dtype)
     matrix = frame.T @ matrix @ frame
     lowest_states: list[tuple[float, int, Array, bool]] = []
@@ -369,7 +374,7 @@ def _first_families(keys: Array, families: SpinFamilies, limit: int) -> Array:
     return np.asarray(keys[chosen])
 
 
-def _frame(keys: Array, integrals: Integrals) -> tuple[Array, Array]:
+def _frame(keys: Array, families: SpinFamilies) -> tuple[Array, Array]:
     """Orthonormal columns of even (1) and odd (-1) states under the exchange of strings, and their parities.
 
     Unit columns of parity 0 where the Hamiltonian or the list has no such symmetry.
@@ -378,7 +383,7 @@ def _frame(keys: Array, integrals: Integrals) -> tuple[Array, Array]:
     half = keys.shape[1] // 2
     numbers = {key.tobytes(): number for number, key in enumerate(keys)}
     others = [numbers.get(np.roll(key, half).tobytes(), -1) for key in keys]
-    if not integrals.has_common_orbitals or -1 in others:
+    if families.closure is Closure.NOTHING or -1 in others:
         return np.eye(count), np.zeros(count, np.int64)
     columns, parities = [], []
     unit = np.eye(count)

@@ -142,11 +142,11 @@ def lowest_states(
     for parity in parities:
         # Columns of a frame are (|i j> +- |j i>) / sqrt 2: states of one parity under exchange of
         # the spins.
-        frame, count = _frame(chosen, width, parity), _frame(fitting, width, parity).shape[1]
+        frame, count = _Frame(chosen, width, parity), len(_Frame(fitting, width, parity).rows)
         if not count:
             continue
-        energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
-        vectors = np.ascontiguousarray((frame @ columns[:, : min(count, n_roots)]).T)
+        energies, columns = np.linalg.eigh(frame.of_rows(frame.of_rows(matrix).T).T)
+        vectors = frame.spread(columns[:, : min(count, n_roots)].T)
         for energy, vector in zip(energies, vectors, strict=False):
             states.append((float(energy), SparseState(chosen, vector, parity)))
     states.sort(key=lambda entry: entry[0])
@@ -233,26 +233,36 @@ def lowest(diagonal: Array, count: int) -> Array:
     return np.sort(near)
 
 
-def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
-    """Orthonormal columns over the chosen determinants that span those of a parity."""
-    count = len(chosen)
-    if parity == NEITHER:
-        return np.eye(count)
-    # Invariant: with a parity, `chosen` is closed under exchange of row and column; see `_among`.
-    order = {int(number): at for at, number in enumerate(chosen)}
-    columns: list[tuple[tuple[int, float], ...]] = []
-    for number, at in order.items():
-        row, column = divmod(number, n_columns)
-        if row == column and parity == EVEN:
-            columns.append(((at, 1.0),))
-        elif row > column:
-            other = order[column * n_columns + row]
-            columns.append(((at, np.sqrt(0.5)), (other, np.sqrt(0.5) * (-1 if parity == ODD else 1))))
-    frame = np.zeros((count, len(columns)))
-    for position, entries in enumerate(columns):
-        for at, factor in entries:
-            frame[at, position] = factor
-    return frame
+class _Frame:
+    """Orthonormal columns over the chosen determinants that span those of a parity.
+
+    A column is a determinant, or two with the factors `factors`; `rows` and `others` are their numbers.
+    """
+
+    def __init__(self, chosen: Array, n_columns: int, parity: int) -> None:
+        # Invariant: with a parity, `chosen` is closed under exchange of row and column; see `_among`.
+        self._count, self.rows = len(chosen), np.arange(len(chosen))
+        row, column = np.divmod(chosen, n_columns)
+        if parity != NEITHER:
+            self.rows = np.flatnonzero(row >= column if parity == EVEN else row > column)
+        single = (row == column)[self.rows] | (parity == NEITHER)
+        order = np.argsort(chosen, kind="stable")
+        flipped = np.where(single, chosen[self.rows], (column * n_columns + row)[self.rows])
+        self.others = order[np.searchsorted(chosen[order], flipped)]
+        sign = -1 if parity == ODD else 1
+        self.factors = np.where(single, 1.0, np.sqrt(0.5)), np.where(single, 0.0, sign * np.sqrt(0.5))
+
+    def of_rows(self, matrix: Array) -> Array:
+        """The frame's transpose times a matrix."""
+        first, second = self.factors
+        return np.asarray(first[:, None] * matrix[self.rows] + second[:, None] * matrix[self.others])
+
+    def spread(self, vectors: Array) -> Array:
+        """Rows of coefficients of columns as rows of coefficients of determinants."""
+        states = np.zeros((len(vectors), self._count), vectors.dtype)
+        states[:, self.others] = self.factors[1] * vectors
+        states[:, self.rows] += self.factors[0] * vectors
+        return states
 
 
 def given_states(
