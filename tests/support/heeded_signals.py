@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def heeded(*numbers: signal.Signals) -> Iterator[None]:
-    """What is started inside does not ignore these, as children of `nohup` and of shells in the background do.
+    """What is started inside does not ignore these, as children of `nohup` and background shells do.
 
     No function runs between fork and exec for that, as JAX's threads would not survive it.
     """
