@@ -76,7 +76,8 @@ KEYWORDS = {
     "beta": "betas", "carryover": "carry", "carryover-missing": "missing", "carryover-ratio": "ratio",
     "epsilon": "epsilons", "from": "start", "gamma": "gammas", "grow-to": "determinants",
     "min-coefficient": "merged_cut", "no-checkpoint": "checkpoint=False", "no-flips": "flips=False",
-    "no-spin-orbitals": "spin_orbitals=False", "open": "open_qubits", "resample-by": "by", "set": "parameters", "spin-weight": "weight", "stabilizers": "state",
+    "no-spin-orbitals": "spin_orbitals=False", "open": "open_qubits", "resample-by": "by",
+    "set": "parameters", "spin-weight": "weight", "stabilizers": "state",
 }  # fmt: skip
 """Options of commands whose keyword in Python has another name; those of others differ in dashes alone."""
 _COMMAND_OR_OPTION = re.compile(r"'tnplan [^']*'|\bsrun --\S+|(?<![\w-])--([a-z][a-z0-9-]*)")
