@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import networkx
 import pytest
 
 import tnplan
@@ -278,6 +279,24 @@ def test_what_takes_ages_is_refused_without_a_search(monkeypatch: pytest.MonkeyP
     for call in (tnplan.optimize, tnplan.count):
         with pytest.raises(tnplan.InputError, match=r"a tree would take some .* years"):
             call("independent-sets", "torus 50x50", device="cpu")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_only_the_first_tree_takes_ages_for_is_not_refused(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches of five seconds find trees of random graphs with 10^7 to 10^11 times less work."""
+    graph = networkx.random_regular_graph(3, 300, seed=seed)
+    if seed:
+        graph = networkx.connected_watts_strogatz_graph(240, 4, 0.4, seed=seed)
+
+    def planned(*_: Any) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(counting, "find_schedule", planned)
+    for call in (tnplan.optimize, tnplan.count):
+        with pytest.raises(NotImplementedError):
+            call("independent-sets", graph, device="cpu")
 
 
 def test_long_numbers_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

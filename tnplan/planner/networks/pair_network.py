@@ -54,8 +54,8 @@ class PairNetwork:
                 shared[ends[-1]][first].append(index)
         self._shared = shared
         self.bonds: list[Mapping[int, int]] = [
-            {other: prod(network.size_dict[index] for index in indices) for other, indices in of_one.items()}
-            for of_one in shared
+            {other: prod(network.size_dict[index] for index in indices) for other, indices in shares.items()}
+            for shares in shared
         ]
         self.components = self._components()
 
@@ -83,7 +83,7 @@ class PairNetwork:
             Those of the network, of one floating dtype and of the library `xp`.
         """
         tensors, exponent = [], 0
-        for term, of_one, bonds, array in zip(
+        for term, by_neighbour, bonds, array in zip(
             self._network.inputs, self._shared, self.bonds, arrays, strict=False
         ):
             power = frexp(largest_part(array))[1]
@@ -94,7 +94,7 @@ class PairNetwork:
             wide = [axis for axis, extent in enumerate(extents) if extent > 1]
             names = [term[axis] for axis in wide]
             numbers = {index: number for number, index in enumerate(names)}
-            kept = [numbers[index] for indices in of_one.values() for index in indices]
+            kept = [numbers[index] for indices in by_neighbour.values() for index in indices]
             scaled = scaled.reshape([extents[axis] for axis in wide])
             summed = xp.einsum(scaled, [numbers[index] for index in names], kept)
             tensors.append(summed.reshape(tuple(bonds.values())))

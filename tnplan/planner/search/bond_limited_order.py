@@ -52,7 +52,7 @@ class _Shapes:
         self.multiply_adds, self.peak = 0.0, 0
         self._max_bond = max_bond
         self._sizes = {number: prod(bonds.values()) for number, bonds in self.bonds.items()}
-        self._held = 2 * sum(self._sizes.values())  # with the arrays that were given
+        self._live = 2 * sum(self._sizes.values())  # with the arrays that were given
 
     def result(self, left: int, right: int) -> dict[int, int]:
         """The bonds of a product, those of both with a third as one."""
@@ -70,8 +70,8 @@ class _Shapes:
         self.multiply_adds += size * self.bonds[left].get(right, 1)
         # Operands are copied where their axes lie otherwise, and so are the result and its neighbours.
         copied = max(sum(sizes) + size, size + max(self._sizes[other] for other in bonds) if bonds else 0)
-        self.peak = max(self.peak, self._held + copied, self._held - sum(sizes) + 2 * size)
-        self._held += size - sum(sizes)
+        self.peak = max(self.peak, self._live + copied, self._live - sum(sizes) + 2 * size)
+        self._live += size - sum(sizes)
         for number in (left, right):
             for other in self.bonds.pop(number):
                 if other in self.bonds:
@@ -97,11 +97,11 @@ class _Shapes:
             self.multiply_adds += size * (bond + self._max_bond)
             scratch = max(scratch, 3 * size)
         self.multiply_adds += ranks[0] * ranks[1] * (bond + DECOMPOSITION * min(ranks))
-        self.peak = max(self.peak, self._held + scratch + 6 * bond * bond)
+        self.peak = max(self.peak, self._live + scratch + 6 * bond * bond)
         new = min(self._max_bond, *ranks)
         for number, other in ((left, right), (right, left)):
             size = self._sizes[number] // bond * new
-            self._held += size - self._sizes[number]
+            self._live += size - self._sizes[number]
             self._sizes[number], self.bonds[number][other] = size, new
         return True
 

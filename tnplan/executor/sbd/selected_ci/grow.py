@@ -213,7 +213,7 @@ STARTS = 50
 ROUNDS = (100, 16, 1e-3), (500, 3, 1e-4), (2000, 3, 1e-4)
 """Determinants to which starts grow, how many of the best go on then, and up to what their corrections leave
 terms out, in Hartree. Smaller terms take most of the time, and are much the same for all starts."""
-BEGUN = 500
+BEST_START_DETERMINANTS = 500
 """Determinants of what the best start has led to from which a growth to a size goes on."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
@@ -327,7 +327,7 @@ class GrowingList:
 
     def _largest_of(self, reached: Start) -> Start | None:
         """The determinants of largest coefficients that the growth goes on from; None where none fit."""
-        chosen, _ = self._families.largest(reached.keys, np.abs(reached.states[0]), BEGUN)
+        chosen, _ = self._families.largest(reached.keys, np.abs(reached.states[0]), BEST_START_DETERMINANTS)
         state = reached.states[0][chosen]
         return Start(reached.keys[chosen], [state / np.linalg.norm(state)], 0, 0.0) if len(state) else None
 
