@@ -24,6 +24,8 @@ from time import perf_counter, process_time
 from typing import Any
 
 JOB: dict[str, Any] = {"threads": 1, "device": "cpu"}
+TURNS, QUICK_S = 3, 4.0
+"""Turns of CPU and GPU of a question whose second calls take together at most so many seconds."""
 SMALL_LIMITS = {"most_qubits": 200, "most_depth": 40}
 
 
@@ -132,10 +134,18 @@ def of_seed(seed: int, worker: Child, limit_s: float) -> dict[str, Any]:
 
 
 def on_devices(seed: int, worker: Child, limit_s: float) -> dict[str, Any]:
-    """The time of `auto` on the CPU and on the GPU."""
-    row: dict[str, Any] = {"seed": seed}
-    for name, device in (("cpu", "cpu"), ("gpu", "auto")):
-        row[name] = worker.ask({"seed": seed, "method": "auto", "device": device}, limit_s)
+    """The times of `auto` on the CPU and on the GPU, by turns where it is quick."""
+    row: dict[str, Any] = {"seed": seed, "cpu": None, "gpu": None}
+    times: dict[str, list[float]] = {"cpu": [], "gpu": []}
+    for _ in range(TURNS):
+        for name, device in (("cpu", "cpu"), ("gpu", "auto")):
+            answer = worker.ask({"seed": seed, "method": "auto", "device": device}, limit_s)
+            if answer is None or not answer["times_s"]:
+                return row | {name: None}
+            times[name] += answer["times_s"]
+            row[name] = answer | {"times_s": times[name]}
+        if times["cpu"][1] + times["gpu"][1] > QUICK_S:
+            break
     return row
 
 
@@ -172,10 +182,11 @@ def summary_of_devices(path: Path) -> None:
             print(f"{row['seed']}: cpu {cpu and cpu[1]}, gpu {gpu and gpu[1]}")
             continue
         count += 1
-        if gpu[1] > 1.1 * cpu[1] + 0.002:
+        cpu_s, gpu_s = min(cpu[1:]), min(gpu[1:])
+        if gpu_s > 1.1 * cpu_s + 0.002:
             behind += 1
             names = row["cpu"]["name"], row["cpu"]["question"], row["cpu"]["method"], row["gpu"]["method"]
-            print(f"{row['seed']}: {', '.join(names)}: cpu {cpu[1]:.3g} s, gpu {gpu[1]:.3g} s")
+            print(f"{row['seed']}: {', '.join(names)}: cpu {cpu_s:.3g} s, gpu {gpu_s:.3g} s")
     print(f"{count} cases: the GPU is behind in {behind}")
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tnplan.planner.networks.pair_network import largest_part
+from tnplan.planner.networks.pair_network import largest_component
 
 Array = Any
 """Of NumPy or CuPy."""
@@ -24,6 +24,10 @@ GRAM_FROM = 1e-7
 share of the largest."""
 SHIFT = 4.0
 """Roundings of the trace by which the diagonal of a Gram matrix is raised: it then has a Cholesky factor."""
+OVERSAMPLING, ITERATIONS = 16, 2
+"""Vectors of a subspace iteration beyond the limit, and its iterations."""
+FEW_OF_MANY = 2
+"""Columns for each of these vectors from which on they are fewer operations than all singular values."""
 
 
 class ContractPair(NamedTuple):
@@ -107,6 +111,8 @@ class _Network:
         self._cutoff = max(cutoff, float(np.finfo(self._dtype).eps))
         self._wide = np.result_type(self._dtype, np.float64)
         self._needs_qr = False
+        self._starts: dict[int, Array] = {}
+        """Random starts of subspace iterations, by their rows."""
         self._factors: dict[tuple[int, int, bool], Array] = {}
         """Reduced factors of a tensor towards a neighbour, by Gram matrices or not."""
 
@@ -148,7 +154,7 @@ class _Network:
     def _scale(self, number: int) -> bool:
         """Bring a tensor's largest part below 1 by a power of 2, without rounding; False where it is 0."""
         array = self.tensors[number]
-        largest = largest_part(array)
+        largest = largest_component(array)
         power = frexp(largest)[1]
         if power:
             array *= 2.0**-power
@@ -195,18 +201,39 @@ class _Network:
         tall = product if is_tall else product.conj().T
         if tall.shape[1] <= self._max_bond:
             return None
-        squares, vectors = xp.linalg.eigh(tall.conj().T @ tall)
-        squares, vectors = squares[::-1], vectors[:, ::-1]
+        squares, vectors = self._leading(tall)
         least = max(self._cutoff, GRAM_FROM) ** 2 * float(squares[0])
         kept = int((squares[: self._max_bond] > least).sum())
         self._needs_qr = kept < self._max_bond and self._cutoff < GRAM_FROM
         if self._needs_qr or not kept:
             return None
         singular, vectors = xp.sqrt(squares[:kept]), vectors[:, :kept]
-        images = tall @ (vectors / singular)
+        images = tall @ vectors
+        # What is left out, from its own elements: as a difference of sums it would be rounding.
+        self._note(tall - images @ vectors.conj().T, tall)
+        images /= singular
         u, v = (images, vectors) if is_tall else (vectors, images)
-        self._note(squares[kept:], squares)
         return self._projectors(factors, u, singular, v)
+
+    def _leading(self, tall: Array) -> tuple[Array, Array]:
+        """Squares of the largest singular values, the largest first, and their right singular vectors.
+
+        Where the limit leaves few of many, by subspace iteration from a random start (Halko, Martinsson and
+        Tropp, arXiv 0909.4061, algorithm 4.4): matrices of the limit's size are decomposed instead.
+        """
+        xp, n_columns, width = self._xp, tall.shape[1], self._max_bond + OVERSAMPLING
+        basis = None
+        if n_columns > FEW_OF_MANY * width:
+            if n_columns not in self._starts:
+                start = np.random.default_rng(n_columns).standard_normal((n_columns, width))
+                self._starts[n_columns] = xp.asarray(start)
+            basis = self._starts[n_columns]
+            for _ in range(ITERATIONS):
+                basis = xp.linalg.qr(tall.conj().T @ (tall @ basis))[0]
+        images = tall if basis is None else tall @ basis
+        squares, vectors = xp.linalg.eigh(images.conj().T @ images)
+        squares, vectors = squares[::-1], vectors[:, ::-1]
+        return squares, vectors if basis is None else basis @ vectors
 
     def _by_qr(self, left: int, right: int) -> tuple[Array, Array]:
         """The projectors by QR and singular values, to the precision of the dtype."""
@@ -216,15 +243,15 @@ class _Network:
         largest = float(singular[0])
         kept = max(1, int((singular[: self._max_bond] > self._cutoff * largest).sum()))
         self._needs_qr = not float(singular[kept - 1]) > 10 * GRAM_FROM * largest
-        squares = (singular / (largest or 1.0)) ** 2
-        self._note(squares[kept:], squares)
+        scaled = singular / (largest or 1.0)
+        self._note(scaled[kept:], scaled)
         return self._projectors(factors, u[:, :kept], singular[:kept], vh[:kept].conj().T)
 
-    def _note(self, left_out: Array, squares: Array) -> None:
-        """Note what a bond loses; eigenvalues may be below 0 by rounding."""
-        if len(left_out):
-            lost = max(float(left_out.sum()), 0.0)
-            self.discarded.append(lost / (float(squares.sum()) or 1.0))
+    def _note(self, left_out: Array, all_values: Array) -> None:
+        """Note the share of the squares that a bond loses."""
+        if left_out.size:
+            lost, total = (float(self._xp.linalg.norm(values)) ** 2 for values in (left_out, all_values))
+            self.discarded.append(lost / (total or 1.0))
 
     def _projectors(
         self, factors: tuple[Array, Array], u: Array, singular: Array, v: Array
@@ -258,7 +285,7 @@ class _Network:
             return matrix
         gram = matrix.conj().T @ matrix
         diagonal = self._xp.arange(len(gram))
-        gram[diagonal, diagonal] += SHIFT * np.finfo(np.float64).eps * float(self._xp.trace(gram).real)
+        gram[diagonal, diagonal] += SHIFT * np.finfo(np.float64).eps * self._xp.trace(gram).real
         return self._xp.linalg.cholesky(gram).conj().T
 
     def _qr_factor(self, matrix: Array) -> Array:

@@ -15,6 +15,7 @@ import tnplan
 from tests.support.bond_limited_cases import case, on_graph
 from tests.support.hypernetworks import hypernetwork
 from tests.support.kernels.gpus import needs_gpus
+from tnplan.executor import bond_limited
 
 ENOUGH = 10**6
 FIRST_SEED = 5_000_000
@@ -212,3 +213,15 @@ def test_the_estimate_covers_the_error_of_every_kind_in_nine_cases_of_ten() -> N
     found = shares(range(FIRST_SEED, FIRST_SEED + 750))
     assert sum(number for number, _ in found.values()) >= 300
     assert min(share for _, share in found.values()) >= 0.9, found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_few_of_many_singular_values_lose_no_more(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By subspace iteration a cut leaves out what all singular values do, to a share of it."""
+    arguments = grid(seed, rows=5, extent=8, low=(-0.9, -0.6, -0.3)[seed % 3])
+    few = tnplan.contract(*arguments, max_bond=8, cutoff=1e-6)
+    monkeypatch.setattr(bond_limited, "FEW_OF_MANY", np.inf)
+    all_values = tnplan.contract(*arguments, max_bond=8, cutoff=1e-6)
+    assert few.discarded_weight == pytest.approx(all_values.discarded_weight, rel=0.02)
+    assert few.value == pytest.approx(all_values.value, rel=0.1 * few.error_estimate)
+    assert few.value != all_values.value

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from math import frexp, prod
 from typing import Any
+
+import numpy as np
 
 from tnplan.planner.networks.network import Network
 
@@ -86,7 +89,7 @@ class PairNetwork:
         for term, by_neighbour, bonds, array in zip(
             self._network.inputs, self._shared, self.bonds, arrays, strict=False
         ):
-            power = frexp(largest_part(array))[1]
+            power = frexp(largest_component(array))[1]
             # Two factors: one alone may be beyond the range where the numbers are not.
             scaled = array * 2.0 ** (-power // 2) * 2.0 ** (-power - -power // 2)
             exponent += power
@@ -106,7 +109,7 @@ class PairNetwork:
         return tensors, exponent
 
 
-def largest_part(array: Any) -> float:
-    """The largest magnitude of a real or imaginary part."""
+def largest_component(array: Any) -> float:
+    """The largest magnitude of a real or imaginary part; a GPU is waited for once."""
     parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
-    return max(max(float(part.max()), -float(part.min())) for part in parts)
+    return float(reduce(np.maximum, [value for part in parts for value in (part.max(), -part.min())]))

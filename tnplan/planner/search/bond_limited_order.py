@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import lru_cache
+from math import floor, log2, prod
 from random import Random
 from typing import Any
 
@@ -129,10 +130,20 @@ def search_order(
     network: Sequence[Mapping[int, int]], max_bond: int, most_elements: float
 ) -> BondLimitedOrder:
     """The cheapest order found of a connected network, as `follow` takes it, that needs at most so many
-    elements; or else the one that needs the fewest.
+    elements, rounded down to a power of 2; or else the one that needs the fewest.
 
-    Deterministic: the number of trials follows from the cost of what was found.
+    Deterministic: the number of trials follows from the cost of what was found. Orders are kept for the next
+    call with the same network.
     """
+    bonds = tuple(tuple(bonds.items()) for bonds in network)
+    return _search_order(bonds, max_bond, 2.0 ** floor(log2(max(1.0, most_elements))))
+
+
+@lru_cache(64)
+def _search_order(
+    bonds: tuple[tuple[tuple[int, int], ...], ...], max_bond: int, most_elements: float
+) -> BondLimitedOrder:
+    network = [*map(dict, bonds)]
     shapes = _Shapes(network, max_bond)
     first = _free_pairs(shapes)
     best: tuple[tuple[bool, float], BondLimitedOrder] | None = None

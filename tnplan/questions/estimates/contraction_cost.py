@@ -106,6 +106,8 @@ LONGEST_IN_ALL_S = 10.0
 """Seconds of all searches of an estimate, where no time is stated."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
+LEAST_SHARE = 0.01
+"""Smaller networks are left out where all of them together are below this share of the time."""
 QUICK_NETWORKS = 1
 """The same where a method is chosen."""
 NO_TIME = 0.5
@@ -171,8 +173,9 @@ def contraction_cost(
     dtypes, (chosen, share) = _dtypes(precision), _representatives(query, MOST_NETWORKS)
     costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
     left_s, is_cut = LONGEST_IN_ALL_S, False
-    for number, repeated in enumerate(chosen):
-        limit = SearchLimit(left_s / (len(chosen) - number))
+    # Of samples the later networks are larger: from the last on, until those that are left do not count.
+    for n_left, repeated in reversed([*enumerate(chosen)]):
+        limit = SearchLimit(left_s / (n_left + 1))
         left_s -= limit.left_s
         try:
             path = _path(repeated, profile, dtypes[repeated.is_real], search_s, limit)
@@ -181,6 +184,7 @@ def contraction_cost(
             return {}, False
         left_s += limit.left_s
         is_cut |= limit.is_cut
+        others_matter = False
         # Memory is the largest of all networks, time their sum; a number of devices drops out with
         # the first repeated that does not fit.
         for count, (memory, time_s) in [*costs.items()]:
@@ -190,6 +194,9 @@ def contraction_cost(
             its_memory, its_time_s = of_count[count]
             whole_s = slow * repeated.start_s(path, query.has_gradient) + repeated.count * its_time_s
             costs[count] = max(memory, its_memory), time_s + share * whole_s
+            others_matter |= n_left * share * whole_s >= LEAST_SHARE * costs[count][1]
+        if isinstance(question, Sample) and not others_matter:
+            break
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if query.has_gradient else (1, 1)
     factor = SAMPLES_FACTOR if isinstance(question, Sample) else CONTRACTION_FACTOR
     found_costs = {
@@ -322,19 +329,32 @@ def _through_chain(query: CircuitQuery, base: float) -> float:
 def _of_batch(
     repeated: _Repeated, path: ContractionPath, profile: Profile, devices: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
-    """Bytes a device and seconds of a whole batch, or of halves, quarters, ... in turn where that fits."""
-    batch = repeated.batch
-    while True:
+    """Bytes a device and seconds of a whole batch, or of as large a half, quarter, ... of it as fits."""
+
+    def of_part(size: int) -> dict[int, tuple[float, float]]:
+        costs = _project(replace(path, network=repeated.batched(size)), profile, devices)
+        times = -(-repeated.batch // size)
+        return {count: (memory, times * time_s) for count, (memory, time_s) in costs.items()}
+
+    sizes = [repeated.batch]
+    while sizes[-1] > 1:
+        sizes.append(-(-sizes[-1] // 2))
+    # The whole batch fits nearly always; otherwise a bisection, since what fits does so in smaller parts too.
+    best: dict[int, tuple[float, float]] = {}
+    first, last, number = 0, len(sizes) - 1, 0
+    while first <= last:
         try:
-            costs = _project(replace(path, network=repeated.batched(batch)), profile, devices)
+            costs = of_part(sizes[number])
         except InputError:
-            if batch == 1:
+            if sizes[number] == 1:
                 raise
             costs = {}
-        if costs or batch == 1:
-            times = -(-repeated.batch // batch)
-            return {count: (memory, times * time_s) for count, (memory, time_s) in costs.items()}
-        batch = -(-batch // 2)
+        if costs:
+            best, last = costs, number - 1
+        else:
+            first = number + 1
+        number = (first + last) // 2
+    return best
 
 
 def _path(

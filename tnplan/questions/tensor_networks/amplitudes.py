@@ -18,6 +18,8 @@ from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 LARGEST_BATCH = 1 << 17
 """Strings of one contraction."""
+LEAST_ON_GPU_S = 0.5
+"""Seconds on the CPU below which no plan is made for a GPU."""
 CLEARLY = 0.5
 """Of the seconds of all strings by themselves: strings that take less together are contracted together."""
 
@@ -78,8 +80,8 @@ def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOpti
     if state.is_short:
         return state.amplitudes()
     state.search_longer()
-    # A GPU may be faster without sharing; only the plan of the calls says.
-    on_gpu = options.device == "auto" and sees_gpu()
+    # A GPU may be faster without sharing; only the plan of the calls says, which takes its time too.
+    on_gpu = options.device == "auto" and state.predicted_s > LEAST_ON_GPU_S and sees_gpu()
     if on_gpu or state.predicted_s > CLEARLY * count * state.alone_s:
         if count == 1:
             return contract_network(state.network, state.arrays, options).reshape(1)

@@ -167,19 +167,27 @@ def cheaper_way(steps: Sequence[Step], n_qubits: int, shots: int, n_drawn: int |
     of_chain = _products(networks_of_chain(steps, n_drawn or n_qubits, shots))
     if of_chain <= CHAIN_UP_TO:
         return "chain"
-    by_gates = _products(networks_by_gates(steps, n_qubits, shots))  # type: ignore[arg-type]
+    by_gates = _products(networks_by_gates(steps, n_qubits, shots), of_chain)  # type: ignore[arg-type]
     return "gates" if by_gates < of_chain else "chain"
 
 
-def _products(makers: Sequence[Maker]) -> float:
-    """Multiply-adds of some networks, times what they stand for."""
+def _products(makers: Sequence[Maker], enough: float = inf) -> float:
+    """Multiply-adds of some networks, times what they stand for; a lower bound where it is above `enough`.
+
+    Later networks are larger: the last comes first, and no other where the rest is below 1 % of the sum.
+    """
     step = -(-len(makers) // MOST_LOOKS) if makers else 1
     chosen, total = makers[step // 2 :: step], 0.0
-    for make in chosen:
+    share = len(makers) / max(1, len(chosen))
+    for n_left, make in reversed([*enumerate(chosen)]):
         opened, count = make()
         network = closed_by_leaves(simplify(opened.network, opened.arrays)[0], opened)
+        products = 0.0
         if len(network.inputs) > 1:
             path = ContractionPath(network, greedy_or_orders(network, "complex128"), (), "complex128")
             log10_products = path_cost(path).log10_mnk_all_slices
-            total += count * 10.0**log10_products if log10_products < 300 else inf
-    return total * len(makers) / max(1, len(chosen))
+            products = count * 10.0**log10_products if log10_products < 300 else inf
+        total += products
+        if share * total >= enough or n_left * products < 0.01 * total:
+            break
+    return share * total

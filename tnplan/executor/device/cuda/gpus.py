@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from socket import gethostname
@@ -32,7 +33,7 @@ def visible_gpus() -> VisibleGpus:
             "look at CUDA_VISIBLE_DEVICES, or choose --device cpu",
             topic="GPUs",
         )
-    all_properties = [runtime.getDeviceProperties(number) for number in range(count)]
+    all_properties = [_properties(number) for number in range(count)]
     return VisibleGpus(
         gethostname(),
         tuple(_identity(number, properties) for number, properties in enumerate(all_properties)),
@@ -72,7 +73,13 @@ def free_bytes(number: int) -> int:
 
 def model_name(number: int) -> str:
     """The name of a GPU's model."""
-    return gpu_name(runtime.getDeviceProperties(number))
+    return gpu_name(_properties(number))
+
+
+@cache
+def _properties(number: int) -> dict[str, Any]:
+    """What the driver says of a GPU; it takes the driver a millisecond."""
+    return dict(runtime.getDeviceProperties(number))
 
 
 def check_nccl() -> None:

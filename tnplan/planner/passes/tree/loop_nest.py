@@ -10,6 +10,7 @@ layouts and no machine.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -176,6 +177,7 @@ class LoopOrder:
                     # The sum at the waist is there from before the loops that it is over.
                     writer = (BEFORE, self._live) if child == self._waist else keys[child - n_leaves]
                     self._met[writer, key] = self._met.get((writer, key), 0) + dependence.sizes[child]
+        self._all_keys = {*self._elements, *(key for pair in self._met for key in pair)}
 
     def choose(self, most_elements: float) -> LevelDepths:
         """The depths that save most while what is kept and the largest step take `most_elements`."""
@@ -200,8 +202,16 @@ class LoopOrder:
     @cached_property
     def least_work(self) -> float:
         """The work of all slices, were there no end of levels and memory, in the unit of `work_of_groups`."""
-        whole = LevelDepths(tuple(range(len(self._outer) + 1)), tuple(range(1, len(self._inner) + 1)))
-        return self.work_of_groups(whole, 1)
+        return self.work_of_groups(self._all_depths, 1)
+
+    @property
+    def unlimited(self) -> LoopNest:
+        """The loop nest with a level for every loop."""
+        return self.loop_nest(self._all_depths)
+
+    @property
+    def _all_depths(self) -> LevelDepths:
+        return LevelDepths(tuple(range(len(self._outer) + 1)), tuple(range(1, len(self._inner) + 1)))
 
     def work_of_groups(self, depths: LevelDepths, groups: int) -> float:
         """The work of all slices, were they as many for each group as for the one that has most.
@@ -225,7 +235,7 @@ class LoopOrder:
             serves=tuple(self._serves[level.depth] for level in levels),
             repeats=tuple(self._repeats[level.inner] for level in levels),
             level_of=with_leaves(
-                [self._number(key, depths, levels) for key in self._keys],
+                [*map(self._numbers(depths, levels).__getitem__, self._keys)],
                 [bool(mask) for mask in self._dependence.below[: tree.n_leaves]],
                 tree.children,
                 len(levels) - 1,
@@ -267,27 +277,28 @@ class LoopOrder:
                 levels += [*(LoopDepth(depth, inner) for inner in depths.inner), LoopDepth(depth)]
         return tuple(levels)
 
-    def _number(self, key: Key, depths: LevelDepths, levels: Sequence[LoopDepth]) -> int:
-        """The level of the steps of a key. Of two with the same loops, what goes into the sum is in the first
-        and all else in the last."""
-        kind, level = key
-        if kind == INSIDE:
-            depth = _first(depths.depths, self._live)
-            return levels.index(LoopDepth(depth, _first(depths.inner, level)))
-        level_loops = LoopDepth(_first(depths.depths, level))
-        return (
-            levels.index(level_loops) if kind == BEFORE else len(levels) - 1 - levels[::-1].index(level_loops)
-        )
+    def _numbers(self, depths: LevelDepths, levels: Sequence[LoopDepth]) -> dict[Key, int]:
+        """The level of the steps of each key. Of two with the same loops, what goes into the sum is in the
+        first and all else in the last."""
+        last = {loops: number for number, loops in enumerate(levels)}
+        first = {loops: number for number, loops in reversed([*enumerate(levels)])}
+        at_waist = _first(depths.depths, self._live)
+        numbers = {}
+        for key in self._all_keys:
+            kind, level = key
+            if kind == INSIDE:
+                numbers[key] = first[LoopDepth(at_waist, _first(depths.inner, level))]
+            else:
+                numbers[key] = (first if kind == BEFORE else last)[LoopDepth(_first(depths.depths, level))]
+        return numbers
 
     def _needs(self, depths: LevelDepths) -> int:
         """The most elements that are kept for other levels while a step is done, and those of that step."""
         levels = self._levels(depths)
-        numbers = {
-            key: self._number(key, depths, levels) for key in {key for met in self._met for key in met}
-        }
+        numbers = self._numbers(depths, levels)
         largest, change = [0] * len(levels), [0] * (len(levels) + 1)
         for key, elements in self._elements.items():
-            number = self._number(key, depths, levels)
+            number = numbers[key]
             largest[number] = max(largest[number], elements)
         for (writer, reader), size in self._met.items():
             if numbers[writer] < numbers[reader]:
@@ -332,8 +343,8 @@ def _sorted(*depths: int) -> tuple[int, ...]:
 
 
 def _first(depths: Sequence[int], least: int) -> int:
-    """The first of some depths that is at least so much."""
-    return next(depth for depth in depths if depth >= least)
+    """The first of some depths, in ascending order, that is at least so much."""
+    return depths[bisect_left(depths, least)]
 
 
 def _order(masks: Sequence[int], costs: Sequence[float], count: int) -> list[int]:
@@ -398,12 +409,7 @@ class InvariantHoisting:
 
         No other with this order does any step less often.
         """
-        loop_nests = []
-        for order in self._orders:
-            fewest = order.loop_nest(order.choose(0.0))
-            depths, inner = range(len(fewest.order) + 1), range(1, len(fewest.summed) + 1)
-            loop_nests.append(order.loop_nest(LevelDepths(tuple(depths), tuple(inner))))
-        return loop_nests
+        return [order.unlimited for order in self._orders]
 
     @cached_property
     def _orders(self) -> list[LoopOrder]:
