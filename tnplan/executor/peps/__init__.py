@@ -1,0 +1,1 @@
+"""Circuits by projected entangled pair states (PEPS) on any graph, with belief propagation."""

@@ -1,0 +1,85 @@
+"""Belief propagation on a PEPS: what each side of an edge knows of the state, as a matrix.
+
+In the Vidal gauge of a tree all messages are unit matrices; elsewhere they are a fixed point of the equations
+of Tindall and Fishman, SciPost Phys. 15, 222 (2023), which is found by repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.peps.levels import Pair
+from tnplan.executor.peps.state import PepsState
+
+Array = Any
+UNDAMPED = 20
+"""Sweeps before messages are mixed with those before them."""
+DAMPING = 0.3
+"""The share of the messages before."""
+
+
+@dataclass
+class Messages:
+    """Messages [bond, bond] from the first end of each edge to the second.
+
+    `residual` is the largest change of a message in the last sweep, as the weights of the edge see it; a
+    message has the trace 1 there. They are converged where it is below the tolerance.
+    """
+
+    matrices: dict[Pair, Array]
+    sweeps: int
+    residual: float
+    is_converged: bool
+
+
+def converged(
+    state: PepsState, tolerance: float, most_sweeps: int, first: Mapping[Pair, Array] | None = None
+) -> Messages:
+    """Messages to convergence, or after so many sweeps, from unit matrices or from those given."""
+    xp = state.xp
+    matrices: dict[Pair, Array] = dict(first or {})
+    batches = list(state.directed())
+    for edges in batches if first is None else ():
+        extent = len(state.weights_of(*edges[0]))
+        matrices.update(dict.fromkeys(edges, xp.eye(extent, dtype=state.dtype)))
+    residual = 0.0 if not batches else 1.0
+    sweeps = 0
+    while residual > tolerance and sweeps < most_sweeps:
+        sweeps += 1
+        changes, new = [], {}
+        share = DAMPING if sweeps > UNDAMPED else 0.0
+        for edges in batches:
+            before = xp.stack([matrices[edge] for edge in edges])
+            after = _sent(state, edges, matrices)
+            after = share * before + (1 - share) * after
+            weights = xp.stack([state.weights_of(*edge) for edge in edges])
+            change = (after - before) * weights[:, :, None] * weights[:, None, :]
+            changes.append(xp.sqrt((abs(change) ** 2).sum(axis=(1, 2)).max()))
+            new.update(zip(edges, after, strict=True))
+        matrices, residual = new, float(xp.stack(changes).max())
+    return Messages(matrices, sweeps, residual, residual <= tolerance)
+
+
+def _sent(state: PepsState, edges: list[Pair], matrices: Mapping[Pair, Array]) -> Array:
+    """The messages along edges whose first tensors have equal shapes: sum T[k] m ... m T^*[k']."""
+    xp = state.xp
+    tensors, _ = state.stacked(edges)
+    n, _, bond, _ = tensors.shape
+    orders = [state.axes(*edge) for edge in edges]
+    extents = [state.tensors[edges[0][0]].shape[axis] for axis in orders[0][:-2]]
+    acted = tensors
+    for place, extent in enumerate(extents):
+        others = [state.neighbours[a][order[place]] for (a, _), order in zip(edges, orders, strict=True)]
+        coming = xp.stack([matrices[c, a].T for (a, _), c in zip(edges, others, strict=True)])
+        left = int(np.prod(extents[:place]))
+        acted = coming[:, None] @ acted.reshape(n, left, extent, -1)
+    rows = [array.reshape(n, -1, bond, 2).swapaxes(2, 3).reshape(n, -1, bond) for array in (acted, tensors)]
+    sent = rows[0].swapaxes(1, 2) @ rows[1].conj()
+    weights = xp.stack([state.weights_of(*edge) for edge in edges])
+    trace = (xp.einsum("bii->bi", sent).real * weights**2).sum(axis=1)
+    sent = sent / trace.astype(sent.real.dtype)[:, None, None]
+    return (sent + sent.conj().swapaxes(1, 2)) / 2

@@ -1,0 +1,346 @@
+"""Values of Pauli words in a PEPS: regions around a word, whose boundary is closed by messages.
+
+The tree of shortest paths between the letters of a word gives the Bethe approximation. A region with a loop
+near it gives another value, and the sum of all such changes corrects the first: the loops of lowest order
+(Evenbly, Pancotti, Milsted, Gray and Chan, arXiv 2409.03108) with all paths that lead to them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.peps.levels import Pair
+from tnplan.executor.peps.messages import Messages
+from tnplan.executor.peps.state import PepsState, times
+
+Array = Any
+Region = frozenset[Pair]
+"""Edges, their ends ascending."""
+LONGER_LOOPS = 2
+"""How much longer than the shortest loops at a word those that count may be."""
+MOST_LOOP = 16
+"""Edges of the longest loops that are looked for."""
+MOST_LOOPS = 64
+"""Loops of one word."""
+MOST_ELEMENTS = 2.0**25
+"""Of a tensor of a region with loops."""
+LOOP_WORK, REGION_WORK = 2.0**40, 2.0**33
+"""Multiplications for a loop, and for a region with several."""
+
+
+@dataclass(frozen=True)
+class WordValue:
+    """The Bethe value of a word, and that with loops.
+
+    `change` is that of the last step to larger regions, 0 where a region is all there is. `loops` says how
+    many loops there are, and `loops_left_out` how many of them are too large.
+    """
+
+    bethe: float
+    value: float
+    change: float
+    loops: int
+    loops_left_out: int
+
+
+class Values:
+    """Values of words in a state with messages."""
+
+    def __init__(self, state: PepsState, messages: Messages, with_loops: bool = True) -> None:
+        self.state, self.messages, self.with_loops = state, messages.matrices, with_loops
+        self._norms: dict[tuple[Region, frozenset[int]], complex | None] = {}
+
+    def of_word(self, letters: Mapping[int, Array]) -> WordValue:
+        """The value of a product of 2 x 2 matrices on qubits."""
+        parts = [
+            self._of_part(sites, tree, {qubit: letters[qubit] for qubit in sites if qubit in letters})
+            for sites, tree in trees(self.state.neighbours, sorted(letters))
+        ]
+        bethe, value = (float(np.prod([part[k] for part in parts])) for k in (0, 1))
+        # |a b - a' b'| is at most |a - a'| + |b - b'| where none is beyond 1.
+        change, loops, left_out = (sum(part[k] for part in parts) for k in (2, 3, 4))
+        return WordValue(bethe, value, change, int(loops), int(left_out))
+
+    def _of_part(
+        self, sites: frozenset[int], tree: Region, letters: Mapping[int, Array]
+    ) -> tuple[float, float, float, int, int]:
+        """The same of letters in one part of the graph, whose tree is given."""
+        bethe = self._ratio(tree, sites, letters, LOOP_WORK)
+        assert bethe is not None
+        loops = loops_at(self.state.neighbours, sites) if self.with_loops else []
+        changes = [self._ratio(tree | loop, sites, letters, LOOP_WORK) for loop in loops]
+        corrected = _clipped(bethe + sum(value - bethe for value in changes if value is not None))
+        last, before = corrected, bethe
+        # Larger regions with all their edges, as long as they are small enough.
+        inside = {site for edge in tree.union(*loops) for site in edge} | sites
+        while loops:
+            region = frozenset(edge for edge in self.state.weights if inside.issuperset(edge))
+            value = self._ratio(region, sites, letters, REGION_WORK)
+            if value is None:
+                break
+            last, before = _clipped(value), last
+            wider = inside.union(*(self.state.neighbours[site] for site in inside))
+            if wider == inside:
+                before = last
+                break
+            inside = wider
+        return bethe, last, abs(last - before), len(loops), changes.count(None)
+
+    def _ratio(
+        self, region: Region, sites: frozenset[int], letters: Mapping[int, Array], most_work: float
+    ) -> float | None:
+        """The value in a region; None where it takes more multiplications."""
+        key = region, sites if not region else frozenset()
+        if key not in self._norms:
+            self._norms[key] = self._contracted(region, sites, {}, most_work)
+        norm = self._norms[key]
+        if norm is None:
+            return None
+        above = self._contracted(region, sites, letters, most_work)
+        assert above is not None
+        return (above / norm).real
+
+    def _contracted(
+        self, region: Region, sites: frozenset[int], letters: Mapping[int, Array], most_work: float
+    ) -> complex | None:
+        """<psi|letters|psi> of a region with messages around it."""
+        state, xp = self.state, self.state.xp
+        inner: dict[int, set[int]] = {site: set() for site in sites}
+        for a, b in region:
+            inner.setdefault(a, set()).add(b)
+            inner.setdefault(b, set()).add(a)
+        # Edges to the outside, and those to branches that are contracted, have a matrix [ket, bra].
+        closed: dict[Pair, Array] = {}
+        leaves = deque(sorted(site for site, ends in inner.items() if len(ends) < 2))
+        value: Any = 1.0
+        while leaves:
+            site = leaves.popleft()
+            if site not in inner:
+                continue
+            ket, bra = self._ket(site, inner[site], closed, letters), state.tensors[site].conj()
+            ends = inner.pop(site)
+            if not ends:
+                value = value * (ket * bra).sum()
+                continue
+            (end,) = ends
+            axis = state.neighbours[site].index(end)
+            rows = [xp.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in (ket, bra)]
+            weights = state.weights_of(site, end)
+            closed[end, site] = (rows[0] @ rows[1].T) * weights[:, None] * weights[None, :]
+            inner[end].discard(site)
+            if len(inner[end]) < 2:
+                leaves.append(end)
+        if inner:
+            core = self._core(inner, closed, letters, most_work)
+            if core is None:
+                return None
+            value = value * core
+        return complex(value)
+
+    def _ket(
+        self, site: int, inner: Collection[int], closed: Mapping[Pair, Array], letters: Mapping[int, Array]
+    ) -> Array:
+        """A tensor with its letter, and with the matrix of every edge that is not inner."""
+        state, xp = self.state, self.state.xp
+        ket = state.tensors[site]
+        if site in letters:
+            ket = ket @ xp.asarray(letters[site].T.astype(state.dtype))
+        for axis, end in enumerate(state.neighbours[site]):
+            if end in inner:
+                continue
+            if (site, end) in closed:
+                matrix = closed[site, end]
+            else:
+                weights = state.weights_of(site, end)
+                matrix = self.messages[end, site] * weights[:, None] * weights[None, :]
+            ket = times(xp, ket, axis, matrix.T.astype(state.dtype))
+        return ket
+
+    def _core(
+        self, inner: dict[int, set[int]], closed: Mapping[Pair, Array], letters: Mapping[int, Array],
+        most_work: float,
+    ) -> Any:  # fmt: skip
+        """The rest, where every site has two edges or more: site by site, in the best order from any."""
+        state, xp = self.state, self.state.xp
+        extents = {(a, b): len(state.weights_of(a, b)) for a, ends in inner.items() for b in ends}
+        others = {site: state.tensors[site].size for site in inner}
+        for a, b in extents:
+            others[a] //= extents[a, b]
+        plan = min((_plan(inner, extents, others, first) for first in inner), key=lambda plan: plan.work)
+        if plan.elements > MOST_ELEMENTS or plan.work > most_work:
+            return None
+        block, labels = xp.ones((), state.dtype), []
+        done: set[int] = set()
+        for site, is_double in plan.steps:
+            ends = state.neighbours[site]
+            ket, bra = self._ket(site, inner[site], closed, letters), state.tensors[site].conj()
+            for axis, end in enumerate(ends):
+                if end in inner[site] and end in done:  # the weights of an edge go to its second end
+                    weights = state.weights_of(site, end).astype(state.dtype)
+                    weights = weights.reshape(-1, *(1,) * (ket.ndim - axis - 1))
+                    ket, bra = ket * weights, bra * weights
+            sides = []
+            for side, array in enumerate((ket, bra)):
+                names = [(frozenset((site, end)), side if end in inner[site] else 2) for end in ends]
+                sides.append((array, [*names, (frozenset((site,)), 2)]))
+            pair = [_joined(xp, *sides[0], *sides[1])] if is_double else sides
+            for array, names in pair:
+                block, labels = _joined(xp, block, labels, array, names)
+            done.add(site)
+        return block
+
+
+def _clipped(value: float) -> float:
+    """The value of a word, which is none beyond 1."""
+    return min(1.0, max(-1.0, value))
+
+
+def _joined(xp: Any, a: Array, a_labels: list[Any], b: Array, b_labels: list[Any]) -> tuple[Array, list[Any]]:
+    """The contraction of two arrays over the labels that both have, and the labels of the result."""
+    both = [label for label in a_labels if label in b_labels]
+    axes = [a_labels.index(label) for label in both], [b_labels.index(label) for label in both]
+    labels = [label for label in (*a_labels, *b_labels) if label not in both]
+    return xp.tensordot(a, b, axes), labels
+
+
+@dataclass
+class _Plan:
+    """Sites in turn, and whether ket and bra of each are contracted first; the elements of the largest array
+    and all multiplications."""
+
+    steps: list[tuple[int, bool]]
+    elements: float = 1.0
+    work: float = 0.0
+
+
+def _plan(
+    inner: Mapping[int, Collection[int]], extents: Mapping[Pair, int], others: Mapping[int, int], first: int
+) -> _Plan:
+    """Each site is the one that leaves the smallest block."""
+    plan, done, block, next_site = _Plan([]), set[int](), 1.0, first
+    while True:
+        site = next_site
+        shared, new = (
+            float(np.prod([extents[site, end] for end in inner[site] if (end in done) == is_shared]))
+            for is_shared in (True, False)
+        )
+        after = block / shared**2 * new**2
+        double = (shared * new) ** 2 * others[site] + block * new**2
+        in_turn = block * new * others[site] * (1 + new / shared)
+        is_double = double <= in_turn
+        middle = (shared * new) ** 2 if is_double else block / shared * new * others[site]
+        plan.steps.append((site, is_double))
+        plan.work += min(double, in_turn)
+        plan.elements = max(plan.elements, middle, after)
+        block = after
+        done.add(site)
+        left = set(inner) - done
+        if not left:
+            return plan
+        around = {end for a in done for end in inner[a]} & left or left
+        next_site = min(
+            sorted(around),
+            key=lambda a: np.prod([float(extents[a, b]) ** (-1 if b in done else 1) for b in inner[a]]),
+        )
+
+
+def trees(
+    neighbours: Sequence[Sequence[int]], wanted: Sequence[int]
+) -> list[tuple[frozenset[int], Region]]:
+    """The sites and edges of a tree of shortest paths for the wanted sites of each part of a graph."""
+    left, found = list(wanted), []
+    while left:
+        sites, edges = {left.pop(0)}, set()
+        while left:
+            before = _paths(neighbours, sites)
+            reached = [site for site in left if site in before]
+            if not reached:
+                break
+            nearest = min(reached, key=lambda site: (len(_back(before, site)), site))
+            path = _back(before, nearest)
+            edges |= {(min(a, b), max(a, b)) for a, b in zip(path, path[1:], strict=False)}
+            sites |= set(path)
+            left = [site for site in left if site not in sites]
+        found.append((frozenset(sites), frozenset(edges)))
+    return found
+
+
+def _paths(neighbours: Sequence[Sequence[int]], sites: Iterable[int]) -> dict[int, int | None]:
+    """Of each site in reach the one before it on a shortest path from the sites."""
+    before: dict[int, int | None] = dict.fromkeys(sorted(sites))
+    queue = deque(before)
+    while queue:
+        site = queue.popleft()
+        for end in neighbours[site]:
+            if end not in before:
+                before[end] = site
+                queue.append(end)
+    return before
+
+
+def _back(before: Mapping[int, int | None], site: int) -> list[int]:
+    path = [site]
+    while (last := before[path[-1]]) is not None:
+        path.append(last)
+    return path
+
+
+def loops_at(neighbours: Sequence[Sequence[int]], sites: Collection[int]) -> list[Region]:
+    """The shortest loops without chords that touch some sites, or that are nearest to them with the path
+    there; the shortest first."""
+    before = _paths(neighbours, sites)
+    near = sorted(sites)
+    while True:
+        loops: dict[Region, None] = {}
+        for site in near:
+            loops.update(dict.fromkeys(_loops_through(neighbours, site)))
+        if loops or len(near) == len(before):
+            break
+        near = sorted({end for site in near for end in neighbours[site]} | set(near))
+    shortest = min(map(len, loops), default=0)
+    chosen = [loop for loop in loops if len(loop) <= shortest + LONGER_LOOPS]
+    chosen.sort(key=lambda loop: (len(loop), sorted(loop)))
+    result = []
+    for loop in chosen[:MOST_LOOPS]:
+        ways = [_back(before, site) for site in {site for edge in loop for site in edge}]
+        way = min(ways, key=lambda way: (len(way), way))
+        result.append(loop | {(min(a, b), max(a, b)) for a, b in zip(way, way[1:], strict=False)})
+    return result
+
+
+def _loops_through(neighbours: Sequence[Sequence[int]], site: int) -> list[Region]:
+    """The loops without chords through a site, of the shortest length there and a little more."""
+    distance = {site: 0}
+    queue = deque([site])
+    while queue:
+        last = queue.popleft()
+        for end in neighbours[last]:
+            if end not in distance and distance[last] < MOST_LOOP // 2:
+                distance[end] = distance[last] + 1
+                queue.append(end)
+    found: dict[Region, None] = {}
+    shortest = MOST_LOOP - LONGER_LOOPS
+    paths = deque([[site, end] for end in neighbours[site]])
+    while paths:  # the shorter first
+        path = paths.popleft()
+        for end in neighbours[path[-1]]:
+            if end == path[-2]:
+                continue
+            if end == site:
+                loop = frozenset((min(a, b), max(a, b)) for a, b in zip(path, [*path[1:], site], strict=True))
+                if _has_no_chord(neighbours, path):
+                    found[loop] = None
+                    shortest = min(shortest, len(path))
+            elif end not in path and len(path) + 1 + distance.get(end, MOST_LOOP) <= shortest + LONGER_LOOPS:
+                paths.append([*path, end])
+    return list(found)
+
+
+def _has_no_chord(neighbours: Sequence[Sequence[int]], path: Sequence[int]) -> bool:
+    on_path = set(path)
+    return all(sum(end in on_path for end in neighbours[site]) == 2 for site in path)

@@ -1,0 +1,291 @@
+"""A PEPS in the Vidal gauge, and gates on it by the simple update.
+
+The state of a graph is the product of a tensor for each qubit and of a vector of weights for each edge
+(Jiang, Weng and Xiang, PRL 101, 090603, 2008). A gate on an edge takes the weights around it for the rest of
+the state, which is exact on trees. What has equal shapes is done in one call, by NumPy or CuPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.peps.levels import Level, Pair
+
+Array = Any
+"""Of NumPy or CuPy."""
+SHIFT = 4.0
+"""Roundings of the trace by which the diagonal of a Gram matrix is raised: it then has a Cholesky factor."""
+LEAST_GRAM = 1e-5
+"""Singular values above this share of the largest are told apart by Gram matrices in double precision."""
+FLOOR = 1e-13
+"""Singular values below this share of the largest are rounding errors."""
+BATCH_BYTES = {"numpy": 8 << 20, "cupy": 1 << 30}
+"""Tensors of one call."""
+
+
+class PepsState:
+    """The state |0...0> of the qubits of a graph, to which gates are applied.
+
+    Attributes
+    ----------
+    neighbours : list of list of int
+        Of each qubit. Axis k of its tensor is the bond with neighbour k; the last axis is the qubit.
+    tensors : list of array
+        One a qubit, without the weights.
+    weights : dict
+        Of each edge, its ends ascending: real and falling, of norm 1.
+    fidelity : float
+        The product of what cuts left of the squared norm.
+    largest_discarded : float
+        The largest share of the squared norm that one cut left out.
+    """
+
+    def __init__(self, n_qubits: int, edges: Sequence[Pair], dtype: str, xp: Any = np) -> None:
+        self.xp, self.dtype, self.wide = xp, np.dtype(dtype), np.dtype(np.complex128)
+        self.neighbours: list[list[int]] = [[] for _ in range(n_qubits)]
+        self.weights: dict[Pair, Array] = {}
+        for a, b in edges:
+            if b not in self.neighbours[a]:
+                self.neighbours[a].append(b)
+                self.neighbours[b].append(a)
+                self.weights[min(a, b), max(a, b)] = xp.ones(1)
+        zero = np.array([1, 0], self.dtype)
+        self.tensors = [xp.asarray(zero.reshape((1,) * len(ends) + (2,))) for ends in self.neighbours]
+        self.fidelity, self.largest_discarded = 1.0, 0.0
+
+    @property
+    def max_bond(self) -> int:
+        """The largest bond."""
+        return max((len(weights) for weights in self.weights.values()), default=1)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.size for tensor in self.tensors) * self.dtype.itemsize
+
+    def weights_of(self, a: int, b: int) -> Array:
+        """The weights of an edge."""
+        return self.weights[min(a, b), max(a, b)]
+
+    def apply(self, level: Level, max_bond: int | None, cutoff: float) -> None:
+        """Gates of a level; bonds keep `max_bond` weights, and lose a share `cutoff` of the squared norm."""
+        xp = self.xp
+        for qubit, matrix in level.singles.items():
+            self.tensors[qubit] = self.tensors[qubit] @ xp.asarray(matrix.T.astype(self.dtype))
+        sides = {}
+        for (a, b), matrix in level.pairs.items():
+            left, values, right = _split(matrix)
+            ends = [(a, b, left), (b, a, right)]
+            ends.sort(key=lambda end: self._shape(end[0], end[1]))
+            shapes = [self._shape(end[0], end[1]) for end in ends]
+            sides[a, b] = (*shapes, len(values)), ends, values
+        for pairs in self._batches(sides):
+            self._apply_batch([sides[pair][1:] for pair in pairs], max_bond, cutoff)
+
+    def _apply_batch(self, gates: list[Any], max_bond: int | None, cutoff: float) -> None:
+        """Gates on disjoint pairs with equal shapes."""
+        xp = self.xp
+        stacks, factors, operators = [], [], []
+        for end in range(2):
+            edges = [ends[end][:2] for ends, _ in gates]
+            tensors, scale = self.stacked(edges)
+            matrices = xp.asarray(np.array([ends[end][2] for ends, _ in gates]))
+            stacks.append((edges, tensors, scale))
+            operators.append(matrices)
+            factors.append(self._factor(tensors, matrices))
+        of_edges = xp.stack([self.weights_of(*edge) for edge in stacks[0][0]])
+        schmidt = xp.asarray(np.array([values for _, values in gates]))
+        values = (of_edges[:, :, None] * schmidt[:, None, :]).reshape(len(gates), -1)
+        left, right, weights, extents, lost = cut(xp, factors[0], factors[1], values, max_bond, cutoff)
+        for share in lost:
+            self.fidelity *= 1 - share
+            self.largest_discarded = max(self.largest_discarded, share)
+        for (edges, tensors, scale), matrices, projectors in zip(
+            stacks, operators, (left, right), strict=True
+        ):  # fmt: skip
+            # [edge, bond, r, new bond] and [edge, r, s', s] to [edge, (bond, s), (s', new bond)].
+            n, m, bond, _ = tensors.shape
+            both = xp.einsum("brps,bdrk->bdspk", matrices, projectors.reshape(n, bond, -1, len(weights[0])))
+            new = tensors.reshape(n, m, -1) @ both.reshape(n, 2 * bond, -1).astype(self.dtype)
+            self._put(edges, new.reshape(n, m, 2, -1) / scale[:, :, None, None], extents)
+        for k, (a, b) in enumerate(stacks[0][0]):
+            self.weights[min(a, b), max(a, b)] = weights[k][: extents[k]]
+
+    def _factor(self, tensors: Array, matrices: Array) -> Array:
+        """R with R^H R = X^H X, of X[(m s'), (bond r)] = sum_s T[m, bond, s] A[r, s', s], [edge, n, n]."""
+        xp, (n, m, bond, _) = self.xp, tensors.shape
+        rank = matrices.shape[1]
+        flat = tensors.reshape(n, m, -1)
+        gram = (flat.conj().swapaxes(1, 2) @ flat).astype(self.wide).reshape(n, bond, 2, bond, 2)
+        gates = xp.einsum("brps,btpu->bsurt", matrices.conj(), matrices).reshape(n, 4, -1)
+        gram = gram.transpose(0, 1, 3, 2, 4).reshape(n, bond * bond, 4) @ gates
+        gram = gram.reshape(n, bond, bond, rank, rank).swapaxes(2, 3).reshape(n, bond * rank, -1)
+        factor, is_flat = cholesky(xp, gram)
+        # Invariant: factors by Gram matrices tell singular values apart, or QR does.
+        flat_ones = np.flatnonzero(is_flat(float(np.finfo(self.dtype).eps) ** 0.25))
+        if len(flat_ones):
+            some = xp.asarray(flat_ones)
+            acted = xp.einsum("bmds,brps->bmpdr", tensors[some].astype(self.wide), matrices[some])
+            reduced = xp.linalg.qr(acted.reshape(len(flat_ones), 2 * m, -1), mode="r")
+            factor[some] = 0
+            factor[some, : reduced.shape[1]] = reduced
+        return factor
+
+    def regauge(self, messages: Mapping[Pair, Array]) -> None:
+        """Bring the state to the Vidal gauge of messages (Tindall and Fishman, SciPost Phys. 15, 222)."""
+        xp = self.xp
+        projectors: dict[Pair, Array] = {}
+        for edges in self._batches({edge: len(weights) for edge, weights in self.weights.items()}):
+            factors = [
+                cholesky(xp, xp.stack([messages[edge[::turn]].T for edge in edges]).astype(self.wide))[0]
+                for turn in (1, -1)
+            ]
+            values = xp.stack([self.weights[edge] for edge in edges])
+            left, right, weights, extents, _ = cut(xp, *factors, values, None, 0.0)
+            for k, (a, b) in enumerate(edges):
+                self.weights[a, b] = weights[k][: extents[k]]
+                for edge, side in (((a, b), left), ((b, a), right)):
+                    projectors[edge] = side[k][:, : extents[k]].astype(self.dtype)
+        for site, ends in enumerate(self.neighbours):
+            for axis, end in enumerate(ends):
+                self.tensors[site] = times(self.xp, self.tensors[site], axis, projectors[site, end].T)
+
+    def stacked(self, edges: Sequence[Pair]) -> tuple[Array, Array]:
+        """The tensors of the first ends, with the weights of their other edges, as [edge, rest, bond, 2];
+        and these weights, [edge, rest]."""
+        xp = self.xp
+        orders = [self.axes(*edge) for edge in edges]
+        scale = xp.ones((len(edges), 1))
+        for place in range(len(orders[0]) - 2):
+            others = [self.neighbours[a][order[place]] for (a, _), order in zip(edges, orders, strict=True)]
+            of_axis = xp.stack([self.weights_of(a, c) for (a, _), c in zip(edges, others, strict=True)])
+            scale = (scale[:, :, None] * of_axis[:, None, :]).reshape(len(edges), -1)
+        tensors = xp.stack(
+            [self.tensors[a].transpose(order) for (a, _), order in zip(edges, orders, strict=True)]
+        )
+        tensors = tensors.reshape(*scale.shape, -1, 2) * scale.astype(self.dtype)[:, :, None, None]
+        return tensors, scale.astype(self.dtype)
+
+    def _put(self, edges: Sequence[Pair], tensors: Array, extents: Sequence[int]) -> None:
+        """Take tensors [edge, rest, 2, new bond] back in the order of axes of their qubits."""
+        for k, (a, b) in enumerate(edges):
+            order, shape = self.axes(a, b), self.tensors[a].shape
+            order[-2:] = order[-1], order[-2]
+            new = tensors[k][..., : extents[k]]
+            new = new.reshape(*(shape[axis] for axis in order[:-2]), 2, extents[k])
+            self.tensors[a] = self.xp.ascontiguousarray(new.transpose(np.argsort(order).tolist()))
+
+    def axes(self, a: int, b: int) -> list[int]:
+        """The axes of a tensor: other bonds by their extents, that with b, the qubit."""
+        shape, axis = self.tensors[a].shape, self.neighbours[a].index(b)
+        others = [other for other in range(len(shape) - 1) if other != axis]
+        return [*sorted(others, key=shape.__getitem__), axis, len(shape) - 1]
+
+    def _shape(self, a: int, b: int) -> tuple[int, ...]:
+        return tuple(self.tensors[a].shape[axis] for axis in self.axes(a, b))
+
+    def _batches(self, keys: Mapping[Pair, Any]) -> Iterator[list[Pair]]:
+        """Edges with equal keys (the shapes come first), as many as one call takes."""
+
+        def key(edge: Pair) -> Any:
+            value = keys[edge]
+            return value[0] if isinstance(value, tuple) and isinstance(value[0], tuple) else value
+
+        for _, group in groupby(sorted(keys, key=key), key):
+            edges = list(group)
+            most = max(self.tensors[edge[side]].nbytes for edge in edges for side in (0, 1))
+            at_once = max(1, BATCH_BYTES[self.xp.__name__] // most)
+            for first in range(0, len(edges), at_once):
+                yield edges[first : first + at_once]
+
+    def directed(self) -> Iterator[list[Pair]]:
+        """All edges in both directions, in batches whose first tensors have equal shapes."""
+        edges = [(a, b) for a, ends in enumerate(self.neighbours) for b in ends]
+        yield from self._batches({edge: (self._shape(*edge),) for edge in edges})
+
+
+def cut(
+    xp: Any, left: Array, right: Array, values: Array, max_bond: int | None, cutoff: float
+) -> tuple[Array, Array, Array, list[int], list[float]]:
+    """The projectors of bonds between X and Y whose singular values are those of R_x values R_y^T.
+
+    X P_x and Y P_y are isometric where R_x and R_y are the reduced factors of X and Y. Without a cut
+    X P_x S P_y^T Y^T is X values Y^T whatever these are.
+
+    Returns
+    -------
+    tuple
+        P_x and P_y [edge, n, new], S [edge, new] of norm 1, how many of them each edge has, and the shares of
+        the squares that are left out.
+    """
+    product = (left * values[:, None, :]) @ right.swapaxes(1, 2)
+    n = product.shape[1]
+    most = n if max_bond is None else min(n, max_bond)
+    squares, vectors = xp.linalg.eigh(product.conj().swapaxes(1, 2) @ product)
+    squares, vectors = squares[:, ::-1], vectors[:, :, ::-1]
+    kept, lost = _kept(squares, most, cutoff)
+    last = xp.take_along_axis(squares, xp.asarray(kept)[:, None] - 1, axis=1)
+    # Of small ones Gram matrices know nothing.
+    if bool((last[:, 0] < LEAST_GRAM**2 * squares[:, 0]).any()):
+        u, singular, vh = xp.linalg.svd(product)
+        kept, lost = _kept(singular**2, most, cutoff)
+        vectors = vh.conj().swapaxes(1, 2)
+    else:
+        singular, u = xp.sqrt(xp.maximum(squares, 0)), None
+    new = int(kept.max())
+    singular, vectors = singular[:, :new], vectors[:, :, :new]
+    floor = FLOOR * singular[:, :1]
+    inverse = xp.where(singular > floor, 1 / xp.maximum(singular, floor), 0)
+    images = product @ (vectors * inverse[:, None, :]) if u is None else u[:, :, :new]
+    p_left = (values[:, :, None] * right.swapaxes(1, 2)) @ (vectors * inverse[:, None, :])
+    p_right = (values[:, :, None] * left.swapaxes(1, 2)) @ (images.conj() * inverse[:, None, :])
+    stays = xp.arange(new)[None, :] < xp.asarray(kept)[:, None]
+    singular = singular / xp.sqrt((singular**2 * stays).sum(axis=1, keepdims=True))
+    return p_left, p_right, singular, kept.tolist(), lost.tolist()
+
+
+def _kept(squares: Array, most: int, cutoff: float) -> tuple[np.ndarray, np.ndarray]:
+    """How many of falling squares stay of each row, and the share of what is left out."""
+    squares = np.maximum(squares.get() if hasattr(squares, "get") else squares, 0)
+    tails = np.cumsum(squares[:, ::-1], axis=1)[:, ::-1] / squares.sum(axis=1, keepdims=True)
+    tails = np.column_stack([tails, np.zeros(len(tails))])  # [edge, k]: the share beyond the first k
+    is_above = (tails[:, :-1] > cutoff) & (squares > FLOOR**2 * squares[:, :1])
+    kept = np.clip(is_above.sum(axis=1), 1, most)
+    return kept, tails[np.arange(len(kept)), kept]
+
+
+def cholesky(xp: Any, gram: Array) -> tuple[Array, Any]:
+    """R with R^H R equal to Gram matrices to rounding, and which have a diagonal below a share of its
+    largest."""
+    n = gram.shape[1]
+    trace = xp.einsum("bii->b", gram).real
+    raised = gram + (SHIFT * np.finfo(gram.dtype).eps * trace)[:, None, None] * xp.eye(n)
+    factor = xp.linalg.cholesky(raised).conj().swapaxes(1, 2)
+    diagonal = xp.einsum("bii->bi", factor).real
+
+    def is_flat(share: float) -> np.ndarray:
+        flat = diagonal.min(axis=1) < share * diagonal.max(axis=1)
+        return flat.get() if hasattr(flat, "get") else flat
+
+    return factor, is_flat
+
+
+def times(xp: Any, array: Array, axis: int, matrix: Array) -> Array:
+    """An array whose axis is multiplied with a matrix from the left."""
+    shape = array.shape
+    rows = array.reshape(int(np.prod(shape[:axis])), shape[axis], -1)
+    return (matrix @ rows).reshape(*shape[:axis], len(matrix), *shape[axis + 1 :])
+
+
+def _split(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A_r, values and B_r of a gate sum_r values_r A_r x B_r, [r, 2, 2] each; Tr A_r^H A_s = 2 delta_rs."""
+    pairs = matrix.reshape(2, 2, 2, 2).transpose(0, 2, 1, 3).reshape(4, 4)
+    u, values, vh = np.linalg.svd(pairs)
+    rank = int((values > FLOOR * values[0]).sum())
+    root = np.sqrt(2)
+    left, right = root * u[:, :rank].T.reshape(rank, 2, 2), root * vh[:rank].reshape(rank, 2, 2)
+    return left, values[:rank] / 2, right
