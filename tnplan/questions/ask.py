@@ -19,6 +19,7 @@ from tnplan.questions.chooser import chosen_method, device_of
 from tnplan.questions.engines.contraction import answer_by_contraction
 from tnplan.questions.engines.mps import answer_by_mps
 from tnplan.questions.engines.pauli import answer_by_pauli
+from tnplan.questions.engines.peps import answer_by_peps
 from tnplan.questions.engines.stabilizer import answer_by_stabilizers
 from tnplan.questions.engines.statevector import answer_by_state
 from tnplan.questions.engines.task_list import Outcome, TaskCheckpoint, checkpoint_of, series
@@ -34,6 +35,7 @@ ENGINES: dict[str, Callable[[CircuitQuery, QuestionOptions, TaskCheckpoint | Non
     "pauli": answer_by_pauli,
     "mps": answer_by_mps,
     "stabilizer": answer_by_stabilizers,
+    "peps": answer_by_peps,
 }
 
 Told = TypeVar("Told")

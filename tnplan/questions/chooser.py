@@ -45,7 +45,7 @@ LONGEST_PREDICTION_S, LONGEST_PILOT_S = 1.0, 30.0
 """What a prediction may take at most, and a pilot of a matrix product state."""
 FEW_QUBITS = 10
 """Qubits up to which a state vector is taken also for a Clifford circuit."""
-ON_ONE_RANK = ("mps", "stabilizer")
+ON_ONE_RANK = ("mps", "stabilizer", "peps")
 """The methods that answer on one rank alone."""
 ORDER: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
 """The methods in the order in which they are predicted."""

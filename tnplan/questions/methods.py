@@ -21,13 +21,15 @@ from tnplan.questions.questions import CircuitQuery, ExpectationValues, Sample, 
 ANSWERS = {
     "amplitudes": ("statevector", "contraction", "mps"),
     "sample": ("statevector", "contraction", "mps", "stabilizer"),
-    "expectation": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
+    "expectation": ("statevector", "contraction", "pauli", "mps", "stabilizer", "peps"),
     "probabilities": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "reduced_density_matrix": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "overlap": ("statevector", "contraction", "mps"),
     "trace": ("statevector", "contraction", "pauli"),
 }
 """The methods that answer each question about a circuit of gates."""
+ON_REQUEST = ("peps",)
+"""The methods that are taken only where they are named: their values are estimates."""
 ANSWERS_RANDOM = {
     "sample": ("statevector", "contraction", "stabilizer"),
     "expectation": ("statevector", "pauli", "contraction"),
@@ -69,6 +71,8 @@ def why_not(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple
         return _why_not_sample(method, query)
     if is_random and method != "statevector" and any(isinstance(x, kinds) for x in query.program.operations):
         return "--method", f"{method!r} follows no conditions, and the circuit has some"
+    if method == "peps" and query.has_gradient:
+        return "--gradient", "is asked of 'peps', which has none"
     if query.has_gradient and (reason := _why_no_gradient(method, query)) is not None:
         return reason
     if method == "pauli":
@@ -85,7 +89,7 @@ def _why_not_option(method: str, query: CircuitQuery, options: QuestionOptions) 
     if options.truncation is not None and method != "pauli":
         return "truncation", f"is given, and {method!r} truncates nothing"
     for name, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
-        if value is not None and method != "mps":
+        if value is not None and method not in ("mps", "peps"):
             return name, f"is given, and {method!r} truncates no bonds"
     if options.trajectories is not None and not (query.is_random and method == "statevector"):
         problem = f"{method!r} runs none" if query.is_random else "the circuit ends in one state"
@@ -101,7 +105,9 @@ def is_small(query: CircuitQuery, most_qubits: int = SMALL) -> bool:
 def possible_methods(query: CircuitQuery, options: QuestionOptions) -> list[str]:
     """The methods that can answer, in the order in which they are looked at."""
     known = (ANSWERS_RANDOM if query.is_random else ANSWERS).get(query.question.name, ())
-    return [method for method in known if why_not(method, query, options) is None]
+    return [
+        method for method in known if method not in ON_REQUEST and why_not(method, query, options) is None
+    ]
 
 
 def check_method(method: str, query: CircuitQuery, options: QuestionOptions) -> None:
@@ -138,12 +144,14 @@ def _why_not_gates(method: str, query: CircuitQuery) -> tuple[str, str] | None:
         return f"gate {number} ({gate.name})", "is not unitary"
     if method == "mps":
         return None
-    most = LARGEST_TARGETS if method == "statevector" else MOST_QUBITS
+    most = {"statevector": LARGEST_TARGETS, "pauli": MOST_QUBITS, "peps": 2}[method]
     program = query.circuit_program if method == "statevector" else query.divided_program
     for number, gate in program.distinct_gates:
         if len(gate.qubits) <= most:
             continue
         place = f"gate {number} ({gate.name})"
+        if method == "peps":
+            return place, f"acts on {len(gate.qubits)} qubits, and 'peps' takes 2"
         try:
             from_gate(gate, place) if method == "statevector" else gate_steps(gate, place)
         except InputError as error:

@@ -34,7 +34,7 @@ from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState, 
 from tnplan.planner.networks.of_circuits.deferred import deferred
 from tnplan.questions.sweeps import Sweep, sweeps_of
 
-ONCE = ("statevector", "mps", "stabilizer")
+ONCE = ("statevector", "mps", "stabilizer", "peps")
 """The methods that go once through a circuit of gates for the values after several parts of it."""
 IN_SWEEPS = "pauli"
 """The method that goes back through a circuit, in as few sweeps as there can be for these values."""

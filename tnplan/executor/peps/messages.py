@@ -36,21 +36,20 @@ class Messages:
     is_converged: bool
 
 
-def converged(
-    state: PepsState, tolerance: float, most_sweeps: int, first: Mapping[Pair, Array] | None = None
-) -> Messages:
-    """Messages to convergence, or after so many sweeps, from unit matrices or from those given."""
+def converged(state: PepsState, tolerance: float, most_sweeps: int) -> Messages:
+    """Messages to convergence, or after so many sweeps, from unit matrices."""
     xp = state.xp
-    matrices: dict[Pair, Array] = dict(first or {})
+    matrices: dict[Pair, Array] = {}
     batches = list(state.directed())
-    for edges in batches if first is None else ():
+    for edges in batches:
         extent = len(state.weights_of(*edges[0]))
         matrices.update(dict.fromkeys(edges, xp.eye(extent, dtype=state.dtype)))
     residual = 0.0 if not batches else 1.0
     sweeps = 0
     while residual > tolerance and sweeps < most_sweeps:
         sweeps += 1
-        changes, new = [], {}
+        changes: list[Array] = []
+        new: dict[Pair, Array] = {}
         share = DAMPING if sweeps > UNDAMPED else 0.0
         for edges in batches:
             before = xp.stack([matrices[edge] for edge in edges])

@@ -23,13 +23,11 @@ Region = frozenset[Pair]
 """Edges, their ends ascending."""
 LONGER_LOOPS = 2
 """How much longer than the shortest loops at a word those that count may be."""
-MOST_LOOP = 16
-"""Edges of the longest loops that are looked for."""
 MOST_LOOPS = 64
 """Loops of one word."""
 MOST_ELEMENTS = 2.0**25
 """Of a tensor of a region with loops."""
-LOOP_WORK, REGION_WORK = 2.0**40, 2.0**33
+LOOP_WORK, REGION_WORK = 2.0**40, 2.0**31
 """Multiplications for a loop, and for a region with several."""
 
 
@@ -75,21 +73,24 @@ class Values:
         loops = loops_at(self.state.neighbours, sites) if self.with_loops else []
         changes = [self._ratio(tree | loop, sites, letters, LOOP_WORK) for loop in loops]
         corrected = _clipped(bethe + sum(value - bethe for value in changes if value is not None))
-        last, before = corrected, bethe
+        last, change = corrected, abs(corrected - bethe)
         # Larger regions with all their edges, as long as they are small enough.
-        inside = {site for edge in tree.union(*loops) for site in edge} | sites
+        inside, rank = {site for edge in tree.union(*loops) for site in edge} | sites, 1
         while loops:
-            region = frozenset(edge for edge in self.state.weights if inside.issuperset(edge))
-            value = self._ratio(region, sites, letters, REGION_WORK)
-            if value is None:
-                break
-            last, before = _clipped(value), last
             wider = inside.union(*(self.state.neighbours[site] for site in inside))
+            region = frozenset(edge for edge in self.state.weights if inside.issuperset(edge))
+            # Branches alone change nothing: each region has more independent loops than the one before.
+            if wider == inside or len(region) - len(inside) + 1 > rank:
+                value = self._ratio(region, sites, letters, REGION_WORK)
+                if value is None:
+                    break
+                last, change = _clipped(value), abs(_clipped(value) - last)
+                rank = len(region) - len(inside) + 1
             if wider == inside:
-                before = last
+                change = 0.0
                 break
             inside = wider
-        return bethe, last, abs(last - before), len(loops), changes.count(None)
+        return bethe, last, change, len(loops), changes.count(None)
 
     def _ratio(
         self, region: Region, sites: frozenset[int], letters: Mapping[int, Array], most_work: float
@@ -174,7 +175,8 @@ class Values:
         plan = min((_plan(inner, extents, others, first) for first in inner), key=lambda plan: plan.work)
         if plan.elements > MOST_ELEMENTS or plan.work > most_work:
             return None
-        block, labels = xp.ones((), state.dtype), []
+        block = xp.ones((), state.dtype)
+        labels: list[Any] = []
         done: set[int] = set()
         for site, is_double in plan.steps:
             ends = state.neighbours[site]
@@ -315,18 +317,20 @@ def loops_at(neighbours: Sequence[Sequence[int]], sites: Collection[int]) -> lis
 
 def _loops_through(neighbours: Sequence[Sequence[int]], site: int) -> list[Region]:
     """The loops without chords through a site, of the shortest length there and a little more."""
-    distance = {site: 0}
+    distance, branch, shortest = {site: 0}, {site: site}, len(neighbours) + 1
     queue = deque([site])
     while queue:
         last = queue.popleft()
         for end in neighbours[last]:
-            if end not in distance and distance[last] < MOST_LOOP // 2:
+            if end not in distance:
                 distance[end] = distance[last] + 1
+                branch[end] = end if last == site else branch[last]
                 queue.append(end)
+            elif site not in (last, end) and branch[end] != branch[last]:
+                shortest = min(shortest, distance[end] + distance[last] + 1)
     found: dict[Region, None] = {}
-    shortest = MOST_LOOP - LONGER_LOOPS
     paths = deque([[site, end] for end in neighbours[site]])
-    while paths:  # the shorter first
+    while paths and shortest <= len(neighbours):
         path = paths.popleft()
         for end in neighbours[path[-1]]:
             if end == path[-2]:
@@ -335,8 +339,7 @@ def _loops_through(neighbours: Sequence[Sequence[int]], site: int) -> list[Regio
                 loop = frozenset((min(a, b), max(a, b)) for a, b in zip(path, [*path[1:], site], strict=True))
                 if _has_no_chord(neighbours, path):
                     found[loop] = None
-                    shortest = min(shortest, len(path))
-            elif end not in path and len(path) + 1 + distance.get(end, MOST_LOOP) <= shortest + LONGER_LOOPS:
+            elif end not in path and len(path) + distance[end] <= shortest + LONGER_LOOPS:
                 paths.append([*path, end])
     return list(found)
 

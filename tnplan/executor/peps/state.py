@@ -46,6 +46,7 @@ class PepsState:
 
     def __init__(self, n_qubits: int, edges: Sequence[Pair], dtype: str, xp: Any = np) -> None:
         self.xp, self.dtype, self.wide = xp, np.dtype(dtype), np.dtype(np.complex128)
+        self.rounding = float(np.finfo(self.dtype).eps)
         self.neighbours: list[list[int]] = [[] for _ in range(n_qubits)]
         self.weights: dict[Pair, Array] = {}
         for a, b in edges:
@@ -61,11 +62,6 @@ class PepsState:
     def max_bond(self) -> int:
         """The largest bond."""
         return max((len(weights) for weights in self.weights.values()), default=1)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(tensor.size for tensor in self.tensors) * self.dtype.itemsize
 
     def weights_of(self, a: int, b: int) -> Array:
         """The weights of an edge."""
@@ -83,7 +79,7 @@ class PepsState:
             ends.sort(key=lambda end: self._shape(end[0], end[1]))
             shapes = [self._shape(end[0], end[1]) for end in ends]
             sides[a, b] = (*shapes, len(values)), ends, values
-        for pairs in self._batches(sides):
+        for pairs in self._batches({pair: side[0] for pair, side in sides.items()}):
             self._apply_batch([sides[pair][1:] for pair in pairs], max_bond, cutoff)
 
     def _apply_batch(self, gates: list[Any], max_bond: int | None, cutoff: float) -> None:
@@ -100,7 +96,7 @@ class PepsState:
         of_edges = xp.stack([self.weights_of(*edge) for edge in stacks[0][0]])
         schmidt = xp.asarray(np.array([values for _, values in gates]))
         values = (of_edges[:, :, None] * schmidt[:, None, :]).reshape(len(gates), -1)
-        left, right, weights, extents, lost = cut(xp, factors[0], factors[1], values, max_bond, cutoff)
+        left, right, weights, extents, lost = _cut(xp, factors[0], factors[1], values, max_bond, cutoff)
         for share in lost:
             self.fidelity *= 1 - share
             self.largest_discarded = max(self.largest_discarded, share)
@@ -124,35 +120,15 @@ class PepsState:
         gates = xp.einsum("brps,btpu->bsurt", matrices.conj(), matrices).reshape(n, 4, -1)
         gram = gram.transpose(0, 1, 3, 2, 4).reshape(n, bond * bond, 4) @ gates
         gram = gram.reshape(n, bond, bond, rank, rank).swapaxes(2, 3).reshape(n, bond * rank, -1)
-        factor, is_flat = cholesky(xp, gram)
-        # Invariant: factors by Gram matrices tell singular values apart, or QR does.
-        flat_ones = np.flatnonzero(is_flat(float(np.finfo(self.dtype).eps) ** 0.25))
-        if len(flat_ones):
-            some = xp.asarray(flat_ones)
+        factor, flat = _cholesky(xp, gram, self.rounding)
+        # Invariant: where a Gram matrix is nearly singular, its directions come from QR.
+        if len(flat):
+            some = xp.asarray(flat)
             acted = xp.einsum("bmds,brps->bmpdr", tensors[some].astype(self.wide), matrices[some])
-            reduced = xp.linalg.qr(acted.reshape(len(flat_ones), 2 * m, -1), mode="r")
+            reduced = xp.linalg.qr(acted.reshape(len(flat), 2 * m, -1), mode="r")
             factor[some] = 0
             factor[some, : reduced.shape[1]] = reduced
         return factor
-
-    def regauge(self, messages: Mapping[Pair, Array]) -> None:
-        """Bring the state to the Vidal gauge of messages (Tindall and Fishman, SciPost Phys. 15, 222)."""
-        xp = self.xp
-        projectors: dict[Pair, Array] = {}
-        for edges in self._batches({edge: len(weights) for edge, weights in self.weights.items()}):
-            factors = [
-                cholesky(xp, xp.stack([messages[edge[::turn]].T for edge in edges]).astype(self.wide))[0]
-                for turn in (1, -1)
-            ]
-            values = xp.stack([self.weights[edge] for edge in edges])
-            left, right, weights, extents, _ = cut(xp, *factors, values, None, 0.0)
-            for k, (a, b) in enumerate(edges):
-                self.weights[a, b] = weights[k][: extents[k]]
-                for edge, side in (((a, b), left), ((b, a), right)):
-                    projectors[edge] = side[k][:, : extents[k]].astype(self.dtype)
-        for site, ends in enumerate(self.neighbours):
-            for axis, end in enumerate(ends):
-                self.tensors[site] = times(self.xp, self.tensors[site], axis, projectors[site, end].T)
 
     def stacked(self, edges: Sequence[Pair]) -> tuple[Array, Array]:
         """The tensors of the first ends, with the weights of their other edges, as [edge, rest, bond, 2];
@@ -189,15 +165,10 @@ class PepsState:
         return tuple(self.tensors[a].shape[axis] for axis in self.axes(a, b))
 
     def _batches(self, keys: Mapping[Pair, Any]) -> Iterator[list[Pair]]:
-        """Edges with equal keys (the shapes come first), as many as one call takes."""
-
-        def key(edge: Pair) -> Any:
-            value = keys[edge]
-            return value[0] if isinstance(value, tuple) and isinstance(value[0], tuple) else value
-
-        for _, group in groupby(sorted(keys, key=key), key):
+        """Edges with equal keys, as many as one call takes."""
+        for _, group in groupby(sorted(keys, key=keys.__getitem__), keys.__getitem__):
             edges = list(group)
-            most = max(self.tensors[edge[side]].nbytes for edge in edges for side in (0, 1))
+            most = max(self.tensors[end].nbytes for edge in edges for end in edge)
             at_once = max(1, BATCH_BYTES[self.xp.__name__] // most)
             for first in range(0, len(edges), at_once):
                 yield edges[first : first + at_once]
@@ -205,10 +176,10 @@ class PepsState:
     def directed(self) -> Iterator[list[Pair]]:
         """All edges in both directions, in batches whose first tensors have equal shapes."""
         edges = [(a, b) for a, ends in enumerate(self.neighbours) for b in ends]
-        yield from self._batches({edge: (self._shape(*edge),) for edge in edges})
+        yield from self._batches({edge: self._shape(*edge) for edge in edges})
 
 
-def cut(
+def _cut(
     xp: Any, left: Array, right: Array, values: Array, max_bond: int | None, cutoff: float
 ) -> tuple[Array, Array, Array, list[int], list[float]]:
     """The projectors of bonds between X and Y whose singular values are those of R_x values R_y^T.
@@ -250,7 +221,7 @@ def cut(
 
 def _kept(squares: Array, most: int, cutoff: float) -> tuple[np.ndarray, np.ndarray]:
     """How many of falling squares stay of each row, and the share of what is left out."""
-    squares = np.maximum(squares.get() if hasattr(squares, "get") else squares, 0)
+    squares = np.maximum(_on_host(squares), 0)
     tails = np.cumsum(squares[:, ::-1], axis=1)[:, ::-1] / squares.sum(axis=1, keepdims=True)
     tails = np.column_stack([tails, np.zeros(len(tails))])  # [edge, k]: the share beyond the first k
     is_above = (tails[:, :-1] > cutoff) & (squares > FLOOR**2 * squares[:, :1])
@@ -258,20 +229,19 @@ def _kept(squares: Array, most: int, cutoff: float) -> tuple[np.ndarray, np.ndar
     return kept, tails[np.arange(len(kept)), kept]
 
 
-def cholesky(xp: Any, gram: Array) -> tuple[Array, Any]:
-    """R with R^H R equal to Gram matrices to rounding, and which have a diagonal below a share of its
-    largest."""
-    n = gram.shape[1]
+def _cholesky(xp: Any, gram: Array, rounding: float) -> tuple[Array, np.ndarray]:
+    """R with R^H R equal to Gram matrices up to the rounding of their elements, and the numbers of those that
+    are nearly singular."""
     trace = xp.einsum("bii->b", gram).real
-    raised = gram + (SHIFT * np.finfo(gram.dtype).eps * trace)[:, None, None] * xp.eye(n)
+    raised = gram + (SHIFT * rounding * trace)[:, None, None] * xp.eye(gram.shape[1])
     factor = xp.linalg.cholesky(raised).conj().swapaxes(1, 2)
     diagonal = xp.einsum("bii->bi", factor).real
+    flat = diagonal.min(axis=1) < rounding**0.25 * diagonal.max(axis=1)
+    return factor, np.flatnonzero(_on_host(flat))
 
-    def is_flat(share: float) -> np.ndarray:
-        flat = diagonal.min(axis=1) < share * diagonal.max(axis=1)
-        return flat.get() if hasattr(flat, "get") else flat
 
-    return factor, is_flat
+def _on_host(array: Array) -> np.ndarray:
+    return array.get() if hasattr(array, "get") else array
 
 
 def times(xp: Any, array: Array, axis: int, matrix: Array) -> Array:

@@ -1,0 +1,233 @@
+"""Expectation values by projected entangled pair states, on the graph of the pairs that gates act on.
+
+Truncation is by the simple update, and values are read by belief propagation with loops. The answer is an
+estimate, but on trees without truncation, where it is exact. What is cut is measured by a second run with
+half the bond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from math import sqrt
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.gates import PAULI_MATRICES
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
+from tnplan.executor.peps.levels import Level, Pair, levels_of
+from tnplan.executor.peps.messages import Messages, converged
+from tnplan.executor.peps.regions import Values, WordValue
+from tnplan.executor.peps.state import PepsState
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.planner.networks.of_circuits.wires import light_cone
+from tnplan.questions.engines.task_list import ESTIMATE, EXACT, Outcome, TaskCheckpoint, series
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import CircuitQuery, ExpectationValues
+
+EXACT_CUTOFF = {"fp64": 1e-26, "fp32": 1e-12}
+"""The share of the squared norm that a cut may lose to rounding."""
+TOLERANCE = {"fp64": 1e-8, "fp32": 1e-5}
+"""Of messages."""
+MOST_SWEEPS = 500
+COPIES = 5
+"""Tensors that are there at once, in the memory of the state: batches on their way, and regions."""
+DIFFERENCE_TIMES, LEAST_RATIO, LOST_TIMES, RESIDUAL_TIMES = 3.0, 0.03, 0.3, 10.0
+"""Of the estimate of an error: fitted to seeds 0 to 239 of tests/support/peps_cases.py, and tested on others."""
+
+Word = tuple[int, int]
+"""Masks of X and of Z."""
+
+
+class _Reading(NamedTuple):
+    """The words of a question in a state."""
+
+    bond: int
+    fidelity: float
+    largest_discarded: float
+    messages: Messages
+    words: dict[Word, WordValue]
+
+
+def pieces_of(query: CircuitQuery) -> list[Sequence[Gate]]:
+    """The gates up to each stop; where there is none, those in the light cone of what is asked for."""
+    assert isinstance(query.question, ExpectationValues)
+    gates = query.acting.gates
+    if query.stops:
+        return query.pieces(gates)
+    words = _words(query.question)
+    support = {q for x, z in words for q in range(query.n_qubits) if (x | z) >> q & 1}
+    plain = {q for q in support if not any(x >> q & 1 for x, _ in words)}
+    return [[gates[number] for number in light_cone(gates, support, plain)]]
+
+
+def state_bytes(bonds: Mapping[Pair, int], precision: str) -> int:
+    """The memory of a state with these bonds, and of what is made of it."""
+    sizes: dict[int, int] = {}
+    for pair, bond in bonds.items():
+        for qubit in pair:
+            sizes[qubit] = sizes.get(qubit, 2) * bond
+    return COPIES * sum(sizes.values()) * (8 if precision == "fp32" else 16)
+
+
+def answer_by_peps(
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
+) -> Outcome:
+    """The answer by a PEPS, on one device."""
+    question = query.question
+    assert isinstance(question, ExpectationValues)
+
+    def work(rank: Rank, _: None) -> Outcome:
+        with rank.on_stream():
+            xp: ModuleType = import_module("cupy" if rank.device.name == "gpu" else "numpy")
+            pieces = [levels_of([(gate.qubits, gate.matrix) for gate in piece]) for piece in pieces_of(query)]
+            first = _readings(query, pieces, options.max_bond, options, rank, xp)
+            second = first
+            bond = max(reading.bond for reading in first)
+            if first[-1].largest_discarded > EXACT_CUTOFF[options.precision] and bond > 1:
+                second = _readings(query, pieces, bond // 2, options, rank, xp)
+        pairs = {tuple(sorted(pair)) for levels in pieces for level in levels for pair in level.pairs}
+        outcomes = [
+            _outcome(question, both, options.precision, _is_forest(pairs))
+            for both in zip(first, second, strict=True)
+        ]
+        outcome = series(outcomes) if query.stops else outcomes[0]
+        outcome.details.update(device=rank.device.name, ranks=1)
+        return outcome
+
+    return run_job(Job(prepare=lambda: None, work=work, needs=lambda *_: Needs()), options)
+
+
+def _words(question: ExpectationValues) -> list[Word]:
+    return sorted({(x, z) for observable in question.sums for x, z, _ in observable.masks() if x | z})
+
+
+def _readings(
+    query: CircuitQuery, pieces: Sequence[Sequence[Level]], max_bond: int | None, options: QuestionOptions,
+    rank: Rank, xp: ModuleType,
+) -> list[_Reading]:  # fmt: skip
+    """The words after each piece of the circuit."""
+    assert isinstance(query.question, ExpectationValues)
+    pairs = [pair for levels in pieces for level in levels for pair in level.pairs]
+    state = PepsState(query.n_qubits, pairs, options.dtype, xp)
+    cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
+    total, done, readings = sum(map(len, pieces)), 0, []
+    for levels in pieces:
+        for level in levels:
+            _check_memory(state, level, max_bond, options.precision, rank.memory_bytes)
+            state.apply(level, max_bond, cutoff)
+            done += 1
+            rank.say(done, total, f"layer {done} of {total}, bond {state.max_bond}")
+        messages = converged(state, TOLERANCE[options.precision], MOST_SWEEPS)
+        values, words = Values(state, messages), {}
+        for word in _words(query.question):
+            x, z = word
+            words[word] = values.of_word({
+                q: PAULI_MATRICES[(x >> q & 1) + 3 * (z >> q & 1) - 2 * (x >> q & z >> q & 1)]
+                for q in range(query.n_qubits) if (x | z) >> q & 1
+            })  # fmt: skip
+        reached = state.fidelity, state.largest_discarded
+        readings.append(_Reading(state.max_bond, *reached, messages, words))
+    return readings
+
+
+def _check_memory(
+    state: PepsState, level: Level, max_bond: int | None, precision: str, memory_bytes: float
+) -> None:
+    """Refuse a layer of gates whose bonds outgrow the memory."""
+    bonds = {pair: len(weights) for pair, weights in state.weights.items()}
+    for a, b in level.pairs:
+        pair = min(a, b), max(a, b)
+        bonds[pair] = max(bonds[pair], min(4 * bonds[pair], max_bond or 4 * bonds[pair]))
+    needed = state_bytes(bonds, precision)
+    if needed > memory_bytes:
+        raise InputError(
+            "circuit", f"makes bonds of {max(bonds.values())}, {size_text(needed)} for the state",
+            "give a smaller --max-bond, more memory, or another --method", topic="memory",
+        )  # fmt: skip
+
+
+def _outcome(
+    question: ExpectationValues, both: tuple[_Reading, _Reading], precision: str, is_forest: bool
+) -> Outcome:
+    """The values of the sums at the larger bond, with the estimates of their errors."""
+    full, half = both
+    is_cut = full.largest_discarded > EXACT_CUTOFF[precision]
+    is_exact = is_forest and not is_cut
+    is_converged = full.messages.is_converged and half.messages.is_converged
+    errors = {word: 0.0 if is_exact else _error(word, *both, precision) for word in full.words}
+
+    def summed(of_word: Mapping[Word, float]) -> Any:
+        values = np.array([
+            sum(c * of_word[x, z] if x | z else c for x, z, c in observable.masks())
+            for observable in question.sums
+        ])  # fmt: skip
+        if not any(np.iscomplexobj(observable.coefficients) for observable in question.sums):
+            values = values.real
+        return values[0].item() if question.is_single else values
+
+    error: Any = np.array([
+        sum(abs(c) * errors[x, z] for x, z, c in observable.masks() if x | z)
+        for observable in question.sums
+    ], np.float64)  # fmt: skip
+    words = full.words.values()
+    details = {
+        "max_bond": full.bond, "fidelity_estimate": full.fidelity,
+        "largest_discarded_weight": full.largest_discarded if is_cut else 0.0,
+        "message_sweeps": full.messages.sweeps, "message_residual": full.messages.residual,
+        "messages_converged": is_converged,
+        "without_loops": _plain(summed({word: value.bethe for word, value in full.words.items()})),
+        "loops": max((value.loops for value in words), default=0),
+        "loops_left_out": max((value.loops_left_out for value in words), default=0),
+        "largest_loop_correction": max((abs(value.value - value.bethe) for value in words), default=0.0),
+    }  # fmt: skip
+    if is_cut:
+        at_half = summed({word: value.value for word, value in half.words.items()})
+        details["at_smaller_bond"] = {"max_bond": half.bond, "value": _plain(at_half)}
+    value = summed({word: value.value for word, value in full.words.items()})
+    return Outcome(
+        value, 0.0 if is_exact else error[0].item() if question.is_single else error,
+        EXACT if is_exact else ESTIMATE, details,
+    )  # fmt: skip
+
+
+def _error(word: Word, full: _Reading, half: _Reading, precision: str) -> float:
+    """The estimate of the error of a word, 2 at most."""
+    loops = max(reading.words[word].change for reading in (full, half))
+    residual = max(reading.messages.residual for reading in (full, half))
+    lost, more_lost = 1 - full.fidelity, 1 - half.fidelity
+    error = loops + RESIDUAL_TIMES * residual + sqrt(np.finfo(f"f{4 if precision == 'fp32' else 8}").eps)
+    if half is not full:
+        ratio = max(LEAST_RATIO, sqrt(lost / more_lost) if more_lost > 0 else 0.0)
+        difference = abs(full.words[word].value - half.words[word].value)
+        error += DIFFERENCE_TIMES * min(1.0, ratio) * difference + LOST_TIMES * lost
+    # Messages that do not converge, and loops that are not counted, leave nothing to estimate from.
+    is_known = full.messages.is_converged and half.messages.is_converged
+    if not is_known or half.words[word].loops_left_out:
+        error = max(error, 1.0)
+    return min(2.0, float(error))
+
+
+def _plain(value: Any) -> Any:
+    """A value as lists of numbers, for JSON; of complex ones the real parts."""
+    return np.real(value).tolist()
+
+
+def _is_forest(pairs: set[Any]) -> bool:
+    """Whether pairs make no loop."""
+    root: dict[int, int] = {}
+
+    def top(qubit: int) -> int:
+        while root.setdefault(qubit, qubit) != qubit:
+            qubit = root[qubit]
+        return qubit
+
+    for a, b in pairs:
+        if top(a) == top(b):
+            return False
+        root[top(a)] = top(b)
+    return True
