@@ -15,7 +15,7 @@ from pathlib import Path
 
 FOLDERS = ("planner", "executor", "compress")
 """Packages of `tnplan` that have a link of the same name at the top of the repository."""
-ENGINES = ("bond_limited", "contraction", "pauli", "sbd", "statevector")
+ENGINES = ("bond_limited", "contraction", "pauli", "peps", "sbd", "statevector")
 MOST_ENTRIES = 25
 MOST_PARAMETERS = 8
 LONGEST_ENTRY = 120

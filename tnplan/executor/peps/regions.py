@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from tnplan.executor.peps.levels import Pair
-from tnplan.executor.peps.messages import Messages
 from tnplan.executor.peps.state import PepsState, times
 
 Array = Any
@@ -25,9 +25,12 @@ LONGER_LOOPS = 2
 """How much longer than the shortest loops at a word those that count may be."""
 MOST_LOOPS = 64
 """Loops of one word."""
+LOOP_BOND = 24
+"""The bond up to which loops are contracted as they are. They are cut to it, and change what the tree so cut
+gives."""
 MOST_ELEMENTS = 2.0**25
 """Of a tensor of a region with loops."""
-LOOP_WORK, REGION_WORK = 2.0**40, 2.0**31
+LOOP_WORK, REGION_WORK = 2.0**35, 2.0**30
 """Multiplications for a loop, and for a region with several."""
 
 
@@ -49,8 +52,12 @@ class WordValue:
 class Values:
     """Values of words in a state with messages."""
 
-    def __init__(self, state: PepsState, messages: Messages, with_loops: bool = True) -> None:
-        self.state, self.messages, self.with_loops = state, messages.matrices, with_loops
+    def __init__(self, state: PepsState, messages: Mapping[Pair, Array]) -> None:
+        self.state, self.messages = state, messages
+        self._small = self
+        if state.max_bond > LOOP_BOND:
+            some = {edge: message[:LOOP_BOND, :LOOP_BOND] for edge, message in messages.items()}
+            self._small = Values(state.cut(LOOP_BOND), some)
         self._norms: dict[tuple[Region, frozenset[int]], complex | None] = {}
 
     def of_word(self, letters: Mapping[int, Array]) -> WordValue:
@@ -68,12 +75,14 @@ class Values:
         self, sites: frozenset[int], tree: Region, letters: Mapping[int, Array]
     ) -> tuple[float, float, float, int, int]:
         """The same of letters in one part of the graph, whose tree is given."""
-        bethe = self._ratio(tree, sites, letters, LOOP_WORK)
+        bethe, small = self._ratio(tree, sites, letters, inf), self._small
+        first = bethe if small is self else small._ratio(tree, sites, letters, inf)
         assert bethe is not None
-        loops = loops_at(self.state.neighbours, sites) if self.with_loops else []
-        changes = [self._ratio(tree | loop, sites, letters, LOOP_WORK) for loop in loops]
-        corrected = _clipped(bethe + sum(value - bethe for value in changes if value is not None))
-        last, change = corrected, abs(corrected - bethe)
+        assert first is not None
+        loops = loops_at(self.state.neighbours, sites)
+        values = [small._ratio(tree | loop, sites, letters, LOOP_WORK) for loop in loops]
+        last = bethe + sum(value - first for value in values if value is not None)
+        change = abs(last - bethe)
         # Larger regions with all their edges, as long as they are small enough.
         inside, rank = {site for edge in tree.union(*loops) for site in edge} | sites, 1
         while loops:
@@ -81,16 +90,16 @@ class Values:
             region = frozenset(edge for edge in self.state.weights if inside.issuperset(edge))
             # Branches alone change nothing: each region has more independent loops than the one before.
             if wider == inside or len(region) - len(inside) + 1 > rank:
-                value = self._ratio(region, sites, letters, REGION_WORK)
+                value = small._ratio(region, sites, letters, REGION_WORK)
                 if value is None:
                     break
-                last, change = _clipped(value), abs(_clipped(value) - last)
-                rank = len(region) - len(inside) + 1
+                change = abs(bethe + value - first - last)
+                last, rank = bethe + value - first, len(region) - len(inside) + 1
             if wider == inside:
-                change = 0.0
+                change = 0.0 if small is self else abs(last - bethe)
                 break
             inside = wider
-        return bethe, last, change, len(loops), changes.count(None)
+        return bethe, min(1.0, max(-1.0, last)), change, len(loops), values.count(None)
 
     def _ratio(
         self, region: Region, sites: frozenset[int], letters: Mapping[int, Array], most_work: float
@@ -195,11 +204,6 @@ class Values:
                 block, labels = _joined(xp, block, labels, array, names)
             done.add(site)
         return block
-
-
-def _clipped(value: float) -> float:
-    """The value of a word, which is none beyond 1."""
-    return min(1.0, max(-1.0, value))
 
 
 def _joined(xp: Any, a: Array, a_labels: list[Any], b: Array, b_labels: list[Any]) -> tuple[Array, list[Any]]:

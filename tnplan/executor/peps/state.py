@@ -8,6 +8,7 @@ the state, which is exact on trees. What has equal shapes is done in one call, b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from itertools import groupby
 from typing import Any
 
@@ -62,6 +63,13 @@ class PepsState:
     def max_bond(self) -> int:
         """The largest bond."""
         return max((len(weights) for weights in self.weights.values()), default=1)
+
+    def cut(self, bond: int) -> PepsState:
+        """The state with the largest weights of each edge alone."""
+        state = copy(self)
+        state.weights = {edge: weights[:bond] for edge, weights in self.weights.items()}
+        state.tensors = [tensor[(slice(bond),) * (tensor.ndim - 1)] for tensor in self.tensors]
+        return state
 
     def weights_of(self, a: int, b: int) -> Array:
         """The weights of an edge."""

@@ -14,13 +14,14 @@ from tnplan.common.units import count_text, size_text, time_text
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.task_list import ESTIMATE, EXACT, STATISTICAL, TRUNCATION
-from tnplan.questions.estimates.chain_cost import chain_cost, stabilizer_cost
+from tnplan.questions.estimates.chain_cost import chain_cost, peps_cost, stabilizer_cost
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
 from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.methods import (
     ANSWERS,
+    ON_REQUEST,
     SMALL,
     check_answerable,
     check_method,
@@ -49,7 +50,7 @@ class MethodEstimate:
 
     Parameters
     ----------
-    method : {"contraction", "statevector", "pauli", "mps", "stabilizer"}
+    method : {"contraction", "statevector", "pauli", "mps", "stabilizer", "peps"}
         The engine.
     devices : int
         The number of devices that are there.
@@ -231,7 +232,8 @@ def estimate_question(
     if not counts:
         raise InputError("--devices", "is an empty list", "give one number or more")
     # Refusals are rows too, so that a user sees why a method is not among those compared.
-    methods = ANSWERS[query.question.name] if options.method == "auto" else (options.method,)
+    named = ANSWERS[query.question.name] if options.method == "auto" else (options.method,)
+    methods = [method for method in named if method == options.method or method not in ON_REQUEST]
     rows: list[MethodEstimate] = []
     for method in methods:
         refusal = why_not(method, query, options)
@@ -306,11 +308,13 @@ def method_rows(
     if method == "statevector":
         kind = STATISTICAL if query.is_random or is_sample else EXACT
         return _state_rows(query, options, profile, kind, counts)
-    if method in ("mps", "stabilizer"):  # on one device, however many are there
+    if method in ("mps", "stabilizer", "peps"):  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
-        kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
+        kind = STATISTICAL if is_sample else ESTIMATE if truncates or method == "peps" else EXACT
         cost = stabilizer_cost(query) if method == "stabilizer" else None
-        if method == "mps":
+        if method == "peps":
+            cost = peps_cost(query, profile, options)
+        elif method == "mps":
             cost = chain_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
         needs = None if cost is None or cost.memory_bytes > room else 1
         return [_row(method, count, cost, kind, room, needs) for count in counts]

@@ -1,0 +1,170 @@
+"""PEPS with belief propagation: exact on trees, right with loops, and estimates that cover the errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import tnplan
+from tests.support.circuit_families import FAMILIES, brickwork, trotter
+from tests.support.circuits import random_circuit, state_vector
+from tests.support.kernels.gpus import needs_gpus
+from tests.support.peps_cases import peps_case
+from tests.support.slow import slow_after
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.executor.peps.levels import levels_of
+from tnplan.planner.workloads.dynamics import kicked_ising
+from tnplan.questions.engines import peps
+
+CPU: Any = {"device": "cpu", "threads": 1}
+FIRST = 7_000
+"""Seeds from here on were not looked at for the estimate."""
+
+
+def exact(circuit: GateSequence, words: list[str]) -> Any:
+    return tnplan.Circuit(circuit).expectation(words, method="statevector", **CPU).value
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_levels_have_the_state_of_the_gates(seed: int) -> None:
+    given = random_circuit(5, 120, seed)
+    gates = [item for item in given.gates if len(item.qubits) < 3]
+    phases = [Gate("zz", (q, q + 1), np.diag(np.exp(1j * np.arange(4) * q))) for q in range(4)]
+    gates += [*phases, gate("h", (2,)), *phases[::-1], gate("rz", (1,), (0.3,)), *phases]
+    levels = levels_of([(item.qubits, item.matrix) for item in gates])
+    ordered: list[Gate] = []
+    for level in levels:
+        qubits = [qubit for pair in level.pairs for qubit in pair]
+        assert len(qubits) == len(set(qubits))
+        ordered += [Gate("single", (qubit,), matrix) for qubit, matrix in level.singles.items()]
+        ordered += [Gate("pair", pair, matrix) for pair, matrix in level.pairs.items()]
+    assert len(ordered) < len(gates)
+    np.testing.assert_allclose(
+        state_vector(GateSequence(5, tuple(ordered))), state_vector(GateSequence(5, tuple(gates))), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("family", ["brickwork", "trotter", "qaoa", "vqe"])
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+def test_trees_are_exact(family: str, precision: str) -> None:
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        tree = nx.random_labeled_tree(9, seed=seed)
+        circuit = GateSequence(9, tuple(FAMILIES[family](9, list(tree.edges), 3, random)))
+        words = ["Z0", "X1 Y2", "Z3 X5 Z8", "Y0 Y1 X2 Z3 Z4 Z5 X6 X7 Z8"]
+        found = tnplan.Circuit(circuit).expectation(words, method="peps", precision=precision, **CPU)
+        assert (found.error_kind, found.error) == ("exact", 0)
+        tolerance = {"fp64": 1e-11, "fp32": 2e-4}[precision]
+        np.testing.assert_allclose(found.value, exact(circuit, words), rtol=0, atol=tolerance)
+
+
+def test_loops_correct_the_bethe_values() -> None:
+    """Without truncation nothing but loops is left: a ring is then exact, and others are nearer."""
+    bethe, corrected = [], []
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        graphs = nx.grid_2d_graph(3, 3), nx.random_regular_graph(3, 10, seed=seed), nx.cycle_graph(9)
+        graph = nx.convert_node_labels_to_integers(graphs[seed % 3])
+        family, depth = ((brickwork, 5), (trotter, 2))[seed % 2]
+        circuit = GateSequence(len(graph), tuple(family(len(graph), list(graph.edges), depth, random)))
+        words = ["Z0", "X4", "Z1 Z2", "Y0 X1 Z8"]
+        found = tnplan.Circuit(circuit).expectation(words, method="peps", max_bond=64, **CPU)
+        assert found.details["largest_discarded_weight"] == 0
+        difference = found.value - exact(circuit, words)
+        assert seed % 3 < 2 or np.abs(difference).max() < 1e-8
+        corrected.append(difference)
+        bethe.append(np.array(found.details["without_loops"]) - exact(circuit, words))
+    assert np.square(corrected).sum() < 0.25 * np.square(bethe).sum()
+    assert np.abs(np.mean(corrected)) < 0.01
+
+
+@pytest.mark.parametrize("count", slow_after(1, [12, 150]))
+def test_the_estimate_covers_nine_of_ten(count: int) -> None:
+    covered = []
+    for seed in range(FIRST, FIRST + count):
+        _, circuit, words, bond = peps_case(seed)
+        found = tnplan.Circuit(circuit).expectation(words, method="peps", max_bond=bond, **CPU)
+        error = np.abs(found.value - exact(circuit, words))
+        if found.error_kind == "exact":
+            assert error.max() < 1e-10
+        covered += (error <= np.maximum(found.error, 1e-10)).tolist()
+    assert np.mean(covered) >= 0.9
+
+
+def test_messages_that_do_not_converge_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    graph = nx.cycle_graph(8)
+    circuit = tnplan.Circuit(GateSequence(8, tuple(brickwork(8, list(graph.edges), 8, random))))
+    found = circuit.expectation("Z0", method="peps", max_bond=3, **CPU)
+    assert found.details["messages_converged"]
+    assert found.error_kind == "estimate"
+    assert found.details["at_smaller_bond"]["max_bond"] == 1
+    monkeypatch.setattr(peps, "MOST_SWEEPS", 1)
+    found = circuit.expectation("Z0", method="peps", max_bond=3, **CPU)
+    assert not found.details["messages_converged"]
+    assert found.error >= 1
+
+
+def test_values_after_each_layer_are_those_of_shorter_circuits() -> None:
+    random = np.random.default_rng(5)
+    edges = [(q, q + 1) for q in range(5)]
+    gates = trotter(6, edges, 2, random)
+    words, after = ["Z2", "X0 X1", "1.5 * Z0 Z5 + 2"], [4, 9, len(gates)]
+    found = tnplan.Circuit(GateSequence(6, tuple(gates))).expectation(
+        words, method="peps", after=after, state="+01-r0", **CPU
+    )
+    for stop, values in zip(after, found.value, strict=True):
+        short = tnplan.Circuit(GateSequence(6, tuple(gates[:stop])))
+        expected = short.expectation(words, method="statevector", state="+01-r0", **CPU).value
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-11)
+
+
+def test_the_kicked_ising_model_of_127_qubits() -> None:
+    """A stabilizer at an angle of pi / 2, and a light cone beside Pauli propagation."""
+    word = "X13 X29 X31 Y9 Y30 Z8 Z12 Z17 Z28 Z32"
+    circuit = tnplan.Circuit(kicked_ising("heavy-hex", 127, 5, math.pi / 2, -math.pi / 2))
+    found = circuit.expectation([word, "Z62"], method="peps", max_bond=32, **CPU)
+    assert abs(found.value[0]) == pytest.approx(1, abs=1e-9)
+    circuit = tnplan.Circuit(kicked_ising("heavy-hex", 127, 5, 0.7, -math.pi / 2))
+    found = circuit.expectation("Z62", method="peps", max_bond=16, **CPU)
+    expected = circuit.expectation("Z62", method="pauli", **CPU).value
+    assert abs(found.value - expected) <= min(found.error, 1e-3)
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+def test_a_gpu_gives_the_values_of_the_cpu(precision: str) -> None:
+    for seed in range(3):
+        _, circuit, words, bond = peps_case(seed)
+        options: Any = {"method": "peps", "max_bond": bond, "precision": precision}
+        values = [
+            tnplan.Circuit(circuit).expectation(words, **options, device=device).value
+            for device in ("cpu", "gpu")
+        ]
+        np.testing.assert_allclose(values[1], values[0], atol={"fp64": 1e-7, "fp32": 1e-3}[precision])
+
+
+def test_auto_leaves_it_out_and_refusals_say_why() -> None:
+    circuit = tnplan.Circuit(GateSequence(20, tuple(gate("cnot", (q, q + 1)) for q in range(19))))
+    assert "peps" not in {row.method for row in circuit.estimate(expectation="Z0").rows}
+    (row,) = circuit.estimate(expectation="Z0", method="peps", max_bond=4).rows
+    assert row.error_kind == "estimate"
+    assert row.cost is not None
+    toffoli = np.eye(8)[[0, 1, 2, 3, 4, 5, 7, 6]]
+    gates = [*(gate("h", (q,)) for q in range(3)), Gate("ccx", (0, 1, 2), toffoli)]
+    wide = tnplan.Circuit(GateSequence(3, tuple(gates)))
+    with pytest.raises(tnplan.InputError, match="acts on 3 qubits, and 'peps' takes 2"):
+        wide.expectation("Z0", method="peps")
+    with pytest.raises(tnplan.InputError, match="answers expectation of gates alone"):
+        circuit.expectation("Z0", method="peps", depolarizing=0.1)
+    with pytest.raises(tnplan.InputError, match="does not answer sample"):
+        circuit.sample(10, method="peps")
+    lattice = nx.convert_node_labels_to_integers(nx.grid_2d_graph(5, 5))
+    large = GateSequence(25, tuple(brickwork(25, list(lattice.edges), 30, np.random.default_rng(0))))
+    with pytest.raises(tnplan.InputError, match="give a smaller --max-bond|give a smaller max_bond"):
+        tnplan.Circuit(large).expectation("Z0", method="peps", memory="1 MB", **CPU)
