@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tnplan.executor.peps.levels import Pair
 from tnplan.executor.peps.state import PepsState
 
@@ -66,18 +64,17 @@ def converged(state: PepsState, tolerance: float, most_sweeps: int) -> Messages:
 def _sent(state: PepsState, edges: list[Pair], matrices: Mapping[Pair, Array]) -> Array:
     """The messages along edges whose first tensors have equal shapes: sum T[k] m ... m T^*[k']."""
     xp = state.xp
-    tensors, _ = state.stacked(edges)
-    n, _, bond, _ = tensors.shape
+    tensors, _ = state.stacked(edges, 2)
+    n, _, _, bond, _ = tensors.shape
     orders = [state.axes(*edge) for edge in edges]
-    extents = [state.tensors[edges[0][0]].shape[axis] for axis in orders[0][:-2]]
-    acted = tensors
-    for place, extent in enumerate(extents):
+    acted, left = tensors, 2
+    for place in range(len(orders[0]) - 2):
         others = [state.neighbours[a][order[place]] for (a, _), order in zip(edges, orders, strict=True)]
         coming = xp.stack([matrices[c, a].T for (a, _), c in zip(edges, others, strict=True)])
-        left = int(np.prod(extents[:place]))
+        extent = coming.shape[1]
         acted = coming[:, None] @ acted.reshape(n, left, extent, -1)
-    rows = [array.reshape(n, -1, bond, 2).swapaxes(2, 3).reshape(n, -1, bond) for array in (acted, tensors)]
-    sent = rows[0].swapaxes(1, 2) @ rows[1].conj()
+        left *= extent
+    sent = acted.reshape(n, -1, bond).swapaxes(1, 2) @ tensors.reshape(n, -1, bond).conj()
     weights = xp.stack([state.weights_of(*edge) for edge in edges])
     trace = (xp.einsum("bii->bi", sent).real * weights**2).sum(axis=1)
     sent = sent / trace.astype(sent.real.dtype)[:, None, None]

@@ -77,70 +77,72 @@ class PepsState:
 
     def apply(self, level: Level, max_bond: int | None, cutoff: float) -> None:
         """Gates of a level; bonds keep `max_bond` weights, and lose a share `cutoff` of the squared norm."""
-        xp = self.xp
         for qubit, matrix in level.singles.items():
-            self.tensors[qubit] = self.tensors[qubit] @ xp.asarray(matrix.T.astype(self.dtype))
-        sides = {}
+            self.tensors[qubit] = self.tensors[qubit] @ self.xp.asarray(matrix.T.astype(self.dtype))
+        gates, keys = {}, {}
         for (a, b), matrix in level.pairs.items():
             left, values, right = _split(matrix)
             ends = [(a, b, left), (b, a, right)]
             ends.sort(key=lambda end: self._shape(end[0], end[1]))
-            shapes = [self._shape(end[0], end[1]) for end in ends]
-            sides[a, b] = (*shapes, len(values)), ends, values
-        for pairs in self._batches({pair: side[0] for pair, side in sides.items()}):
-            self._apply_batch([sides[pair][1:] for pair in pairs], max_bond, cutoff)
+            gates[a, b] = ends, values
+            keys[a, b] = *(self._shape(end[0], end[1]) for end in ends), left.shape
+        for pairs in self._batches(keys):
+            self._apply_batch([gates[pair] for pair in pairs], max_bond, cutoff)
 
     def _apply_batch(self, gates: list[Any], max_bond: int | None, cutoff: float) -> None:
         """Gates on disjoint pairs with equal shapes."""
         xp = self.xp
-        stacks, factors, operators = [], [], []
+        sides, factors = [], []
         for end in range(2):
             edges = [ends[end][:2] for ends, _ in gates]
-            tensors, scale = self.stacked(edges)
             matrices = xp.asarray(np.array([ends[end][2] for ends, _ in gates]))
-            stacks.append((edges, tensors, scale))
-            operators.append(matrices)
+            tensors, scale = self.stacked(edges, matrices.shape[1])
+            sides.append((edges, tensors, scale, matrices))
             factors.append(self._factor(tensors, matrices))
-        of_edges = xp.stack([self.weights_of(*edge) for edge in stacks[0][0]])
+        edges = sides[0][0]
+        of_edges = xp.stack([self.weights_of(*edge) for edge in edges])
         schmidt = xp.asarray(np.array([values for _, values in gates]))
         values = (of_edges[:, :, None] * schmidt[:, None, :]).reshape(len(gates), -1)
-        left, right, weights, extents, lost = _cut(xp, factors[0], factors[1], values, max_bond, cutoff)
+        *projectors, weights, extents, lost = _cut(xp, *factors, values, max_bond, cutoff)
         for share in lost:
             self.fidelity *= 1 - share
             self.largest_discarded = max(self.largest_discarded, share)
-        for (edges, tensors, scale), matrices, projectors in zip(
-            stacks, operators, (left, right), strict=True
-        ):  # fmt: skip
-            # [edge, bond, r, new bond] and [edge, r, s', s] to [edge, (bond, s), (s', new bond)].
-            n, m, bond, _ = tensors.shape
-            both = xp.einsum("brps,bdrk->bdspk", matrices, projectors.reshape(n, bond, -1, len(weights[0])))
-            new = tensors.reshape(n, m, -1) @ both.reshape(n, 2 * bond, -1).astype(self.dtype)
-            self._put(edges, new.reshape(n, m, 2, -1) / scale[:, :, None, None], extents)
-        for k, (a, b) in enumerate(stacks[0][0]):
+        for (ends, tensors, scale, matrices), side in zip(sides, projectors, strict=True):
+            n, blocks, m, bond, _ = tensors.shape
+            # [edge, block, r, s', s] and [edge, (bond, r), new] to [edge, block, (bond, s), (s', new)].
+            both = xp.einsum("bcrps,bdrk->bcdspk", matrices, side.reshape(n, bond, -1, side.shape[2]))
+            both = both.reshape(n, blocks, 2 // blocks * bond, -1).astype(self.dtype)
+            self._put(ends, _scaled(tensors.reshape(n, blocks, m, -1) @ both, 1 / scale), extents)
+        for k, (a, b) in enumerate(edges):
             self.weights[min(a, b), max(a, b)] = weights[k][: extents[k]]
 
     def _factor(self, tensors: Array, matrices: Array) -> Array:
-        """R with R^H R = X^H X, of X[(m s'), (bond r)] = sum_s T[m, bond, s] A[r, s', s], [edge, n, n]."""
-        xp, (n, m, bond, _) = self.xp, tensors.shape
-        rank = matrices.shape[1]
-        flat = tensors.reshape(n, m, -1)
-        gram = (flat.conj().swapaxes(1, 2) @ flat).astype(self.wide).reshape(n, bond, 2, bond, 2)
-        gates = xp.einsum("brps,btpu->bsurt", matrices.conj(), matrices).reshape(n, 4, -1)
-        gram = gram.transpose(0, 1, 3, 2, 4).reshape(n, bond * bond, 4) @ gates
+        """R with R^H R = X^H X, [edge, n, n], of X[(block, m, s'), (bond, r)] =
+        sum_s T[block, m, bond, s] A[block, r, s', s]."""
+        xp, (n, blocks, m, bond, inner) = self.xp, tensors.shape
+        rank = matrices.shape[2]
+        flat = tensors.reshape(n, blocks, m, -1)
+        gram = (flat.conj().swapaxes(2, 3) @ flat).astype(self.wide)
+        gram = gram.reshape(n, blocks, bond, inner, bond, inner).transpose(0, 2, 4, 1, 3, 5)
+        gates = xp.einsum("bcrps,bctpu->bcsurt", matrices.conj(), matrices).reshape(n, -1, rank**2)
+        gram = gram.reshape(n, bond**2, -1) @ gates
         gram = gram.reshape(n, bond, bond, rank, rank).swapaxes(2, 3).reshape(n, bond * rank, -1)
         factor, flat = _cholesky(xp, gram, self.rounding)
         # Invariant: where a Gram matrix is nearly singular, its directions come from QR.
         if len(flat):
             some = xp.asarray(flat)
-            acted = xp.einsum("bmds,brps->bmpdr", tensors[some].astype(self.wide), matrices[some])
+            acted = xp.einsum("bcmds,bcrps->bcmpdr", tensors[some].astype(self.wide), matrices[some])
             reduced = xp.linalg.qr(acted.reshape(len(flat), 2 * m, -1), mode="r")
             factor[some] = 0
             factor[some, : reduced.shape[1]] = reduced
         return factor
 
-    def stacked(self, edges: Sequence[Pair]) -> tuple[Array, Array]:
-        """The tensors of the first ends, with the weights of their other edges, as [edge, rest, bond, 2];
-        and these weights, [edge, rest]."""
+    def stacked(self, edges: Sequence[Pair], blocks: int) -> tuple[Array, Array]:
+        """The tensors of the first ends, with the weights of their other edges, and these weights.
+
+        They are [edge, 1, rest, bond, 2] or, in two blocks, [edge, 2, rest, bond, 1], the 2 for the qubit; and
+        [edge, rest].
+        """
         xp = self.xp
         orders = [self.axes(*edge) for edge in edges]
         scale = xp.ones((len(edges), 1))
@@ -148,19 +150,23 @@ class PepsState:
             others = [self.neighbours[a][order[place]] for (a, _), order in zip(edges, orders, strict=True)]
             of_axis = xp.stack([self.weights_of(a, c) for (a, _), c in zip(edges, others, strict=True)])
             scale = (scale[:, :, None] * of_axis[:, None, :]).reshape(len(edges), -1)
-        tensors = xp.stack(
+        if blocks == 2:
+            orders = [[order[-1], *order[:-1]] for order in orders]
+        tensors = xp.ascontiguousarray(xp.stack(
             [self.tensors[a].transpose(order) for (a, _), order in zip(edges, orders, strict=True)]
-        )
-        tensors = tensors.reshape(*scale.shape, -1, 2) * scale.astype(self.dtype)[:, :, None, None]
-        return tensors, scale.astype(self.dtype)
+        ))  # fmt: skip
+        tensors = _scaled(tensors.reshape(len(edges), blocks, scale.shape[1], -1), scale)
+        return tensors.reshape(*tensors.shape[:3], -1, 2 // blocks), scale
 
     def _put(self, edges: Sequence[Pair], tensors: Array, extents: Sequence[int]) -> None:
-        """Take tensors [edge, rest, 2, new bond] back in the order of axes of their qubits."""
+        """Take tensors [edge, block, rest, (s, new bond)] back in the order of axes of their qubits."""
+        blocks = tensors.shape[1]
         for k, (a, b) in enumerate(edges):
-            order, shape = self.axes(a, b), self.tensors[a].shape
-            order[-2:] = order[-1], order[-2]
-            new = tensors[k][..., : extents[k]]
-            new = new.reshape(*(shape[axis] for axis in order[:-2]), 2, extents[k])
+            *others, axis, qubit = self.axes(a, b)
+            shape = [self.tensors[a].shape[other] for other in others]
+            order = [qubit, *others, axis] if blocks == 2 else [*others, qubit, axis]
+            shape = [2, *shape] if blocks == 2 else [*shape, 2]
+            new = tensors[k].reshape(*shape, -1)[..., : extents[k]]
             self.tensors[a] = self.xp.ascontiguousarray(new.transpose(np.argsort(order).tolist()))
 
     def axes(self, a: int, b: int) -> list[int]:
@@ -259,11 +265,27 @@ def times(xp: Any, array: Array, axis: int, matrix: Array) -> Array:
     return (matrix @ rows).reshape(*shape[:axis], len(matrix), *shape[axis + 1 :])
 
 
+def _scaled(array: Array, scale: Array) -> Array:
+    """An array [edge, block, rest, any] times real numbers [edge, rest]; libraries would make them complex."""
+    real = array.real.dtype
+    scaled = array.view(real) * scale.astype(real)[:, None, :, None]
+    return scaled.view(array.dtype)
+
+
 def _split(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A_r, values and B_r of a gate sum_r values_r A_r x B_r, [r, 2, 2] each; Tr A_r^H A_s = 2 delta_rs."""
+    """A_r, values and B_r of a gate sum_r values_r A_r x B_r, where Tr A_r^H A_s = 2 delta_rs.
+
+    They are [1, r, 2, 2], or of a diagonal gate in two blocks [2, r, 1, 1]: the values of the qubit.
+    """
     pairs = matrix.reshape(2, 2, 2, 2).transpose(0, 2, 1, 3).reshape(4, 4)
+    is_diagonal = not (matrix - np.diag(np.diagonal(matrix))).any()
+    if is_diagonal:
+        pairs = pairs[::3, ::3]
     u, values, vh = np.linalg.svd(pairs)
     rank = int((values > FLOOR * values[0]).sum())
+    shape = (2, rank, 1, 1) if is_diagonal else (1, rank, 2, 2)
+    left, right = u[:, :rank], vh[:rank].T
+    if not is_diagonal:
+        left, right = left.T, right.T
     root = np.sqrt(2)
-    left, right = root * u[:, :rank].T.reshape(rank, 2, 2), root * vh[:rank].reshape(rank, 2, 2)
-    return left, values[:rank] / 2, right
+    return root * left.reshape(shape), values[:rank] / 2, root * right.reshape(shape)
