@@ -4,8 +4,8 @@
     OMP_NUM_THREADS=1 python benchmarks/questions/kicked_ising.py --steps 5 --exact
     OMP_NUM_THREADS=1 python benchmarks/questions/kicked_ising.py --bond 16 --angles 0.7 --rival
 
-The circuit is that of Kim et al., Nature 618, 500 (2023): rx by an angle on all qubits and rzz by -pi/2 on all
-edges, 20 times; the value is that of Z on qubit 62. `--exact` adds the value by Pauli propagation, for few
+The circuit is that of Kim et al., Nature 618, 500 (2023): rx by an angle on all qubits and rzz by -pi/2 on
+all edges, 20 times; the value is that of Z on qubit 62. `--exact` adds the value by Pauli propagation, for few
 steps. `--rival` applies the same gates by quimb's `CircuitPEPSSimpleUpdate`, by turns, the least seconds of
 the processor of three; both then have the gates of the whole circuit, and no loops. Goal: half of its time at
 bonds from 32 on.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -269,7 +270,7 @@ def trees(
                 break
             nearest = min(reached, key=lambda site: (len(_back(before, site)), site))
             path = _back(before, nearest)
-            edges |= {(min(a, b), max(a, b)) for a, b in zip(path, path[1:], strict=False)}
+            edges |= {(min(a, b), max(a, b)) for a, b in pairwise(path)}
             sites |= set(path)
             left = [site for site in left if site not in sites]
         found.append((frozenset(sites), frozenset(edges)))
@@ -315,7 +316,7 @@ def loops_at(neighbours: Sequence[Sequence[int]], sites: Collection[int]) -> lis
     for loop in chosen[:MOST_LOOPS]:
         ways = [_back(before, site) for site in {site for edge in loop for site in edge}]
         way = min(ways, key=lambda way: (len(way), way))
-        result.append(loop | {(min(a, b), max(a, b)) for a, b in zip(way, way[1:], strict=False)})
+        result.append(loop | {(min(a, b), max(a, b)) for a, b in pairwise(way)})
     return result
 
 

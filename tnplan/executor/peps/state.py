@@ -103,11 +103,11 @@ class PepsState:
         of_edges = xp.stack([self.weights_of(*edge) for edge in edges])
         schmidt = xp.asarray(np.array([values for _, values in gates]))
         values = (of_edges[:, :, None] * schmidt[:, None, :]).reshape(len(gates), -1)
-        *projectors, weights, extents, lost = _cut(xp, *factors, values, max_bond, cutoff)
+        left, right, weights, extents, lost = _cut(xp, factors[0], factors[1], values, max_bond, cutoff)
         for share in lost:
             self.fidelity *= 1 - share
             self.largest_discarded = max(self.largest_discarded, share)
-        for (ends, tensors, scale, matrices), side in zip(sides, projectors, strict=True):
+        for (ends, tensors, scale, matrices), side in zip(sides, (left, right), strict=True):
             n, blocks, m, bond, _ = tensors.shape
             # [edge, block, r, s', s] and [edge, (bond, r), new] to [edge, block, (bond, s), (s', new)].
             both = xp.einsum("bcrps,bdrk->bcdspk", matrices, side.reshape(n, bond, -1, side.shape[2]))

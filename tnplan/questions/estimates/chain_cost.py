@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 
-from tnplan.planner.hardware.profile import Profile
 from tnplan.executor.peps.levels import Pair, levels_of
+from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.mps import pilot_s
 from tnplan.questions.engines.peps import pieces_of, state_bytes
 from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, room_bytes, slowness
@@ -34,9 +34,9 @@ SITE_S = 6e-6
 TABLEAU_S, TABLEAU_GATE_S, TABLEAU_WORD_S = 0.002, 2.5e-6, 7e-5
 """Seconds of a tableau of Stim, of each of its gates and of each word, where `slowness` is 1."""
 PEPS_PAIR_S, EIGEN_FLOP, SWEEPS, SECOND_TIMES = 2e-4, 250.0, 40, 1.25
-"""Seconds of a gate on a pair of a PEPS beside its operations, where `slowness` is 1; real operations of its
-eigenvectors in the cube of the bond before the cut; sweeps of messages; and the time with a second run at half
-of the bond."""
+"""Seconds of a gate on a pair of a PEPS beside its operations, where `slowness` is 1; real operations of
+eigenvectors in the cube of their number; sweeps of messages; and the time with a second run at half of the
+bond."""
 PEPS_FACTOR = 6.0
 """By how much the time of a PEPS may be off: loops are not counted."""
 PILOT_TIMES = 1.5
