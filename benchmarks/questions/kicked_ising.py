@@ -5,10 +5,10 @@
     OMP_NUM_THREADS=1 python benchmarks/questions/kicked_ising.py --bond 16 --angles 0.7 --rival
 
 The circuit is that of Kim et al., Nature 618, 500 (2023): rx by an angle on all qubits and rzz by -pi/2 on
-all edges, 20 times; the value is that of Z on qubit 62. `--exact` adds the value by Pauli propagation, for few
-steps. `--rival` applies the same gates by quimb's `CircuitPEPSSimpleUpdate`, by turns, the least seconds of
-the processor of three; both then have the gates of the whole circuit, and no loops. Goal: half of its time at
-bonds from 32 on.
+all edges, 20 times; the value is that of Z on qubit 62. `--exact` adds the value by Pauli propagation, for
+few steps. `--rival` applies the same gates by quimb's `CircuitPEPSSimpleUpdate`, by turns, the least seconds
+of the processor of three; both then have the gates of the whole circuit, and no loops. Goal: half of its time
+at bonds from 32 on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tnplan
 from tnplan.circuits.gates import gate
 from tnplan.executor.peps.levels import levels_of
 from tnplan.executor.peps.messages import converged
-from tnplan.executor.peps.regions import Values
+from tnplan.executor.peps.regions import RegionValues
 from tnplan.executor.peps.state import PepsState
 from tnplan.planner.workloads.dynamics import coupling_map, edge_layers, kicked_ising
 
@@ -74,7 +74,7 @@ def beside_quimb(angle: float, options: argparse.Namespace) -> float:
         for level in levels_of(gates):
             state.apply(level, options.bond, cutoff)
         timed["ours"] = min(timed["ours"], time.process_time() - begin)
-        return Values(state, converged(state, 1e-5, 500).matrices).of_word({QUBIT: Z}).bethe
+        return RegionValues(state, converged(state, 1e-5, 500).matrices).of_word({QUBIT: Z}).bethe
 
     def quimb() -> float:
         circuit = qtn.CircuitPEPSSimpleUpdate(

@@ -17,19 +17,19 @@ DIAGONAL = 1e-14
 
 
 @dataclass
-class Level:
+class DisjointGates:
     """Matrices on single qubits, and then on pairs that share none."""
 
     singles: dict[int, Array] = field(default_factory=dict)
     pairs: dict[Pair, Array] = field(default_factory=dict)
 
 
-def levels_of(operations: Sequence[Operation]) -> list[Level]:
+def levels_of(operations: Sequence[Operation]) -> list[DisjointGates]:
     """The gates in few levels; diagonal gates on pairs change places with each other.
 
     Gates that follow each other on a pair, with gates on its single qubits between them, become one.
     """
-    levels: list[Level] = []
+    levels: list[DisjointGates] = []
     qubits = {qubit for ends, _ in operations for qubit in ends}
     after = dict.fromkeys(qubits, 0)
     """The first level after all pairs of a qubit."""
@@ -37,9 +37,9 @@ def levels_of(operations: Sequence[Operation]) -> list[Level]:
     """The first level that a diagonal gate may take."""
     busy: dict[int, set[int]] = {qubit: set() for qubit in qubits}
 
-    def level(number: int) -> Level:
+    def level(number: int) -> DisjointGates:
         while len(levels) <= number:
-            levels.append(Level())
+            levels.append(DisjointGates())
         return levels[number]
 
     for ends, matrix in _merged(operations):

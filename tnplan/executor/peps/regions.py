@@ -26,9 +26,8 @@ LONGER_LOOPS = 2
 """How much longer than the shortest loops at a word those that count may be."""
 MOST_LOOPS = 64
 """Loops of one word."""
-LOOP_BOND = 24
-"""The bond up to which loops are contracted as they are. They are cut to it, and change what the tree so cut
-gives."""
+LOOP_BOND = 16
+"""The bond up to which loops are contracted in the state itself, and not in one that is cut to it."""
 MOST_ELEMENTS = 2.0**25
 """Of a tensor of a region with loops."""
 LOOP_WORK, REGION_WORK = 2.0**35, 2.0**30
@@ -50,15 +49,14 @@ class WordValue:
     loops_left_out: int
 
 
-class Values:
-    """Values of words in a state with messages."""
+class RegionValues:
+    """Values of words in a state with messages; where its bonds are large, those of `small`, which has the
+    same graph, say how loops change them."""
 
-    def __init__(self, state: PepsState, messages: Mapping[Pair, Array]) -> None:
-        self.state, self.messages = state, messages
-        self._small = self
-        if state.max_bond > LOOP_BOND:
-            some = {edge: message[:LOOP_BOND, :LOOP_BOND] for edge, message in messages.items()}
-            self._small = Values(state.cut(LOOP_BOND), some)
+    def __init__(
+        self, state: PepsState, messages: Mapping[Pair, Array], small: RegionValues | None = None
+    ) -> None:
+        self.state, self.messages, self._small = state, messages, small or self
         self._norms: dict[tuple[Region, frozenset[int]], complex | None] = {}
 
     def of_word(self, letters: Mapping[int, Array]) -> WordValue:
@@ -210,13 +208,14 @@ class Values:
 def _joined(xp: Any, a: Array, a_labels: list[Any], b: Array, b_labels: list[Any]) -> tuple[Array, list[Any]]:
     """The contraction of two arrays over the labels that both have, and the labels of the result."""
     both = [label for label in a_labels if label in b_labels]
-    axes = [a_labels.index(label) for label in both], [b_labels.index(label) for label in both]
+    # CuPy takes no lists for an array without axes.
+    axes = tuple(a_labels.index(label) for label in both), tuple(b_labels.index(label) for label in both)
     labels = [label for label in (*a_labels, *b_labels) if label not in both]
     return xp.tensordot(a, b, axes), labels
 
 
 @dataclass
-class _Plan:
+class _RegionPlan:
     """Sites in turn, and whether ket and bra of each are contracted first; the elements of the largest array
     and all multiplications."""
 
@@ -227,9 +226,9 @@ class _Plan:
 
 def _plan(
     inner: Mapping[int, Collection[int]], extents: Mapping[Pair, int], others: Mapping[int, int], first: int
-) -> _Plan:
+) -> _RegionPlan:
     """Each site is the one that leaves the smallest block."""
-    plan, done, block, next_site = _Plan([]), set[int](), 1.0, first
+    plan, done, block, next_site = _RegionPlan([]), set[int](), 1.0, first
     while True:
         site = next_site
         shared, new = (

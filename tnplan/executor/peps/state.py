@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.peps.levels import Level, Pair
+from tnplan.executor.peps.levels import DisjointGates, Pair
 
 Array = Any
 """Of NumPy or CuPy."""
@@ -75,7 +75,7 @@ class PepsState:
         """The weights of an edge."""
         return self.weights[min(a, b), max(a, b)]
 
-    def apply(self, level: Level, max_bond: int | None, cutoff: float) -> None:
+    def apply(self, level: DisjointGates, max_bond: int | None, cutoff: float) -> None:
         """Gates of a level; bonds keep `max_bond` weights, and lose a share `cutoff` of the squared norm."""
         for qubit, matrix in level.singles.items():
             self.tensors[qubit] = self.tensors[qubit] @ self.xp.asarray(matrix.T.astype(self.dtype))
@@ -140,8 +140,8 @@ class PepsState:
     def stacked(self, edges: Sequence[Pair], blocks: int) -> tuple[Array, Array]:
         """The tensors of the first ends, with the weights of their other edges, and these weights.
 
-        They are [edge, 1, rest, bond, 2] or, in two blocks, [edge, 2, rest, bond, 1], the 2 for the qubit; and
-        [edge, rest].
+        They are [edge, 1, rest, bond, 2] or, in two blocks, [edge, 2, rest, bond, 1], the 2 for the qubit;
+        and [edge, rest].
         """
         xp = self.xp
         orders = [self.axes(*edge) for edge in edges]
@@ -266,7 +266,7 @@ def times(xp: Any, array: Array, axis: int, matrix: Array) -> Array:
 
 
 def _scaled(array: Array, scale: Array) -> Array:
-    """An array [edge, block, rest, any] times real numbers [edge, rest]; libraries would make them complex."""
+    """An array [edge, block, rest, any] times real numbers [edge, rest], which do not become complex."""
     real = array.real.dtype
     scaled = array.view(real) * scale.astype(real)[:, None, :, None]
     return scaled.view(array.dtype)

@@ -19,9 +19,9 @@ from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import PAULI_MATRICES
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
-from tnplan.executor.peps.levels import Level, Pair, levels_of
+from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
 from tnplan.executor.peps.messages import Messages, converged
-from tnplan.executor.peps.regions import Values, WordValue
+from tnplan.executor.peps.regions import LOOP_BOND, RegionValues, WordValue
 from tnplan.executor.peps.state import PepsState
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.planner.networks.of_circuits.wires import light_cone
@@ -108,8 +108,8 @@ def _words(question: ExpectationValues) -> list[Word]:
 
 
 def _readings(
-    query: CircuitQuery, pieces: Sequence[Sequence[Level]], max_bond: int | None, options: QuestionOptions,
-    rank: Rank, xp: ModuleType,
+    query: CircuitQuery, pieces: Sequence[Sequence[DisjointGates]], max_bond: int | None,
+    options: QuestionOptions, rank: Rank, xp: ModuleType,
 ) -> list[_Reading]:  # fmt: skip
     """The words after each piece of the circuit."""
     assert isinstance(query.question, ExpectationValues)
@@ -123,8 +123,13 @@ def _readings(
             state.apply(level, max_bond, cutoff)
             done += 1
             rank.say(done, total, f"layer {done} of {total}, bond {state.max_bond}")
-        messages = converged(state, TOLERANCE[options.precision], MOST_SWEEPS)
-        values, words = Values(state, messages.matrices), {}
+        tolerance = TOLERANCE[options.precision]
+        messages = converged(state, tolerance, MOST_SWEEPS)
+        small, words = None, {}
+        if state.max_bond > LOOP_BOND:
+            cut = state.cut(LOOP_BOND)
+            small = RegionValues(cut, converged(cut, tolerance, MOST_SWEEPS).matrices)
+        values = RegionValues(state, messages.matrices, small)
         for word in _words(query.question):
             x, z = word
             words[word] = values.of_word({
@@ -137,7 +142,7 @@ def _readings(
 
 
 def _check_memory(
-    state: PepsState, level: Level, max_bond: int | None, precision: str, memory_bytes: float
+    state: PepsState, level: DisjointGates, max_bond: int | None, precision: str, memory_bytes: float
 ) -> None:
     """Refuse a layer of gates whose bonds outgrow the memory."""
     bonds = {pair: len(weights) for pair, weights in state.weights.items()}
