@@ -20,7 +20,7 @@ Array = Any
 """Of NumPy or CuPy."""
 SHIFT = 4.0
 """Roundings of the trace by which the diagonal of a Gram matrix is raised: it then has a Cholesky factor."""
-LEAST_GRAM = 1e-5
+LEAST_GRAM = 1e-6
 """Singular values above this share of the largest are told apart by Gram matrices in double precision."""
 FLOOR = 1e-13
 """Singular values below this share of the largest are rounding errors."""
@@ -211,21 +211,24 @@ def _cut(
     n = product.shape[1]
     most = n if max_bond is None else min(n, max_bond)
     squares, vectors = xp.linalg.eigh(product.conj().swapaxes(1, 2) @ product)
-    squares, vectors = squares[:, ::-1], vectors[:, :, ::-1]
-    kept, lost = _kept(squares, most, cutoff)
-    last = xp.take_along_axis(squares, xp.asarray(kept)[:, None] - 1, axis=1)
+    vectors, host = vectors[:, :, ::-1], np.maximum(_on_host(squares[:, ::-1]), 0)
+    singular = xp.asarray(np.sqrt(host))
+    kept, lost = _kept(host, most, cutoff)
     # Of small ones Gram matrices know nothing.
-    if bool((last[:, 0] < LEAST_GRAM**2 * squares[:, 0]).any()):
-        u, singular, vh = xp.linalg.svd(product)
-        kept, lost = _kept(singular**2, most, cutoff)
-        vectors = vh.conj().swapaxes(1, 2)
-    else:
-        singular, u = xp.sqrt(xp.maximum(squares, 0)), None
+    poor = np.flatnonzero(host[np.arange(len(host)), kept - 1] < LEAST_GRAM**2 * host[:, 0])
+    some = xp.asarray(poor)
+    if len(poor):
+        u, singular[some], vh = xp.linalg.svd(product[some])
+        vectors[some] = vh.conj().swapaxes(1, 2)
+        host[poor] = _on_host(singular[some]) ** 2
+        kept, lost = _kept(host, most, cutoff)
     new = int(kept.max())
     singular, vectors = singular[:, :new], vectors[:, :, :new]
     floor = FLOOR * singular[:, :1]
     inverse = xp.where(singular > floor, 1 / xp.maximum(singular, floor), 0)
-    images = product @ (vectors * inverse[:, None, :]) if u is None else u[:, :, :new]
+    images = product @ (vectors * inverse[:, None, :])
+    if len(poor):
+        images[some] = u[:, :, :new]
     p_left = (values[:, :, None] * right.swapaxes(1, 2)) @ (vectors * inverse[:, None, :])
     p_right = (values[:, :, None] * left.swapaxes(1, 2)) @ (images.conj() * inverse[:, None, :])
     stays = xp.arange(new)[None, :] < xp.asarray(kept)[:, None]
@@ -233,9 +236,8 @@ def _cut(
     return p_left, p_right, singular, kept.tolist(), lost.tolist()
 
 
-def _kept(squares: Array, most: int, cutoff: float) -> tuple[np.ndarray, np.ndarray]:
+def _kept(squares: np.ndarray, most: int, cutoff: float) -> tuple[np.ndarray, np.ndarray]:
     """How many of falling squares stay of each row, and the share of what is left out."""
-    squares = np.maximum(_on_host(squares), 0)
     tails = np.cumsum(squares[:, ::-1], axis=1)[:, ::-1] / squares.sum(axis=1, keepdims=True)
     tails = np.column_stack([tails, np.zeros(len(tails))])  # [edge, k]: the share beyond the first k
     is_above = (tails[:, :-1] > cutoff) & (squares > FLOOR**2 * squares[:, :1])
