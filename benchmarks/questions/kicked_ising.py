@@ -68,7 +68,7 @@ def beside_quimb(angle: float, options: argparse.Namespace) -> float:
     gates += [(edge, phases) for layer in edge_layers(edges) for edge in layer]
     gates *= options.steps
     dtype = {"fp64": "complex128", "fp32": "complex64"}[options.precision]
-    cutoff = {"fp64": 1e-26, "fp32": 1e-12}[options.precision]
+    cutoff = {"fp64": 1e-30, "fp32": 1e-14}[options.precision]
 
     def ours() -> float:
         state = PepsState(N_QUBITS, edges, dtype)

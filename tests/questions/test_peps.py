@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.circuit_families import FAMILIES, brickwork, trotter
+from tests.support.circuit_families import FAMILIES, brickwork, rotation, trotter
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.peps_cases import peps_case
@@ -61,6 +61,21 @@ def test_trees_are_exact(family: str, precision: str) -> None:
         assert (found.error_kind, found.error) == ("exact", 0)
         tolerance = {"fp64": 1e-11, "fp32": 2e-4}[precision]
         np.testing.assert_allclose(found.value, exact(circuit, words), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("precision", "angle"),
+    [(name, unit * 3.0**k) for name, unit in (("fp32", 1e-7), ("fp64", 1e-15)) for k in range(6)],
+)
+def test_small_gates_that_follow_each_other_add_up(precision: str, angle: float) -> None:
+    steps = 600
+    gates = [gate("ry", (q,), (0.3 + q,)) for q in range(3)]
+    gates += steps * [rotation("ZZ", (0, 1), angle), rotation("XX", (1, 2), angle)]
+    circuit, words = GateSequence(3, tuple(gates)), ["X0", "Y1", "Z2", "Y0 Z1", "X1 Y2"]
+    found = tnplan.Circuit(circuit).expectation(words, method="peps", precision=precision, **CPU)
+    assert found.error_kind == "exact"
+    a_gate = {"fp32": 2e-7, "fp64": 2e-14}[precision]  # what is dropped as rounding
+    np.testing.assert_allclose(found.value, exact(circuit, words), rtol=0, atol=steps * a_gate)
 
 
 def test_loops_correct_the_bethe_values() -> None:

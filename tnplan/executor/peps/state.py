@@ -22,7 +22,7 @@ SHIFT = 4.0
 """Roundings of the trace by which the diagonal of a Gram matrix is raised: it then has a Cholesky factor."""
 LEAST_GRAM = 1e-6
 """Singular values above this share of the largest are told apart by Gram matrices in double precision."""
-FLOOR = 1e-13
+FLOOR = 1e-15
 """Singular values below this share of the largest are rounding errors."""
 BATCH_BYTES = {"numpy": 8 << 20, "cupy": 1 << 30}
 """Tensors of one call."""

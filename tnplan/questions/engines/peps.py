@@ -29,7 +29,7 @@ from tnplan.questions.engines.task_list import ESTIMATE, EXACT, Outcome, TaskChe
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import CircuitQuery, ExpectationValues
 
-EXACT_CUTOFF = {"fp64": 1e-26, "fp32": 1e-12}
+EXACT_CUTOFF = {"fp64": 1e-30, "fp32": 1e-14}
 """The share of the squared norm that a cut may lose to rounding."""
 TOLERANCE = {"fp64": 1e-8, "fp32": 1e-5}
 """Of messages."""
@@ -91,11 +91,7 @@ def answer_by_peps(
             bond = max(reading.bond for reading in first)
             if first[-1].largest_discarded > EXACT_CUTOFF[options.precision] and bond > 1:
                 second = _readings(query, pieces, bond // 2, options, rank, xp)
-        pairs = {tuple(sorted(pair)) for levels in pieces for level in levels for pair in level.pairs}
-        outcomes = [
-            _outcome(question, both, options.precision, _is_forest(pairs))
-            for both in zip(first, second, strict=True)
-        ]
+        outcomes = [_outcome(question, *both, options.precision) for both in zip(first, second, strict=True)]
         outcome = series(outcomes) if query.stops else outcomes[0]
         outcome.details.update(device=rank.device.name, ranks=1)
         return outcome
@@ -157,15 +153,13 @@ def _check_memory(
         )  # fmt: skip
 
 
-def _outcome(
-    question: ExpectationValues, both: tuple[_Reading, _Reading], precision: str, is_forest: bool
-) -> Outcome:
+def _outcome(question: ExpectationValues, full: _Reading, half: _Reading, precision: str) -> Outcome:
     """The values of the sums at the larger bond, with the estimates of their errors."""
-    full, half = both
     is_cut = full.largest_discarded > EXACT_CUTOFF[precision]
-    is_exact = is_forest and not is_cut
-    is_converged = full.messages.is_converged and half.messages.is_converged
-    errors = {word: 0.0 if is_exact else _error(word, *both, precision) for word in full.words}
+    # On trees messages are exact.
+    has_loops = any(value.loops for value in full.words.values())
+    is_exact = full.messages.is_converged and not (is_cut or has_loops)
+    errors = {word: 0.0 if is_exact else _error(word, full, half, precision) for word in full.words}
 
     def summed(of_word: Mapping[Word, float]) -> Any:
         values = np.array([
@@ -185,7 +179,7 @@ def _outcome(
         "max_bond": full.bond, "fidelity_estimate": full.fidelity,
         "largest_discarded_weight": full.largest_discarded if is_cut else 0.0,
         "message_sweeps": full.messages.sweeps, "message_residual": full.messages.residual,
-        "messages_converged": is_converged,
+        "messages_converged": full.messages.is_converged and half.messages.is_converged,
         "without_loops": _plain(summed({word: value.bethe for word, value in full.words.items()})),
         "loops": max((value.loops for value in words), default=0),
         "loops_left_out": max((value.loops_left_out for value in words), default=0),
@@ -223,18 +217,3 @@ def _plain(value: Any) -> Any:
     """A value as lists of numbers, for JSON; of complex ones the real parts."""
     return np.asarray(value).real.tolist()
 
-
-def _is_forest(pairs: set[Any]) -> bool:
-    """Whether pairs make no loop."""
-    root: dict[int, int] = {}
-
-    def top(qubit: int) -> int:
-        while root.setdefault(qubit, qubit) != qubit:
-            qubit = root[qubit]
-        return qubit
-
-    for a, b in pairs:
-        if top(a) == top(b):
-            return False
-        root[top(a)] = top(b)
-    return True
