@@ -22,7 +22,7 @@ from tnplan.planner.workloads.dynamics import kicked_ising
 from tnplan.questions.engines import peps
 
 CPU: Any = {"device": "cpu", "threads": 1}
-FIRST = 20_000
+FIRST = 30_000
 """Seeds from here on were not looked at for the estimate."""
 
 

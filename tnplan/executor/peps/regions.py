@@ -28,9 +28,13 @@ MOST_LOOPS = 64
 """Loops of one word."""
 LOOP_BOND = 16
 """The bond up to which loops are contracted in the state itself, and not in one that is cut to it."""
+MOST_GROWTHS = 8
+"""How often a region takes in the sites around it."""
+MOST_STARTS = 16
+"""Orders of contraction that are compared."""
 MOST_ELEMENTS = 2.0**25
 """Of a tensor of a region with loops."""
-LOOP_WORK, REGION_WORK = 2.0**35, 2.0**30
+LOOP_WORK, REGION_WORK = 2.0**35, 2.0**27
 """Multiplications for a loop, and for a region with several."""
 
 
@@ -84,7 +88,7 @@ class RegionValues:
         change = abs(last - bethe)
         # Larger regions with all their edges, as long as they are small enough.
         inside, rank = {site for edge in tree.union(*loops) for site in edge} | sites, 1
-        while loops:
+        for _ in range(MOST_GROWTHS if loops else 0):
             wider = inside.union(*(self.state.neighbours[site] for site in inside))
             region = frozenset(edge for edge in self.state.weights if inside.issuperset(edge))
             # Branches alone change nothing: each region has more independent loops than the one before.
@@ -174,13 +178,14 @@ class RegionValues:
         self, inner: dict[int, set[int]], closed: Mapping[Pair, Array], letters: Mapping[int, Array],
         most_work: float,
     ) -> Any:  # fmt: skip
-        """The rest, where every site has two edges or more: site by site, in the best order from any."""
+        """The rest, where every site has two edges or more: site by site, in the best order of some."""
         state, xp = self.state, self.state.xp
         extents = {(a, b): len(state.weights_of(a, b)) for a, ends in inner.items() for b in ends}
         others = {site: state.tensors[site].size for site in inner}
         for a, b in extents:
             others[a] //= extents[a, b]
-        plan = min((_plan(inner, extents, others, first) for first in inner), key=lambda plan: plan.work)
+        starts = sorted(inner)[:: -(-len(inner) // MOST_STARTS)]
+        plan = min((_plan(inner, extents, others, start) for start in starts), key=lambda plan: plan.work)
         if plan.elements > MOST_ELEMENTS or plan.work > most_work:
             return None
         block = xp.ones((), state.dtype)
