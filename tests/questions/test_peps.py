@@ -119,6 +119,7 @@ def test_messages_that_do_not_converge_are_said(monkeypatch: pytest.MonkeyPatch)
     assert found.details["messages_converged"]
     assert found.error_kind == "estimate"
     assert found.details["at_smaller_bond"]["max_bond"] == 1
+    assert circuit.expectation("Z0", method="peps", max_bond=1, **CPU).error >= 1
     monkeypatch.setattr(peps, "MOST_SWEEPS", 1)
     found = circuit.expectation("Z0", method="peps", max_bond=3, **CPU)
     assert not found.details["messages_converged"]

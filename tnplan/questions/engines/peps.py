@@ -199,16 +199,15 @@ def _error(word: Word, full: _Reading, half: _Reading, precision: str) -> float:
     """The estimate of the error of a word, 2 at most."""
     loops = max(reading.words[word].change for reading in (full, half))
     residual = max(reading.messages.residual for reading in (full, half))
-    lost, more_lost = 1 - full.fidelity, 1 - half.fidelity
+    lost, more_lost, weight = 1 - full.fidelity, 1 - half.fidelity, (word[0] | word[1]).bit_count()
+    ratio = max(LEAST_RATIO, min(1.0, sqrt(lost / more_lost))) if more_lost > 0 else 0.0
+    difference = abs(full.words[word].value - half.words[word].value)
     error = loops + RESIDUAL_TIMES * residual + sqrt(np.finfo(f"f{4 if precision == 'fp32' else 8}").eps)
-    if half is not full:
-        ratio = max(LEAST_RATIO, sqrt(lost / more_lost) if more_lost > 0 else 0.0)
-        weight = (word[0] | word[1]).bit_count()
-        difference = abs(full.words[word].value - half.words[word].value)
-        error += DIFFERENCE_TIMES * min(1.0, ratio) * difference + LOST_TIMES * lost * sqrt(weight)
-    # Messages that do not converge, and loops that are not counted, leave nothing to estimate from.
-    is_known = full.messages.is_converged and half.messages.is_converged
-    if not is_known or full.words[word].loops_left_out:
+    error += DIFFERENCE_TIMES * ratio * difference + LOST_TIMES * lost * sqrt(weight)
+    # Messages that do not converge, loops that are not counted and cuts to a bond of 1 leave nothing to
+    # estimate from.
+    is_converged = full.messages.is_converged and half.messages.is_converged
+    if not is_converged or full.words[word].loops_left_out or (lost > 0 and full.bond == 1):
         error = max(error, 1.0)
     return min(2.0, float(error))
 
