@@ -64,12 +64,12 @@ class PepsState:
         """The largest bond."""
         return max((len(weights) for weights in self.weights.values()), default=1)
 
-    def cut(self, bond: int) -> PepsState:
-        """The state with the largest weights of each edge alone."""
+    def cut(self, bond: int) -> tuple[PepsState, float]:
+        """The state with the largest weights of each edge alone, and the largest share that an edge loses."""
         state = copy(self)
         state.weights = {edge: weights[:bond] for edge, weights in self.weights.items()}
         state.tensors = [tensor[(slice(bond),) * (tensor.ndim - 1)] for tensor in self.tensors]
-        return state
+        return state, max((1 - float((w**2).sum()) for w in state.weights.values()), default=0.0)
 
     def weights_of(self, a: int, b: int) -> Array:
         """The weights of an edge."""

@@ -34,6 +34,8 @@ EXACT_CUTOFF = {"fp64": 1e-30, "fp32": 1e-14}
 TOLERANCE = {"fp64": 1e-8, "fp32": 1e-5}
 """Of messages."""
 MOST_SWEEPS = 500
+MOST_CUT = 0.1
+"""Share of its squared weights that an edge may lose where loops are contracted in a state that is cut."""
 COPIES = 5
 """Tensors that are there at once, in the memory of the state: batches on their way, and regions."""
 DIFFERENCE_TIMES, LEAST_RATIO, LOST_TIMES, RESIDUAL_TIMES = 3.0, 0.03, 0.25, 10.0
@@ -122,8 +124,9 @@ def _readings(
         tolerance = TOLERANCE[options.precision]
         messages = converged(state, tolerance, MOST_SWEEPS)
         small, words = None, {}
-        if state.max_bond > LOOP_BOND:
-            cut = state.cut(LOOP_BOND)
+        cut, share = state.cut(LOOP_BOND)
+        # A state that loses more says nothing of loops in this one: these are contracted if they are small.
+        if state.max_bond > LOOP_BOND and share < MOST_CUT:
             small = RegionValues(cut, converged(cut, tolerance, MOST_SWEEPS).matrices)
         values = RegionValues(state, messages.matrices, small)
         for word in _words(query.question):
