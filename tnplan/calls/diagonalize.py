@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.common.checks import check_choice, check_count, check_kind
@@ -21,7 +22,7 @@ from tnplan.common.units import size_text
 from tnplan.executor.device.cpu.host_memory import host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.determinants import DeterminantList
-from tnplan.executor.sbd.basis.fcidump import read_fcidump
+from tnplan.executor.sbd.basis.fcidump import read_fcidump, write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
@@ -29,6 +30,7 @@ from tnplan.executor.sbd.basis.space import Space, Strings, choose_space
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
 from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
 from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint
+from tnplan.executor.sbd.selected_ci.orbital_optimization import check_optimizable
 from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
@@ -44,8 +46,9 @@ from tnplan.jobs.diagonalization_result import (
     Diagonalization,
     SolveProblem,
     consistent_densities,
-    determinants_file,
+    list_files,
     natural_files,
+    orbitals_file,
     read_rotation,
     set_up,
     solve_report,
@@ -70,12 +73,13 @@ PRECISIONS = ("fp64", "mixed")
 class _Request:
     """What rank 0 has read and checked for all ranks; `start` are the states that a solve begins with.
 
-    `space` is None where a list is to grow from where it finds best.
+    `space` is None where a list is to grow from where it finds best. `rotation` is what was given.
     """
 
     integrals: Integrals
     space: Space | None
     start: list[Array]
+    rotation: Array | None
 
 
 @dataclass(frozen=True)
@@ -240,8 +244,10 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
         else read_fcidump(integrals, room_bytes, problem.spin_orbitals)
     )
     # Before the space is chosen: determinants and labels are over the rotated orbitals.
+    rotation = None
     if problem.rotation is not None:
-        known = rotate_orbitals(known, read_rotation(problem.rotation))
+        rotation = read_rotation(problem.rotation)
+        known = rotate_orbitals(known, rotation)
     # A list that grows: the size of the space is not known yet, so that roots are not compared with
     # it.
     if problem.grow is not None:
@@ -249,16 +255,18 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
         _check_growth(problem)
         check_count("roots", problem.roots)
         wanted_irrep(known, problem.symmetry)
+        if problem.grow.optimize_orbitals:
+            check_optimizable(known, room_bytes)
         if problem.penalty is not None:
             check_spin(problem.penalty, known)
         if problem.determinants is not None:
             space = choose_space(known, None, None, problem.determinants, problem.symmetry)
-        return _Request(known, space, [])
+        return _Request(known, space, [], rotation)
     space = choose_space(known, problem.alpha, problem.beta, problem.determinants, problem.symmetry)
     check_roots(problem.roots, space.size)
     if problem.penalty is not None:
         check_spin(problem.penalty, known)
-    request = _Request(known, space, given_states(problem.start, space.shape, known.is_complex))
+    request = _Request(known, space, given_states(problem.start, space.shape, known.is_complex), rotation)
     kind = _fp64_only(known, space)
     if problem.is_mixed and kind:
         raise InputError("--precision", f"mixed is not there for {kind}", "leave it out", topic="precision")
@@ -287,7 +295,8 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
             assert request.space is not None
             setup = _set_up(rank, request.integrals, request.space, problem, chosen)
             setup_s = perf_counter() - problem.begin_s
-            solved = Grown(setup, _solved(rank, request, problem, options, setup), request.space, {})
+            solution = _solved(rank, request, problem, options, setup)
+            solved = Grown(setup, solution, request.space, {}, request.integrals)
         peak_bytes = solved.setup.peak_bytes()
     solve_s = perf_counter() - problem.begin_s - setup_s
     measured = {
@@ -298,7 +307,7 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
     if not rank.is_first:
         agree(rank.world, lambda: None)
         return Diagonalization(solved.solution, None, (), {})
-    return agree(rank.world, lambda: _hand_over(request.integrals, solved, problem, options, measured))
+    return agree(rank.world, lambda: _hand_over(request.rotation, solved, problem, options, measured))
 
 
 def _set_up(
@@ -357,10 +366,12 @@ def _grow(
 
 
 def _hand_over(
-    integrals: Integrals, solved: Grown, problem: _Problem, options: JobOptions, measured: dict[str, Any]
+    rotation: Array | None, solved: Grown, problem: _Problem, options: JobOptions, measured: dict[str, Any]
 ) -> Diagonalization:
-    """Measure the states, write files and give the result, on rank 0."""
-    solution, hamiltonian = solved.solution, solved.setup.hamiltonian
+    """Measure the states, write files and give the result, on rank 0; `rotation` was given."""
+    solution, hamiltonian, integrals = solved.solution, solved.setup.hamiltonian, solved.integrals
+    if solved.rotation is not None:
+        rotation = solved.rotation if rotation is None else np.asarray(rotation) @ solved.rotation
     states, basis = solution.states, solved.space.basis
     matrices = consistent_densities(hamiltonian, integrals, states, solution) if problem.rdm else ()
     report = solve_report(solved.setup, solution, solved.space, integrals, measured)
@@ -368,14 +379,19 @@ def _hand_over(
         report["growth"] = solved.report
     listed = basis if isinstance(basis, DeterminantList) else None
     order = None if listed is None else listed.given
-    result = Diagonalization(solution, order, matrices, report, None if problem.grow is None else listed)
+    result = Diagonalization(
+        solution, order, matrices, report, None if problem.grow is None else listed,
+        None if solved.rotation is None else rotation,
+    )  # fmt: skip
     if problem.natural is not None:
         matrices = matrices or tuple(densities(hamiltonian, x) for x in states)
-        write_natural(problem.natural, integrals, matrices)
+        write_natural(problem.natural, integrals, matrices, rotation)
     if problem.carry is not None:
         write_carry_over(problem.carry, hamiltonian, states)
     if options.output is not None:
         write_result(options, options.output, result)
+        if result.rotation is not None:
+            write_fcidump(orbitals_file(options.output), integrals)
     return result
 
 
@@ -408,7 +424,7 @@ def _check_outputs(problem: _Problem, target: Path | None) -> None:
         if target.suffix != ".npz":
             raise InputError(str(target), "is no .npz", "give the output a name that ends in .npz")
         outputs += [target, target.with_suffix(".json")]
-        outputs += [] if problem.grow is None else [determinants_file(target)]
+        outputs += list_files(target, problem.grow)
     for output in outputs:
         check_writable(output, *inputs)
 

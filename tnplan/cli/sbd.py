@@ -16,7 +16,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.solve import SpinPenalty
-from tnplan.jobs.diagonalization_result import CarryOver, determinants_file, natural_files
+from tnplan.jobs.diagonalization_result import CarryOver, list_files, natural_files
 
 FILE_NAME = re.compile(r"[^*]*\.[A-Za-z]\w*")
 """What is meant as a file: no sum of Pauli words ends so."""
@@ -49,6 +49,10 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
             },
             epsilon_pt2="Smallest |H c| of the second-order correction, in Ha.",
             flips="Take a determinant and its spin flip together.",
+            optimize_orbitals={
+                "type": COUNT, "default": None, "show_default": False,
+                "help": "First rotate orbitals to the least energy, in lists of up to so many determinants.",
+            },
             **dict.fromkeys(("determinants", "stable", "surplus")),
         ),
         click.option("--pt2/--no-pt2", default=True, help="Correct and extrapolate the energies of --grow."),
@@ -63,7 +67,7 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
     ),
     start=START,
     symmetry={"type": click.IntRange(0, 8)},
-    rotation="Rotate the orbitals first: an .npy, or an .npz of --natural.",
+    rotation="Rotate the orbitals first: an .npy, or an .npz of --natural or --optimize-orbitals.",
     carry=options_of(
         CarryOver,
         prefix={
@@ -90,7 +94,7 @@ def sbd(call: Call, integrals: Path, start: Path | None, as_json: bool, **option
     )  # fmt: skip
     output, natural = options["output"], options["natural"]
     written = beside(output)
-    written += [] if output is None or grow is None else [determinants_file(output)]
+    written += list_files(output, grow)
     written += [] if natural is None else natural_files(natural)
     written += [] if carry is None else carry.files
     say_result(result.report, as_json, [result], written)
@@ -179,14 +183,15 @@ def _open_end(report: dict[str, Any], is_written: bool) -> str:
 
 def _growth(options: dict[str, Any]) -> Growth | None:
     """How a list grows, taken out of the options; None without --grow."""
-    names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2", "flips")
-    grow, most, epsilons, epsilon_pt2, has_pt2, flips = (options.pop(name) for name in names)
+    names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2", "flips", "optimize_orbitals")
+    grow, most, epsilons, epsilon_pt2, has_pt2, flips, optimize_orbitals = (options.pop(name) for name in names)
     if not grow and most is None:
         refuse_without("grow", *names)
         return None
     if not has_pt2:
         refuse_without("pt2", "epsilon_pt2")
-    return Growth(epsilons or (), most, epsilon_pt2 if has_pt2 else None, flips=flips)
+    least_term = epsilon_pt2 if has_pt2 else None
+    return Growth(epsilons or (), most, least_term, flips=flips, optimize_orbitals=optimize_orbitals or 0)
 
 
 def _status(solution: Solution, criteria: Criteria, output: Path | None, checkpoint: bool) -> int:

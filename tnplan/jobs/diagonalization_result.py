@@ -3,7 +3,7 @@
 Changelog of `tnplan.sbd`, the JSON beside a result:
 1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26). With
 `growth.starts`, `measured.test_multiplications` and `measured.whole_space` (2026-11-29),
-`measured.lower_states` (2026-11-30).
+`measured.lower_states` (2026-11-30), `growth.orbital_lists` (2026-12-01).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from tnplan.executor.sbd.properties.measure import (
 )
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
+from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import (
@@ -137,6 +138,8 @@ class Diagonalization(Solved):
         What the JSON file says (docs/explanation/sbd.md).
     determinants : DeterminantList or None
         The list that has grown, where one has: its order is that of the states.
+    rotation : array or None
+        The orbitals of that list where they were optimized, [orbital of the input, optimized orbital].
 
     Examples
     --------
@@ -149,6 +152,7 @@ class Diagonalization(Solved):
     densities: tuple[Densities, ...]
     report: dict[str, Any]
     determinants: DeterminantList | None = None
+    rotation: Array | None = None
 
     def __repr__(self) -> str:
         return f"Diagonalization({solution_text(self.solution)} Ha)"
@@ -349,10 +353,16 @@ def natural_files(target: Path) -> tuple[Path, Path]:
     return target, target.with_suffix(".npz")
 
 
-def write_natural(target: Path, integrals: Integrals, matrices: Sequence[Densities]) -> None:
-    """Write the integrals over natural orbitals, and beside them occupations and coefficients."""
+def write_natural(
+    target: Path, integrals: Integrals, matrices: Sequence[Densities], rotation: Any = None
+) -> None:
+    """Write the integrals over natural orbitals, and beside them occupations and coefficients.
+
+    These are over the orbitals of the input, of which `rotation` has made those of the states.
+    """
     natural = natural_orbitals(matrices, integrals)
-    content = {"occupations": natural.occupations, "matrix": natural.matrix}
+    matrix = natural.matrix if rotation is None else np.asarray(rotation) @ natural.matrix
+    content = {"occupations": natural.occupations, "matrix": matrix}
     write_file(target.with_suffix(".npz"), lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
     write_fcidump(target, rotate_orbitals(integrals, natural.matrix))
 
@@ -360,6 +370,18 @@ def write_natural(target: Path, integrals: Integrals, matrices: Sequence[Densiti
 def determinants_file(target: Path) -> Path:
     """The file of the determinants that a list has grown to, beside a result."""
     return target.with_suffix(".determinants.txt")
+
+
+def orbitals_file(target: Path) -> Path:
+    """The FCIDUMP of the integrals over optimized orbitals, beside a result."""
+    return target.with_suffix(".orbitals.fcidump")
+
+
+def list_files(target: Path | None, grow: Growth | None) -> list[Path]:
+    """The files of a list that grows, beside a result."""
+    if target is None or grow is None:
+        return []
+    return [determinants_file(target)] + [orbitals_file(target)] * (grow.optimize_orbitals > 0)
 
 
 def write_result(options: JobOptions, target: Path, result: Diagonalization) -> None:
@@ -373,6 +395,8 @@ def write_result(options: JobOptions, target: Path, result: Diagonalization) -> 
     for name in names if result.densities else ():
         field = "two_alpha_beta" if name == "mixed" else name
         content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
+    if result.rotation is not None:
+        content["matrix"] = result.rotation
     if result.determinants is not None:
         write_text(determinants_file(target), result.determinants.lines())
     write_arrays(options, content, result.report)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.files import identity_of
 from tnplan.executor.device.protocols.communicator import agree
@@ -22,9 +23,10 @@ from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import wanted_irrep
+from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
-from tnplan.executor.sbd.properties.measure import FermionHamiltonian
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
 from tnplan.executor.sbd.properties.spin_square import SpinTarget, spin_square
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
@@ -36,6 +38,11 @@ from tnplan.executor.sbd.selected_ci.connections import (
 )
 from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
 from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint, GrowthState
+from tnplan.executor.sbd.selected_ci.orbital_optimization import (
+    descending_rotations,
+    list_sizes,
+    orbital_derivatives,
+)
 from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.selected_ci.spin_families import Closure, SpinFamilies
 from tnplan.executor.sbd.selected_ci.starts import DeterminantSearch, Start, start_states
@@ -217,6 +224,10 @@ BEST_START_DETERMINANTS = 500
 """Determinants of what the best start has led to from which a growth to a size goes on."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
+SIZE = "--grow-to"
+"""The place of an error of a list that cannot be cut."""
+ORBITAL_RESIDUAL = 1e-4
+"""The residuals of solves while orbitals are optimized, in Hartree: energies are off by its square."""
 
 
 @dataclass(frozen=True)
@@ -252,12 +263,17 @@ class GrowthProblem:
 
 @dataclass(frozen=True)
 class Grown:
-    """The last list with its solve, and the report of all."""
+    """The last list with its solve, over these integrals, and the report of all.
+
+    `rotation` [given orbital, orbital] is that of orbitals that were optimized.
+    """
 
     setup: SolveSetup[FermionHamiltonian]
     solution: Solution
     space: Space
     report: dict[str, Any]
+    integrals: Integrals
+    rotation: Array | None = None
 
 
 class GrowingList:
@@ -275,13 +291,6 @@ class GrowingList:
         )  # fmt: skip
         self._ranks, self._say, self._series = workers.ranks, say, problem.growth.series
         self._irrep, self._families = wanted_irrep(problem.integrals, problem.symmetry), problem.families
-        self._tables = agree(
-            self._ranks,
-            lambda: excitation_tables(problem.integrals, problem.growth.least_term, workers.memory_bytes / 2),
-        )
-        tables_bytes = min(self._tables.size_bytes, workers.memory_bytes / 2)
-        least_bytes = min(self._ranks.gather_objects(workers.memory_bytes - tables_bytes))
-        self._workers = replace(workers, memory_bytes=least_bytes)
         self._solved: tuple[SolveSetup[FermionHamiltonian], Solution, Space] | None = None
 
     def grow(self, checkpoint: GrowthCheckpoint | None = None, resume: bool = False) -> Grown:
@@ -292,8 +301,15 @@ class GrowingList:
             return checkpoint.read(self._problem.integrals, resume) if checkpoint and first else None
 
         state: GrowthState | None = self._ranks.broadcast_object(agree(self._ranks, opened), 0)
+        rotation, orbital_lists = (None, []) if state is None else (state.rotation, state.orbital_lists)
+        if state is None and self._problem.growth.optimize_orbitals:
+            rotation, orbital_lists = self._optimize_orbitals()
+        if rotation is not None:
+            rotated = rotate_orbitals(self._problem.integrals, rotation)
+            self._problem = replace(self._problem, integrals=rotated)
+        self._make_tables()
         if state is None:
-            state = self._begun()
+            state = replace(self._begun(), rotation=rotation, orbital_lists=orbital_lists)
         while state.n_done < len(self._series):
             self._keep(state, checkpoint)
             self._advance(state)
@@ -302,7 +318,74 @@ class GrowingList:
         if self._solved is None:
             self._solve(state, state.basis)
         assert self._solved is not None
-        return Grown(*self._solved, self._report(state))
+        return Grown(*self._solved, self._report(state), self._problem.integrals, rotation)
+
+    def _make_tables(self) -> None:
+        """The tables of selection, over the orbitals in which the list grows; collective."""
+        problem, workers = self._problem, self._workers
+        self._tables = agree(
+            self._ranks,
+            lambda: excitation_tables(problem.integrals, problem.growth.least_term, workers.memory_bytes / 2),
+        )
+        tables_bytes = min(self._tables.size_bytes, workers.memory_bytes / 2)
+        least_bytes = min(self._ranks.gather_objects(workers.memory_bytes - tables_bytes))
+        self._workers = replace(workers, memory_bytes=least_bytes)
+
+    def _optimize_orbitals(self) -> tuple[Array, list[dict[str, Any]]]:
+        """Rotate orbitals in lists that double, each of which grows from the one before; collective.
+
+        The rotation, and what is reported of each list. The growth is to start from the last one.
+        """
+        given, rotation, reports = self._problem, np.eye(self._problem.integrals.n_orbitals), []
+        sizes, start = list_sizes(given.growth.optimize_orbitals), given.start
+        criteria = replace(given.criteria, residual=max(given.criteria.residual, ORBITAL_RESIDUAL))
+        for number, size in enumerate(sizes):
+            growth = replace(
+                given.growth, epsilons=(), determinants=size, epsilon_pt2=None, optimize_orbitals=0
+            )
+            integrals = rotate_orbitals(given.integrals, rotation)
+            problem = replace(given, integrals=integrals, growth=growth, criteria=criteria, start=start)
+            growing = GrowingList(problem, self._chosen, self._memory_bytes, self._workers)
+            try:
+                start = growing.grow().space.basis
+            except InputError as error:
+                # Families that stand together may be longer than a short list.
+                if error.place != SIZE or size == sizes[-1]:
+                    raise
+                continue
+            turned, energies = growing._lowered()
+            rotation = rotation @ turned
+            reports.append({
+                "determinants": len(start), "energy_hartree": energies[0],
+                "optimized_hartree": min(energies), "solves": len(energies),
+            })  # fmt: skip
+            text = f"{len(start)} determinants, energy {energies[0]:.8f}, optimized {min(energies):.8f} Ha"
+            self._say(number + 1, len(sizes), f"orbitals: {text}", reports[-1])
+        self._problem = replace(given, start=start)
+        return rotation, reports
+
+    def _lowered(self) -> tuple[Array, list[float]]:
+        """The rotation in which the states solved last have the least mean energy, and all energies tried."""
+        assert self._solved is not None
+        given, first = self._problem.integrals, self._ranks.rank == 0
+        state = GrowthState(self._solved[2].basis, self._solved[1].states if first else [])
+        search, energies = descending_rotations(given.n_orbitals, given.labels), list[float]()
+        rotation = best = next(search)
+        while rotation is not None:
+            setup, solution, _ = self._solved
+            energies.append(float(np.mean(solution.energies)))
+            best = rotation if energies[-1] == min(energies) else best
+            derivatives = None
+            if first:
+                matrices = [densities(setup.hamiltonian, x) for x in solution.states]
+                derivatives = orbital_derivatives(self._problem.integrals, matrices, energies[-1])
+            # Rank 0 decides, since others may round differently.
+            rotation = self._decided(search.send(derivatives) if derivatives else None)
+            if rotation is not None:
+                self._problem = replace(self._problem, integrals=rotate_orbitals(given, rotation))
+                self._solve(state, state.basis)
+        assert best is not None
+        return best, energies
 
     def _begun(self) -> GrowthState:
         """The start's list, or what has grown a little from the start that leads to the least energy."""
@@ -476,7 +559,7 @@ class GrowingList:
         if not chosen.any():
             count = int(self._families.counts(self._families.names(keys[state.weights.argmax()][None]))[0])
             raise InputError(
-                "--grow-to",
+                SIZE,
                 f"is {max_determinants}, and {count} determinants of the same orbitals stand together",
                 f"give {count} or more",
             )  # fmt: skip
@@ -586,5 +669,5 @@ class GrowingList:
         return {
             "epsilons": list(self._series), "epsilon_pt2": growth.epsilon_pt2, "stable": growth.stable,
             "ended": state.ended or EPSILON, "iterations": state.iterations, "points": state.points,
-            "starts": state.starts, "extrapolation": fits,
+            "starts": state.starts, "orbital_lists": state.orbital_lists, "extrapolation": fits,
         }  # fmt: skip

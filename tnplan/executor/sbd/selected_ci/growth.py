@@ -25,6 +25,7 @@ from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys, 
 # 1 (2026-11-26): first version.
 # 2 (2026-11-29): as `tnplan.common.checkpoint`; `starts`; lists closed under spin flips. Version 1 is
 # refused.
+# 3 (2026-12-01): `orbital_lists` and the array `rotation`, which is empty where orbitals stay.
 
 
 LENGTH_ERROR = 1e-2
@@ -36,7 +37,8 @@ class GrowthState:
     """A list, the states in it with their energies in Hartree, and what led there.
 
     `n_done` counts the thresholds that are done. `ended` says what limit ended the growth, empty before.
-    `iterations`, `points` and `starts` are those of the report.
+    `iterations`, `points`, `starts` and `orbital_lists` are those of the report. `rotation` [given orbital,
+    orbital] is that of orbitals that were optimized; the determinants are over the rotated ones.
     """
 
     basis: DeterminantList
@@ -47,6 +49,8 @@ class GrowthState:
     iterations: list[dict[str, Any]] = field(default_factory=list)
     points: list[dict[str, Any]] = field(default_factory=list)
     starts: list[dict[str, Any]] = field(default_factory=list)
+    orbital_lists: list[dict[str, Any]] = field(default_factory=list)
+    rotation: Array | None = None
 
     @property
     def weights(self) -> Array:
@@ -57,7 +61,7 @@ class GrowthState:
 class GrowthCheckpoint(CheckpointFile):
     """The checkpoint of one growth."""
 
-    FORMAT, VERSION, ARRAYS = "tnplan.sbd.growth", 2, ("keys", "states")
+    FORMAT, VERSION, ARRAYS = "tnplan.sbd.growth", 3, ("keys", "states", "rotation")
     JOB, OTHERS = "growth", "integrals, determinants or options"
 
     def write(self, state: GrowthState) -> None:
@@ -65,15 +69,19 @@ class GrowthCheckpoint(CheckpointFile):
         document = {
             "energies": state.energies, "place": state.n_done, "ended": state.ended,
             "iterations": state.iterations, "points": state.points, "starts": state.starts,
+            "orbital_lists": state.orbital_lists,
         }  # fmt: skip
-        self.replace(document, member_keys(state.basis), np.array(state.states))
+        rotation = np.empty((0, 0)) if state.rotation is None else state.rotation
+        self.replace(document, member_keys(state.basis), np.array(state.states), rotation)
 
     def read(self, integrals: Integrals, resume: bool) -> GrowthState | None:
         """The state to go on from; None where no checkpoint stands. Refuses one of another growth."""
         return self.restored(resume, lambda document, arrays: _state(document, **arrays, integrals=integrals))
 
 
-def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Integrals) -> GrowthState:
+def _state(
+    document: dict[str, Any], keys: Array, states: Array, rotation: Array, integrals: Integrals
+) -> GrowthState:
     """What a checkpoint holds; ValueError where its values do not fit each other."""
     n, dtype = integrals.n_orbitals, np.complex128 if integrals.is_complex else np.float64
     n_words = 2 * max(1, -(-n // 64))
@@ -87,17 +95,24 @@ def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Inte
         raise ValueError
     if not (np.abs(np.linalg.norm(states, axis=1) - 1) < LENGTH_ERROR).all():
         raise ValueError
+    is_rotated = rotation.shape == (n, n) and rotation.dtype == np.float64
+    if is_rotated and not np.abs(rotation.T @ rotation - np.eye(n)).max() < LENGTH_ERROR:
+        raise ValueError
+    if not is_rotated and rotation.shape != (0, 0):
+        raise ValueError
     basis = from_keys(keys, n)
     state = GrowthState(
         basis, list(states[:, basis.given]), [float(energy) for energy in document["energies"]],
         int(document["place"]), str(document["ended"]), list(document["iterations"]),
-        list(document["points"]), list(document["starts"]),
+        list(document["points"]), list(document["starts"]), list(document["orbital_lists"]),
+        rotation if is_rotated else None,
     )  # fmt: skip
     if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all() or state.n_done < 0:
         raise ValueError
     for point in state.points:
         _check_point(point)
-    if not all(isinstance(point, dict) for point in [*state.iterations, *state.starts]):
+    reports = [*state.iterations, *state.starts, *state.orbital_lists]
+    if not all(isinstance(point, dict) for point in reports):
         raise ValueError
     return state
 
@@ -149,6 +164,10 @@ class Growth:
         Whether a determinant and its spin flip stand in the list together where both spins have as many
         electrons and the same orbitals, so that states are even or odd. Without, half as many determinants
         may do where the two halves of such a state hardly couple; S^2 is less exact then.
+    optimize_orbitals
+        The determinants of the longest list in which orbitals are rotated to the least energy, before the
+        growth itself: 50 to 100 at first, and twice as many each time. The list that grows is over the
+        rotated orbitals. 0: over those given.
 
     Raises
     ------
@@ -167,6 +186,7 @@ class Growth:
     stable: float = 0.01
     surplus: float = 2.0
     flips: bool = True
+    optimize_orbitals: int = 0
 
     def __post_init__(self) -> None:
         try:
@@ -183,6 +203,7 @@ class Growth:
                 )
         if self.determinants is not None:
             check_count("--grow-to", self.determinants)
+        check_count("--optimize-orbitals", self.optimize_orbitals, 0, self.determinants)
         if self.epsilon_pt2 is not None:
             _check("--epsilon-pt2", self.epsilon_pt2, "give Hartrees of 0 or more, such as 1e-7")
         if not (is_number(self.stable) and 0 <= self.stable < 1):
