@@ -2,12 +2,12 @@
 
 Goals: at the energy of a rival's list no more determinants than it has, in at most 0.5 of its time. Ours are
 counted for lists that are closed under spin flips and for lists that need not be; between two sizes the
-count is interpolated, its logarithm in the energy. TrimCI (`pip install trimci`) runs with fixed orbitals,
-or with rotated ones (`--rotate`), its number of random starts being `--runs`. PySCF's `selected_ci` has
+count is interpolated, its logarithm in the energy. TrimCI (`pip install trimci`) and ours run with fixed
+orbitals, or with rotated ones (`--rotate`), its number of random starts being `--runs`. PySCF's `selected_ci` has
 products of strings, whose determinants are counted. Rivals that are not installed are skipped and said so.
 `--published ENERGY:COUNT` compares with a number from a paper. Every measurement is a process of its own.
 
-    python benchmarks/sbd/rivals.py FCIDUMP [--counts 1000,2000] [--published -116.459:1000] [--natural]
+    python benchmarks/sbd/rivals.py FCIDUMP [--counts 1000,2000] [--published -116.459:1000] [--rotate]
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def by_tnplan(file: Path, given: argparse.Namespace) -> Row:
     import tnplan
 
     growth = tnplan.Growth(
-        determinants=given.counts[0], epsilon_pt2=None, surplus=given.surplus, flips=given.flips
-    )
+        determinants=given.counts[0], epsilon_pt2=None, surplus=given.surplus, flips=given.flips,
+        optimize_orbitals=given.counts[0] * given.rotate,
+    )  # fmt: skip
     # The first call loads compiled kernels.
-    few = tnplan.Growth(determinants=50, epsilon_pt2=None, flips=given.flips)
+    few = tnplan.Growth(determinants=50, epsilon_pt2=None, flips=given.flips, optimize_orbitals=50)
     tnplan.diagonalize(file, grow=few, threads=1, device="cpu")
     begin = process_time()
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +149,7 @@ def main() -> int:
     parser.add_argument("--published", action="append", default=[], metavar="ENERGY:COUNT")
     parser.add_argument("--surplus", type=float, default=2.0)
     parser.add_argument("--natural", action="store_true", help="ours over natural orbitals too")
-    parser.add_argument("--rotate", action="store_true", help="TrimCI with rotated orbitals")
+    parser.add_argument("--rotate", action=argparse.BooleanOptionalAction, default=False, help="over rotated orbitals")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cutoff", type=float, default=3e-3)
@@ -164,13 +165,14 @@ def main() -> int:
     names = [name for name in ("trimci", "pyscf") if name not in given.skip.split(",")]
     missing = [name for name in names if find_spec(name) is None]
     print("".join(f"{name} is not installed: skipped\n" for name in missing), end="")
-    fixed = ["--surplus", str(given.surplus)]
+    fixed = ["--surplus", str(given.surplus), "--rotate" if given.rotate else "--no-rotate"]
     kinds: dict[str, list[str]] = {"with flips": [], "without flips": ["--no-flips"]}
     if given.natural:
         kinds["natural orbitals"] = ["--natural"]
     of_rival = {
-        "trimci": ["--counts", str(given.counts[0]), "--runs", str(given.runs), "--seed", str(given.seed)]
-        + ["--rotate"] * given.rotate,
+        "trimci": [
+            "--counts", str(given.counts[0]), "--runs", str(given.runs), "--seed", str(given.seed), fixed[-1],
+        ],
         "pyscf": ["--cutoff", str(given.cutoff)],
     }  # fmt: skip
     best: dict[tuple[str, ...], Row] = {}
@@ -183,7 +185,7 @@ def main() -> int:
             if row and (run not in best or row["cpu_s"] < best[run]["cpu_s"]):
                 best[run] = row
     ours = {
-        kind: [row for run, row in best.items() if run[0] == "tnplan" and run[5:] == tuple(more)]
+        kind: [row for run, row in best.items() if run[0] == "tnplan" and run[6:] == tuple(more)]
         for kind, more in kinds.items()
     }  # fmt: skip
     for run, row in best.items():

@@ -184,7 +184,7 @@ def _open_end(report: dict[str, Any], is_written: bool) -> str:
 def _growth(options: dict[str, Any]) -> Growth | None:
     """How a list grows, taken out of the options; None without --grow."""
     names = ("grow", "grow_to", "epsilons", "epsilon_pt2", "pt2", "flips", "optimize_orbitals")
-    grow, most, epsilons, epsilon_pt2, has_pt2, flips, optimize_orbitals = (options.pop(name) for name in names)
+    grow, most, epsilons, epsilon_pt2, has_pt2, flips, optimize_orbitals = map(options.pop, names)
     if not grow and most is None:
         refuse_without("grow", *names)
         return None

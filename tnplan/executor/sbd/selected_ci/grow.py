@@ -332,43 +332,48 @@ class GrowingList:
         self._workers = replace(workers, memory_bytes=least_bytes)
 
     def _optimize_orbitals(self) -> tuple[Array, list[dict[str, Any]]]:
-        """Rotate orbitals in lists that double, each of which grows from the one before; collective.
+        """Rotate orbitals in ever longer lists, each of which grows from the one before; collective.
 
         The rotation, and what is reported of each list. The growth is to start from the last one.
         """
         given, rotation, reports = self._problem, np.eye(self._problem.integrals.n_orbitals), []
-        sizes, start = list_sizes(given.growth.optimize_orbitals), given.start
+        sizes = list_sizes(given.growth.optimize_orbitals)
         criteria = replace(given.criteria, residual=max(given.criteria.residual, ORBITAL_RESIDUAL))
         for number, size in enumerate(sizes):
             growth = replace(
                 given.growth, epsilons=(), determinants=size, epsilon_pt2=None, optimize_orbitals=0
             )
             integrals = rotate_orbitals(given.integrals, rotation)
-            problem = replace(given, integrals=integrals, growth=growth, criteria=criteria, start=start)
+            problem = replace(given, integrals=integrals, growth=growth, criteria=criteria)
             growing = GrowingList(problem, self._chosen, self._memory_bytes, self._workers)
             try:
-                start = growing.grow().space.basis
+                growing.grow()
             except InputError as error:
                 # Families that stand together may be longer than a short list.
                 if error.place != SIZE or size == sizes[-1]:
                     raise
                 continue
-            turned, energies = growing._lowered()
-            rotation = rotation @ turned
+            turned, state, energies = growing._lowered()
+            rotation, given = rotation @ turned, replace(given, start=state.basis)
             reports.append({
-                "determinants": len(start), "energy_hartree": energies[0],
+                "determinants": len(state.basis), "energy_hartree": energies[0],
                 "optimized_hartree": min(energies), "solves": len(energies),
             })  # fmt: skip
-            text = f"{len(start)} determinants, energy {energies[0]:.8f}, optimized {min(energies):.8f} Ha"
+            text = f"{len(state.basis)} determinants, energy {energies[0]:.8f}, "
+            text += f"optimized {min(energies):.8f} Ha"
             self._say(number + 1, len(sizes), f"orbitals: {text}", reports[-1])
-        self._problem = replace(given, start=start)
+        self._problem = given
         return rotation, reports
 
-    def _lowered(self) -> tuple[Array, list[float]]:
-        """The rotation in which the states solved last have the least mean energy, and all energies tried."""
+    def _lowered(self) -> tuple[Array, GrowthState, list[float]]:
+        """The rotation in which the states solved last have the least mean energy.
+
+        With the list, and all energies tried.
+        """
         assert self._solved is not None
-        given, first = self._problem.integrals, self._ranks.rank == 0
-        state = GrowthState(self._solved[2].basis, self._solved[1].states if first else [])
+        given, first, basis = self._problem.integrals, self._ranks.rank == 0, self._solved[2].basis
+        assert isinstance(basis, DeterminantList)
+        state = GrowthState(basis, self._solved[1].states if first else [])
         search, energies = descending_rotations(given.n_orbitals, given.labels), list[float]()
         rotation = best = next(search)
         while rotation is not None:
@@ -385,7 +390,7 @@ class GrowingList:
                 self._problem = replace(self._problem, integrals=rotate_orbitals(given, rotation))
                 self._solve(state, state.basis)
         assert best is not None
-        return best, energies
+        return best, state, energies
 
     def _begun(self) -> GrowthState:
         """The start's list, or what has grown a little from the start that leads to the least energy."""

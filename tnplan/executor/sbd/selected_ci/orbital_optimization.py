@@ -24,8 +24,8 @@ LEAST_CURVATURE = 0.1
 """In Hartree: flatter directions count as this."""
 DECREASE, SHORTEST = 1e-4, 1e-3
 """A step is taken that lowers the energy by this share of what its slope says, and shortened down to this."""
-FIRST_LIST = 50
-"""Determinants of the first list, at least; every other one is twice as long."""
+FIRST_LIST, LONGER = 50, 1.5
+"""Determinants of the first list, at least, and how many times longer the others are each time."""
 FOUR_INDEX_ARRAYS = 16
 """Arrays of n^4 numbers that a step makes, at most."""
 
@@ -102,7 +102,7 @@ def descending_rotations(
                 break
             # The lowest point of the parabola through both energies and the slope.
             rise = then.energy - now.energy - length * slope
-            length *= min(0.5, max(0.1, -slope * length / (2 * rise)))
+            length *= float(np.clip(-slope * length / (2 * rise), 0.1, 0.5))
         if not then.energy < now.energy - SAME:
             break
         change = then.gradient[p, q] - gradient
@@ -125,7 +125,7 @@ def _over_hessian(gradient: Array, diagonal: Array, history: Sequence[tuple[Arra
 
 
 def _turned(angles: Array, p: Array, q: Array, n: int) -> Array:
-    """Orbitals that turn by angles of p into q: Cayley's transform, exp(kappa) to second order, and unitary."""
+    """Orbitals that turn by angles of p into q: Cayley's transform, which is exp(kappa) to second order."""
     half = np.zeros((n, n))
     half[p, q], half[q, p] = angles / 2, -angles / 2
     return np.linalg.solve(np.eye(n) - half, np.eye(n) + half)
@@ -144,6 +144,6 @@ def check_optimizable(integrals: Integrals, memory_bytes: float) -> None:
 def list_sizes(most: int) -> list[int]:
     """Determinants of the lists in which orbitals are optimized in turn, up to `most`."""
     sizes = [most]
-    while sizes[0] // 2 >= FIRST_LIST:
-        sizes.insert(0, sizes[0] // 2)
+    while sizes[0] >= FIRST_LIST * LONGER:
+        sizes.insert(0, int(sizes[0] / LONGER))
     return sizes
