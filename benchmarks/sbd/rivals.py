@@ -2,9 +2,9 @@
 
 Goals: at the energy of a rival's list no more determinants than it has, in at most 0.5 of its time. Ours are
 counted for lists that are closed under spin flips and for lists that need not be; between two sizes the
-count is interpolated, its logarithm in the energy. TrimCI (`pip install trimci`) and ours run with fixed
-orbitals, or with rotated ones (`--rotate`), its number of random starts being `--runs`. PySCF's `selected_ci` has
-products of strings, whose determinants are counted. Rivals that are not installed are skipped and said so.
+count is interpolated, its logarithm in the energy. TrimCI (`pip install trimci`) runs with `--runs` random
+starts; with `--rotate` it and ours optimize orbitals. PySCF's `selected_ci` has products of strings, whose
+determinants are counted. Rivals that are not installed are skipped and said so.
 `--published ENERGY:COUNT` compares with a number from a paper. Every measurement is a process of its own.
 
     python benchmarks/sbd/rivals.py FCIDUMP [--counts 1000,2000] [--published -116.459:1000] [--rotate]
@@ -149,7 +149,7 @@ def main() -> int:
     parser.add_argument("--published", action="append", default=[], metavar="ENERGY:COUNT")
     parser.add_argument("--surplus", type=float, default=2.0)
     parser.add_argument("--natural", action="store_true", help="ours over natural orbitals too")
-    parser.add_argument("--rotate", action=argparse.BooleanOptionalAction, default=False, help="over rotated orbitals")
+    parser.add_argument("--rotate", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cutoff", type=float, default=3e-3)
