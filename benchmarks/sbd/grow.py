@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument(
         "--counts", type=lambda text: list(map(int, text.split(","))), default=[20_000, 40_000, 80_000]
     )
-    parser.add_argument("--surplus", type=float, default=2.0)
+    parser.add_argument("--surplus", type=float, default=3.0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("-o", "--output", type=Path, default=RESULT)
     given = parser.parse_args()

@@ -147,7 +147,7 @@ def main() -> int:
     counts = {"type": lambda text: [int(part) for part in text.split(",")], "default": [1000, 2000]}
     parser.add_argument("--counts", **counts, help="sizes of our lists; rivals grow to the first")
     parser.add_argument("--published", action="append", default=[], metavar="ENERGY:COUNT")
-    parser.add_argument("--surplus", type=float, default=2.0)
+    parser.add_argument("--surplus", type=float, default=3.0)
     parser.add_argument("--natural", action="store_true", help="ours over natural orbitals too")
     parser.add_argument("--rotate", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--runs", type=int, default=1)

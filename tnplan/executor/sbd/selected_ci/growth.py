@@ -184,7 +184,7 @@ class Growth:
     determinants: int | None = None
     epsilon_pt2: float | None = EPSILON_PT2
     stable: float = 0.01
-    surplus: float = 2.0
+    surplus: float = 3.0
     flips: bool = True
     optimize_orbitals: int = 0
 
