@@ -289,8 +289,13 @@ def broken_document(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
     changed(path, document=[])
 
 
+def broken_rotation(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
+    changed(path, {2: 2 * np.eye(N)})
+
+
 BROKEN = (
     broken_electrons, broken_repeat, broken_length, broken_shape, broken_energies, broken_document,
+    broken_rotation,
 )  # fmt: skip
 
 
@@ -298,7 +303,7 @@ BROKEN = (
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: Any) -> None:
     target, path = tmp_path / "r.npz", tmp_path / "r.npz.ckpt"
     interrupted(target, lines_of_progress() - 1)
-    damage(path, *arrays_of(parted(path.read_bytes())[0]))
+    damage(path, *arrays_of(parted(path.read_bytes())[0])[:2])
     with pytest.raises(InputError, match="is damaged \\(its parts do not fit each other\\); delete the file"):
         tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, resume=True, **TIGHT)
 
