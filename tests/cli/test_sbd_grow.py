@@ -109,3 +109,17 @@ def test_a_call_from_python_gives_the_list() -> None:
     result = tnplan.diagonalize("h.fcidump", grow=tnplan.Growth((0.05,)), device="cpu", threads=1)
     assert result.determinants is not None
     assert len(result.determinants) == len(result.states[0]) == result.report["space"]["shape"][0]
+
+
+def test_orbitals_are_optimized_and_written(capsys: pytest.CaptureFixture[str]) -> None:
+    growing = ["--grow-to", "60", "--optimize-orbitals", "60"]
+    assert run(["sbd", "h.fcidump", *growing, "-o", "r.npz", *FAST]) == 0
+    heard = capsys.readouterr()
+    assert "orbitals: 59 determinants, energy" in heard.err
+    assert "r.orbitals.fcidump" in heard.out
+    energy = np.load("r.npz")["energies"][0]
+    onward = ["--determinants", "r.determinants.txt", "--start", "r.npz", *FAST]
+    for source in (["r.orbitals.fcidump"], ["h.fcidump", "--rotation", "r.npz"]):
+        assert run(["sbd", *source, *onward, "-o", "again.npz"]) == 0
+        np.testing.assert_allclose(np.load("again.npz")["energies"][0], energy, rtol=0, atol=1e-9)
+    assert "is given without --grow" in refused(capsys, "h.fcidump --optimize-orbitals 60")
