@@ -17,6 +17,7 @@ from tnplan.common.checks import check_count, is_finite, is_number
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.orbitals import UNITARY
 from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys, unpacked_keys
 
 # How far a growing list is, and its checkpoint on disk after every solve.
@@ -25,7 +26,7 @@ from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys, 
 # 1 (2026-11-26): first version.
 # 2 (2026-11-29): as `tnplan.common.checkpoint`; `starts`; lists closed under spin flips. Version 1 is
 # refused.
-# 3 (2026-12-01): `orbital_lists` and the array `rotation`, which is empty where orbitals stay.
+# 3 (2026-12-01): `orbital_lists` and the array `rotation`, which is 1 where orbitals stay.
 
 
 LENGTH_ERROR = 1e-2
@@ -71,7 +72,8 @@ class GrowthCheckpoint(CheckpointFile):
             "iterations": state.iterations, "points": state.points, "starts": state.starts,
             "orbital_lists": state.orbital_lists,
         }  # fmt: skip
-        rotation = np.empty((0, 0)) if state.rotation is None else state.rotation
+        n_orbitals = state.basis.alpha_strings.n_orbitals
+        rotation = np.eye(n_orbitals) if state.rotation is None else state.rotation
         self.replace(document, member_keys(state.basis), np.array(state.states), rotation)
 
     def read(self, integrals: Integrals, resume: bool) -> GrowthState | None:
@@ -95,17 +97,16 @@ def _state(
         raise ValueError
     if not (np.abs(np.linalg.norm(states, axis=1) - 1) < LENGTH_ERROR).all():
         raise ValueError
-    is_rotated = rotation.shape == (n, n) and rotation.dtype == np.float64
-    if is_rotated and not np.abs(rotation.T @ rotation - np.eye(n)).max() < LENGTH_ERROR:
+    if rotation.dtype != np.float64 or rotation.shape != (n, n):
         raise ValueError
-    if not is_rotated and rotation.shape != (0, 0):
+    if not np.abs(rotation.T @ rotation - np.eye(n)).max() <= UNITARY:
         raise ValueError
     basis = from_keys(keys, n)
     state = GrowthState(
         basis, list(states[:, basis.given]), [float(energy) for energy in document["energies"]],
         int(document["place"]), str(document["ended"]), list(document["iterations"]),
         list(document["points"]), list(document["starts"]), list(document["orbital_lists"]),
-        rotation if is_rotated else None,
+        rotation if document["orbital_lists"] else None,
     )  # fmt: skip
     if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all() or state.n_done < 0:
         raise ValueError
