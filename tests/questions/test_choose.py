@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tnplan
+from tests.support.circuit_families import random_case
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import random_unitary
 from tnplan.circuits.circuit import Gate, GateSequence
@@ -20,7 +21,7 @@ from tnplan.circuits.program import CircuitProgram, Conditional, Measurement, ci
 from tnplan.jobs.job_options import JobOptions
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.questions import chooser
-from tnplan.questions.estimates import quick
+from tnplan.questions.estimates import chain_cost, quick
 from tnplan.questions.estimates.cost import Cost
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import CircuitQuery, ExpectationValues
@@ -194,3 +195,13 @@ def test_small_states_stay_on_the_host(layers: int, device: str, monkeypatch: py
     monkeypatch.setattr(chooser, "this_machine", lambda _: load_profile("h200-nvlink"))
     assert chooser.device_of(query, "statevector", QuestionOptions.of()) == device
     assert chooser.device_of(query, "statevector", QuestionOptions.of(device="gpu")) == "gpu"
+
+
+def test_a_poor_greedy_path_brings_no_long_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The greedy path is predicted to take hours, and a searched one less than a second."""
+    pilots: list[float] = []
+    monkeypatch.setattr(chain_cost, "pilot_s", lambda *arguments: pilots.append(arguments[-1]))
+    case = random_case(9336, most_qubits=200, most_depth=40)
+    answer = tnplan.Circuit(case.circuit).amplitudes(case.argument, device="cpu", threads=1)
+    assert answer.method == "contraction"
+    assert max(pilots, default=0.0) < 2.0

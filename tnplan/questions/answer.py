@@ -34,7 +34,7 @@ class CircuitAnswer:
     error_kind : {"exact", "statistical", "truncation", "estimate", "biased"}
         What the error comes from. "estimate": what truncation was measured to drop, which is no bound. Of a
         biased mean the error is the spread alone: the value may be farther off.
-    method : {"contraction", "statevector", "pauli", "mps", "stabilizer", "peps"}
+    method : {"contraction", "statevector", "pauli", "mps", "stabilizer", "peps", "mpo"}
         The engine that answered.
     time_s : float
         Seconds from the question to the answer.

@@ -17,6 +17,7 @@ from tnplan.executor.pauli.propagate import FullMemoryError
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.chooser import chosen_method, device_of
 from tnplan.questions.engines.contraction import answer_by_contraction
+from tnplan.questions.engines.mpo import answer_by_mpo
 from tnplan.questions.engines.mps import answer_by_mps
 from tnplan.questions.engines.pauli import answer_by_pauli
 from tnplan.questions.engines.peps import answer_by_peps
@@ -36,6 +37,7 @@ ENGINES: dict[str, Callable[[CircuitQuery, QuestionOptions, TaskCheckpoint | Non
     "mps": answer_by_mps,
     "stabilizer": answer_by_stabilizers,
     "peps": answer_by_peps,
+    "mpo": answer_by_mpo,
 }
 
 Told = TypeVar("Told")

@@ -24,6 +24,7 @@ from tnplan.jobs.this_machine import this_machine
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.methods import (
     ANSWERS,
+    ON_ONE_RANK,
     check_answerable,
     check_method,
     is_small,
@@ -43,10 +44,11 @@ CHOOSER_SHARE, CHOOSER_S = 0.1, 0.01
 """What a choice may take: this share of the time of the method that is taken, and these seconds."""
 LONGEST_PREDICTION_S, LONGEST_PILOT_S = 1.0, 30.0
 """What a prediction may take at most, and a pilot of a matrix product state."""
+LEAST_SEARCHED_S, MOST_SEARCHED_S, SEARCH_S = 2.0, 1e8, 0.5
+"""Seconds of a contraction by greedy paths between which paths are searched before a pilot, and those of the
+search of each network."""
 FEW_QUBITS = 10
 """Qubits up to which a state vector is taken also for a Clifford circuit."""
-ON_ONE_RANK = ("mps", "stabilizer", "peps")
-"""The methods that answer on one rank alone."""
 ORDER: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
 """The methods in the order in which they are predicted."""
 CHOICES_KEPT = 512
@@ -190,6 +192,7 @@ def _fastest(
 ) -> str | None:
     """The method that is predicted to take the least time on so many devices; None where none fits."""
     from tnplan.questions.estimates.chain_cost import LEAST_PILOT_S
+    from tnplan.questions.estimates.contraction_cost import MOST_NETWORKS, contraction_cost
     from tnplan.questions.estimates.quick import PILOT, LookBudget, quick_cost
 
     begin = thread_time()
@@ -207,6 +210,14 @@ def _fastest(
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (thread_time() - begin)
         if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
             break
+        if method == PILOT and best == "contraction" and LEAST_SEARCHED_S < best_s < MOST_SEARCHED_S:
+            # Its greedy path may be far too long, and the pilot with it.
+            searched, _ = contraction_cost(
+                query, profile, options.precision, (devices,), min(SEARCH_S, allowed_s / MOST_NETWORKS)
+            )
+            if devices in searched:
+                best_s = min(best_s, searched[devices].time_s)
+            allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (thread_time() - begin)
         if method == PILOT and allowed_s < LEAST_PILOT_S:
             break
         if method == "pauli" and PILOT in candidates:  # the rest is for the pilot

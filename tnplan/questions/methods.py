@@ -21,15 +21,19 @@ from tnplan.questions.questions import CircuitQuery, ExpectationValues, Sample, 
 ANSWERS = {
     "amplitudes": ("statevector", "contraction", "mps"),
     "sample": ("statevector", "contraction", "mps", "stabilizer"),
-    "expectation": ("statevector", "contraction", "pauli", "mps", "stabilizer", "peps"),
+    "expectation": ("statevector", "contraction", "pauli", "mps", "stabilizer", "peps", "mpo"),
     "probabilities": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "reduced_density_matrix": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "overlap": ("statevector", "contraction", "mps"),
     "trace": ("statevector", "contraction", "pauli"),
 }
 """The methods that answer each question about a circuit of gates."""
-ON_REQUEST = ("peps",)
-"""The methods that are taken only where they are named: their values are estimates."""
+ON_REQUEST = ("peps", "mpo")
+"""The methods that are taken only where they are named: their cost or their error is not known before."""
+ON_ONE_RANK = ("mps", "stabilizer", "peps", "mpo")
+"""The methods that answer on one rank alone."""
+TRUNCATING = ("mps", "peps", "mpo")
+"""The methods that take `max_bond` and `cutoff`."""
 ANSWERS_RANDOM = {
     "sample": ("statevector", "contraction", "stabilizer"),
     "expectation": ("statevector", "pauli", "contraction"),
@@ -65,7 +69,7 @@ def why_not(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple
     kinds = Conditional | WhileLoop | BitAssignment
     if (reason := _why_not_gates(method, query)) is not None:
         return reason
-    if method in ("mps", "stabilizer"):
+    if method in ("mps", "stabilizer", "mpo"):
         return _why_not_adapter(method, query)
     if isinstance(query.question, Sample):
         return _why_not_sample(method, query)
@@ -89,7 +93,7 @@ def _why_not_option(method: str, query: CircuitQuery, options: QuestionOptions) 
     if options.truncation is not None and method != "pauli":
         return "truncation", f"is given, and {method!r} truncates nothing"
     for name, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
-        if value is not None and method not in ("mps", "peps"):
+        if value is not None and method not in TRUNCATING:
             return name, f"is given, and {method!r} truncates no bonds"
     if options.trajectories is not None and not (query.is_random and method == "statevector"):
         problem = f"{method!r} runs none" if query.is_random else "the circuit ends in one state"
@@ -142,7 +146,7 @@ def _why_not_gates(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     if (wrong := query.divided_program.not_unitary) is not None:
         number, gate = wrong
         return f"gate {number} ({gate.name})", "is not unitary"
-    if method == "mps":
+    if method in ("mps", "mpo"):
         return None
     most = {"statevector": LARGEST_TARGETS, "pauli": MOST_QUBITS, "peps": 2}[method]
     program = query.circuit_program if method == "statevector" else query.divided_program
@@ -166,7 +170,7 @@ def _why_not_gates(method: str, query: CircuitQuery) -> tuple[str, str] | None:
 
 def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     """Why quimb or Stim does not answer."""
-    missing = mps.why_not_installed() if method == "mps" else stabilizer.why_not_installed()
+    missing = mps.why_not_installed() if method in ("mps", "mpo") else stabilizer.why_not_installed()
     if missing is not None:
         return "--method", f"{method!r} {missing}"
     if query.has_gradient:

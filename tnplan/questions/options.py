@@ -12,7 +12,7 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, check_keywords
 from tnplan.jobs.statevector import DTYPES
 
-METHODS = ("contraction", "statevector", "pauli", "mps", "stabilizer", "peps")
+METHODS = ("contraction", "statevector", "pauli", "mps", "stabilizer", "peps", "mpo")
 """The engines, by the names that `method` has for them."""
 MOST_TRAJECTORIES = 10**9
 LARGEST_BOND = 1 << 20
@@ -52,10 +52,10 @@ class QuestionOptions(JobOptions):
 
     Parameters
     ----------
-    method : {"auto", "contraction", "statevector", "pauli", "mps", "stabilizer", "peps"}
+    method : {"auto", "contraction", "statevector", "pauli", "mps", "stabilizer", "peps", "mpo"}
         The engine; "auto" takes the one that suits the circuit. "mps" (matrix product states) needs quimb,
         "stabilizer" (Clifford circuits) needs Stim. "peps" (a tensor for each qubit on the graph of the
-        gates) is taken only where it is named.
+        gates) and "mpo" (observables as matrix product operators, by quimb) are taken only where named.
     state : str, array or list of str, optional
         The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
         mean over all inputs.
@@ -68,9 +68,9 @@ class QuestionOptions(JobOptions):
     monte_carlo : MonteCarlo, optional
         Pauli propagation resamples terms past the truncation's `max_terms`, in repetitions.
     max_bond : int, optional
-        The largest bond of a matrix product state or a PEPS. Default: none, the state is exact.
+        The largest bond of a matrix product state or operator or a PEPS. Default: none, it is exact.
     cutoff : float, optional
-        The share of its squared norm that such a state may lose with each gate. Default: rounding.
+        The share of its squared norm that such a tensor network may lose with each gate. Default: rounding.
     seed : int, optional
         Makes samples and trajectories the same in every run.
     precision : {"fp64", "fp32"}

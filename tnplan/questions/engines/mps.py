@@ -56,6 +56,8 @@ of a unit in the last place or some. More would drop small gates that follow eac
 SHOT_BYTES = 256 << 20
 """Memory of the left vectors of shots that are drawn at once."""
 TELL_S = 1.0
+DECOMPOSITION_S = 2e-9
+"""Seconds of the singular values of a matrix in the cube of its rows, on a fast core."""
 CHECKED_GROWTH = 1.25
 """A bond that grew by so much since memory was counted last has the memory of all sites counted."""
 
@@ -267,9 +269,14 @@ def pilot_s(
         if perf_counter() - begin > limit_s:
             raise TimeoutError
 
+    # One gate between distant sites may take longer than all others: it is not begun.
+    def begin_gate(state: Any, sites: Sequence[int]) -> None:
+        if perf_counter() - begin + _gate_s(state, sites) > limit_s:
+            raise TimeoutError
+
     position = tuple(sorted(range(query.n_qubits), key=query.chain[0].__getitem__))
     try:
-        next(_evolved([query.acting.gates], position, options, np, memory_bytes, report))
+        next(_evolved([query.acting.gates], position, options, np, memory_bytes, report, begin_gate))
     except (InputError, TimeoutError):
         return None
     return perf_counter() - begin
@@ -278,10 +285,11 @@ def pilot_s(
 def _evolved(
     pieces: Sequence[Sequence[Gate]], position: Sequence[int], options: QuestionOptions, xp: ModuleType,
     memory_bytes: float, report: Callable[[int, int], None],
+    begin_gate: Callable[[Any, Sequence[int]], None] | None = None,
 ) -> Iterator[Any]:  # fmt: skip
     """quimb's state after each piece of the gates, a copy, qubit q at site position[q].
 
-    `report` gets the gate and the bond.
+    `report` gets the gate and the bond; `begin_gate` the state before a gate, and its sites.
     """
     import quimb.tensor as qtn
 
@@ -295,25 +303,33 @@ def _evolved(
     if xp is not np:
         circuit._psi.apply_to_arrays(xp.asarray)  # gates are converted one by one, the first state is not
     counted = 16
-    _check_memory(circuit._psi, 1, dtype, "circuit", memory_bytes)
+    check_memory(circuit._psi, 1, dtype, "circuit", memory_bytes)
     numbers = count()
     for piece in pieces:
         for gate in piece:
             number = next(numbers)
             matrix = xp.asarray(gate.matrix.astype(dtype).reshape((2,) * (2 * len(gate.qubits))))
             sites = [position[qubit] for qubit in gate.qubits]
+            if begin_gate is not None:
+                begin_gate(circuit._psi, sites)
             circuit.apply_gate_raw(matrix, sites)
             if len(sites) > 1:
                 bond = max(circuit._psi.bond_size(k, k + 1) for k in range(min(sites), max(sites)))
                 if bond > CHECKED_GROWTH * counted:
                     counted = bond
                     where = f"gate {gate.name} on {gate.qubits}"
-                    _check_memory(circuit._psi, bond, dtype, where, memory_bytes)
+                    check_memory(circuit._psi, bond, dtype, where, memory_bytes)
             report(number, counted)
         yield circuit.psi
 
 
-def _check_memory(state: Any, bond: int, dtype: str, place: str, memory_bytes: float) -> None:
+def _gate_s(state: Any, sites: Sequence[int]) -> float:
+    """The seconds of a gate at least: quimb brings distant sites together and back by swaps."""
+    crossed = range(min(sites), max(sites))
+    return sum(2 * DECOMPOSITION_S * (2.0 * state.bond_size(k, k + 1)) ** 3 for k in crossed)
+
+
+def check_memory(state: Any, bond: int, dtype: str, place: str, memory_bytes: float) -> None:
     """Refuse a state that outgrows the memory: its sites twice, and the decomposition of two of them."""
     item = np.dtype(dtype).itemsize
     needed = item * (2 * sum(array.size for array in state.arrays) + 6 * (2 * bond) ** 2)

@@ -1,4 +1,4 @@
-"""The cost of a matrix product state and of a PEPS, from bounds of their bonds; and that of stabilizers."""
+"""The cost of matrix product states and operators and of PEPS, from bounds of bonds; that of stabilizers."""
 
 from __future__ import annotations
 
@@ -104,6 +104,32 @@ def _bounded_cost(query: CircuitQuery, profile: Profile, options: QuestionOption
     if isinstance(query.question, Overlap):
         seconds *= 2
     return Cost(1, memory, float(seconds), BOUND_FACTOR, least_s / BOUND_FACTOR)
+
+
+def mpo_cost(query: CircuitQuery, profile: Profile, options: QuestionOptions) -> Cost:
+    """What matrix product operators take, with bonds at their bounds: the squares of those of a state.
+
+    Gates outside of the light cones are counted, too.
+    """
+    assert isinstance(query.question, ExpectationValues)
+    order, log2_bond = query.chain
+    position = np.argsort(order).tolist()
+    bits = np.minimum(2 * log2_bond, 100.0)
+    if options.max_bond is not None:
+        bits = np.minimum(bits, np.log2(options.max_bond))
+    crossed, far = 0.0, 0
+    for gate in query.acting.gates:
+        sites = [position[qubit] for qubit in gate.qubits]
+        crossed += float((8.0 ** bits[min(sites) : max(sites)]).sum())
+        far += max(sites) - min(sites)
+    bonds = 2.0**bits
+    item = np.dtype(options.dtype).itemsize // 2  # real
+    memory = item * (8 * float((bonds**2).sum()) + 96 * float(bonds.max(initial=1.0)) ** 2)
+    # Real matrices of twice the rows of a state's.
+    svd_s = 2 * SVD_FLOP * crossed / profile.rate(options.dtype, options.precision)
+    least_s = slowness() * (IMPORT_S + GATE_S * len(query.acting.gates))
+    seconds = least_s + len(query.question.sums) * (slowness() * FAR_S * far + svd_s)
+    return Cost(1, memory, seconds, BOUND_FACTOR, least_s / BOUND_FACTOR)
 
 
 def peps_cost(query: CircuitQuery, profile: Profile, options: QuestionOptions) -> Cost:

@@ -14,13 +14,14 @@ from tnplan.common.units import count_text, size_text, time_text
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.task_list import ESTIMATE, EXACT, STATISTICAL, TRUNCATION
-from tnplan.questions.estimates.chain_cost import chain_cost, peps_cost, stabilizer_cost
+from tnplan.questions.estimates.chain_cost import chain_cost, mpo_cost, peps_cost, stabilizer_cost
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
 from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.methods import (
     ANSWERS,
+    ON_ONE_RANK,
     ON_REQUEST,
     SMALL,
     check_answerable,
@@ -50,7 +51,7 @@ class MethodEstimate:
 
     Parameters
     ----------
-    method : {"contraction", "statevector", "pauli", "mps", "stabilizer", "peps"}
+    method : {"contraction", "statevector", "pauli", "mps", "stabilizer", "peps", "mpo"}
         The engine.
     devices : int
         The number of devices that are there.
@@ -308,12 +309,12 @@ def method_rows(
     if method == "statevector":
         kind = STATISTICAL if query.is_random or is_sample else EXACT
         return _state_rows(query, options, profile, kind, counts)
-    if method in ("mps", "stabilizer", "peps"):  # on one device, however many are there
+    if method in ON_ONE_RANK:  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
         kind = STATISTICAL if is_sample else ESTIMATE if truncates or method == "peps" else EXACT
         cost = stabilizer_cost(query) if method == "stabilizer" else None
-        if method == "peps":
-            cost = peps_cost(query, profile, options)
+        if method in ON_REQUEST:
+            cost = (peps_cost if method == "peps" else mpo_cost)(query, profile, options)
         elif method == "mps":
             cost = chain_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
         needs = None if cost is None or cost.memory_bytes > room else 1
