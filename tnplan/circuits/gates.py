@@ -30,6 +30,22 @@ PAULI_MATRICES = np.array([I2, X, Y, Z])
 """The matrices of the letters I, X, Y and Z."""
 
 
+def letters_of(x: int, z: int) -> dict[int, int]:
+    """The letters of a word other than I by their qubits, as numbers of `PAULI_MATRICES`, from its masks of X
+    and of Z.
+
+    Examples
+    --------
+    >>> letters_of(0b011, 0b110)  # X0 Y1 Z2
+    {0: 1, 1: 2, 2: 3}
+    """
+    support = x | z
+    return {
+        qubit: (x >> qubit & 1) + 3 * (z >> qubit & 1) - 2 * (x >> qubit & z >> qubit & 1)
+        for qubit in range(support.bit_length()) if support >> qubit & 1
+    }  # fmt: skip
+
+
 _identity = lru_cache(np.eye)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
@@ -24,3 +25,10 @@ def round_up(size: int, unit: int) -> int:
 def round_down(size: int, unit: int) -> int:
     """The greatest multiple of `unit` that is at most `size`."""
     return size // unit * unit
+
+
+def times_along(array: Any, axis: int, matrix: Any) -> Any:
+    """An array, of NumPy or CuPy, whose axis is multiplied with a matrix from the left."""
+    shape = array.shape
+    rows = array.reshape(prod(shape[:axis]), shape[axis], -1)
+    return (matrix @ rows).reshape(*shape[:axis], len(matrix), *shape[axis + 1 :])

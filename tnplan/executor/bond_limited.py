@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import times_along
 from tnplan.planner.networks.pair_network import largest_component
 
 Array = Any
@@ -267,7 +268,7 @@ class _Network:
         array = self.tensors[number]
         for axis, other in enumerate(self._neighbours[number][:-1]):
             if other >= self._n_inputs:
-                array = _times(array, axis, self._towards(other, number, factor))
+                array = times_along(array, axis, self._towards(other, number, factor))
         return factor(array.reshape(-1, array.shape[-1]))
 
     def _towards(self, number: int, other: int, factor: Callable[[Array], Array]) -> Array:
@@ -297,10 +298,3 @@ def _joined(array: Array, groups: Sequence[Sequence[int]]) -> Array:
     order = [axis for group in groups for axis in group]
     shape = [int(np.prod([array.shape[axis] for axis in group])) for group in groups]
     return array.transpose(order).reshape(shape)
-
-
-def _times(array: Array, axis: int, factor: Array) -> Array:
-    """An array whose axis is multiplied with a matrix from the left."""
-    shape = array.shape
-    rows = array.reshape(int(np.prod(shape[:axis])), shape[axis], -1)
-    return (factor @ rows).reshape(*shape[:axis], len(factor), *shape[axis + 1 :])

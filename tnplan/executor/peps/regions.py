@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import times_along
 from tnplan.executor.peps.levels import Pair
-from tnplan.executor.peps.state import PepsState, times
+from tnplan.executor.peps.state import PepsState
 
 Array = Any
 Region = frozenset[Pair]
@@ -171,7 +172,7 @@ class RegionValues:
             else:
                 weights = state.weights_of(site, end)
                 matrix = self.messages[end, site] * weights[:, None] * weights[None, :]
-            ket = times(xp, ket, axis, matrix.T.astype(state.dtype))
+            ket = times_along(ket, axis, matrix.T.astype(state.dtype))
         return ket
 
     def _core(

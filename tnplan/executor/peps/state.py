@@ -260,13 +260,6 @@ def _on_host(array: Array) -> np.ndarray:
     return array.get() if hasattr(array, "get") else array
 
 
-def times(xp: Any, array: Array, axis: int, matrix: Array) -> Array:
-    """An array whose axis is multiplied with a matrix from the left."""
-    shape = array.shape
-    rows = array.reshape(int(np.prod(shape[:axis])), shape[axis], -1)
-    return (matrix @ rows).reshape(*shape[:axis], len(matrix), *shape[axis + 1 :])
-
-
 def _scaled(array: Array, scale: Array) -> Array:
     """An array [edge, block, rest, any] times real numbers [edge, rest], which do not become complex."""
     real = array.real.dtype

@@ -22,7 +22,7 @@ from warnings import catch_warnings, filterwarnings
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.gates import PAULI_MATRICES
+from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.jobs.job import Job, Needs, Rank, run_job
@@ -123,14 +123,13 @@ class _Evolution:
         """The sum of words: bond k is for word k, whose coefficient is at the first site."""
         import quimb.tensor as qtn
 
-        n_words, n_qubits = len(words), len(self._position)
-        tensors = [np.zeros((n_words, 4, n_words), dtype) for _ in range(max(n_qubits, 2))]
+        n_words = len(words)
+        # A chain of one site is none for quimb: a second one has the letter I.
+        tensors = [np.zeros((n_words, 4, n_words), dtype) for _ in range(max(len(self._position), 2))]
         for number, (x, z, _) in enumerate(words):
-            for qubit, site in enumerate(self._position):
-                in_x, in_z = x >> qubit & 1, z >> qubit & 1
-                tensors[site][number, in_x + 3 * in_z - 2 * (in_x & in_z), number] = 1
-            if n_qubits == 1:  # a chain of one site is none for quimb
-                tensors[1][number, 0, number] = 1
+            letters = {self._position[qubit]: letter for qubit, letter in letters_of(x, z).items()}
+            for site, tensor in enumerate(tensors):
+                tensor[number, letters.get(site, 0), number] = 1
         coefficients = np.array([coefficient for *_, coefficient in words], dtype)
         tensors[0] = np.einsum("k,kpr->pr", coefficients, tensors[0])
         tensors[-1] = tensors[-1].sum(axis=2)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.gates import PAULI_MATRICES
+from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.circuits.known_qubits import acting_gates
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
@@ -161,10 +161,7 @@ class Sites:
         known: dict[tuple[int, int], complex] = {}
 
         def value(x: int, z: int) -> complex:
-            letters = {
-                self.position[q]: PAULI_MATRICES[(x >> q & 1) + 3 * (z >> q & 1) - 2 * (x >> q & z >> q & 1)]
-                for q in range(len(self.tensors)) if (x | z) >> q & 1
-            }  # fmt: skip
+            letters = {self.position[q]: PAULI_MATRICES[letter] for q, letter in letters_of(x, z).items()}
             if not letters:
                 return 1.0
             first, last = min(letters), max(letters)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.gates import PAULI_MATRICES
+from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
@@ -130,11 +130,8 @@ def _readings(
             small = RegionValues(cut, converged(cut, tolerance, MOST_SWEEPS).matrices)
         values = RegionValues(state, messages.matrices, small)
         for word in _words(query.question):
-            x, z = word
-            words[word] = values.of_word({
-                q: PAULI_MATRICES[(x >> q & 1) + 3 * (z >> q & 1) - 2 * (x >> q & z >> q & 1)]
-                for q in range(query.n_qubits) if (x | z) >> q & 1
-            })  # fmt: skip
+            letters = letters_of(*word).items()
+            words[word] = values.of_word({qubit: PAULI_MATRICES[letter] for qubit, letter in letters})
         reached = state.fidelity, state.largest_discarded
         readings.append(_Reading(state.max_bond, *reached, messages, words))
     return readings
