@@ -307,3 +307,11 @@ def test_the_command(
     assert json.loads(capsys.readouterr().out)["method"] == "statevector"
     assert run(["estimate", "c.qsim", "--trace", "Z0", "X1", "--max-terms", "5"]) == 0
     assert "auto takes pauli" in capsys.readouterr().out
+
+
+def test_an_estimate_of_one_method_says_nothing_of_auto() -> None:
+    circuit = tnplan.Circuit(random_circuit(4, 6, 0))
+    for method in ("contraction", "pauli"):
+        found = circuit.estimate(expectation="Z0", method=method)
+        assert [choice.auto for choice in found.choices] == [None]
+        assert "auto" not in str(found)

@@ -112,7 +112,8 @@ class MethodChoice:
     reason : str
         Why.
     auto : str or None
-        The one that `method="auto"` takes, which is chosen in a tenth of its time: mostly the fastest.
+        The one that `method="auto"` takes, which is chosen in a tenth of its time: mostly the fastest. None
+        where none fits, and of an estimate of one method.
 
     Examples
     --------
@@ -224,6 +225,8 @@ def estimate_question(
     search_s: float | None,
 ) -> CircuitEstimate:
     """The estimate of each method that the options allow."""
+    from tnplan.questions.chooser import unlisted_choice
+
     if options.method == "auto":
         check_answerable(query, options)
     else:
@@ -255,20 +258,11 @@ def estimate_question(
         if fits and is_small(query):
             best, why = "statevector", f"a state of {SMALL} qubits or fewer is taken without a comparison"
         fitting = [row.method for row in of_count if row.cost is not None]
-        auto = None if best is None else _auto(query, options, fitting, profile, count)
+        auto = None
+        if best is not None and options.method == "auto":
+            auto = unlisted_choice(query, options, fitting, profile, count)
         choices.append(MethodChoice(count, best, why, auto))
     return CircuitEstimate(query.question.name, profile.name, tuple(rows), tuple(choices))
-
-
-def _auto(
-    query: CircuitQuery, options: QuestionOptions, fitting: list[str], profile: Profile, devices: int
-) -> str | None:
-    """What `method="auto"` takes on so many devices, of the methods that fit."""
-    from tnplan.questions.chooser import unlisted_choice
-
-    if options.method != "auto":
-        return options.method
-    return unlisted_choice(query, options, fitting, profile, devices)
 
 
 def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
