@@ -177,7 +177,7 @@ def test_a_state_too_large_for_the_gpu_is_answered_by_the_host(monkeypatch: pyte
     assert alone.remark == "on the host, whose memory suffices"
     assert two.cost is None
     assert "on the host" in str(estimate)
-    assert estimate.auto == "statevector"
+    assert estimate.method == "statevector"
     answer = circuit.expectation("Z0", method="statevector")
     assert answer.details["device"] == "cpu"
     state = state_vector(random_circuit(16, 200, 1))
