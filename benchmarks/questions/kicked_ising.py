@@ -24,7 +24,7 @@ import numpy as np
 import tnplan
 from tnplan.circuits.gates import gate
 from tnplan.executor.peps.levels import levels_of
-from tnplan.executor.peps.messages import converged
+from tnplan.executor.peps.messages import iterated_messages
 from tnplan.executor.peps.regions import RegionValues
 from tnplan.executor.peps.state import PepsState
 from tnplan.planner.workloads.dynamics import coupling_map, edge_layers, kicked_ising
@@ -75,7 +75,7 @@ def beside_quimb(angle: float, options: argparse.Namespace) -> float:
         for level in levels_of(gates):
             state.apply(level, options.bond, cutoff)
         timed["ours"] = min(timed["ours"], time.process_time() - begin)
-        return RegionValues(state, converged(state, 1e-5, 500).matrices).of_word({QUBIT: Z}).bethe
+        return RegionValues(state, iterated_messages(state, 1e-5, 500).matrices).of_word({QUBIT: Z}).bethe
 
     def quimb() -> float:
         circuit = qtn.CircuitPEPSSimpleUpdate(

@@ -34,8 +34,8 @@ class Messages:
     is_converged: bool
 
 
-def converged(state: PepsState, tolerance: float, most_sweeps: int) -> Messages:
-    """Messages to convergence, or after so many sweeps, from unit matrices."""
+def iterated_messages(state: PepsState, tolerance: float, most_sweeps: int) -> Messages:
+    """Messages from unit matrices on, until they change by less than the tolerance or for so many sweeps."""
     xp = state.xp
     matrices: dict[Pair, Array] = {}
     batches = list(state.directed())

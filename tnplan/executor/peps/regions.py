@@ -179,86 +179,29 @@ class RegionValues:
         self, inner: dict[int, set[int]], closed: Mapping[Pair, Array], letters: Mapping[int, Array],
         most_work: float,
     ) -> Any:  # fmt: skip
-        """The rest, where every site has two edges or more: site by site, in the best order of some."""
-        state, xp = self.state, self.state.xp
-        extents = {(a, b): len(state.weights_of(a, b)) for a, ends in inner.items() for b in ends}
-        others = {site: state.tensors[site].size for site in inner}
-        for a, b in extents:
-            others[a] //= extents[a, b]
-        starts = sorted(inner)[:: -(-len(inner) // MOST_STARTS)]
-        plan = min((_plan(inner, extents, others, start) for start in starts), key=lambda plan: plan.work)
-        if plan.elements > MOST_ELEMENTS or plan.work > most_work:
-            return None
-        block = xp.ones((), state.dtype)
-        labels: list[Any] = []
-        done: set[int] = set()
-        for site, is_double in plan.steps:
+        """The rest, where every site has two edges or more; None where it takes more multiplications."""
+        import cotengra
+
+        state, arrays, terms = self.state, [], []
+        for site, within in sorted(inner.items()):
             ends = state.neighbours[site]
-            ket, bra = self._ket(site, inner[site], closed, letters), state.tensors[site].conj()
+            ket, bra = self._ket(site, within, closed, letters), state.tensors[site].conj()
             for axis, end in enumerate(ends):
-                if end in inner[site] and end in done:  # the weights of an edge go to its second end
+                if end in within and end < site:  # the weights of an edge go to its second end
                     weights = state.weights_of(site, end).astype(state.dtype)
                     weights = weights.reshape(-1, *(1,) * (ket.ndim - axis - 1))
                     ket, bra = ket * weights, bra * weights
-            sides = []
             for side, array in enumerate((ket, bra)):
-                names = [(frozenset((site, end)), side if end in inner[site] else 2) for end in ends]
-                sides.append((array, [*names, (frozenset((site,)), 2)]))
-            pair = [_joined(xp, *sides[0], *sides[1])] if is_double else sides
-            for array, names in pair:
-                block, labels = _joined(xp, block, labels, array, names)
-            done.add(site)
-        return block
-
-
-def _joined(xp: Any, a: Array, a_labels: list[Any], b: Array, b_labels: list[Any]) -> tuple[Array, list[Any]]:
-    """The contraction of two arrays over the labels that both have, and the labels of the result."""
-    both = [label for label in a_labels if label in b_labels]
-    # CuPy takes no lists for an array without axes.
-    axes = tuple(a_labels.index(label) for label in both), tuple(b_labels.index(label) for label in both)
-    labels = [label for label in (*a_labels, *b_labels) if label not in both]
-    return xp.tensordot(a, b, axes), labels
-
-
-@dataclass
-class _RegionPlan:
-    """Sites in turn, and whether ket and bra of each are contracted first; the elements of the largest array
-    and all multiplications."""
-
-    steps: list[tuple[int, bool]]
-    elements: float = 1.0
-    work: float = 0.0
-
-
-def _plan(
-    inner: Mapping[int, Collection[int]], extents: Mapping[Pair, int], others: Mapping[int, int], first: int
-) -> _RegionPlan:
-    """Each site is the one that leaves the smallest block."""
-    plan, done, block, next_site = _RegionPlan([]), set[int](), 1.0, first
-    while True:
-        site = next_site
-        shared, new = (
-            float(np.prod([extents[site, end] for end in inner[site] if (end in done) == is_shared]))
-            for is_shared in (True, False)
+                # Inner edges have an index for the ket and one for the bra.
+                names = [(*sorted((site, end)), side if end in within else site + 2) for end in ends]
+                arrays.append(array)
+                terms.append([*names, (site,)])
+        tree = cotengra.array_contract_tree(
+            terms, (), shapes=[array.shape for array in arrays], optimize="greedy"
         )
-        after = block / shared**2 * new**2
-        double = (shared * new) ** 2 * others[site] + block * new**2
-        in_turn = block * new * others[site] * (1 + new / shared)
-        is_double = double <= in_turn
-        middle = (shared * new) ** 2 if is_double else block / shared * new * others[site]
-        plan.steps.append((site, is_double))
-        plan.work += min(double, in_turn)
-        plan.elements = max(plan.elements, middle, after)
-        block = after
-        done.add(site)
-        left = set(inner) - done
-        if not left:
-            return plan
-        around = {end for a in done for end in inner[a]} & left or left
-        next_site = min(
-            sorted(around),
-            key=lambda a: np.prod([float(extents[a, b]) ** (-1 if b in done else 1) for b in inner[a]]),
-        )
+        if tree.max_size() > MOST_ELEMENTS or tree.contraction_cost() > most_work:
+            return None
+        return tree.contract(arrays)
 
 
 def trees(

@@ -20,17 +20,16 @@ from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
-from tnplan.executor.peps.messages import Messages, converged
+from tnplan.executor.peps.messages import Messages, iterated_messages
 from tnplan.executor.peps.regions import LOOP_BOND, RegionValues, WordValue
 from tnplan.executor.peps.state import PepsState
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.planner.networks.of_circuits.wires import light_cone
+from tnplan.questions.engines.mps import EXACT_CUTOFF
 from tnplan.questions.engines.task_list import ESTIMATE, EXACT, Outcome, TaskCheckpoint, series
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import CircuitQuery, ExpectationValues
 
-EXACT_CUTOFF = {"fp64": 1e-30, "fp32": 1e-14}
-"""The share of the squared norm that a cut may lose to rounding."""
 TOLERANCE = {"fp64": 1e-8, "fp32": 1e-5}
 """Of messages."""
 MOST_SWEEPS = 500
@@ -122,12 +121,12 @@ def _readings(
             done += 1
             rank.say(done, total, f"layer {done} of {total}, bond {state.max_bond}")
         tolerance = TOLERANCE[options.precision]
-        messages = converged(state, tolerance, MOST_SWEEPS)
+        messages = iterated_messages(state, tolerance, MOST_SWEEPS)
         small, words = None, {}
         cut, share = state.cut(LOOP_BOND)
         # A state that loses more says nothing of loops in this one: these are contracted if they are small.
         if state.max_bond > LOOP_BOND and share < MOST_CUT:
-            small = RegionValues(cut, converged(cut, tolerance, MOST_SWEEPS).matrices)
+            small = RegionValues(cut, iterated_messages(cut, tolerance, MOST_SWEEPS).matrices)
         values = RegionValues(state, messages.matrices, small)
         for word in _words(query.question):
             letters = letters_of(*word).items()

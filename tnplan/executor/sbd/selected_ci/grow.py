@@ -224,10 +224,12 @@ BEST_START_DETERMINANTS = 500
 """Determinants of what the best start has led to from which a growth to a size goes on."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
-SIZE = "--grow-to"
-"""The place of an error of a list that cannot be cut."""
 ORBITAL_RESIDUAL = 1e-4
 """The residuals of solves while orbitals are optimized, in Hartree: energies are off by its square."""
+
+
+class ShortListError(InputError):
+    """Determinants that stand together are more than a list may have."""
 
 
 @dataclass(frozen=True)
@@ -348,9 +350,8 @@ class GrowingList:
             growing = GrowingList(problem, self._chosen, self._memory_bytes, self._workers)
             try:
                 growing.grow()
-            except InputError as error:
-                # Families that stand together may be longer than a short list.
-                if error.place != SIZE or size == sizes[-1]:
+            except ShortListError:
+                if size == sizes[-1]:
                     raise
                 continue
             turned, state, energies = growing._lowered()
@@ -563,8 +564,8 @@ class GrowingList:
         chosen, _ = self._families.largest(keys, state.weights, max_determinants)
         if not chosen.any():
             count = int(self._families.counts(self._families.names(keys[state.weights.argmax()][None]))[0])
-            raise InputError(
-                SIZE,
+            raise ShortListError(
+                "--grow-to",
                 f"is {max_determinants}, and {count} determinants of the same orbitals stand together",
                 f"give {count} or more",
             )  # fmt: skip

@@ -167,7 +167,7 @@ class Growth:
         may do where the two halves of such a state hardly couple; S^2 is less exact then.
     optimize_orbitals
         The determinants of the longest list in which orbitals are rotated to the least energy, before the
-        growth itself: 50 to 100 at first, and twice as many each time. The list that grows is over the
+        growth itself: 50 to 75 at first, and 1.5 times as many each time. The list that grows is over the
         rotated orbitals. 0: over those given.
 
     Raises
