@@ -76,8 +76,8 @@ class _Evolution:
     def value(self, observable: PauliSum) -> tuple[float | complex, float]:
         """The value of a sum of words in the circuit's state, and an estimate of its error.
 
-        What truncation drops has the norm sqrt(sum c^2) sqrt(lost share of the squares). In the mean over all
-        words that is more than a product state sees of it.
+        That is the norm of what truncation drops: sqrt(sum c^2) times the root of the share of the squares
+        that is lost.
         """
         words = [*observable.masks()]
         total, error = 0.0, 0.0

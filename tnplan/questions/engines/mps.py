@@ -321,7 +321,7 @@ def _evolved(
 
 
 def _gate_s(state: Any, sites: Sequence[int]) -> float:
-    """The seconds of a gate at least: quimb brings distant sites together and back by swaps."""
+    """An estimate of the seconds of a gate: quimb brings distant sites together and back by swaps."""
     crossed = range(min(sites), max(sites))
     return sum(2 * DECOMPOSITION_S * (2.0 * state.bond_size(k, k + 1)) ** 3 for k in crossed)
 

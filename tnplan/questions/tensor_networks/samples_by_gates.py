@@ -172,7 +172,7 @@ def cheaper_way(steps: Sequence[Step], n_qubits: int, shots: int, n_drawn: int |
 
 
 def _products(makers: Sequence[Maker], enough: float = inf) -> float:
-    """Multiply-adds of some networks, times what they stand for; a lower bound where it is above `enough`.
+    """Multiply-adds of some networks, times what they stand for; counted until they are `enough`.
 
     Later networks are larger: the last comes first, and no other where the rest is below 1 % of the sum.
     """
