@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -16,7 +16,7 @@ from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.contraction.run import compiled_program
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
-from tnplan.executor.device.protocols.device import Call
+from tnplan.executor.device.protocols.device import Call, call_in_turn
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.schedule.schedule import Schedule
@@ -27,9 +27,9 @@ class RecordingDevice(NullDevice):
 
     recordings = 0
 
-    def recorded(self, call: Call) -> Call:
+    def recorded(self, calls: Sequence[Call], waits: Sequence[Sequence[int]] | None = None) -> Call:
         self.recordings += 1
-        return call
+        return call_in_turn(calls)
 
 
 def of_slices(differentiated: bool) -> Schedule:

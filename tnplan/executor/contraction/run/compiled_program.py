@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
+from tnplan.executor.contraction.run.call_order import small_buffers_apart, waits
 from tnplan.executor.contraction.run.carry import bind_carry, load_in_place
 from tnplan.executor.contraction.run.result import gather_results
 from tnplan.executor.contraction.run.scaling import ScaledCalls
@@ -69,6 +70,12 @@ class CompiledProgram:
         share = self._share = share_of(schedule, ranks.size, ranks.rank, 0, n_slices)
         group = self._group = ranks.split(share.group, share.rank_in_group)
         self.inputs = device.input_block(counts, schedule.dtype)
+        # Which results are still there after a run is known for one rank alone: only then a run is done in
+        # part, and calls that do not wait for each other are recorded as such.
+        repeats = group.size == 1 and not isinstance(schedule, GradientSchedule)
+        self._runs_together = repeats and not scaled and device.runs_calls_together
+        if self._runs_together:
+            schedule = small_buffers_apart(schedule)
         self.bound = bind(schedule, device, group, self.inputs.views)
         self.device = device
         self._ranks, self._give_back = ranks, give_back
@@ -85,14 +92,11 @@ class CompiledProgram:
         self._levels = self.bound.loops(calls, partial(_early_sum, self.bound))
         self._after = _levels_after(self.bound)
         self._all = frozenset(range(len(counts)))
-        # Which results are still there after a run is known for one rank alone: only then a run is done in
-        # part.
-        repeats = group.size == 1 and not self.bound.gradients
         self._flow = DataFlow(schedule) if repeats else None
         # A recording holds every call of a run: with many slices it would be too long to be worth it.
         is_short = count_calls(self.bound, len(self._slices)) <= RECORDED_CALLS
         self._is_recorded = is_short and group.size == 1
-        self._calls: dict[frozenset[int], Call] = {}
+        self._calls: dict[frozenset[int], list[Call]] = {}
         self._recorded: tuple[frozenset[int], Call] | None = None
         self._is_ready = False
         self._sum_groups: Call = nothing
@@ -227,12 +231,13 @@ class CompiledProgram:
         if not again:
             if len(self._calls) >= KEPT_RUNS:
                 self._forget()
-            self._calls[changed] = self._call(changed)
+            self._calls[changed] = self._calls_after(changed)
         if again and self._is_recorded:
-            self._recorded = changed, self.device.recorded(self._calls[changed])
+            self._recorded = changed, self.device.recorded(self._calls[changed], self._waits(changed))
             self._recorded[1]()
         else:
-            self._calls[changed]()
+            for call in self._calls[changed]:
+                call()
 
     def _forget(self) -> None:
         """Drop the calls of all kinds of runs, and what was recorded of one, once their work is done: they
@@ -241,20 +246,33 @@ class CompiledProgram:
         self._recorded = None
         self._calls.clear()
 
-    def _call(self, changed: frozenset[int]) -> Call:
+    def _numbers(self, changed: frozenset[int]) -> Sequence[int]:
+        """Of the calls before the first slice those that a change of some inputs needs."""
+        if self._flow is None or changed == self._all:
+            return range(len(self._once))
+        return self._flow.needed(changed)
+
+    def _waits(self, changed: frozenset[int]) -> list[tuple[int, ...]] | None:
+        """Which of the calls after a change of some inputs wait for which; None: each for the one before."""
+        if self._flow is None or not self._runs_together or not self._slices:
+            return None
+        found = waits(self.bound.schedule, [self._items[0][number] for number in self._numbers(changed)])
+        if found is not None and self._levels:
+            found.append(tuple(range(len(found))))
+        return found
+
+    def _calls_after(self, changed: frozenset[int]) -> list[Call]:
         """All work after a change of some inputs."""
         if not self._slices:
-            return call_in_turn([partial(self.device.zero, view) for view in self.results])
-        numbers: Sequence[int] = range(len(self._once))
-        if self._flow is not None and changed != self._all:
-            numbers = self._flow.needed(changed)
+            return [partial(self.device.zero, view) for view in self.results]
+        numbers = self._numbers(changed)
         calls = self._scaled(self._items[0], self._once, numbers)
         if self._levels:
             begin = [] if self._scaling is None else [self._scaling.begin_result()]
             calls = [*calls, *begin, self._run_slices]
         if self._scaling is not None:
             calls.append(self._scaling.end_result())
-        return call_in_turn(calls)
+        return calls
 
     def _scaled(
         self, items: Sequence[Instruction], calls: Sequence[Call], numbers: Sequence[int] | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_ad
 from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
+from tnplan.executor.device.cuda.runtime.capture import captured
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.cuda.runtime.signals import record
 from tnplan.executor.device.protocols.copy import Copy
@@ -184,6 +184,7 @@ class CupyDevice:
     """
 
     name = "gpu"
+    runs_calls_together = True
 
     def __init__(self, device_id: int, has_neighbours: bool = False) -> None:
         self.device_id = device_id
@@ -194,6 +195,7 @@ class CupyDevice:
         self._properties = runtime.getDeviceProperties(device_id)
         self._arena: Any = None
         self._scratch: Array = cupy.ndarray(0, np.uint8)
+        self._scratch_calls: set[int] = set()
         self.staging: NDArray[np.uint8] | None = None
         self.peak_bytes = 0
         self._names_shown = bool(nvtx.available)
@@ -237,17 +239,15 @@ class CupyDevice:
         self.peak_bytes += block.size_bytes
         return block
 
-    def recorded(self, call: Call) -> Call:
-        """The call's work as a CUDA graph, which one launch starts. The call has been made once before."""
-        with self.stream:
-            # Invariant: a bound call allocates nothing and waits for nothing, so that all of its work can be
-            # captured.
-            self.stream.begin_capture()
-            try:
-                call()
-            finally:
-                graph = self.stream.end_capture()
-        return partial(graph.launch, self.stream)
+    def recorded(self, calls: Sequence[Call], waits: Sequence[Sequence[int]] | None = None) -> Call:
+        """The work of the calls as a CUDA graph, which one launch starts. Each has been made once before."""
+        if waits is None:
+            return captured(self.stream, calls, None)
+        # Calls that share scratch memory follow one after the other.
+        sharing = [number for number, call in enumerate(calls) if id(call) in self._scratch_calls]
+        ahead = dict(zip(sharing[1:], sharing, strict=False))
+        waits = [(*wait, ahead[n]) if n in ahead else wait for n, wait in enumerate(waits)]
+        return captured(self.stream, calls, waits)
 
     def bind_copy(
         self, target: Array, source: Array, copy: Copy, target_start: int = 0, source_start: int = 0,
@@ -302,13 +302,16 @@ class CupyDevice:
 
         dtype, product = c.dtype.name, Product(shape, a, b, c, self.stream)
         precision = check_precision(precision, dtype)
-        scratch = self.scratch(_scratch_bytes(shape, dtype, precision, engine))
+        size_bytes = _scratch_bytes(shape, dtype, precision, engine)
+        scratch = self.scratch(size_bytes)
         if engine == "cutensor":
             from tnplan.executor.device.cuda.contract import cutensor
 
             call = cutensor.bind_contract(product, scratch, precision)
         else:
             call = bind_contract(product, workspace, precision, scratch)
+        if size_bytes:
+            self._scratch_calls.add(id(call))
         return self.loaded(call)
 
     def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:

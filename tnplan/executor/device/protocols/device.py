@@ -214,6 +214,8 @@ class Device(AdjointDevice, Protocol):
 
     name: str
     """'cpu' or 'gpu'."""
+    runs_calls_together: bool
+    """Whether `recorded` lets calls run at the same time."""
     peak_bytes: int
     """The most bytes that the device layer held for tensor data at once."""
 
@@ -272,13 +274,16 @@ class Device(AdjointDevice, Protocol):
             Where the device has too little free memory.
         """
 
-    def recorded(self, call: Call) -> Call:
-        """Record a call, so that making it again costs the host as little as possible.
+    def recorded(self, calls: Sequence[Call], waits: Sequence[Sequence[int]] | None = None) -> Call:
+        """Record calls in their order, so that making them again costs the host as little as possible.
 
         Parameters
         ----------
-        call
-            Has been made once. What it reads from the host is read now, for the last time.
+        calls
+            Each has been made once. What it reads from the host is read now, for the last time.
+        waits
+            For each call the numbers of the earlier ones that must be over before it begins; others may be
+            made at the same time. None: each waits for the one before.
 
         Returns
         -------

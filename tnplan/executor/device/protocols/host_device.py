@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from tnplan.executor.device.protocols.device import AdjointShape, Call, ContractShape, FusedShape
+from tnplan.executor.device.protocols.device import (
+    AdjointShape,
+    Call,
+    ContractShape,
+    FusedShape,
+    call_in_turn,
+)
 
 
 @dataclass
@@ -20,6 +26,8 @@ class HostMark:
 
 class HostDevice:
     """The part of `Device` that follows where the host waits while the device works."""
+
+    runs_calls_together = False
 
     def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
         """No product needs memory besides its arguments."""
@@ -54,9 +62,9 @@ class HostDevice:
         """The seconds from one mark to the other."""
         return second.time_s - first.time_s
 
-    def recorded(self, call: Call) -> Call:
-        """The call itself."""
-        return call
+    def recorded(self, calls: Sequence[Call], waits: Sequence[Sequence[int]] | None = None) -> Call:
+        """The calls one after the other."""
+        return call_in_turn(calls)
 
     def named(self, name: str, call: Call) -> Call:
         """The call itself."""

@@ -37,6 +37,8 @@ class AlgebraInputBlock(CupyInputBlock):
 class AlgebraCupyDevice(CupyDevice):
     """A GPU on which schedules without chains are carried out over an algebra."""
 
+    runs_calls_together = False  # products share scratch memory
+
     def __init__(self, algebra: Algebra, device_id: int, has_neighbours: bool = False) -> None:
         super().__init__(device_id, has_neighbours)
         self._algebra = algebra

@@ -27,17 +27,26 @@ struct __align__(16) Pack {
     Value values[16 / sizeof(Value)];
 };
 
-// What a thread loads of the rows of an operand: `LOADS` values in steps, in the order of memory: terms first, or rows
-// first. Invariant: SIDE and DEPTH are powers of two, and at most THREADS.
+// One value from global to shared memory, past the registers (PTX ISA, cp.async).
+__device__ __forceinline__ void copy_async(Value* to, const Value* from)
+{
+    const unsigned address = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(sizeof(Value)) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// What a thread copies of the rows of an operand: `COPIES` values in steps, in the order of memory: terms first, or rows
+// first. Values beyond the operand are left as they are: their products are not written.
+// Invariant: SIDE and DEPTH are powers of two, and at most THREADS.
 template <int SIDE>
 struct Loader {
-    static const int LOADS = (SIDE * DEPTH + THREADS - 1) / THREADS;
+    static const int COPIES = (SIDE * DEPTH + THREADS - 1) / THREADS, LENGTH = SIDE + PADDING;
     static const int ROW_STEP = THREADS / DEPTH, TERM_STEP = THREADS / SIDE;
     const Value* from;
     Long step, next;
     int rows, row, term;
     bool by_terms;
-    Value held[LOADS];
 
     __device__ __forceinline__ Loader(const Value* first, Long rows_left, Long row_stride, Long term_stride)
     {
@@ -50,28 +59,33 @@ struct Loader {
         next = DEPTH * term_stride;
     }
 
-    // The values of the next terms, of which so many are left.
-    __device__ __forceinline__ void load(Long left)
+    // Begins to copy the next terms, of which so many are left.
+    __device__ __forceinline__ void load(Value (&tile)[DEPTH][SIDE + PADDING], Long left)
     {
-        const int terms = left < DEPTH ? (int)left : DEPTH;
-        int count = 0;
-        if (by_terms && term < terms) count = (rows - row + ROW_STEP - 1) / ROW_STEP;
-        if (!by_terms && row < rows) count = (terms - term + TERM_STEP - 1) / TERM_STEP;
-        const Value* place = from;
-#pragma unroll
-        for (int i = 0; i < LOADS; ++i, place += step) {
-            held[i] = zero();
-            if (i < count) held[i] = *place;
+        if (left <= 0) return;
+        Value* to = &tile[0][0] + term * LENGTH + row;
+        if (rows < SIDE || left < DEPTH || SIDE * DEPTH < THREADS) {
+            const int terms = left < DEPTH ? (int)left : DEPTH;
+            int count = 0;
+            if (by_terms && term < terms) count = (rows - row + ROW_STEP - 1) / ROW_STEP;
+            if (!by_terms && row < rows) count = (terms - term + TERM_STEP - 1) / TERM_STEP;
+            const int to_step = by_terms ? ROW_STEP : TERM_STEP * LENGTH;
+#pragma unroll 1
+            for (int i = 0; i < count; ++i) copy_async(to + i * to_step, from + i * step);
+        } else if (by_terms) {
+            copy_whole<ROW_STEP>(to);
+        } else {
+            copy_whole<TERM_STEP * LENGTH>(to);
         }
         from += next;
     }
 
-    __device__ __forceinline__ void keep(Value (&tile)[DEPTH][SIDE + PADDING])
+    template <int TO_STEP>
+    __device__ __forceinline__ void copy_whole(Value* to)
     {
-        if (SIDE * DEPTH < THREADS && threadIdx.x >= SIDE * DEPTH) return;
+        const Value* at = from;
 #pragma unroll
-        for (int i = 0; i < LOADS; ++i)
-            tile[by_terms ? term : term + i * TERM_STEP][by_terms ? row + i * ROW_STEP : row] = held[i];
+        for (int i = 0; i < COPIES; ++i, at += step) copy_async(to + i * TO_STEP, at);
     }
 };
 
@@ -105,8 +119,8 @@ __device__ __forceinline__ void add_term(Value (&sums)[ROW_VALUES][COLUMN_VALUES
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 product_tiles(const Value* a, const Value* b, Value* c, const double* modulus_at, Sizes sizes, Strides strides)
 {
-    __shared__ __align__(16) Value a_tile[DEPTH][ROWS + PADDING];
-    __shared__ __align__(16) Value b_tile[DEPTH][COLUMNS + PADDING];
+    __shared__ __align__(16) Value a_tiles[2][DEPTH][ROWS + PADDING];
+    __shared__ __align__(16) Value b_tiles[2][DEPTH][COLUMNS + PADDING];
     const Modulus modulus = read_modulus(modulus_at);
     const int row_lane = threadIdx.x / COLUMN_THREADS, column_lane = threadIdx.x % COLUMN_THREADS;
     const Long row_tiles = (sizes.m + ROWS - 1) / ROWS, column_tiles = (sizes.n + COLUMNS - 1) / COLUMNS;
@@ -129,22 +143,25 @@ product_tiles(const Value* a, const Value* b, Value* c, const double* modulus_at
         for (int i = 0; i < ROW_VALUES; ++i)
 #pragma unroll
             for (int j = 0; j < COLUMN_VALUES; ++j) sums[i][j] = zero();
-        of_a.load(left);
-        of_b.load(left);
-        int unsettled = 0;
-        for (; left > 0; left -= DEPTH) {
-            of_a.keep(a_tile);
-            of_b.keep(b_tile);
+        of_a.load(a_tiles[0], left);
+        of_b.load(b_tiles[0], left);
+        int unsettled = 0, stage = 0;
+        for (; left > 0; left -= DEPTH, stage ^= 1) {
+            // Invariant: after this all threads have read the other stage, and copied this one.
+            wait_for_copies();
             __syncthreads();
-            // The next terms are read while these are multiplied.
-            of_a.load(left - DEPTH);
-            of_b.load(left - DEPTH);
+            of_a.load(a_tiles[stage ^ 1], left - DEPTH);
+            of_b.load(b_tiles[stage ^ 1], left - DEPTH);
+            const Value* a_row = a_tiles[stage][0];
+            const Value* b_row = b_tiles[stage][0];
             if (left >= DEPTH) {
 #pragma unroll
-                for (int q = 0; q < DEPTH; ++q) add_term(sums, a_tile[q], b_tile[q], row_lane, column_lane);
+                for (int q = 0; q < DEPTH; ++q)
+                    add_term(sums, a_row + q * (ROWS + PADDING), b_row + q * (COLUMNS + PADDING), row_lane, column_lane);
             } else {
 #pragma unroll 1
-                for (int q = 0; q < left; ++q) add_term(sums, a_tile[q], b_tile[q], row_lane, column_lane);
+                for (int q = 0; q < left; ++q)
+                    add_term(sums, a_row + q * (ROWS + PADDING), b_row + q * (COLUMNS + PADDING), row_lane, column_lane);
             }
             if (SETTLED && ++unsettled == SETTLED) {
                 unsettled = 0;
@@ -153,8 +170,8 @@ product_tiles(const Value* a, const Value* b, Value* c, const double* modulus_at
 #pragma unroll
                     for (int j = 0; j < COLUMN_VALUES; ++j) settle(sums[i][j], modulus);
             }
-            __syncthreads();
         }
+        __syncthreads();
         Value* to = c + part * strides.c_part + batch * strides.c_batch;
 #pragma unroll
         for (int i = 0; i < ROW_VALUES; ++i) {
