@@ -41,7 +41,10 @@ needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs g++")
 
 
 ASYNC_COPIES = (
-    (re.compile(r"(void copy_async\(Value\* to, const Value\* from\)\n)\{.*?\n\}", re.DOTALL), r"\1{ *to = *from; }"),
+    (
+        re.compile(r"(void copy_async\(Value\* to, const Value\* from\))\n\{.*?\n\}", re.DOTALL),
+        r"\1 { *to = *from; }",
+    ),
     (re.compile(r"asm volatile\(\"cp\.async\.wait_all;\" ::: \"memory\"\);"), ""),
 )
 """Copies into shared memory that go on beside a kernel's work, and what they are where they do not."""

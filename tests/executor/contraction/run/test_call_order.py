@@ -30,7 +30,8 @@ class ShufflingDevice(NumpyDevice):
     moved = 0
 
     def recorded(self, calls: Sequence[Call], waits: Sequence[Sequence[int]] | None = None) -> Call:
-        assert waits is not None and len(waits) == len(calls)
+        assert waits is not None
+        assert len(waits) == len(calls)
         chance = random.Random(len(calls))
 
         def run() -> None:

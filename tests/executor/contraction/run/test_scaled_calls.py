@@ -242,13 +242,14 @@ def test_no_call_is_dropped_while_its_kernels_may_run(monkeypatch: pytest.Monkey
         def __del__(self) -> None:
             dropped.append(id(self) in under_way)
 
-    def recorded(call: Call) -> Call:
-        kept = weakref.ref(call)
+    def recorded(calls: Sequence[Call], _: object = None) -> Call:
+        kept = [weakref.ref(call) for call in calls]
 
         def run() -> None:
-            again = kept()
-            assert again is not None
-            again()
+            for each in kept:
+                again = each()
+                assert again is not None
+                again()
 
         return run
 

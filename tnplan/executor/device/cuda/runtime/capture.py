@@ -70,7 +70,7 @@ def _last_nodes(stream: int) -> list[int] | None:
 
 
 def _go_on_from(stream: int, nodes: Iterable[int], how: int) -> None:
-    """Let the next work of a captured stream wait for these nodes, alone or beside those that it waits for."""
+    """Let the next work of a captured stream wait for these nodes, too (ADD) or alone (SET)."""
     different = list(dict.fromkeys(nodes))
     array = (ctypes.c_void_p * len(different))(*different)
     code = _driver().cuStreamUpdateCaptureDependencies(
