@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.contraction.plain_calls import check, network_and_path, plain_call
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.networks import lattice
 from tnplan.calls.contract import compile as compile_contraction
 from tnplan.calls.contract import contract
 from tnplan.jobs.arrays import contracted
@@ -126,3 +127,40 @@ def test_plain_calls_on_a_gpu(library: str) -> None:
                     result = call(*given)
                     assert type(result) is type(given[0])
                     check(on_host(result), equation, arrays, dtype)
+
+
+@needs_gpus(1)
+def test_tensors_of_many_kinds_follow_each_other_on_a_gpu() -> None:
+    """Those that a schedule takes by their address, and others, which are looked at one by one."""
+    torch = pytest.importorskip("torch")
+    network = lattice(4, 4, 3, 0, "complex128").network
+    generator = torch.Generator().manual_seed(3)
+
+    def tensors() -> list[Any]:
+        return [
+            torch.randn(network.shape(number), dtype=torch.complex128, generator=generator).cuda()
+            for number in range(len(network.inputs))
+        ]
+
+    changes = [
+        lambda x: x, lambda x: x.conj(), lambda x: x.mT.contiguous().mT, lambda x: x.conj().imag,
+        lambda x: x.to(torch.complex64), lambda x: x.requires_grad_(), lambda x: torch.view_as_real(x)[..., 1],
+    ]  # fmt: skip
+    chance = random.Random(8)
+    with compile_contraction(network, *tensors()) as compiled:
+        for turn in range(40):
+            given = tensors()
+            if turn % 2:
+                number = chance.randrange(len(given))
+                given[number] = chance.choice(changes)(given[number])
+            on_host = [each.detach().cpu().resolve_conj().numpy() for each in given]
+            wanted = contract(network, *on_host, device="cpu")
+            result = compiled(*given)
+            assert result.requires_grad == any(each.requires_grad for each in given)
+            close = {"rtol": 1e-9, "atol": 1e-9 * abs(wanted).max()}
+            np.testing.assert_allclose(result.detach().cpu().numpy(), wanted, **close)
+        given = tensors()
+        with pytest.raises(Exception, match="array 3"):
+            compiled(*given[:3], given[3].cpu(), *given[4:])
+        with pytest.raises(Exception, match="array 2"):
+            compiled(*given[:2], given[2][:1, ...].expand(7, *given[2].shape[1:]), *given[3:])

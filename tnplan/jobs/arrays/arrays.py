@@ -112,6 +112,34 @@ def is_traced() -> bool:
     return bool(sys.modules["torch"]._C._len_torch_dispatch_stack())
 
 
+def torch_addresses(
+    arrays: Sequence[Any], shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any], gpu: int
+) -> list[int] | None:
+    """The addresses of tensors of torch that have these shapes and this dtype and lie contiguous on this GPU.
+
+    None where one does not, or where torch differentiates, maps or traces what is done with them.
+    """
+    torch = sys.modules["torch"]
+    if len(arrays) != len(shapes) or is_compiled() or is_mapped() or is_traced():
+        return None
+    if torch.autograd.forward_ad._current_level >= 0:
+        return None
+    plain, dense, wanted = torch.Tensor, torch.strided, getattr(torch, dtype.name)
+    device, has_graph = torch.device("cuda", gpu), torch.is_grad_enabled()
+    found = []
+    for array, shape in zip(arrays, shapes, strict=True):
+        # In the order of what is asked fastest; a layout other than strided has no address.
+        if (
+            type(array) is not plain or array.dtype is not wanted or array.layout is not dense
+            or array.is_nested or array.shape != shape or array.device != device
+            or not array.is_contiguous() or array.is_conj() or array.is_neg()
+            or (has_graph and array.requires_grad)
+        ):  # fmt: skip
+            return None
+        found.append(array.data_ptr())
+    return found
+
+
 def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> None:
     """Raise InputError where a library follows what is done with one of some arrays, given by number."""
     for number, array in arrays:

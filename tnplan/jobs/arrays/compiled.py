@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import log10
 from pathlib import Path
@@ -29,10 +29,13 @@ from tnplan.jobs.arrays.arrays import (
     follower_of,
     host_array,
     is_compiled,
+    library_of,
     refuse_followed,
     stated_dtype,
     store,
+    torch_addresses,
 )
+from tnplan.jobs.arrays.batches import pieces, store_piece
 from tnplan.jobs.arrays.gradient_calls import (
     Differentiable,
     GradientCalls,
@@ -189,6 +192,10 @@ class CompiledContraction:
         if self._in_library is not None and (key := library_key(arrays)) is not None and self._fits(arrays):
             self._in_library_of[key] = self._in_library(key[0])
             return self(*arrays)
+        addresses = None if is_compiled() else self._addresses(arrays)  # torch.compile cannot read it
+        if addresses is not None:
+            shape = self.schedule.output_shape
+            return self._contract_on_gpu(addresses, common_kind(arrays[:1]), arrays[0], shape, check=False)
         follower = follower_of(arrays)
         if follower is not None:
             if not is_compiled():  # torch.compile cannot read the checks; what it runs makes them again
@@ -211,6 +218,19 @@ class CompiledContraction:
             return False
         device: Any = rank.device
         return common_kind(arrays).gpu == (device.device_id if device.name == "gpu" else None)
+
+    def _addresses(self, arrays: Sequence[Any]) -> dict[int, int] | None:
+        """The addresses of tensors of torch that are on this GPU as inputs have them, by number.
+
+        None for others, which are looked at one by one: that takes several times as long.
+        """
+        rank = self._lone_rank() if arrays and library_of(arrays[0]) == "torch" else None
+        if rank is None or rank.device.name != "gpu" or self._batched or self.schedule.sliced_output:
+            return None
+        device: Any = rank.device
+        shapes = [self._shapes[number] for number in self._inputs]
+        found = torch_addresses(arrays, shapes, self._dtype, device.device_id)
+        return None if found is None else dict(zip(self._inputs, found, strict=True))
 
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""
@@ -335,7 +355,7 @@ class CompiledContraction:
         value = np.empty_like(seed, self._dtype)
         gradients = [np.zeros(values[number].shape, self._dtype) for number in wrt]
         has_values = True
-        for first, piece in _pieces(values, self._batched, length, calls.schedule.output_shape):
+        for first, piece in pieces(values, self._batched, length, calls.schedule.output_shape):
             # Values that a piece has once more get a cotangent of 0: sums over the batch take each once.
             last = min(first + at_once, length)
             new = slice(done - first, last - first)
@@ -583,7 +603,7 @@ class CompiledContraction:
             flat = ranks.carry_out(replace(rows, done=done, values=values).on_rank)
             if result is not None and flat is not None:
                 result = result.reshape(self.schedule.output_shape)
-                _store(result, flat[0], None)
+                store_piece(result, flat[0], None)
         if rows.checkpoint is not None:
             rows.checkpoint.remove()
         return result
@@ -643,7 +663,7 @@ class CompiledContraction:
         # Values go over the host where several ranks share the work: each of them takes its own
         # part.
         if kind.gpu is not None and self._lone_rank() is not None and not self.schedule.sliced_output:
-            return self._contract_on_gpu(arrays, kind, shape)
+            return self._contract_on_gpu(arrays, kind, inputs[0], shape, check=True)
         values = {number: self._values(array, number) for number, array in arrays.items()}
         if self._direct is not None:
             return as_library(self._contract_directly(values), kind, inputs[0] if inputs else None)
@@ -653,10 +673,10 @@ class CompiledContraction:
             # Invariant: `_has_run` is false while the arena changes. After a failure on the
             # way `update` is refused, since the arrays that are left there are of no call.
             self._has_run, self._latest = False, ()
-            for first, piece in _pieces(values, self._batched, length, self.schedule.output_shape):
+            for first, piece in pieces(values, self._batched, length, self.schedule.output_shape):
                 flat = ranks.contract(piece)
                 if result is not None and flat is not None:
-                    _store(result, flat[0], None if length is None else first)
+                    store_piece(result, flat[0], None if length is None else first)
             self._has_run = True
             exponent = self._exponent()
         contracted = None if result is None else as_library(result, kind, inputs[0] if inputs else result)
@@ -672,8 +692,10 @@ class CompiledContraction:
         ]
         return self._direct(*self._latest)
 
-    def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
-        """Contract arrays on this GPU to one there; the host waits for nothing."""
+    def _contract_on_gpu(
+        self, arrays: Mapping[int, Any], kind: ArrayKind, like: Any, shape: tuple[int, ...], check: bool
+    ) -> Any:
+        """Contract arrays on this GPU, or their addresses, to one of `shape`; the host waits for nothing."""
         from tnplan.executor.device.cuda.runtime.library_arrays import empty, in_order, values_on_gpu
 
         assert kind.gpu is not None
@@ -687,18 +709,18 @@ class CompiledContraction:
                 raise InputError("arrays", problem, "move them, or compile with arrays that are there")
             # All arrays are checked before the first is written, so that a refused call
             # leaves the last one's as they were.
-            for number, array in arrays.items():
+            for number, array in arrays.items() if check else ():
                 self._check(array, number)
             with ranks.working():
-                result, flat = empty(shape, self._dtype, kind.library, next(iter(arrays.values())))
-                parts = list(_pieces(arrays, self._batched, self._length(arrays), self.schedule.output_shape))
+                result, flat = empty(shape, self._dtype, kind.library, like)
+                parts = list(pieces(arrays, self._batched, self._length(arrays), self.schedule.output_shape))
                 # The stream of the device waits for the library's, and the library's
                 # for the device's: no host thread waits.
                 with in_order(device.stream, kind.library, kind.gpu), device.stream:
                     self._has_run, self._latest = False, ()
                     for first, piece in parts:
-                        ranks.run_with(values_on_gpu(piece, self._dtype, device.stream))
-                        _store(flat, ranks.result, first if self._batched else None)
+                        ranks.run_with(values_on_gpu(piece, self._dtype, device.stream) if check else piece)
+                        store_piece(flat, ranks.result, first if self._batched else None)
                     self._has_run = True
             return (result, self._exponent()) if self._strips else result
 
@@ -763,35 +785,3 @@ def followed_call(contraction: Differentiable, arrays: Sequence[Any], library: s
     from tnplan.jobs.arrays.torch_function import compiled_call, differentiable_call
 
     return compiled_call(contraction, arrays) if is_compiled() else differentiable_call(contraction, arrays)
-
-
-def _pieces(
-    values: Mapping[int, Any], batched: Container[int], length: int | None, shape: tuple[int, ...]
-) -> Iterator[tuple[int, Mapping[int, Any]]]:
-    """Values for one run after the other: as many of a batch at once as the result of that shape has.
-
-    The last piece is the last so many values, some of them once more; of a shorter batch, its own values
-    again and again. `length` is None where there is no batch.
-    """
-    if length is None or length == shape[0]:
-        yield 0, values
-        return
-    at_once = shape[0]
-    for start in range(0, length, at_once):
-        # The schedule is for a fixed extent of the batch. The last piece begins earlier and
-        # computes some values twice; a batch shorter than the extent repeats its values.
-        first = max(0, min(start, length - at_once))
-        rows: Any = slice(first, first + at_once)
-        if length < at_once:
-            rows = [first + k % length for k in range(at_once)]
-        piece = {number: array[rows] if number in batched else array for number, array in values.items()}
-        yield first, piece
-
-
-def _store(result: Any, flat: Any, first: int | None) -> None:
-    """Write a flat result, or that of the values of a batch from `first` on."""
-    if first is None:
-        result.reshape(-1)[...] = flat
-        return
-    values = flat.reshape(-1, *result.shape[1:])[: len(result) - first]
-    result[first : first + len(values)] = values
