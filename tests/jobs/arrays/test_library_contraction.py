@@ -144,7 +144,8 @@ def test_tensors_of_many_kinds_follow_each_other_on_a_gpu() -> None:
 
     changes = [
         lambda x: x, lambda x: x.conj(), lambda x: x.mT.contiguous().mT, lambda x: x.conj().imag,
-        lambda x: x.to(torch.complex64), lambda x: x.requires_grad_(), lambda x: torch.view_as_real(x)[..., 1],
+        lambda x: x.to(torch.complex64), lambda x: x.requires_grad_(),
+        lambda x: torch.view_as_real(x)[..., 1],
     ]  # fmt: skip
     chance = random.Random(8)
     with compile_contraction(network, *tensors()) as compiled:
