@@ -218,15 +218,8 @@ Operation = Gate | Measurement | Reset | Channel | Conditional | WhileLoop | Bit
 def largest_operator(operations: Iterable[Operation]) -> int:
     """The number of qubits of the gate or channel that has most; 0 where there is none.
 
-    Parameters
-    ----------
-    operations : iterable of operations
-        Those of a program; conditions and loops are looked into.
-
-    Returns
-    -------
-    int
-        Qubits.
+    - `operations`: Those of a program; conditions and loops are looked into.
+    - returns: Qubits.
 
     Examples
     --------

@@ -39,14 +39,9 @@ Restored = TypeVar("Restored")
 class CheckpointFile:
     """The checkpoint of one job, or of one place in it. Each kind of job has a format.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    identity : str or dict
-        What distinguishes the job from others: a hash, or values by their names.
-    place : dict, optional
-        What of the job the file has, where a job has several files.
+    - `path`: The file.
+    - `identity`: What distinguishes the job from others: a hash, or values by their names.
+    - `place`: What of the job the file has, where a job has several files.
     """
 
     FORMAT = ""

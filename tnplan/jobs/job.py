@@ -111,20 +111,12 @@ class Rank:
 class Job(Generic[Request, Result]):
     """What an engine does as a job.
 
-    Parameters
-    ----------
-    prepare : callable
-        Reads and checks all inputs, on rank 0 alone; its result is handed to the other ranks.
-    work : callable
-        What every rank does with it, on its device; collective.
-    ranks : callable
-        The ranks of a request in this process where none are asked for.
-    check_ranks : callable
-        Raises InputError for a number of ranks that the request cannot use.
-    needs : callable
-        From a request, the number of ranks and the threads of a rank: what each rank needs.
-    writes : callable
-        From a request and the number of ranks: what is written, None where nothing is.
+    - `prepare`: Reads and checks all inputs, on rank 0 alone; its result is handed to the other ranks.
+    - `work`: What every rank does with it, on its device; collective.
+    - `ranks`: The ranks of a request in this process where none are asked for.
+    - `check_ranks`: Raises InputError for a number of ranks that the request cannot use.
+    - `needs`: From a request, the number of ranks and the threads of a rank: what each rank needs.
+    - `writes`: From a request and the number of ranks: what is written, None where nothing is.
     """
 
     prepare: Callable[[], Request]

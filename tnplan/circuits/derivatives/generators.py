@@ -33,10 +33,8 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     exp(-i angle A / 2) with an A whose square is one. Phases of the whole gate make no difference. Where
     `of_qsim` is false, the name is none of qsim's, some of which turn the other way.
 
-    Raises
-    ------
-    InputError
-        For a gate with angles of which nothing is known, or which two file formats mean differently.
+    Raises InputError for a gate with angles of which nothing is known, or which two file formats mean
+      differently.
     """
     if isinstance(gate, VariedGate):
         return gate.generators

@@ -69,12 +69,8 @@ class Jump(Exception):  # noqa: N818
 class Interpreter:
     """Runs statements.
 
-    Parameters
-    ----------
-    parameters
-        Values of what a file declares as input: numbers, or text of OpenQASM.
-    largest_gate
-        Qubits of a gate that is not split.
+    - `parameters`: Values of what a file declares as input: numbers, or text of OpenQASM.
+    - `largest_gate`: Qubits of a gate that is not split.
     """
 
     def __init__(self, parameters: Mapping[str, Any], largest_gate: int) -> None:

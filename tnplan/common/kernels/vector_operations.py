@@ -49,14 +49,9 @@ FUSED = ("contract",)
 class Vectors:
     """Writes the code of one operation, for numbers of one type.
 
-    Parameters
-    ----------
-    builder : llvmlite.ir.IRBuilder
-        Where the code goes.
-    real : llvmlite.ir.Type
-        The type of a number, float or double.
-    lanes : int
-        Numbers of a vector.
+    - `builder`: Where the code goes.
+    - `real`: The type of a number, float or double.
+    - `lanes`: Numbers of a vector.
     """
 
     def __init__(self, builder: Any, real: Any, lanes: int) -> None:
@@ -740,15 +735,8 @@ def flush_subnormals(triple: str) -> AroundCall:
 
     Copies keep subnormal numbers. Processors other than x86-64 and aarch64 compute with them.
 
-    Parameters
-    ----------
-    triple : str
-        LLVM's name of the processor and the system, such as "x86_64-unknown-linux-gnu".
-
-    Returns
-    -------
-    AroundCall
-        Lines for a function that makes one such call.
+    - `triple`: LLVM's name of the processor and the system, such as "x86_64-unknown-linux-gnu".
+    - returns: Lines for a function that makes one such call.
 
     Examples
     --------

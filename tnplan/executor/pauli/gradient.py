@@ -62,10 +62,7 @@ def gradient(
     CPU, on threads and ranks, and on one GPU where `on_cpu_alone` has nothing against it. Takes memory for
     every term that a rotation splits. With ranks the call is collective.
 
-    Raises
-    ------
-    InputError
-        For what cannot be done, or where terms and tape outgrow the memory.
+    Raises InputError for what cannot be done, or where terms and tape outgrow the memory.
     """
     rotations = {k for k, step in enumerate(steps) if isinstance(step, Rotation)}
     if wanted is not None:

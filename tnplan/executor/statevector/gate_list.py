@@ -59,12 +59,8 @@ class GateList:
 
     Qubit q is bit n_qubits - 1 - q of the index. Observables are tables of words on these bits.
 
-    Parameters
-    ----------
-    n_qubits, n_parameters
-        How many there are.
-    gates
-        The gates in their order, unitary.
+    - `n_qubits`, `n_parameters`: How many there are.
+    - `gates`: The gates in their order, unitary.
     """
 
     def __init__(

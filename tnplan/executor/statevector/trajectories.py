@@ -37,14 +37,9 @@ from tnplan.executor.statevector.simulator import MOST_ROUNDS
 class Batch:
     """Rows of amplitudes, complex [rows, 2^n], each with its classical bits and the shots that went its way.
 
-    Parameters
-    ----------
-    amplitudes
-        The rows, normalized.
-    bits
-        Classical bits, uint8 [rows, bits].
-    shots
-        How many shots a row stands for, int64 [rows]; one or more.
+    - `amplitudes`: The rows, normalized.
+    - `bits`: Classical bits, uint8 [rows, bits].
+    - `shots`: How many shots a row stands for, int64 [rows]; one or more.
     """
 
     def __init__(self, amplitudes: Array, bits: Array, shots: Array) -> None:
@@ -244,12 +239,8 @@ def most_rows(n_qubits: int, dtype: str) -> int:
 class BranchingRuns:
     """Runs of one program.
 
-    Parameters
-    ----------
-    n_qubits, dtype, tile, threads
-        The states, and how passes over them are made.
-    random
-        Draws all outcomes.
+    - `n_qubits`, `dtype`, `tile`, `threads`: The states, and how passes over them are made.
+    - `random`: Draws all outcomes.
     """
 
     def __init__(

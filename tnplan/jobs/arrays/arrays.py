@@ -31,12 +31,8 @@ MOST_AXES = 64
 class ArrayKind:
     """The library of some arrays and the memory that they are in.
 
-    Parameters
-    ----------
-    library : str
-        The top-level module of the arrays' type.
-    gpu : int or None
-        The number of the GPU; None for the host's memory.
+    - `library`: The top-level module of the arrays' type.
+    - `gpu`: The number of the GPU; None for the host's memory.
     """
 
     library: str

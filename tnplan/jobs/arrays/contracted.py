@@ -281,14 +281,9 @@ def _remembered_contraction(terms: Terms, dtype: str, options: ContractionOption
 class ContractionOfCall:
     """The contraction of a call of `contract` that torch or JAX follows: a `Differentiable`.
 
-    Parameters
-    ----------
-    call : EinsumCall
-        Without operands.
-    dtype : str
-        Of the result before it gets that of the arrays.
-    options : ContractionOptions
-        Of the call.
+    - `call`: Without operands.
+    - `dtype`: Of the result before it gets that of the arrays.
+    - `options`: Of the call.
     """
 
     def __init__(self, call: EinsumCall, dtype: str, options: ContractionOptions) -> None:
@@ -522,10 +517,7 @@ def contract_exactly(
     No value on the way is larger than the sum of the products of absolute values. Below 2^53 these are
     exact in float64, below 2^63 in int64, and without signs below 2^64 in uint64.
 
-    Raises
-    ------
-    InputError
-        Where a value may be beyond 64 bits, or the result is beyond `dtype`.
+    Raises InputError where a value may be beyond 64 bits, or the result is beyond `dtype`.
     """
     # Sum and product of booleans are "or" and "and": a count of nonzero products above 0. Counts
     # are exact below 2^53, and above that rounding makes no count zero.

@@ -46,30 +46,17 @@ class TensorLibrary(Protocol):
     ) -> Call:  # fmt: skip
         """Bind c = the sum of a times b over the modes that c lacks, of this rank's shards.
 
-        Parameters
-        ----------
-        tensors
-            The modes of a, b and c.
-        views
-            Flat views of the shards, of one dtype.
-        precision
-            As in `Device.bind_contract`.
+        - `tensors`: The modes of a, b and c.
+        - `views`: Flat views of the shards, of one dtype.
+        - `precision`: As in `Device.bind_contract`.
         """
 
     def bind_exchange(self, tensors: tuple[SpreadTensor, SpreadTensor], views: tuple[View, View]) -> Call:
         """Bind a redistribution: the second tensor gets the values of the first. Collective, as is the call.
 
-        Parameters
-        ----------
-        tensors
-            One tensor before and after, in two distributions.
-        views
-            Flat views of this rank's shards, of one dtype.
-
-        Raises
-        ------
-        UnsupportedError
-            Where the library cannot.
+        - `tensors`: One tensor before and after, in two distributions.
+        - `views`: Flat views of this rank's shards, of one dtype.
+        - raises UnsupportedError: where the library cannot.
         """
 
 

@@ -132,21 +132,16 @@ QUADRATIC_POINTS = 4
 class Extrapolation:
     """Energies at no correction, in Hartree.
 
-    Parameters
-    ----------
-    energy
-        By a straight line of variational energies over the three smallest corrections, with weights 1 / E2^2.
-    uncertainty
-        The distance from that energy to the variational one of the last list, which is a bound; or where one
-        of these is larger: the standard error of the line, the distance to `quadratic`, and that to E + E2
-        of the smallest correction. No constant is fitted; benchmarks/notes/sbd.md counts how often it holds
-        the exact energy. None with two points, which tell nothing of it.
-    quadratic
-        By a parabola over the five smallest corrections with the same weights; None with fewer than four.
-    slope
-        Of the line; -1 where the correction is exact.
-    points
-        How many points the line has.
+    - `energy`: By a straight line of variational energies over the three smallest corrections, with weights 1
+      / E2^2.
+    - `uncertainty`: The distance from that energy to the variational one of the last list, which is a bound;
+      or where one of these is larger: the standard error of the line, the distance to `quadratic`, and that
+      to E + E2 of the smallest correction. No constant is fitted; benchmarks/notes/sbd.md counts how often it
+      holds the exact energy. None with two points, which tell nothing of it.
+    - `quadratic`: By a parabola over the five smallest corrections with the same weights; None with fewer
+      than four.
+    - `slope`: Of the line; -1 where the correction is exact.
+    - `points`: How many points the line has.
     """
 
     energy: float

@@ -144,12 +144,8 @@ class WordCone:
 
     Each comes with the further tensors that close it by some words; axis 0 of these is the word.
 
-    Parameters
-    ----------
-    steps : sequence of step
-        The circuit.
-    support : Support
-        That of all words.
+    - `steps`: The circuit.
+    - `support`: That of all words.
     """
 
     def __init__(self, steps: Sequence[Step], support: Support) -> None:

@@ -126,12 +126,8 @@ class OpenNetwork:
 class Wires:
     """Tensors and the wires of a ket, and of a bra where there is one.
 
-    Parameters
-    ----------
-    qubits
-        The qubits that have wires.
-    sides
-        1 for a ket alone, 2 for a ket and a bra.
+    - `qubits`: The qubits that have wires.
+    - `sides`: 1 for a ket alone, 2 for a ket and a bra.
     """
 
     def __init__(self, qubits: Iterable[int], sides: int) -> None:
