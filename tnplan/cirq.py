@@ -22,7 +22,6 @@ from tnplan.questions.options import QuestionKeywords, options_of
 __all__ = ["Simulator"]
 
 TOPIC = "questions about circuits"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 class Simulator(cirq.SimulatesSamples, cirq.SimulatesAmplitudes, cirq.SimulatesExpectationValues):

@@ -45,7 +45,6 @@ from tnplan.questions.options import QuestionKeywords, options_of
 __all__ = ["Backend", "Estimator", "Sampler"]
 
 TOPIC = "questions about circuits"
-"""What the errors of this module are about, where one says no topic of its own."""
 WIDE = {"barrier": Barrier, "delay": Delay, "unitary": UnitaryGate, "if_else": IfElseOp,
         "switch_case": SwitchCaseOp, "for_loop": ForLoopOp, "while_loop": WhileLoopOp}  # fmt: skip
 """Instructions on any number of qubits that circuits may have besides Qiskit's standard gates."""

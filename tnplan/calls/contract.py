@@ -15,7 +15,6 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.expected_gpu import expect_gpu
 
 TOPIC = "contractions in Python"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 

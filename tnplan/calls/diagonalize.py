@@ -62,7 +62,6 @@ from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 TOPIC = "molecules"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Array = NDArray[Any]
 

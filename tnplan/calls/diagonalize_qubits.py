@@ -45,7 +45,6 @@ from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 from tnplan.jobs.outputs import write_arrays
 
 TOPIC = "qubit Hamiltonians"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Array = NDArray[Any]
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tnplan.executor.sbd.solver.solve import SpinPenalty
 
 TOPIC = "samples of a molecule"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Array = NDArray[Any]
 

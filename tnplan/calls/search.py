@@ -34,7 +34,6 @@ from tnplan.planner.search.search_in_proportion import worthwhile_s
 from tnplan.planner.search.search_options import JOINT, SCHEDULE, SearchOptions
 
 TOPIC = "searches"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 LONGEST_S = 1e9
 """The longest search that may be asked for."""

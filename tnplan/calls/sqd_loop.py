@@ -51,7 +51,6 @@ from tnplan.jobs.sqd import (
 )
 
 TOPIC = "samples of a molecule"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.sqd"
 VERSION = 1

@@ -27,7 +27,6 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import check_suffix, check_writable, identity_of, read_json, write_json
 
 TOPIC = "Pauli propagation"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.pauli_sum"
 VERSION = 1

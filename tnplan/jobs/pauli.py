@@ -48,7 +48,6 @@ from tnplan.jobs.pauli_sampling import SampleCheckpoint, identity, sample, sampl
 
 
 TOPIC = "Pauli propagation"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.pauli"
 RECORD_FORMAT = "tnplan.pauli-record"

@@ -45,7 +45,6 @@ from tnplan.jobs.job import Needs, Rank
 from tnplan.jobs.pauli_problem import PauliProblem, PauliRequest
 
 TOPIC = "Pauli propagation"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Say = Callable[[int, int], None]
 """Called with the number of repetitions that are done, and of all."""

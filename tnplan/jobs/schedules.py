@@ -57,7 +57,6 @@ from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
 TOPIC = "ranks"
-"""What the errors of this module are about, where one says no topic of its own."""
 SHOWN_VALUES = 4
 """A result of so few values is printed."""
 

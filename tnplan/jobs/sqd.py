@@ -28,7 +28,6 @@ from tnplan.jobs.diagonalization_result import SolveProblem, set_up, solver_devi
 from tnplan.jobs.job import Rank
 
 TOPIC = "samples of a molecule"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 MOST_ORBITALS = 63
 """Orbitals whose strings are 64-bit integers."""

@@ -57,7 +57,6 @@ from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs import Writes
 
 TOPIC = "state vectors"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 DTYPES = {"fp64": "complex128", "fp32": "complex64"}
 """The dtype of amplitudes in each precision."""

@@ -15,9 +15,6 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_network
 from tnplan.planner.networks.tensors import save_tensors
 
-TOPIC = "files of networks and schedules"
-"""What the errors of this module are about, where one says no topic of its own."""
-
 
 def tensors_beside(path: str | Path) -> Path:
     """The .npz that goes with a network file: NAME.npz beside NAME.json."""

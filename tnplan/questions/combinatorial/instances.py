@@ -18,9 +18,6 @@ from tnplan.common.files import read_text
 from tnplan.common.shown_text import shown_text
 from tnplan.common.units import plural
 
-TOPIC = "counting and optimization"
-"""What the errors of this module are about, where one says no topic of its own."""
-
 LATTICES = re.compile(r"(grid|king|torus) ([1-9][0-9]*(?:x[1-9][0-9]*)*)")
 NUMBER = re.compile(r"[-+]?([0-9]+(/[0-9]+)?|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?)")
 MOST_VERTICES = 10**6

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 TOPIC = "contractions in Python"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Label = Hashable
 """What names an index: a character of an equation, or an element of a list of labels."""
