@@ -15,12 +15,7 @@ import numpy as np
 import pennylane as qml
 from pennylane.devices import Device, ExecutionConfig
 from pennylane.devices.modifiers import simulator_tracking, single_tape_support
-from pennylane.devices.preprocess import (
-    decompose,
-    no_sampling,
-    validate_device_wires,
-    validate_measurements,
-)
+from pennylane.devices.preprocess import decompose, no_sampling, validate_device_wires, validate_measurements
 from pennylane.exceptions import DeviceError
 from pennylane.math import Interface
 from pennylane.measurements import (

@@ -35,12 +35,7 @@ from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
-from tnplan.executor.sbd.solver.solve import (
-    SpinPenalty,
-    check_roots,
-    check_spin,
-    solve,
-)
+from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, check_spin, solve
 from tnplan.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,

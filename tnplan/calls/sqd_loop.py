@@ -20,13 +20,7 @@ import numpy as np
 from tnplan.calls.sci_solver import spin_penalty
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_kind
-from tnplan.common.files import (
-    check_suffix,
-    check_writable,
-    file_path,
-    identity_of,
-    write_text,
-)
+from tnplan.common.files import check_suffix, check_writable, file_path, identity_of, write_text
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols import stop_signal
 from tnplan.executor.device.protocols.communicator import agree

@@ -15,13 +15,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate, GlobalPhase
 from tnplan.circuits.derivatives.dual_number import Varied, VariedGate, has_slopes, slopes_of
 from tnplan.circuits.derivatives.generators import generators
-from tnplan.circuits.program import (
-    Channel,
-    CircuitProgram,
-    Measurement,
-    Operation,
-    Reset,
-)
+from tnplan.circuits.program import Channel, CircuitProgram, Measurement, Operation, Reset
 from tnplan.common.errors import InputError
 
 STEP = 1e-5

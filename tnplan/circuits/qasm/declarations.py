@@ -12,14 +12,7 @@ from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.circuits.derivatives.dual_number import DualNumber, Varied
 from tnplan.circuits.qasm.expressions import Evaluator, is_constant, name_and_indices
 from tnplan.circuits.qasm.recorder import Slot
-from tnplan.circuits.qasm.scopes import (
-    Array,
-    Bits,
-    Ignored,
-    Named,
-    Qubits,
-    Subroutine,
-)
+from tnplan.circuits.qasm.scopes import Array, Bits, Ignored, Named, Qubits, Subroutine
 from tnplan.circuits.qasm.source import parse_value, shown
 from tnplan.circuits.qasm.values import (
     BitString,

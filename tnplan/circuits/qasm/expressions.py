@@ -22,15 +22,7 @@ from tnplan.circuits.qasm.operators import (
     integer_power,
 )
 from tnplan.circuits.qasm.recorder import Recorder, Slot
-from tnplan.circuits.qasm.scopes import (
-    Array,
-    Bits,
-    Ignored,
-    Named,
-    Qubits,
-    Scopes,
-    Subroutine,
-)
+from tnplan.circuits.qasm.scopes import Array, Bits, Ignored, Named, Qubits, Scopes, Subroutine
 from tnplan.circuits.qasm.source import shown
 from tnplan.circuits.qasm.values import (
     LARGEST_WIDTH,

@@ -16,12 +16,7 @@ from tnplan.circuits.qasm.expressions import Evaluator, Undetermined, determined
 from tnplan.circuits.qasm.quantum_statements import QuantumStatements
 from tnplan.circuits.qasm.recorder import Match, Recorder, Slot
 from tnplan.circuits.qasm.scopes import Bits, Scopes, Subroutine
-from tnplan.circuits.qasm.source import (
-    Source,
-    included_file,
-    parse_source,
-    shown,
-)
+from tnplan.circuits.qasm.source import Source, included_file, parse_source, shown
 from tnplan.circuits.qasm.values import (
     MOST_BITS,
     BitString,

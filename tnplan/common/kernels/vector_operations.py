@@ -438,8 +438,6 @@ signed_sum: Any = vector_operation(_signed_sum)
 `products` from `offset` on, each times its sign."""
 
 
-
-
 # Costs of min-plus: unsigned integers, of which the largest below the sign bit stands for infinity. The sum
 # of two is in range, and is cut to infinity.
 

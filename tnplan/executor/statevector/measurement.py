@@ -17,12 +17,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.pauli_sum import PauliSum
-from tnplan.circuits.program import (
-    CircuitProgram,
-    final_measurements,
-    measures,
-    without_final_measurements,
-)
+from tnplan.circuits.program import CircuitProgram, final_measurements, measures, without_final_measurements
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError

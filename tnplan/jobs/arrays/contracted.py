@@ -501,7 +501,7 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
     dtype = _result_dtype(dtypes, options)
     if dtype.kind in "biu":
         raise InputError(
-            "arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one", topic="GPUs",
+            "arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one", topic="GPUs"
         )
     shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
@@ -509,9 +509,7 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
     return result if options.strip_exponent or result is None else with_dtype(result, dtype)
 
 
-def contract_exactly(
-    contraction: DirectCall, summed: int, dtype: np.dtype[Any], *arrays: Array
-) -> Array:
+def contract_exactly(contraction: DirectCall, summed: int, dtype: np.dtype[Any], *arrays: Array) -> Array:
     """Contract integers or booleans to `dtype`; each entry of the result is a sum of `summed` products.
 
     No value on the way is larger than the sum of the products of absolute values. Below 2^53 these are

@@ -206,9 +206,7 @@ class Differentiable(Protocol):
     def result_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """The shape of the result for arrays of some shapes."""
 
-    def derivatives(
-        self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]
-    ) -> tuple[Any, ...]:
+    def derivatives(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]) -> tuple[Any, ...]:
         """D_0, and the D_k for the k of `wrt`, which count the arrays from 1; on all ranks of mpirun. A
         cotangent that is None stands for ones, or is not needed."""
 

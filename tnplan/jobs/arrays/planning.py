@@ -44,11 +44,7 @@ from tnplan.jobs.arrays.arrays import (
 from tnplan.jobs.arrays.compiled import CompiledContraction, WithoutSchedule
 from tnplan.jobs.arrays.gradient_calls import GradientPlan
 from tnplan.jobs.arrays.library_contraction import library_contraction
-from tnplan.jobs.arrays.numpy_contraction import (
-    MOST_TENSORS,
-    direct_contraction,
-    may_be_direct,
-)
+from tnplan.jobs.arrays.numpy_contraction import MOST_TENSORS, direct_contraction, may_be_direct
 from tnplan.jobs.arrays.options import CallOptions, ContractionOptions
 from tnplan.jobs.arrays.ranks import bytes_with_inputs, inputs_bytes
 from tnplan.planner.hardware.cost import ITEM_BYTES
@@ -303,7 +299,7 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
     elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
     if elements < 1:
         raise InputError(
-            "memory", f"is {options.memory} bytes", "allow at least some tensors", topic="memory",
+            "memory", f"is {options.memory} bytes", "allow at least some tensors", topic="memory"
         )
     # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
     # An input that fits is not sliced for its size alone: nothing of its size need stand beside it.
@@ -315,7 +311,7 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
             result = count_text(network.output_size, "element", "elements")
             problem = f"leaves room for tensors of {limit:,} elements, and the result has {result}"
             raise InputError(
-                "memory", problem, "allow more, or share the work between more devices", topic="memory",
+                "memory", problem, "allow more, or share the work between more devices", topic="memory"
             )
         profile = _profile(options, device)
         if options.search_s is not None:

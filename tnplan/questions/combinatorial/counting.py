@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text, time_text
-from tnplan.executor.device.cpu.algebra import (
-    LARGEST_PRIME,
-    Algebra,
-    Modular,
-    Optima,
-    Residues,
-    is_prime,
-)
+from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, Algebra, Modular, Optima, Residues, is_prime
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import find_schedule, memory_bytes

@@ -15,13 +15,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.dual_number import VariedGate, slopes_of
 from tnplan.circuits.pauli_sum import PauliSum, pauli_sum
-from tnplan.circuits.program import (
-    Channel,
-    Measurement,
-    Operation,
-    Reset,
-    without_final_measurements,
-)
+from tnplan.circuits.program import Channel, Measurement, Operation, Reset, without_final_measurements
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text

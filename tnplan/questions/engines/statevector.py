@@ -21,12 +21,7 @@ from tnplan.circuits.derivatives.dual_number import slopes_of
 from tnplan.circuits.derivatives.trigonometric_gate import tangent_gates
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum
-from tnplan.circuits.program import (
-    CircuitProgram,
-    circuit_program,
-    final_measurements,
-    gates_of,
-)
+from tnplan.circuits.program import CircuitProgram, circuit_program, final_measurements, gates_of
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.kernels.ahead import compile_soon
@@ -49,13 +44,7 @@ from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.simulator import Simulator, words_on_bits
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.statevector import (
-    check_state_ranks,
-    end_state,
-    free_beside,
-    open_state,
-    state_needs,
-)
+from tnplan.jobs.statevector import check_state_ranks, end_state, free_beside, open_state, state_needs
 from tnplan.questions.engines.task_list import (
     EXACT,
     STATISTICAL,
@@ -82,9 +71,6 @@ from tnplan.questions.questions import (
 
 # Expectation values with their derivatives by parameters, from the state vector: one sweep back for
 # as many observables as the memory holds states.
-
-
-
 
 
 def gradients_by_state(query: CircuitQuery, options: QuestionOptions) -> Outcome:

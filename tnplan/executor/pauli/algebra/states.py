@@ -12,15 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tnplan.circuits.pauli_sum import (
-    PauliSum,
-    bit_counts,
-    given_sum,
-    pack,
-    parse,
-    product_powers,
-    unpack,
-)
+from tnplan.circuits.pauli_sum import PauliSum, bit_counts, given_sum, pack, parse, product_powers, unpack
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import coefficients_of, product_values, state_values

@@ -248,9 +248,7 @@ def solve(
         if penalty is not None:
             energies = vector_backend.energies(solution.vectors)
         states = [vector_backend.collect(state) for state in solution.states]
-    return replace(
-        solution, states=states if vector_backend.first else [], energies=energies + terms.core
-    )
+    return replace(solution, states=states if vector_backend.first else [], energies=energies + terms.core)
 
 
 ReadStart = Callable[[tuple[int, ...]], list[tuple[Array, int]]]

@@ -33,12 +33,7 @@ from tnplan.executor.statevector.cpu.joint_sum_tables import CROSS_SUM, DIAGONAL
 from tnplan.executor.statevector.cpu.measure_kernel import sign
 from tnplan.executor.statevector.cpu.round_kernel import act, jit, spread, turns_of_part
 from tnplan.executor.statevector.cpu.tile_scratch import APART
-from tnplan.executor.statevector.cpu.tiled_pass_kernel import (
-    factor_of,
-    read_tile,
-    turns_of_tile,
-    write_tile,
-)
+from tnplan.executor.statevector.cpu.tiled_pass_kernel import factor_of, read_tile, turns_of_tile, write_tile
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
     LANE_ROTATE,

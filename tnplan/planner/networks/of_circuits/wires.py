@@ -17,12 +17,7 @@ from tnplan.circuits.gates import I2, X, Y, Z
 from tnplan.circuits.program import Channel
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.steps import (
-    Step,
-    diagonal_qubits,
-    keeps_diagonals,
-    keeps_trace,
-)
+from tnplan.planner.networks.of_circuits.steps import Step, diagonal_qubits, keeps_diagonals, keeps_trace
 
 ZERO, ONE = np.array([1, 0], np.complex128), np.array([0, 1], np.complex128)
 """|0> and |1>."""

@@ -12,10 +12,7 @@ from tnplan.planner.schedule.schedule import Prediction, StepAnnotation
 
 
 def annotate(
-    sharded: ShardedTree,
-    node: int,
-    shared: tuple[int, int] | None,
-    fused: tuple[int, float] | None,
+    sharded: ShardedTree, node: int, shared: tuple[int, int] | None, fused: tuple[int, float] | None
 ) -> StepAnnotation:
     """Describe the step that makes `node` as it was planned; `shared`: the slices in a row that its result
     serves, and how often it is repeated for them, None where it is done once; `fused`: the number of its
