@@ -293,9 +293,7 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
             solved = Grown(setup, solution, request.space, {}, request.integrals)
         peak_bytes = solved.setup.peak_bytes()
     solve_s = perf_counter() - problem.begin_s - setup_s
-    measured = {
-        "setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy(),
-    }  # fmt: skip
+    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy()}
     # Invariant: `agree` is collective. Rank 0 measures and writes; the others wait for the message
     # whether that could be done.
     if not rank.is_first:

@@ -247,9 +247,7 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
         )  # fmt: skip
         peak_bytes = setup.peak_bytes()
     solve_s = perf_counter() - problem.begin_s - setup_s
-    measured = {
-        "setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy(),
-    }  # fmt: skip
+    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy()}
     # Invariant: `agree` is collective: the others wait for the message whether rank 0 could write.
     if not rank.is_first:
         agree(rank.world, lambda: None)

@@ -341,9 +341,7 @@ def product_powers(key: Array, keys: Array) -> Array:
     return powers + 2 * swaps - bit_counts(new[..., :half] & new[..., half:])
 
 
-def multiplied(
-    keys: Array, coefficients: Array, factors: Array, values: Array
-) -> tuple[Array, Array, Array]:  # fmt: skip
+def multiplied(keys: Array, coefficients: Array, factors: Array, values: Array) -> tuple[Array, Array, Array]:
     """The product of terms [..., 2 W] and [...] with factors, all axes but the last broadcast.
 
     Returns words, complex coefficients, and p in the factor i^p of each.

@@ -95,9 +95,7 @@ class Rank:
         """Whether this rank reads and writes the files of all."""
         return self.world.rank == 0
 
-    def say(
-        self, done: int, total: int, text: str, detail: Any = None, share: float | None = None
-    ) -> None:  # fmt: skip
+    def say(self, done: int, total: int, text: str, detail: Any = None, share: float | None = None) -> None:
         """Call the listener on rank 0 with the progress of the job."""
         if self.listener is not None and self.is_first:
             self.listener(Progress(done, total, text, detail, share))

@@ -144,9 +144,7 @@ def _fourier(kind: Kind) -> tuple[np.ndarray, np.ndarray]:
     return orders[nonzero] / 2, flat[nonzero]
 
 
-def _agree(
-    forms: Sequence[Gate | TrigonometricGate], gates: Sequence[Gate], values: np.ndarray
-) -> bool:  # fmt: skip
+def _agree(forms: Sequence[Gate | TrigonometricGate], gates: Sequence[Gate], values: np.ndarray) -> bool:
     """Whether these are the gates of a circuit with some values, phases of whole gates apart."""
     if len(forms) != len(gates):
         return False

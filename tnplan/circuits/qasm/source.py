@@ -102,9 +102,7 @@ class Source:
     folder: Path | None = None
 
 
-def parse_source(
-    text: str, place: str, version: int | None = None, folder: Path | None = None
-) -> Source:  # fmt: skip
+def parse_source(text: str, place: str, version: int | None = None, folder: Path | None = None) -> Source:
     """The statements of a text; `place` names it in errors.
 
     `version` is that of the file that includes this one, and None where none does. `folder` is that of the

@@ -79,9 +79,7 @@ def still_compiling(several: Iterable[Samples]) -> bool:
     return any(samples in _workers and _workers[samples].process.poll() is None for samples in several)
 
 
-def compiled_elsewhere(
-    kernel: Any, find: Callable[[], CompiledObject | None]
-) -> CompiledObject | None:  # fmt: skip
+def compiled_elsewhere(kernel: Any, find: Callable[[], CompiledObject | None]) -> CompiledObject | None:
     """What another process makes of a missing kernel, as soon as it is there; None where none makes it."""
     with _lock:
         makers = [worker.process for worker in _workers.values() if kernel in worker.kernels]

@@ -137,9 +137,7 @@ class _Taped:
     term_signs: Array
 
 
-def on_cpu_alone(
-    steps: Sequence[PauliStep], sums: Sequence[PauliSum], n_ranks: int
-) -> str:  # fmt: skip
+def on_cpu_alone(steps: Sequence[PauliStep], sums: Sequence[PauliSum], n_ranks: int) -> str:
     """What a gradient of sums has that a GPU cannot do; empty where it can."""
     if any(isinstance(step, TransferMatrix) for step in steps):
         return "gradients through channels, and through gates that are no rotations and no Cliffords,"

@@ -242,9 +242,7 @@ def prepared(
     return absorbed.rotations, absorbed.observable
 
 
-def cliffords_last(
-    steps: Sequence[PauliStep], none: PauliSum, keep_cliffords: bool
-) -> Sequence[PauliStep]:  # fmt: skip
+def cliffords_last(steps: Sequence[PauliStep], none: PauliSum, keep_cliffords: bool) -> Sequence[PauliStep]:
     """The steps with all Cliffords at their end, where nothing is against it: one pass over terms."""
     simple = simple_steps(steps)
     if keep_cliffords or any(isinstance(step, TransferMatrix) for step in simple):

@@ -63,9 +63,7 @@ class GateList:
     - `gates`: The gates in their order, unitary.
     """
 
-    def __init__(
-        self, n_qubits: int, n_parameters: int, gates: Iterable[Gate | TrigonometricGate]
-    ) -> None:  # fmt: skip
+    def __init__(self, n_qubits: int, n_parameters: int, gates: Iterable[Gate | TrigonometricGate]) -> None:
         self.n_qubits, self.n_parameters, self._size = n_qubits, n_parameters, 1 << n_qubits
         acting: list[Acting] = []
         for gate in gates:
@@ -121,9 +119,7 @@ class GateList:
                 row += np.bincount(self._columns, terms[self._rows] * self._frequencies, len(row))
         return self._observed(final, words), gradients
 
-    def _run(
-        self, parameters: Array, start: Array | None = None
-    ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    def _run(self, parameters: Array, start: Array | None = None) -> tuple[Array, Array, Array, Array]:
         """The final state, and what made it."""
         from tnplan.executor.statevector.cpu.gate_list_kernel import run_gates, write_elements
 

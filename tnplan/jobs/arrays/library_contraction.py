@@ -168,9 +168,7 @@ def _is_short_of_memory(
     return peak_bytes > memory_bytes(options, "gpu")
 
 
-def contraction_by(
-    calls: LibraryCalls, network: Network, ssa_path: Sequence[tuple[int, ...]]
-) -> DirectCall:  # fmt: skip
+def contraction_by(calls: LibraryCalls, network: Network, ssa_path: Sequence[tuple[int, ...]]) -> DirectCall:
     """The contraction by a library, of arrays of one dtype with the network's extents and any strides."""
     terms = dict(enumerate(network.inputs))
     path = list(by_pairs(ssa_path, len(terms))) if len(terms) > 1 else [(0,)]

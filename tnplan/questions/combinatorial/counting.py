@@ -124,9 +124,7 @@ def count_model(model: Model, options: ContractionOptions, progress: Listener | 
     return _by_tree(schedule, options, arrays, lambda value, prime: value, closer, progress)
 
 
-def count_grid(
-    sides: tuple[int, int], progress: Listener | None = None, skipped: int = 0
-) -> tuple[int, int]:  # fmt: skip
+def count_grid(sides: tuple[int, int], progress: Listener | None = None, skipped: int = 0) -> tuple[int, int]:
     """The number of independent sets of a grid, width and height, by rows on a GPU, and how many primes it
     took.
 
@@ -262,9 +260,7 @@ def at_most(bound: int, rounded: float, schedule: Schedule) -> int:
     return min(bound, int(rounded * ROUNDED)) if is_close else bound
 
 
-def count_by_weight(
-    model: Model, options: ContractionOptions, progress: Listener | None
-) -> dict[int, int]:  # fmt: skip
+def count_by_weight(model: Model, options: ContractionOptions, progress: Listener | None) -> dict[int, int]:
     """The number of configurations of each weight, where there are some.
 
     A factor of cost c is x^c: the sum is the polynomial whose coefficients are the numbers. Its value at a

@@ -33,11 +33,7 @@ from tnplan.planner.networks.of_circuits.amplitude_network import (
     overlap_network,
     trace_network,
 )
-from tnplan.planner.networks.of_circuits.sandwich import (
-    density_network,
-    marginal_network,
-    sandwich,
-)
+from tnplan.planner.networks.of_circuits.sandwich import density_network, marginal_network, sandwich
 from tnplan.planner.networks.of_circuits.steps import Step, steps_of
 from tnplan.planner.networks.of_circuits.wires import OpenNetwork, Support, by_support, support_of
 from tnplan.planner.networks.simplify import simplify

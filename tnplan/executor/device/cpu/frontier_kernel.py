@@ -106,9 +106,7 @@ def relax_tiles(table: Any, costs: Any, given: Any, first: int, last: int, least
 
 
 @jit
-def fold_table(
-    table: Any, context: Any, weights: Any, first: int, last: int, lane_bits: int
-) -> None:  # fmt: skip
+def fold_table(table: Any, context: Any, weights: Any, first: int, last: int, lane_bits: int) -> None:
     """One step on the variable that a symmetric table leaves out, which is 0: with 1 it is the reverse.
 
     For the vectors from `first` on, below the middle, and those that they are in reverse.
@@ -200,9 +198,7 @@ def trace_tile(table: Any, levels: Any, given: Any, tile: int, followed: Any, n:
 
 
 @jit
-def count_entry(
-    old: Any, n: int, change: Any, context: Any, weights: Any, new: Any
-) -> tuple[int, int]:  # fmt: skip
+def count_entry(old: Any, n: int, change: Any, context: Any, weights: Any, new: Any) -> tuple[int, int]:
     """Numbers of configurations of n states, as a variable leaves, one enters, or both.
 
     Old and new are (keys, counts): states in rising order, and their numbers, in words of 64 bits. The change

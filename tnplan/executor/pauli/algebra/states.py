@@ -18,9 +18,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import coefficients_of, product_values, state_values
 from tnplan.executor.pauli.algebra.tableau import Word, product
 
-LABELS = {
-    "0": (0, 0, 1), "1": (0, 0, -1), "+": (1, 0, 0), "-": (-1, 0, 0), "r": (0, 1, 0), "l": (0, -1, 0),
-}  # fmt: skip
+LABELS = {"0": (0, 0, 1), "1": (0, 0, -1), "+": (1, 0, 0), "-": (-1, 0, 0), "r": (0, 1, 0), "l": (0, -1, 0)}
 """Bloch vectors of the eigenstates of Z, X and Y."""
 ONE = np.uint64(1)
 

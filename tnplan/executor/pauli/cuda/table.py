@@ -416,9 +416,7 @@ class GpuTable:
         """Move the terms among n rows to the first ones, begin the log anew, and return how many they are."""
         self.restart(n)
         self.meeting.fill(0)
-        arguments = typed((
-            *self._rows, *self._table, self.capacity, self.spare, n, self.log, self.meeting,
-        ))  # fmt: skip
+        arguments = typed((*self._rows, *self._table, self.capacity, self.spare, n, self.log, self.meeting))
         self._cooperative(self.load("pack_rows"), arguments)()
         n -= int(self.read(0)["packed"])
         self.restart(n)

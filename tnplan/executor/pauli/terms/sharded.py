@@ -232,9 +232,7 @@ class ShardedTerms(Terms):
             self._distribute()
         self._each(HashTerms.refresh, least=SINGLE_SHARD_BELOW)
         bound = Bound(after=self.most_terms) if self.is_lone else UNBOUNDED
-        n_done = rotate_all(
-            self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads, bound
-        )  # fmt: skip
+        n_done = rotate_all(self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads, bound)
         return n_first + n_done
 
     def _rotate_capped(self, rotations: RotationBatch, cut: float, limits: TermLimits, cap: TermCap) -> None:

@@ -167,9 +167,7 @@ def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is
 
 
 @jit
-def _times_matrix(
-    state: Any, gates: Any, gate: int, elements: Any, scratch: Any, is_adjoint: bool
-) -> None:  # fmt: skip
+def _times_matrix(state: Any, gates: Any, gate: int, elements: Any, scratch: Any, is_adjoint: bool) -> None:
     first, targets, shift = gates.element_ends[gate], gates.target_masks[gate], gates.offset_ends[gate]
     side = gates.offset_ends[gate + 1] - shift
     for start in range(state.size >> 1):

@@ -58,9 +58,7 @@ def run_rounds(
 
 
 @jit
-def run_tiles(
-    amplitudes: Any, rank_base: int, pass_tables: Any, scratch: Any, first: int, last: int
-) -> None:  # fmt: skip
+def run_tiles(amplitudes: Any, rank_base: int, pass_tables: Any, scratch: Any, first: int, last: int) -> None:
     """Do all steps of a pass, rounds and others; see `run_rounds`."""
     tables, numbers = pass_tables
     places, idle = tables.places, tables.idle

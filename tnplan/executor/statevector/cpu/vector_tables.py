@@ -114,9 +114,7 @@ class VectorPass:
         return bool(np.all(self.flat.steps[:, 0] == ROUND))
 
 
-def vector_pass(
-    item: Pass, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
-) -> VectorPass:  # fmt: skip
+def vector_pass(item: Pass, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0) -> VectorPass:
     """The tables of a pass over the 2^n_bits amplitudes of a rank, of parts of this type; `low` as in
     `pass_tables`.
     """

@@ -196,9 +196,7 @@ class CupyState:
         self._programs = {id(item): (item, program) for item, program in zip(passes, programs, strict=True)}
         return self.prepare(passes)
 
-    def _not_worth_waiting(
-        self, passes: Sequence[Pass], programs: Sequence[Program | None]
-    ) -> set[int]:  # fmt: skip
+    def _not_worth_waiting(self, passes: Sequence[Pass], programs: Sequence[Program | None]) -> set[int]:
         """The identities of passes whose programs are not in the cache and whose kernels save too little."""
         programs_of = {
             id(item): program for item, program in zip(passes, programs, strict=True)
@@ -268,9 +266,7 @@ class CupyState:
         tables = cupy.asarray(np.concatenate([np.zeros(0), *turns]).astype(self.dtype))
         values = np.ascontiguousarray(program.values.astype(self.dtype))
         before = np.uint64(self.amplitudes.data.ptr), np.int64(rank_base)
-        after = (
-            np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
-        )  # fmt: skip
+        after = (np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0])
         return ProgramLaunch(
             kernel, self.n_bits, held_bits, Blocks(threads, size_bytes, int(defines["NEIGHBOURS"])),
             (before, after), (factors, tables), program.sums,
@@ -323,9 +319,7 @@ class CupyState:
 
         return isinstance(prepared, ProgramLaunch)
 
-    def bind_part(
-        self, prepared: Any, bits: Sequence[int], value: int, share: int = 0
-    ) -> Callable[[], None]:  # fmt: skip
+    def bind_part(self, prepared: Any, bits: Sequence[int], value: int, share: int = 0) -> Callable[[], None]:
         """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
 
         It leaves multiprocessors to an exchange; `share` as in `Overlap`.

@@ -121,9 +121,7 @@ def commute(first: MultiplexedGate, second: MultiplexedGate) -> bool:
     return not (first.target_mask & second.mask or second.target_mask & first.mask)
 
 
-def from_gate(
-    gate: Gate, place: str = "gate", bits: tuple[int, ...] | None = None
-) -> MultiplexedGate:  # fmt: skip
+def from_gate(gate: Gate, place: str = "gate", bits: tuple[int, ...] | None = None) -> MultiplexedGate:
     """A unitary gate on its qubits, or on bits for them, multiplexed.
 
     Raises InputError where it is none or too large. Gates with the same matrix share the arrays of what they

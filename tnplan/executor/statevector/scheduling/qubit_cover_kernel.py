@@ -229,9 +229,7 @@ def next_passes(gates: Any, pending: Any, search: Any, seed: int, scratch: Any, 
 
 
 @jit
-def fill_rounds(
-    gates: Any, search: Any, scratch: Any, pending: Any, numbers: Any, round_bits: Any
-) -> int:  # fmt: skip
+def fill_rounds(gates: Any, search: Any, scratch: Any, pending: Any, numbers: Any, round_bits: Any) -> int:
     """Write in `numbers` the round in which each gate is done, and in `round_bits` the bits of each round.
 
     Returns how many rounds there are.

@@ -223,9 +223,7 @@ def _on(gates: Sequence[MultiplexedGate], where: Sequence[int]) -> Sequence[Mult
     return gates if unchanged else [gate.on(where) for gate in gates]
 
 
-def _put_off(
-    stages: Sequence[Stage], n_bits: int, n_inside: int, tile: Tile
-) -> tuple[Stage, ...]:  # fmt: skip
+def _put_off(stages: Sequence[Stage], n_bits: int, n_inside: int, tile: Tile) -> tuple[Stage, ...]:
     """The stages, with the last passes of one done after the next exchange where that takes less time.
 
     What comes after an exchange often fills no tile; passes that target no leaving bit may come there too, as
@@ -422,7 +420,5 @@ def _in_order(gates: Sequence[MultiplexedGate], mode: str) -> list[list[Multiple
 # The tiles of passes on a CPU, by the dtype of amplitudes. Knows no state.
 
 
-TILES = {
-    "complex64": Tile(16, 5, 4, rotations=True), "complex128": Tile(15, 4, 4, rotations=True)
-}  # fmt: skip
+TILES = {"complex64": Tile(16, 5, 4, rotations=True), "complex128": Tile(15, 4, 4, rotations=True)}
 """Real and imaginary parts of a tile take 512 KiB, a part of the cache of one core."""
