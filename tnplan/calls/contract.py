@@ -228,8 +228,7 @@ def compile(
     from tnplan.jobs.arrays.options import CallOptions, ContractionOptions, in_bytes
     from tnplan.jobs.arrays.planning import compile_network
 
-    # A contraction that is compiled waits for the kernels of its chains: it will be called again
-    # and again.
+    # A contraction that is compiled waits for the kernels of its chains: it will be called again and again.
     options = ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads,
         strip_exponent=strip_exponent, waits_for_kernels=True, algebra=algebra_of(algebra),

@@ -242,8 +242,7 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     if problem.rotation is not None:
         rotation = read_rotation(problem.rotation)
         known = rotate_orbitals(known, rotation)
-    # A list that grows: the size of the space is not known yet, so that roots are not compared with
-    # it.
+    # A list that grows: the size of the space is not known yet, so that roots are not compared with it.
     if problem.grow is not None:
         space = None
         _check_growth(problem)
@@ -344,8 +343,7 @@ def _grow(
     )  # fmt: skip
     # The tables of a solve are still there while the next determinants are selected.
     solve_bytes = select_bytes = rank.memory_bytes / 2
-    # On a GPU the solve has the GPU's memory and the selection the host's: neither takes from the
-    # other.
+    # On a GPU the solve has the GPU's memory and the selection the host's: neither takes from the other.
     if rank.device.name == "gpu":
         solve_bytes = rank.memory_bytes
         select_bytes = min(options.memory or inf, host_memory()[1] / ranks_here(rank.world))

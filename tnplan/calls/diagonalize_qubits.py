@@ -276,8 +276,7 @@ def _hand_over(
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "environment": environment(),
     }  # fmt: skip
-    # Words have bit q of a string for qubit q; columns are turned, so that the last one is the
-    # first qubit.
+    # Words have bit q of a string for qubit q; columns are turned, so that the last one is the first qubit.
     bits = np.unpackbits(request.strings.view(np.uint8), axis=1, bitorder="little")
     bitstrings = np.ascontiguousarray(bits[:, : terms.n_qubits][:, ::-1], bool)
     result = QubitDiagonalization(solution, bitstrings, expectations, report)

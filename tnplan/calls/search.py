@@ -167,8 +167,7 @@ def search(
                 topic="checkpoints",
             )
         if minimize is None and devices is not None:
-            # With a number of devices the planner's predicted time is minimized, not the count of
-            # operations.
+            # With a number of devices the planner's predicted time is minimized, not the count of operations.
             minimize = "schedule"
         if resume and target is not None and not Path(checkpoint or "").exists() and target.exists():
             known = _as_start(target, structure.network)

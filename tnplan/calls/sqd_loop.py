@@ -263,8 +263,7 @@ def _work(rank: Rank, request: _Request, settings: _Settings, job_options: JobOp
     groups = RankGroups(rank, settings.options.num_batches)
     problem = SolveProblem(request.integrals, request.penalty, settings.criteria)
     loop = _RankLoop(rank, request, settings, job_options)
-    # Invariant: every rank makes the same iterations: rank 0 decides, and sends subspaces or the
-    # end.
+    # Invariant: every rank makes the same iterations: rank 0 decides, and sends subspaces or the end.
     while (subspaces := loop.next_subspaces()) is not None:
         loop.learn(subspaces, *groups.lowest(subspaces, problem))
     measured = {

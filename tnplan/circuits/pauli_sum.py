@@ -440,8 +440,7 @@ def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]
     clashes = (np.bitwise_count(np.bitwise_xor.reduce(near, axis=2)) & 1) @ (1 << members)
     firsts, first, is_end = [0], 0, False
     for number, (clash, is_last) in enumerate(zip(clashes.tolist(), ends.tolist(), strict=True)):
-        # A group ends where it is full, where its next word clashes with one in it, or where `ends`
-        # says so.
+        # A group ends where it is full, where its next word clashes with one in it, or where `ends` says so.
         if number - first == most or clash & (2 << number - first) - 1 or is_end:
             first = number
             firsts.append(first)

@@ -376,8 +376,7 @@ def without_final_measurements(
     source: dict[int, int] = {}
     qubits: set[int] = set()
     bits: set[int] = set()
-    # From the end: a measurement is final where no later operation acts on its qubit or uses its
-    # bit.
+    # From the end: a measurement is final where no later operation acts on its qubit or uses its bit.
     for operation in reversed(operations):
         if isinstance(operation, Measurement) and operation.qubit not in qubits and operation.bit not in bits:
             # Of several final measurements into one bit the last is the one that it keeps.

@@ -101,8 +101,7 @@ class CheckpointFile:
         match = LAST_LINE.fullmatch(stream.read())
         if match is None:
             raise self.refusal("is damaged, or of another version of tnplan")
-        # The hash is over the file as it is on disk, in pieces, and never over what was parsed from
-        # it.
+        # The hash is over the file as it is on disk, in pieces, and never over what was parsed from it.
         digest, remaining = hashlib.sha256(), size - HASH_BYTES
         stream.seek(0)
         while remaining and (piece := stream.read(min(remaining, PIECE_BYTES))):

@@ -199,9 +199,8 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
     # `watched` ends them by their heartbeats, `ending_together` by the failure itself.
     can_resume = options.checkpoint_file is not None
     with ending_together(world), watched(world, options.timeout, can_resume), ExitStack() as locks:
-        # Invariant: all ranks make these collective calls in this order. `agree` comes before
-        # each broadcast, so that a refusal on rank 0 reaches every rank and none waits for a
-        # request that never comes.
+        # Invariant: all ranks make these collective calls in this order. `agree` comes before each broadcast,
+        # so that a refusal on rank 0 reaches every rank and none waits for a request that never comes.
         builds = agreed_builds(world, options.allow_mixed_builds)
         request: Request = world.broadcast_object(agree(world, prepare), 0)
         agree(world, lambda: locks.enter_context(_output_lock(options, world.rank == 0)))

@@ -283,8 +283,7 @@ class Interpreter:
             self.recorder.branch_match(match, self._way(then), self._way(otherwise))
             return
         holds = applied(truth, self.evaluator.value(node.condition))
-        # Both ways are run now and recorded as branches; what is known at reading time takes one
-        # way alone.
+        # Both ways are run now and recorded as branches; what is known at reading time takes one way alone.
         if isinstance(holds, Measured):
             ways = [int(value) for value in holds.table]
             self.recorder.branch(holds.bits, ways, [self._way(otherwise), self._way(then)], assume=False)
@@ -348,9 +347,8 @@ class Interpreter:
                 self._count_round()
                 before = self.recorder.effects
                 holds = applied(truth, self.evaluator.value(node.while_condition))
-                # From here on measured bits decide how many rounds there are: the rest becomes a
-                # loop of the program. Rounds before it that were decided at reading time stand
-                # before the loop.
+                # From here on measured bits decide how many rounds there are: the rest becomes a loop of the
+                # program. Rounds before it that were decided at reading time stand before the loop.
                 if isinstance(holds, Measured):
                     if self.recorder.effects != before:
                         raise Mistake("measures in its condition", "measure into a bit inside the loop")

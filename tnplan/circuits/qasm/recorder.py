@@ -137,8 +137,7 @@ class Recorder:
                 memory.value, memory.is_written = slot.value, True
                 self.start[memory.number] = slot.value
                 continue
-            # Invariant: a memory is overwritten only after what other live variables read from it
-            # is copied.
+            # Invariant: a memory is overwritten only after what other live variables read from it is copied.
             self._spill(memory, slot)
             value = slot.value
             if isinstance(value, Measured):

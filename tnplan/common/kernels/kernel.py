@@ -116,8 +116,7 @@ class Kernel:
 
     def _loaded(self, types: Types) -> Native | None:
         """The code for these types, from the cache or compiled now; None where numba has to call it."""
-        # Invariant: `loaded` is written under the lock, so that a kernel is compiled once in this
-        # process.
+        # Invariant: `loaded` is written under the lock, so that a kernel is compiled once in this process.
         with _compiling:
             if types in self.loaded:
                 return self.loaded[types]

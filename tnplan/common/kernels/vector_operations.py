@@ -271,8 +271,7 @@ def _exchange_lane_bit(bit: int, v: Vectors, operands: Sequence[Any]) -> None:
 
 def _multiply_matrix(v: Vectors, operands: Sequence[Any]) -> None:
     re, im, elements, first_element, *offsets = operands
-    # Invariant: all inputs are in registers before the first output is stored, as both have the
-    # same memory.
+    # Invariant: all inputs are in registers before the first output is stored, as both have the same memory.
     x = [v.load_complex((re, im), offset) for offset in offsets]
     side = len(offsets)
     for row, offset in enumerate(offsets):
@@ -352,8 +351,7 @@ def _sum_rotate(with_z: bool, v: Vectors, operands: Sequence[Any]) -> None:
     (x, p), (y, q) = ([v.load_complex((re, im), offset) for offset in pair] for pair in in_both)
     if phase is not None:
         y, q = v.product(y, phase), v.product(q, phase)
-    # Re <lambda| -iY |psi> = Re(q^* x - p^* y), of which the derivative by an angle about Y is
-    # made.
+    # Re <lambda| -iY |psi> = Re(q^* x - p^* y), of which the derivative by an angle about Y is made.
     about_y = v.builder.fsub(v.real_of_overlap(q, x), v.real_of_overlap(p, y))
     v.add_to(totals, totals_offset, about_y)
     if with_z:

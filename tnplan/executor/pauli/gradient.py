@@ -169,8 +169,7 @@ def _taped(
 
     # All ranks, before the tape takes memory.
     memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
-    # Rotations by multiples of pi/2 are Cliffords and are absorbed, but not those whose derivative
-    # is wanted.
+    # Rotations by multiples of pi/2 are Cliffords and are absorbed, but not those whose derivative is wanted.
     simple = simple_steps(steps)
     taped_steps: Sequence[PauliStep] = [
         step if k in with_derivatives else simple[k] for k, step in enumerate(steps)

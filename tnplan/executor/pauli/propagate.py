@@ -185,8 +185,7 @@ def propagate_all(
     # Every rank checks; if one refuses, all do.
     memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
     begin, keep_cliffords = perf_counter(), keep_cliffords or limits.needs_letters
-    # Cliffords moved through rotations change only their generators and the observable: no pass
-    # over terms.
+    # Cliffords moved through rotations change only their generators and the observable: no pass over terms.
     if symmetry is not None:
         observable = PauliSum(observable.n_qubits, *symmetry.merged(observable.keys, observable.coefficients))
     rotations, start = prepared(pieces[0], observable, keep_cliffords)
@@ -409,8 +408,7 @@ class Propagator:
         angles = [cosine_and_sine(rotation.angle) for rotation in rotations]
         for number, (cosine, _) in enumerate(angles, start=1):
             self.since_truncation += 1
-            # cos t = 0 makes the terms that split 0: they are swept even where nothing else is to
-            # be dropped.
+            # cos t = 0 makes the terms that split 0: they are swept even where nothing else is to be dropped.
             self.has_zeros |= cosine == 0
             is_last = last and number == len(angles)
             is_due = is_last or self.since_truncation >= self.limits.every
@@ -432,8 +430,7 @@ class Propagator:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""
         if self.memory_terms is None or isinstance(batch, list):
             return
-        # The worst case first, 2 n terms; only where that does not fit the anticommuting terms are
-        # counted.
+        # The worst case first, 2 n terms; only where that does not fit the anticommuting terms are counted.
         n, factor = self.terms.all_ranks(self.terms.n), 2
         new = n
         if isinstance(batch, TransferMatrix):

@@ -258,8 +258,7 @@ class BranchingRuns:
 
         The batches have all shots together, and the states and bits after the last step.
         """
-        # Depth first: of the batches that wait, the newest goes on, so that few are there at a
-        # time.
+        # Depth first: of the batches that wait, the newest goes on, so that few are there at a time.
         amplitudes = np.zeros((1, 1 << self.n_qubits), self.dtype)
         amplitudes[0, 0] = 1
         waiting = [(0, Batch(amplitudes, bits[None].copy(), np.array([shots], np.int64)))]

@@ -105,9 +105,8 @@ class CompiledContraction:
         self.schedule = schedule
         self.number = new_number(self)
         """Its name in graphs of torch, which do not keep it."""
-        # Invariant: whoever writes the arena of the ranks, or replaces `_ranks` and
-        # `_differentiated`, has the lock. A contraction has one arena, so that two calls at
-        # once would mix their values.
+        # Invariant: whoever writes the arena of the ranks, or replaces `_ranks` and `_differentiated`, has
+        # the lock. A contraction has one arena, so that two calls at once would mix their values.
         self._lock = threading.Lock()
         self._dtype = np.dtype(schedule.dtype)
         self._equal_dtypes: set[Any] = set()
@@ -308,8 +307,7 @@ class CompiledContraction:
             shape = self.result_shape([array.shape for array in values.values()])
             seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
             numbers = check_wrt(wrt, self._inputs)
-            # The lock begins at the choice of the plan: another thread with another `wrt`
-            # would close it.
+            # The lock begins at the choice of the plan: another thread with another `wrt` would close it.
             with self._lock:
                 calls = self._gradient_calls(numbers)
                 if length is None:
@@ -640,8 +638,7 @@ class CompiledContraction:
         kind = common_kind(inputs)
         length = self._length(arrays)
         shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
-        # Values go over the host where several ranks share the work: each of them takes its own
-        # part.
+        # Values go over the host where several ranks share the work: each of them takes its own part.
         if kind.gpu is not None and self._lone_rank() is not None and not self.schedule.sliced_output:
             return self._contract_on_gpu(arrays, kind, shape)
         values = {number: self._values(array, number) for number, array in arrays.items()}

@@ -531,9 +531,8 @@ def contract_exactly(contraction: DirectCall, summed: int, dtype: np.dtype[Any],
     if not bound < EXACT_IN[dtype.kind]:
         problem = f"are of {dtype}, and sums of their products may be {bound:.3g}, beyond 64 bits"
         raise InputError("arrays", problem, "convert them to float64")
-    # Invariant: below 2^53 all partial sums that go into an entry are exact in float64, in any
-    # order of summation, so that BLAS may be used. What is larger on the way is only ever
-    # multiplied by 0.
+    # Invariant: below 2^53 all partial sums that go into an entry are exact in float64, in any order of
+    # summation, so that BLAS may be used. What is larger on the way is only ever multiplied by 0.
     wide = np.float64 if bound < EXACT_IN_FLOAT64 else np.uint64 if dtype.kind == "u" else np.int64
     result = contraction(*(array.astype(wide) for array in arrays))
     limits = np.iinfo(dtype)

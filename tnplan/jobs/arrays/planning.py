@@ -547,16 +547,14 @@ def compile_network(
     check_kind("keep", calls.keep, bool)
     arguments = (*request.operands, *calls.constants.values())
     arrays = [array for array in arguments if hasattr(array, "shape")]
-    # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device
-    # decides.
+    # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device decides.
     gpu = common_kind(arrays).gpu if arrays else None
     n_tensors, batch = len(request.inputs), calls.batch
     fixed = {_tensor("constants", number, n_tensors): values for number, values in calls.constants.items()}
     refuse_followed(fixed.items(), "constant")
     changing = [number for number in range(n_tensors) if number not in fixed]
     batched = () if batch is None else _batched(calls, changing, n_tensors)
-    # The search weighs its own time against all calls. Constants promise that there will be
-    # several.
+    # The search weighs its own time against all calls. Constants promise that there will be several.
     n_calls = calls.calls
     if n_calls is None:
         n_calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)

@@ -40,8 +40,7 @@ def plateaus(projection: Projection) -> list[Plateau]:
 def _flat(projection: Projection, row: Row) -> Plateau:
     """More devices only take more slices: why no path with fewer operations is faster."""
     demands, labels = projection.demands, projection.labels
-    # Paths with fewer operations would be faster here: why each is not, by tier, memory or slower
-    # steps.
+    # Paths with fewer operations would be faster here: why each is not, by tier, memory or slower steps.
     fewer = [n for n, demand in enumerate(demands) if demand.complexity < (1 - FLAT) * row.complexity]
     fewer.sort(key=lambda number: demands[number].complexity)
     refused: Plateau | None = None

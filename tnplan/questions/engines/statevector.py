@@ -197,8 +197,7 @@ def answer_by_state(
     def needs(_: tuple[int, Rows], n_ranks: int, threads: int) -> Needs:
         state = state_needs(n_qubits, options.dtype, n_ranks, threads)
         more = 0 if planned is None else planned.copies_bytes(options.dtype)
-        # What a state is too large for may be easy for another method: the refusal names those that
-        # can.
+        # What a state is too large for may be easy for another method: the refusal names those that can.
         others = [method for method in possible_methods(query, options) if method != "statevector"]
         remedy = state.remedy + "".join(f", or --method {method}" for method in others)
         return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
@@ -357,8 +356,7 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
         # squares would cancel.
         before = value - mean
         mean = mean + before * (trajectory.shots / number)
-        # (x - m_before) (x - m_after)^* is real and >= 0: both factors are multiples of the same
-        # number.
+        # (x - m_before) (x - m_after)^* is real and >= 0: both factors are multiples of the same number.
         squares = squares + (before * np.conj(value - mean)).real * trajectory.shots
         rank.say_steps(number, runs, "trajectory", is_even)
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})

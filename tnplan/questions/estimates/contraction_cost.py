@@ -519,8 +519,7 @@ def _round(
         if search_s < 2 * SHORTEST_SEARCH_S:
             break
     search_s += worth_searching_s(state.plan, state.products_per_s)
-    # Fidelity f is the share of slices that are summed, at least one (Markov et al., arXiv
-    # 1807.10749).
+    # Fidelity f is the share of slices that are summed, at least one (Markov et al., arXiv 1807.10749).
     share = max(1, round(question.fidelity * state.plan.n_slices)) / state.plan.n_slices
     size_bytes = ITEM_BYTES[state.dtype] * peak_elements(state.plan)
     return size_bytes, search_s + share * batch_s(state.plan, state.products_per_s, state.dtype, profile)

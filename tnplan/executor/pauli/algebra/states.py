@@ -149,8 +149,7 @@ def _reduced(rows: list[Word], n_qubits: int) -> StabilizerState:
     pivots: list[tuple[int, int]] = []
     reduced: list[Word] = []
     for row in rows:
-        # Gauss-Jordan elimination over bits, with signs: rows are products, so powers of i go
-        # along.
+        # Gauss-Jordan elimination over bits, with signs: rows are products, so powers of i go along.
         for other, (letter, bit) in zip(reduced, pivots, strict=True):
             if row[letter] >> bit & 1:
                 row = product(row, other)

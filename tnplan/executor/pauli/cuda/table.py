@@ -345,8 +345,7 @@ class GpuTable:
             self.failed = self.spare[:failures].copy()
             self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
             self.lists = self.number_lists(0)
-            # One array after the other, the old one freed in between: never two of them are there
-            # twice.
+            # One array after the other, the old one freed in between: never two of them are there twice.
             for name in (*ROW_ARRAYS, "patterns"):
                 old = getattr(self, name)
                 new = cupy.empty((capacity, *old.shape[1:]), old.dtype)

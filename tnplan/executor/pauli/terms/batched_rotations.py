@@ -62,9 +62,8 @@ def rotate_all(
     """
     from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
 
-    # Kernels allocate nothing: they stop where a list does not fit, the host enlarges the arrays,
-    # and they go on at the same phase of the same rotation. `done` has the phases, so nothing is
-    # done twice.
+    # Kernels allocate nothing: they stop where a list does not fit, the host enlarges the arrays, and they go
+    # on at the same phase of the same rotation. `done` has the phases, so nothing is done twice.
     rotations = rotations._replace(generators=np.array(rotations.generators))
     width = rotations.generators.shape[1]
     tables = shard_tables(shards, len(rotations.generators))

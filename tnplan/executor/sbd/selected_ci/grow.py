@@ -396,9 +396,8 @@ class GrowingList:
             self._solve(begun, begun.basis)
             return begun
         starts = self._decided(agree(self._ranks, self._starts))
-        # Selection adds what couples to the list, so that it may stay in another symmetry than the
-        # ground state has. So several starts grow a little, and the lowest energy with its second
-        # order goes on.
+        # Selection adds what couples to the list, so that it may stay in another symmetry than the ground
+        # state has. So several starts grow a little, and the lowest energy with its second order goes on.
         trials = [] if problem.n_roots > 1 else self._tried(starts)
         best = trials[0].start if trials else starts[0]
         # To a size, lists of early thresholds are of no use, and a start alone may lead elsewhere again.
@@ -535,8 +534,7 @@ class GrowingList:
         max_determinants, limit = self._limit(state)
         if size is not None and size < max_determinants:
             max_determinants, limit = size, ""
-        # Families stay together (see `spin_families`): the list is closed under spin flips, or
-        # placements.
+        # Families stay together (see `spin_families`): the list is closed under spin flips, or placements.
         n_free = max_determinants - len(state.basis)
         chosen, is_all = self._families.largest(candidates.keys, candidates.sizes, n_free)
         if not chosen.any():

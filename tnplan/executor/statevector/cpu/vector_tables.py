@@ -135,16 +135,14 @@ def pass_of_steps(
     compiled: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
 ) -> VectorPass:  # fmt: skip
     """The tables of a pass that is in steps already; `actions` has none yet."""
-    # Two kinds of tables: whole numbers that tell which bits and which actions (`FlatPass`), and
-    # numbers in the state's precision (`FlatNumbers`). Kernels allocate nothing and see arrays
-    # alone.
+    # Two kinds of tables: whole numbers that tell which bits and which actions (`FlatPass`), and numbers in
+    # the state's precision (`FlatNumbers`). Kernels allocate nothing and see arrays alone.
     steps, outside, held_bits = compiled.steps, compiled.outside, actions.held_bits
     n_all = len(outside.linear)
     rounds = [step for step in steps if isinstance(step, VectorRound)]
     others = [step for step in steps if not isinstance(step, VectorRound)]
     tables = pass_tables(Pass(tuple(held_bits), tuple(others)), n_bits, low)
-    # Invariant: steps stand in the order of the pass; rounds and other steps are numbered each by
-    # themselves.
+    # Invariant: steps stand in the order of the pass; rounds and other steps are numbered each by themselves.
     rows, other = [], iter(tables.steps.tolist())
     for step in steps:
         if isinstance(step, VectorRound):
@@ -168,8 +166,7 @@ def pass_of_steps(
     # Bits of the rank are constant here: they go into the factors of tiles.
     rank_bits = {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)}
     factors = _factors(outside, tables.far.tolist(), rank_bits)
-    # Four zeros behind the last: a kernel reads a 2 x 2 matrix for any action, also for one that
-    # has none.
+    # Four zeros behind the last: a kernel reads a 2 x 2 matrix for any action, also for one that has none.
     matrices = np.array([*actions.numbers, *4 * [0.0]], real)
     return VectorPass(
         flat,
@@ -222,8 +219,7 @@ class Actions:
         matrix = step.matrix
         if len(positions) == 1:
             positions.append(next(p for p in range(self.lane_bits, self.size) if p not in positions))
-            # A matrix on one bit becomes one on two, the second being any other: one kind of step
-            # less.
+            # A matrix on one bit becomes one on two, the second being any other: one kind of step less.
             matrix = np.kron(np.eye(2), matrix)
         row = MULTIPLY, *positions, 0, len(self.numbers)
         self.rows += [*exchanges, row, *reversed(exchanges)]

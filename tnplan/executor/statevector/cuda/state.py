@@ -202,9 +202,8 @@ class CupyState:
             id(item): program for item, program in zip(passes, programs, strict=True)
             if program is not None and not item.has_sums
         }  # fmt: skip
-        # A kernel is worth its compilation where it saves more over all its uses: runs * uses *
-        # saved_s >= COMPILING_S. One that was put off counts more each time, as the program is run
-        # again.
+        # A kernel is worth its compilation where it saves more over all its uses: runs * uses * saved_s >=
+        # COMPILING_S. One that was put off counts more each time, as the program is run again.
         uses = Counter(_key(defines) for _, defines in programs_of.values())
         late = {
             number for number, (_, defines) in programs_of.items()
@@ -236,8 +235,7 @@ class CupyState:
             return None
         if self.n_bits < self.programs_from or not self.tile.register_bits:
             return None
-        # By identity: `_programs` keeps the pass beside its program, so that no other object gets its
-        # number.
+        # By identity: `_programs` keeps the pass beside its program, so that no other object gets its number.
         if id(item) in self._programs:
             return self._programs[id(item)][1]
         from tnplan.executor.statevector.codegen.pass_program import index_bits, make_program

@@ -231,8 +231,7 @@ def expanded(gate: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[i
     values: Array = gate.matrices.reshape((2,) * len(gate.selectors) + (2**t, 2**t))
     values = values.transpose([*axes, len(axes), len(axes) + 1])
     values = values.reshape(2 ** len(outer), 2 ** len(inner), 2**t, 2**t)
-    # Selectors that become targets are block diagonal: the bit is the same in the row and in the
-    # column.
+    # Selectors that become targets are block diagonal: the bit is the same in the row and in the column.
     dense = np.zeros((2 ** len(outer), 2 ** len(inner), 2**t, 2 ** len(inner), 2**t), np.complex128)
     for value in range(2 ** len(inner)):
         dense[:, value, :, value, :] = values[:, value]

@@ -130,8 +130,7 @@ def _merge_or_append(
         clusters.append(gate)
         waiting.append([])
     else:
-        # A diagonal merges with no cluster here: it waits behind the last one that it could not
-        # pass.
+        # A diagonal merges with no cluster here: it waits behind the last one that it could not pass.
         waiting[at].append(gate)
 
 

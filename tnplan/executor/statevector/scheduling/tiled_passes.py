@@ -180,9 +180,8 @@ def compile_gates(
     """
     if mode not in MODES:
         raise InputError("mode", f"is {mode!r}", f"use {', '.join(MODES)}")
-    # Passes by stages: on several ranks, gates on bits outside a rank wait for an exchange of
-    # qubits; within a stage, gates are grouped by the bits of a tile, so that each group is one
-    # pass over memory.
+    # Passes by stages: on several ranks, gates on bits outside a rank wait for an exchange of qubits; within
+    # a stage, gates are grouped by the bits of a tile, so that each group is one pass over memory.
     n_bits = len(before)
     n_inside = n_bits if n_inside is None else n_inside
     # Exchanges of qubits cost nothing: they rename.
