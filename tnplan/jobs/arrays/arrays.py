@@ -21,8 +21,6 @@ HOST = None
 """The device number of arrays in the host's memory."""
 DLPACK_CPU, DLPACK_CUDA = 1, 2
 """Kinds of devices in DLPack (its header, DLDeviceType)."""
-LIBRARIES = ("numpy", "cupy", "torch", "jax")
-"""Those whose dtypes and devices are known; others pass through DLPack."""
 MOST_AXES = 64
 """Of an array of NumPy."""
 

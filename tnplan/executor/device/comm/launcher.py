@@ -7,10 +7,6 @@ import signal
 import threading
 from collections.abc import Mapping
 from socket import gethostname
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 WORLD_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")

@@ -19,7 +19,6 @@ from tnplan.planner.networks.importers.checks import index_names, integer_steps
 from tnplan.planner.networks.network import Network
 
 if TYPE_CHECKING:
-    from tnplan.planner.networks.contraction_path import ContractionPath
     from tnplan.planner.schedule.schedule import Schedule
 
 
