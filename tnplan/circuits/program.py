@@ -218,13 +218,7 @@ Operation = Gate | Measurement | Reset | Channel | Conditional | WhileLoop | Bit
 def largest_operator(operations: Iterable[Operation]) -> int:
     """The number of qubits of the gate or channel that has most; 0 where there is none.
 
-    - `operations`: Those of a program; conditions and loops are looked into.
-    - returns: Qubits.
-
-    Examples
-    --------
-    >>> largest_operator([Reset(0), Conditional((0,), 1, (Reset(1),))])
-    0
+    Conditions and loops are looked into.
     """
     most = 0
     for operation in operations:

@@ -34,11 +34,6 @@ class Resources:
     - `few_on_cpu`: With a GPU and no ranks: one core has the terms while they are few, for then it is the
       faster.
     - raises InputError: for values that cannot be.
-
-    Examples
-    --------
-    >>> Resources(threads=4, precision="fp32").when_full
-    'stop'
     """
 
     device: str = "cpu"

@@ -43,11 +43,6 @@ class Question:
     - `amplitudes`: Bit strings whose amplitudes are wanted; character k is qubit k.
     - `marginal`: Qubits of a table of probabilities.
     - `gradient`: Whether the derivatives of the observable's value by all angles are wanted.
-
-    Examples
-    --------
-    >>> Question(shots=100, amplitudes=("00", "11")).shots
-    100
     """
 
     shots: int | None = None
@@ -70,11 +65,6 @@ class Answer:
     - `probabilities`: Float64 [2^m], the first qubit most significant.
     - `norm`: The sum of all probabilities.
     - `gradient`: A derivative for each angle, in the order of the gates.
-
-    Examples
-    --------
-    >>> Answer({"00": 3}, None, 0.0, None, None, 1.0).counts
-    {'00': 3}
     """
 
     counts: dict[str, int] | None

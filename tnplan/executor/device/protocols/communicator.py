@@ -49,13 +49,7 @@ class OverlappedExchange:
 
 
 class PeerMemory(Protocol):
-    """The arenas of other ranks that this rank's device reads and writes itself.
-
-    Examples
-    --------
-    >>> memory = communicator.open_memory(arena)  # doctest: +SKIP
-    >>> theirs = memory.view(1, 0, 16, "complex64")  # doctest: +SKIP
-    """
+    """The arenas of other ranks that this rank's device reads and writes itself."""
 
     ranks: frozenset[int]
     """The ranks, this one among them, that all reach each other; the same set on each of them."""

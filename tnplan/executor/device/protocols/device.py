@@ -186,7 +186,7 @@ class Device(AdjointDevice, Protocol):
     >>> a, b = device.view(0, 4, "float32"), device.view(16, 4, "float32")
     >>> device.from_host(a, np.arange(4, dtype="float32"))
     >>> device.zero(b)
-    >>> device.bind_accumulate(b, a)()
+    >>> _ = device.bind_accumulate(b, a)()
     >>> device.to_host(b).tolist()
     [0.0, 1.0, 2.0, 3.0]
     """

@@ -32,13 +32,7 @@ class SpreadTensor:
 
 
 class TensorLibrary(Protocol):
-    """Such a library, on one rank of a group.
-
-    Examples
-    --------
-    >>> modes = ((0, 8), (1, 4)), ((1, 4),), ((0, 8),)
-    >>> call = library.bind_contract(modes, (a, b, c), "fp32")  # doctest: +SKIP
-    """
+    """Such a library, on one rank of a group."""
 
     def bind_contract(
         self, tensors: tuple[LocalTensor, LocalTensor, LocalTensor], views: tuple[View, View, View],

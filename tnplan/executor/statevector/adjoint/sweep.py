@@ -73,11 +73,6 @@ class Derivative:
     - `gate`, `name`: The number of the gate in the circuit, and its name.
     - `parameter`, `angle`: Which of its angles, and that angle.
     - `derivative`: Of the expectation value, a real number.
-
-    Examples
-    --------
-    >>> Derivative(0, "rx", 0, 0.5, -0.25).derivative
-    -0.25
     """
 
     gate: int
