@@ -72,12 +72,12 @@ class Sampler(BaseSamplerV2):
 
     def run(self, pubs: Iterable[Any], *, shots: int | None = None) -> Any:
         """A job for PUBs: circuits, alone or with arrays of parameter values and shots."""
-        asked = [SamplerPub.coerce(pub, self.default_shots if shots is None else shots) for pub in pubs]
-        for number, pub in enumerate(asked):
+        coerced = [SamplerPub.coerce(pub, self.default_shots if shots is None else shots) for pub in pubs]
+        for number, pub in enumerate(coerced):
             if not pub.circuit.cregs:
                 problem = f"circuit {number} has no classical registers, so that its result is empty"
                 warnings.warn(f"{problem}; add measurements, such as by measure_all()", stacklevel=2)
-        return _submitted(lambda: PrimitiveResult([self._result(one) for one in asked], {"version": 2}))
+        return _submitted(lambda: PrimitiveResult([self._result(pub) for pub in coerced], {"version": 2}))
 
     def _result(self, pub: Any) -> Any:
         random = np.random.default_rng(self.options.get("seed"))
@@ -124,8 +124,8 @@ class Estimator(BaseEstimatorV2):
     def run(self, pubs: Iterable[Any], *, precision: float | None = None) -> Any:
         """A job for PUBs: circuits with arrays of observables, of parameter values, and a precision."""
         aim = self.default_precision if precision is None else precision
-        asked = [EstimatorPub.coerce(pub, aim) for pub in pubs]
-        return _submitted(lambda: PrimitiveResult([self._result(one) for one in asked], {"version": 2}))
+        coerced = [EstimatorPub.coerce(pub, aim) for pub in pubs]
+        return _submitted(lambda: PrimitiveResult([self._result(pub) for pub in coerced], {"version": 2}))
 
     def _result(self, pub: Any) -> Any:
         bound = _bound(pub)

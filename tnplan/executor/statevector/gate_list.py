@@ -86,7 +86,7 @@ class GateList:
     def words(self, sums: Sequence[PauliSum]) -> list[WordTable]:
         """The tables of observables."""
         bits = range(self.n_qubits - 1, -1, -1)
-        return [word_table(words_on_bits(one, bits), self._size) for one in sums]
+        return [word_table(words_on_bits(observable, bits), self._size) for observable in sums]
 
     def values(self, parameters: Array, words: Sequence[WordTable]) -> Array:
         """The values of all observables, complex128."""

@@ -397,9 +397,9 @@ class CompiledContraction:
         if isinstance(ranks, RankHere) and ranks.world is not None:
             kind = common_kind(arrays)
             with ranks.together():
-                values = [host_array(one, "result") for one in results] if ranks.has_result else None
+                values = [host_array(array, "result") for array in results] if ranks.has_result else None
                 values = ranks.world.broadcast_object(values, 0)
-            results = [as_library(one, kind, arrays[0]) for one in values]
+            results = [as_library(array, kind, arrays[0]) for array in values]
         return tuple(results)
 
     def mapped(self, batched: Sequence[int], length: int) -> Differentiable | None:
@@ -563,16 +563,16 @@ class CompiledContraction:
         """The vector after all rows; None where another process has it."""
         ranks = self._open()
         done, start = 0, rows.values[rows.vector]
-        found = None
+        restored = None
         if rows.keeps:
 
             def read() -> tuple[int, NDArray[Any]] | None:
                 return None if rows.checkpoint is None else rows.checkpoint.read(resume, rows.n)
 
             world = ranks.world if isinstance(ranks, RankHere) else None
-            found = read() if world is None else world.broadcast_object(agree(world, read), 0)
-        if found is not None:
-            done, start = found
+            restored = read() if world is None else world.broadcast_object(agree(world, read), 0)
+        if restored is not None:
+            done, start = restored
         result = np.array(start, self._dtype) if ranks.has_result else None
         if done < rows.n:
             # Invariant: as in a call. The vector in memory is no array of a call: `update` waits for one.

@@ -363,8 +363,8 @@ class ContractionOfCall:
             results = [np.zeros(shape, self.dtype) for shape in shapes]
         else:
             results = self._derivatives(values, cotangent, wrt, kind.gpu is None and self.devices == 1)
-        shaped = [one.reshape(shape) for one, shape in zip(results, shapes, strict=True)]
-        return tuple(as_library(one, kind, arrays[0]) if type(one) is np.ndarray else one for one in shaped)
+        shaped = [array.reshape(shape) for array, shape in zip(results, shapes, strict=True)]
+        return tuple(as_library(x, kind, arrays[0]) if type(x) is np.ndarray else x for x in shaped)
 
     def _derivatives(
         self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int], may_be_direct: bool
