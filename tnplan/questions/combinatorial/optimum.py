@@ -191,12 +191,12 @@ class _Tree:
             values |= zip(free, map(int, np.unravel_index(total.argmax(), total.shape)), strict=True)
         return values
 
-    def _product(self, a: Array, a_term: Term, b: Array, b_term: Term, needed: set[str]) -> tuple[Array, Term]:
+    def _product(self, a: Array, a_term: Term, b: Array, b_term: Term, open_: set[str]) -> tuple[Array, Term]:
         """The largest sums over what both have and nothing else does; its term is [batch | m | n]."""
-        batch = tuple(i for i in a_term if i in b_term and i in needed)
-        k = tuple(i for i in a_term if i in b_term and i not in needed)
-        m = tuple(i for i in a_term if i not in b_term and i in needed)
-        n = tuple(i for i in b_term if i not in a_term and i in needed)
+        batch = tuple(i for i in a_term if i in b_term and i in open_)
+        k = tuple(i for i in a_term if i in b_term and i not in open_)
+        m = tuple(i for i in a_term if i not in b_term and i in open_)
+        n = tuple(i for i in b_term if i not in a_term and i in open_)
         sizes = [prod(self._sizes[i] for i in modes) for modes in (batch, m, n, k)]
         left = _largest(a, a_term, (*batch, *m, *k)).reshape(sizes[0], sizes[1], sizes[3])
         right = _largest(b, b_term, (*batch, *n, *k)).reshape(sizes[0], sizes[2], sizes[3])

@@ -326,7 +326,8 @@ def method_rows(
     threaded = of_threads(profile, threads)
     costs, is_cut = contraction_cost(query, threaded, options.precision, counts, search_s)
     costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= limit_bytes}
-    rows = [_row(method, count, costs.get(count), kind, limit_bytes, min(costs, default=None)) for count in counts]
+    least = min(costs, default=None)
+    rows = [_row(method, count, costs.get(count), kind, limit_bytes, least) for count in counts]
     return [replace(row, remark=SEARCH_IS_CUT if is_cut and row.cost else "") for row in rows]
 
 
