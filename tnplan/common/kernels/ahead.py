@@ -64,7 +64,10 @@ def compile_soon(several: Iterable[Samples]) -> None:
         with _lock:
             # Checked again under the lock, which is free while samples are made.
             if samples not in _workers:
-                _workers[samples] = _Worker(_started(samples), [kernel for kernel, _ in pairs])
+                # What this process cannot do is done, and said, where the kernel is called.
+                words = samples.module, samples.function, *samples.arguments
+                process = python(f"{__package__}.worker", *words)
+                _workers[samples] = _Worker(process, [kernel for kernel, _ in pairs])
 
 
 def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
@@ -93,11 +96,6 @@ def compiled_elsewhere(kernel: Any, find: Callable[[], CompiledObject | None]) -
         makers = running
         time.sleep(LOOK_AGAIN_S)
     return None
-
-
-def _started(samples: Samples) -> subprocess.Popen[bytes]:
-    """A process that compiles; what it cannot do is done, and said, where the kernel is called."""
-    return python(f"{__package__}.worker", samples.module, samples.function, *samples.arguments)
 
 
 def python(module: str, *arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:

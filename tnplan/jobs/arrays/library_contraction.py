@@ -279,7 +279,10 @@ class _Steps:
         after = [] if written == self._shape(natural) else [self._reshaped(self._shape(natural))]
         if term != natural:
             after.append(self._permuted(tuple(natural.index(i) for i in term)))
-        return (_then(step, _chain(after)) if after else step), term
+        if not after:
+            return step, term
+        chain = _chain(after)
+        return lambda x, y: chain(step(x, y)), term
 
     def _outer(self, a: Term, b: Term, output: Term | None) -> tuple[Step, Term]:
         """A product without sums."""
@@ -327,10 +330,6 @@ def _chain(steps: Sequence[Step]) -> Step:
         return first
     then = _chain(others)
     return lambda x: then(first(x))
-
-
-def _then(step: Step, after: Step) -> Step:
-    return lambda x, y: after(step(x, y))
 
 
 def _turned(step: Step) -> Step:

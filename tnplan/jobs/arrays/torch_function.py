@@ -33,7 +33,7 @@ def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> A
     scaled: tuple[int, ...] = ()
     is_plain = not (is_mapped() or is_traced() or any(map(_has_tangent, tensors)))
     if is_plain and contraction.result_shape([tensor.shape for tensor in tensors]) == ():
-        scaled = tuple(k for k, tensor in enumerate(tensors, 1) if _requires_grad(tensor))
+        scaled = tuple(k for k, tensor in enumerate(tensors, 1) if getattr(tensor, "requires_grad", False))
     return _apply(contraction, scaled, None, *tensors)[0]
 
 
@@ -69,10 +69,6 @@ def _in_dtype(tensor: Any, dtype: str) -> Any:
     expected = getattr(torch, dtype)
     fits = tensor.dtype in PROMOTED and torch.promote_types(tensor.dtype, expected) == expected
     return tensor.to(expected) if fits else tensor
-
-
-def _requires_grad(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.requires_grad
 
 
 def _has_tangent(tensor: Any) -> bool:

@@ -336,7 +336,7 @@ def project(
         reason = _reason(judge, names, counts[-1])
         raise NothingFitsError(
             "--memory",
-            f"no path fits on {_listed(counts)} devices of {profile.name} ({reason})",
+            f"no path fits on {', '.join(map(str, counts))} devices of {profile.name} ({reason})",
             "raise it, add devices, or search a path that needs less",
             topic="memory",
         )
@@ -476,7 +476,3 @@ def _reason(judge: Judge, names: Sequence[str], devices: int) -> str:
     largest = max(verdict.ranks for verdict in refused)
     nearest = [verdict for verdict in refused if verdict.ranks == largest][-1]
     return f"{names[nearest.path]}: {nearest.reason}"
-
-
-def _listed(counts: Sequence[int]) -> str:
-    return ", ".join(map(str, counts))

@@ -411,7 +411,10 @@ def planned_work(query: CircuitQuery) -> StateWork:
             lambda tables: tables[0].reshape((2,) * m), table_bits=m,
         )  # fmt: skip
     if isinstance(question, ExpectationValues):
-        return work(partial(_expectations, sums=question.sums), _first if question.is_single else _all)
+        return work(
+            lambda simulator: np.array([simulator.expectation(observable) for observable in question.sums]),
+            _first if question.is_single else _all,
+        )
     if isinstance(question, Probabilities):
         m, qubits = len(question.qubits), question.qubits
         return work(
@@ -445,10 +448,6 @@ def _all(read: list[Array]) -> Array:
 
 def _amplitudes(simulator: Simulator, bits: Array) -> Array:
     return simulator.amplitudes_at(bits)
-
-
-def _expectations(simulator: Simulator, sums: tuple[PauliSum, ...]) -> Array:
-    return np.array([simulator.expectation(observable) for observable in sums])
 
 
 def _density(simulator: Simulator, qubits: tuple[int, ...]) -> Array:

@@ -127,7 +127,8 @@ class CutensorMp:
         detail = f"an exchange of {dtype} tensors with {len(source.modes)} modes"
         operands: list[Any] = []
         for tensor in (source, unit_tensor, out):
-            operands.append((self._tensor(tensor, dtype, detail), array(c_int32, _labels(tensor))))
+            labels = [label for label, _, _ in tensor.modes[::-1]]
+            operands.append((self._tensor(tensor, dtype, detail), array(c_int32, labels)))
         a, b, c = operands
         operation, plan, preference = c_void_p(), c_void_p(), c_void_p()
         self._make(
@@ -213,10 +214,6 @@ class CutensorMp:
 def array(kind: Any, values: Sequence[int]) -> Any:
     """A C array; None, a null pointer, where it would be empty."""
     return (kind * len(values))(*values) if values else None
-
-
-def _labels(tensor: SpreadTensor) -> list[int]:
-    return [label for label, _, _ in tensor.modes[::-1]]
 
 
 _NOTHING = 1 << 30

@@ -31,7 +31,6 @@ from tnplan.executor.statevector.cpu.vector_rounds import (
 )
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
-from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.pass_tables import FIELDS, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of, tile_runs
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
@@ -120,7 +119,8 @@ def vector_pass(item: Pass, n_bits: int, real: np.dtype[np.floating], low: int, 
     """
     lane_bits = LANE_BITS[real.itemsize]
     most = round_bits(real)
-    n_all = max([n_bits, *(_n_bits(step) for step in item.steps)])
+    sizes = [s.mask.bit_length() if isinstance(s, MultiplexedGate) else len(s.linear) for s in item.steps]
+    n_all = max([n_bits, *sizes])
     steps = vector_steps(item, n_all, lane_bits, most)
     actions = Actions(item.held_bits, lane_bits, min(most, len(item.held_bits)))
     return pass_of_steps(steps, actions, n_bits, real, low, rank)
@@ -191,10 +191,6 @@ def _factors(outside: PhasePolynomial, far: Sequence[int], rank_bits: Mapping[in
     numbers = np.arange(1 << len(far))
     values: dict[int, Any] = {bit: numbers >> k & 1 for k, bit in enumerate(far)}
     return np.exp(1j * outside.phase({**values, **rank_bits}, np.full(len(numbers), outside.constant)))
-
-
-def _n_bits(step: PassStep) -> int:
-    return step.mask.bit_length() if isinstance(step, MultiplexedGate) else len(step.linear)
 
 
 class Actions:

@@ -371,11 +371,8 @@ def price(held_bits: Sequence[int], n_targets: int, tile: Tile) -> float:
     """What a pass takes that does so many gates with targets, in copies of the state; 1 without rounds."""
     if not tile.register_bits:
         return 1.0
-    return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * _is_short(held_bits, tile)
-
-
-def _is_short(held_bits: Sequence[int], tile: Tile) -> bool:
-    return tile.run_bits in range(len(held_bits)) and held_bits[tile.run_bits] != tile.run_bits
+    is_short = tile.run_bits in range(len(held_bits)) and held_bits[tile.run_bits] != tile.run_bits
+    return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * is_short
 
 
 def _fused(
