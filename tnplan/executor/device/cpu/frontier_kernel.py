@@ -62,6 +62,8 @@ def chosen(context: Any, first: int, last: int, number: int) -> int:
 @jit
 def relax_bit(costs: Any, step: Any, context: Any, tile: int, weights: Any, lane_bits: int) -> None:
     """One step on a tile."""
+    # cost'[v] = the least over u of cost[u] + w[context, u, v], for each value of the other bits. A bit of
+    # the lane number is exchanged within a vector, by an operation for each bit: shuffles are constants.
     bit, begin, n_vectors, inner, last = step[0], step[1], step[2], step[3], step[4]
     lanes, stride = 1 << lane_bits, n_vectors << lane_bits
     fixed = chosen(context, inner, last, tile)
@@ -173,6 +175,8 @@ def trace_tile(table: Any, levels: Any, given: Any, tile: int, followed: Any, n:
         for k in range(levels.shape[1]):
             levels[s + 1, k] = levels[s, k]
         relax_bit(levels[s + 1], steps[s], context[s], tile, weights, lane_bits)
+    # Backwards: u was a choice of step s where its cost and weight give the state's cost. States that meet
+    # before a step add their counts.
     side = 0
     for s in range(n_steps - 1, -1, -1):
         m = 0

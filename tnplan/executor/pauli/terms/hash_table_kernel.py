@@ -323,6 +323,7 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
     keys, slots = rows.keys, rows.slots
     sources, source_tags, senders, values, counts, generator = branches
     mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
+    # Invariant: n_others <= b, so that nothing is overwritten that is still to be read.
     n_others = 0
     for b in range(senders.size):
         i = np.int64(senders[b])
