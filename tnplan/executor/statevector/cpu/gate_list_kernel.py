@@ -129,8 +129,8 @@ def _times_phases(state: Any, gates: Any, gate: int, elements: Any, first: int, 
 
 @jit
 def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is_adjoint: bool) -> None:
-    # (x, u) becomes (a x + b u, c x + d u) for the amplitudes at i and i + target, where i has the target 0. A
-    # state is an array of reals, two an amplitude; the mask and the run count these.
+    # (x, u) becomes (a x + b u, c x + d u) for the amplitudes at i and i + target, the target being 0 in i.
+    # A state is an array of reals, two an amplitude; the mask and the run count these.
     target, run = 2 * gates.target_masks[gate], 2 * gates.runs[gate]
     if run <= SHORT:
         for number in range(0, state.size >> 1, 2):
