@@ -174,20 +174,11 @@ def search(
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out", topic="checkpoints")
     options = SearchOptions(
-        max_tensor_elements=max_tensor,
-        memory_bytes=memory_bytes,
-        seed=seed,
-        minimize=minimize,
-        profile=profile,
-        precision=precision,
-        methods=named,
-        from_paths=[_as_start(item, structure.network) for item in start],
-        goes_on_from=known,
-        n_workers=workers,
-        devices=devices,
-        checkpoint=checkpoint,
-        resume=resume,
-    )
+        max_tensor_elements=max_tensor, memory_bytes=memory_bytes, seed=seed, minimize=minimize,
+        profile=profile, precision=precision, methods=named,
+        from_paths=[_as_start(item, structure.network) for item in start], goes_on_from=known,
+        n_workers=workers, devices=devices, checkpoint=checkpoint, resume=resume,
+    )  # fmt: skip
     # All refusals come before the search begins, which may take hours.
     options.check(structure.network, dtype or structure.dtype)
     _check_time(time, rounds, named)

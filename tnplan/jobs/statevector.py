@@ -172,12 +172,10 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
         return None if request.save is None else Writes(Path(request.save), by_all=True)
 
     job = Job(
-        writes=writes,
-        prepare=lambda: _prepare(circuit, request),
-        work=lambda rank, problem: _work(rank, problem, request, options.output),
-        check_ranks=check_ranks,
+        writes=writes, prepare=lambda: _prepare(circuit, request),
+        work=lambda rank, problem: _work(rank, problem, request, options.output), check_ranks=check_ranks,
         needs=lambda problem, n_ranks, threads: _needs(problem, request, n_ranks, threads),
-    )
+    )  # fmt: skip
     return run_job(job, options)
 
 

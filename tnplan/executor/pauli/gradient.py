@@ -47,14 +47,9 @@ class Gradient:
 
 
 def gradient(
-    steps: Sequence[PauliStep],
-    observable: PauliSum,
-    truncation: Truncation | None = None,
-    resources: Resources | None = None,
-    *,
-    state: Any = None,
-    wanted: Sequence[int] | None = None,
-) -> Gradient:
+    steps: Sequence[PauliStep], observable: PauliSum, truncation: Truncation | None = None,
+    resources: Resources | None = None, *, state: Any = None, wanted: Sequence[int] | None = None,
+) -> Gradient:  # fmt: skip
     """The expectation value of `observable` after `steps`, and its derivatives by the angles of rotations.
 
     `state` is a bit string, Bloch vectors [qubit, 3], a `State`, or None for all 0. `wanted` are
@@ -82,13 +77,9 @@ def gradient(
 
 
 def value_of_terms(
-    steps: Sequence[PauliStep],
-    observable: PauliSum,
-    truncation: Truncation | None = None,
-    resources: Resources | None = None,
-    *,
-    state: Any = None,
-) -> Array:
+    steps: Sequence[PauliStep], observable: PauliSum, truncation: Truncation | None = None,
+    resources: Resources | None = None, *, state: Any = None,
+) -> Array:  # fmt: skip
     """The value of every word of `observable` after `steps`, without its coefficient: [term].
 
     They are the derivatives of the value by the coefficients; times these they add up to it. With a

@@ -148,18 +148,11 @@ def propagate(
 
 
 def propagate_all(
-    pieces: Sequence[Sequence[PauliStep]],
-    observable: PauliSum,
-    truncation: Truncation | None = None,
-    resources: Resources | None = None,
-    *,
-    keep_cliffords: bool = False,
-    stop_above: int | None = None,
-    state: str | State | None = None,
-    keep: str = "all",
-    progress: Callable[[Progress], None] | None = None,
+    pieces: Sequence[Sequence[PauliStep]], observable: PauliSum, truncation: Truncation | None = None,
+    resources: Resources | None = None, *, keep_cliffords: bool = False, stop_above: int | None = None,
+    state: str | State | None = None, keep: str = "all", progress: Callable[[Progress], None] | None = None,
     symmetry: QubitSymmetry | None = None,
-) -> list[Propagation]:
+) -> list[Propagation]:  # fmt: skip
     """Take `observable` through the steps of pieces; how it stands after each, and all that was done so far.
 
     The first piece acts last on the state. In each, steps have the order in which they act on the state.

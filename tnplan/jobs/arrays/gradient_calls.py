@@ -240,11 +240,9 @@ def numbered(number: int) -> Differentiable:
 
 
 def directional(
-    derivatives: Callable[[Sequence[Any], tuple[int, ...]], Mapping[int, Any]],
-    tensors: Sequence[Any],
-    directions: Mapping[int, Any],
-    which: Iterable[int],
-) -> dict[int, Any]:
+    derivatives: Callable[[Sequence[Any], tuple[int, ...]], Mapping[int, Any]], tensors: Sequence[Any],
+    directions: Mapping[int, Any], which: Iterable[int],
+) -> dict[int, Any]:  # fmt: skip
     """The changes of some derivatives in the direction of some tensors.
 
     - `derivatives`: Takes X_0, ..., X_n and the numbers of tensors of the network, from 1, and gives D_0 and

@@ -196,12 +196,9 @@ def _has_names(options: ContractionOptions) -> bool:
 
 @lru_cache(CACHED_SCHEDULES)
 def _remembered_plan(
-    inputs: tuple[tuple[str, ...], ...],
-    output: tuple[str, ...],
-    sizes: tuple[tuple[str, int], ...],
-    dtype: str,
-    options: ContractionOptions,
-) -> Planned:
+    inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...], sizes: tuple[tuple[str, int], ...],
+    dtype: str, options: ContractionOptions,
+) -> Planned:  # fmt: skip
     """The plan of a network whose path is found by name, in a cache."""
     return _plan_searched(Network(inputs, output, dict(sizes)), dtype, options)
 
@@ -284,12 +281,9 @@ def _path(network: Network, dtype: str, options: ContractionOptions, halvings: i
 
 @lru_cache(CACHED_SCHEDULES)
 def _remembered_path(
-    inputs: tuple[tuple[str, ...], ...],
-    output: tuple[str, ...],
-    sizes: tuple[tuple[str, int], ...],
-    dtype: str,
-    options: ContractionOptions,
-) -> ContractionPath:
+    inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...], sizes: tuple[tuple[str, int], ...],
+    dtype: str, options: ContractionOptions,
+) -> ContractionPath:  # fmt: skip
     return _search(Network(inputs, output, dict(sizes)), dtype, options)
 
 

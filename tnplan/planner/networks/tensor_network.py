@@ -28,14 +28,9 @@ def check_store(path: str | Path, *inputs: object) -> None:
 
 
 def store_network(
-    network: Network,
-    arrays: Sequence[np.ndarray],
-    path: str | Path,
-    *,
-    dtype: str,
-    name: str = "",
+    network: Network, arrays: Sequence[np.ndarray], path: str | Path, *, dtype: str, name: str = "",
     meta: dict[str, Any] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write NAME.npz, then NAME.json that names it."""
     tensors = tensors_beside(path)
     save_tensors(arrays, tensors)

@@ -218,12 +218,9 @@ class CircuitEstimate:
 
 
 def estimate_question(
-    query: CircuitQuery,
-    options: QuestionOptions,
-    profile: Profile,
-    devices: int | Sequence[int],
+    query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int | Sequence[int],
     search_s: float | None,
-) -> CircuitEstimate:
+) -> CircuitEstimate:  # fmt: skip
     """The estimate of each method that the options allow."""
     from tnplan.questions.chooser import unlisted_choice
 

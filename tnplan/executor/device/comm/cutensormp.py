@@ -50,19 +50,15 @@ def check_versions(cutensor_version: tuple[int, int, int], nccl_version: int) ->
     version = ".".join(map(str, cutensor_version))
     if cutensor_version[:2] < (2, 6):
         raise InputError(
-            "cuTENSORMp",
-            f"is not part of cuTENSOR {version}",
-            "install it with: pip install 'cutensor-cu13==2.6.*'",
-            topic="installation",
-        )
+            "cuTENSORMp", f"is not part of cuTENSOR {version}",
+            "install it with: pip install 'cutensor-cu13==2.6.*'", topic="installation",
+        )  # fmt: skip
     if cutensor_version[:2] >= NEEDS_NCCL_2_29 and nccl_version < NCCL_2_29:
         major, minor, patch = nccl_version // 10000, nccl_version // 100 % 100, nccl_version % 100
         raise InputError(
-            "cuTENSORMp",
-            f"{version} needs NCCL 2.29 or newer, and {major}.{minor}.{patch} is loaded",
-            "install 'nvidia-nccl-cu13>=2.29', or 'cutensor-cu13==2.7.*'",
-            topic="cuTENSOR",
-        )
+            "cuTENSORMp", f"{version} needs NCCL 2.29 or newer, and {major}.{minor}.{patch} is loaded",
+            "install 'nvidia-nccl-cu13>=2.29', or 'cutensor-cu13==2.7.*'", topic="cuTENSOR",
+        )  # fmt: skip
 
 
 class CutensorMp:
@@ -152,13 +148,9 @@ class CutensorMp:
         return self._call(plan, (views[0], unit, views[1]), workspace, host_workspace, detail)
 
     def _call(
-        self,
-        plan: c_void_p,
-        views: tuple[View, View, View],
-        workspace: View,
-        host_workspace: Any,
+        self, plan: c_void_p, views: tuple[View, View, View], workspace: View, host_workspace: Any,
         detail: str,
-    ) -> Call:
+    ) -> Call:  # fmt: skip
         unit, zero, _ = factors(views[2].dtype.name)
         a, b, c = (c_void_p(int(view.data.ptr)) for view in views)
         contract = self._library.cutensorMpContract

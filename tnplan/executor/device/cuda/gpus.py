@@ -28,11 +28,9 @@ def visible_gpus() -> VisibleGpus:
         ) from None  # fmt: skip
     if count == 0:
         raise InputError(
-            PLACE,
-            f"{gethostname()} shows this process no GPU",
-            "look at CUDA_VISIBLE_DEVICES, or choose --device cpu",
-            topic="GPUs",
-        )
+            PLACE, f"{gethostname()} shows this process no GPU",
+            "look at CUDA_VISIBLE_DEVICES, or choose --device cpu", topic="GPUs",
+        )  # fmt: skip
     all_properties = [_properties(number) for number in range(count)]
     return VisibleGpus(
         gethostname(),

@@ -111,13 +111,10 @@ def shard_tables(shards: Sequence[HashTerms], n: int) -> ShardTables:
     n_shards = len(shards)
     tables = ShardTables(
         np.empty((n_shards, len(ShardArrays._fields)), np.int64),
-        np.zeros((n_shards, kernel.NUMBERS), np.int64),
-        np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros((n_shards, n, kernel.COUNTED), np.int64),
-        np.zeros((n_shards, n, 4)),
+        np.zeros((n_shards, kernel.NUMBERS), np.int64), np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64),
+        np.zeros(1, np.int64), np.zeros((n_shards, n, kernel.COUNTED), np.int64), np.zeros((n_shards, n, 4)),
         shards[0].arrays.coefficients[:0],
-    )
+    )  # fmt: skip
     for s, shard in enumerate(shards):
         _give(shard, tables.addresses[s], tables.numbers[s])
     return tables

@@ -62,21 +62,14 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
     at, capacity = tables.addresses[s], tables.numbers[s, CAPACITY]
     coefficient = tables.coefficients.dtype
     return ShardArrays(
-        columns_at(at[0], capacity, width, np.uint64),
-        vector_at(at[1], capacity, coefficient),
-        vector_at(at[2], capacity, np.uint32),
-        vector_at(at[3], capacity, np.int32),
-        vector_at(at[4], tables.numbers[s, N_SLOTS], np.uint64),
-        vector_at(at[5], capacity, np.uint32),
-        vector_at(at[6], capacity, np.uint32),
-        vector_at(at[7], width, np.uint64),
-        vector_at(at[8], capacity, np.uint32),
-        vector_at(at[9], capacity, np.uint32),
-        vector_at(at[10], capacity, coefficient),
-        vector_at(at[11], capacity, np.int32),
-        vector_at(at[12], capacity, np.uint32),
-        vector_at(at[13], width, np.int64),
-    )
+        columns_at(at[0], capacity, width, np.uint64), vector_at(at[1], capacity, coefficient),
+        vector_at(at[2], capacity, np.uint32), vector_at(at[3], capacity, np.int32),
+        vector_at(at[4], tables.numbers[s, N_SLOTS], np.uint64), vector_at(at[5], capacity, np.uint32),
+        vector_at(at[6], capacity, np.uint32), vector_at(at[7], width, np.uint64),
+        vector_at(at[8], capacity, np.uint32), vector_at(at[9], capacity, np.uint32),
+        vector_at(at[10], capacity, coefficient), vector_at(at[11], capacity, np.int32),
+        vector_at(at[12], capacity, np.uint32), vector_at(at[13], width, np.int64),
+    )  # fmt: skip
 
 
 # Threads and memory order. `done` of a shard counts its finished phases. A thread writes it with release

@@ -176,12 +176,9 @@ def _output(terms: Sequence[Sequence[Label]], output: Term | None, place: str) -
 
 
 def _call(
-    terms: Sequence[Sequence[Label]],
-    output: Term | None,
-    shapes: Sequence[tuple[int, ...]],
-    operands: tuple[Any, ...],
-    place: str,
-) -> EinsumCall:
+    terms: Sequence[Sequence[Label]], output: Term | None, shapes: Sequence[tuple[int, ...]],
+    operands: tuple[Any, ...], place: str,
+) -> EinsumCall:  # fmt: skip
     sizes: dict[Label, int] = {}
     is_plain = True
     for term, shape in zip(terms, shapes, strict=True):

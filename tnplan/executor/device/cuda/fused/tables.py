@@ -260,20 +260,14 @@ class TableBuilder:
             taken[constant] += self._branch_bytes(number)
         near, far = self._starts()
         return FusedTables(
-            stages=tuple(stages),
-            load=(tuple(map(int, load.place)), tuple(map(int, load.offset))),
+            stages=tuple(stages), load=(tuple(map(int, load.place)), tuple(map(int, load.offset))),
             store=(tuple(map(int, store.place)), tuple(map(int, store.offset))),
-            thread_offset=np.stack([load.thread_offset, store.thread_offset], axis=1),
-            near=near,
-            far=far,
+            thread_offset=np.stack([load.thread_offset, store.thread_offset], axis=1), near=near, far=far,
             thread_place=np.stack(thread_place).astype(np.uint16),
-            branch_place=np.concatenate(branches).astype(np.uint16),
-            constant_bytes=taken[True],
-            branch_bytes=taken[False],
-            meets=self.warps.meets,
-            threads=self.threads,
+            branch_place=np.concatenate(branches).astype(np.uint16), constant_bytes=taken[True],
+            branch_bytes=taken[False], meets=self.warps.meets, threads=self.threads,
             tile_bytes=self.tile.elements * self.itemsize,
-        )
+        )  # fmt: skip
 
     def place(self, position: int) -> int:
         """The place of a bit at a position, in bytes."""
