@@ -188,7 +188,9 @@ def _prepare(circuit: Any, request: SimulationRequest) -> SimulationProblem:
     amplitudes = _listed("--amplitudes", request.amplitudes)
     marginal = _listed("--marginal", request.marginal)
     question = Question(request.shots, terms, amplitudes, marginal, request.gradient)
-    problem = SimulationProblem(program, question, _seed(request.seed))
+    # A seed that is drawn here is the same on all ranks.
+    seed = secrets.randbits(63) if request.seed is None else check_count("--seed", request.seed, 0)
+    problem = SimulationProblem(program, question, seed)
     _check(problem, request)
     compile_soon([COVERS])
     return problem
@@ -256,11 +258,6 @@ def _check(problem: SimulationProblem, request: SimulationRequest) -> None:
             "stands beside a program that ends in another state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(problem.program.operations)
-
-
-def _seed(seed: int | None) -> int:
-    """The seed given, or one drawn now: all ranks use the same."""
-    return secrets.randbits(63) if seed is None else check_count("--seed", seed, 0)
 
 
 def _listed(place: str, values: Any) -> tuple[Any, ...]:

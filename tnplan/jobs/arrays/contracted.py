@@ -99,17 +99,14 @@ def _contract_in_library(equation: str, arrays: Sequence[Any]) -> Any:
     if evaluate is None:
         if len(_library_calls) >= REMEMBERED:
             _library_calls.clear()
-        evaluate = _by_library(key[0], equation, arrays) or _by_contract_arrays(equation)
+        in_library = _by_library(key[0], equation, arrays)
+        evaluate = in_library or (lambda *given: contract_arrays(equation, given, DEFAULTS))
         _library_calls[equation, key] = evaluate
     return evaluate(*arrays)
 
 
 _library_calls: dict[Any, Evaluate] = {}
 """What is done with arrays of other libraries, by the equation and `library_key`."""
-
-
-def _by_contract_arrays(equation: str) -> Evaluate:
-    return lambda *arrays: contract_arrays(equation, arrays, DEFAULTS)
 
 
 def _by_library(library: str, equation: str, arrays: Sequence[Any]) -> Evaluate | None:
