@@ -22,7 +22,6 @@ from tnplan.questions.options import QuestionKeywords, options_of
 __all__ = ["Simulator"]
 
 TOPIC = "questions about circuits"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 class Simulator(cirq.SimulatesSamples, cirq.SimulatesAmplitudes, cirq.SimulatesExpectationValues):
@@ -70,7 +69,7 @@ class Simulator(cirq.SimulatesSamples, cirq.SimulatesAmplitudes, cirq.SimulatesE
         """
         order = _order(program, qubit_order)
         most = 2 ** len(order) - 1
-        texts = [f"{check_count('bitstrings', one, 0, most):0{len(order)}b}" for one in bitstrings]
+        texts = [f"{check_count('bitstrings', number, 0, most):0{len(order)}b}" for number in bitstrings]
         for circuit in _points(program, params, order):
             yield circuit.amplitudes(texts, **self.options).value.tolist() if texts else []
 
@@ -91,7 +90,7 @@ class Simulator(cirq.SimulatesSamples, cirq.SimulatesAmplitudes, cirq.SimulatesE
             state = check_count("initial_state", initial_state, 0, 2 ** len(order) - 1)
             options["state"] = f"{state:0{len(order)}b}"
         listed = observables if isinstance(observables, list) else [observables]
-        sums = [PauliSum.of(one, qubits=order) for one in listed]
+        sums = [PauliSum.of(observable, qubits=order) for observable in listed]
         for circuit in _points(program, params, order):
             yield circuit.expectation(sums, **options).value.tolist() if sums else []
 

@@ -15,12 +15,7 @@ import numpy as np
 import pennylane as qml
 from pennylane.devices import Device, ExecutionConfig
 from pennylane.devices.modifiers import simulator_tracking, single_tape_support
-from pennylane.devices.preprocess import (
-    decompose,
-    no_sampling,
-    validate_device_wires,
-    validate_measurements,
-)
+from pennylane.devices.preprocess import decompose, no_sampling, validate_device_wires, validate_measurements
 from pennylane.exceptions import DeviceError
 from pennylane.math import Interface
 from pennylane.measurements import (
@@ -58,7 +53,7 @@ def _is_taken(operation: Any) -> bool:
 
 def _is_differentiated(operation: Any) -> bool:
     """Whether an operation is known with its derivatives, where some are asked for."""
-    trainable = any(qml.math.requires_grad(one) for one in operation.data)
+    trainable = any(qml.math.requires_grad(parameter) for parameter in operation.data)
     is_known = operation.num_params == 1 and operation.has_generator
     return _is_taken(operation) and (not trainable or is_known)
 
@@ -101,7 +96,7 @@ def _order(value: Any) -> int:
 @qml.transform
 def _check_order(tape: Any, highest: int) -> tuple[Any, Any]:
     """Refuse derivatives of a higher order than is computed: PennyLane would take the rest for zero."""
-    order = max((_order(one) for one in tape.get_parameters(trainable_only=False)), default=0)
+    order = max((_order(parameter) for parameter in tape.get_parameters(trainable_only=False)), default=0)
     if order > highest:
         raise DeviceError(_too_high(order))
     return (tape,), lambda results: results[0]
@@ -147,9 +142,9 @@ class TnplanDevice(Device):
 
     def __init__(self, wires: Any = None, shots: Any = None, **options: Unpack[QuestionKeywords]) -> None:
         super().__init__(wires=wires, shots=shots)
-        unknown = [one for one in options if one not in QuestionKeywords.__annotations__ or one == "output"]
+        unknown = [key for key in options if key not in QuestionKeywords.__annotations__ or key == "output"]
         if unknown:
-            known = [one for one in QuestionKeywords.__annotations__ if one != "output"]
+            known = [key for key in QuestionKeywords.__annotations__ if key != "output"]
             raise InputError(unknown[0], "is no option of this device", f"use {', '.join(known)}")
         QuestionOptions.of(**options)
         self.options = options
@@ -186,7 +181,7 @@ class TnplanDevice(Device):
         pipeline.add_transform(validate_device_wires, wires=self.wires, name=self.name)
         pipeline.add_transform(
             validate_measurements, analytic_measurements=_is_exact,
-            sample_measurements=lambda one: isinstance(one, SampleMeasurement), name=self.name,
+            sample_measurements=lambda measured: isinstance(measured, SampleMeasurement), name=self.name,
         )  # fmt: skip
         if has_gradient:
             pipeline.add_transform(no_sampling, name=f"gradients of {self.name}")
@@ -203,16 +198,16 @@ class TnplanDevice(Device):
         if circuit is None:
             return True
         angles = {
-            number for number, one in enumerate(circuit.par_info) if one["op_idx"] < len(circuit.operations)
+            number for number, info in enumerate(circuit.par_info) if info["op_idx"] < len(circuit.operations)
         }
         return (
             not circuit.shots and set(circuit.trainable_params) <= angles
-            and all(isinstance(one, ExpectationMP) and _is_exact(one) for one in circuit.measurements)
+            and all(isinstance(m, ExpectationMP) and _is_exact(m) for m in circuit.measurements)
         )  # fmt: skip
 
     def execute(self, circuits: Any, execution_config: Any = None) -> Any:
         """The values of what each circuit measures."""
-        return tuple(_Asked(one, self.options, self._seed()).results() for one in circuits)
+        return tuple(_TapeQuestions(tape, self.options, self._seed()).results() for tape in circuits)
 
     def compute_derivatives(self, circuits: Any, execution_config: Any = None) -> Any:
         """The derivatives of the expectation values of each circuit by its trainable parameters.
@@ -228,15 +223,15 @@ class TnplanDevice(Device):
 
     def execute_and_compute_derivatives(self, circuits: Any, execution_config: Any = None) -> Any:
         """Expectation values and their derivatives, of one sweep."""
-        found = [_Asked(one, self.options, self._seed()).with_derivatives() for one in circuits]
-        return tuple(values for values, _ in found), tuple(slopes for _, slopes in found)
+        answers = [_TapeQuestions(tape, self.options, self._seed()).with_derivatives() for tape in circuits]
+        return tuple(values for values, _ in answers), tuple(slopes for _, slopes in answers)
 
     def _seed(self) -> int:
         """A seed for a circuit."""
         return int(self._random.integers(2**63))
 
 
-class _Asked:
+class _TapeQuestions:
     """A circuit on the qubits 0 to n - 1, and the questions that its measurements are."""
 
     def __init__(self, tape: Any, options: QuestionKeywords, seed: int) -> None:
@@ -251,11 +246,11 @@ class _Asked:
         """What PennyLane expects: a value for one measurement, a tuple for several."""
         if self.tape.shots:
             return self._samples()
-        wanted = [one for one in self.tape.measurements if isinstance(one, ExpectationMP)]
-        values = iter(self._expectations([_sentence(one.obs) for one in wanted]))
+        wanted = [measured for measured in self.tape.measurements if isinstance(measured, ExpectationMP)]
+        values = iter(self._expectations([_sentence(measured.obs) for measured in wanted]))
         return _single([
-            np.float64(next(values)) if isinstance(one, ExpectationMP) else self._exact(one)
-            for one in self.tape.measurements
+            np.float64(next(values)) if isinstance(measured, ExpectationMP) else self._exact(measured)
+            for measured in self.tape.measurements
         ])  # fmt: skip
 
     def with_derivatives(self) -> tuple[Any, Any]:
@@ -263,7 +258,7 @@ class _Asked:
         names = [f"p{number}" for number in self.tape.trainable_params]
         if not names:
             return self.results(), _single([() for _ in self.tape.measurements])
-        sums = [_sentence(one.obs) for one in self.tape.measurements]
+        sums = [_sentence(measured.obs) for measured in self.tape.measurements]
         answer = self.circuit.expectation(sums, gradient=names, **self.options)
         assert answer.gradient is not None
         columns = [answer.gradient[name] for name in names]
@@ -291,8 +286,8 @@ class _Asked:
         """All amplitudes, the first wire most significant."""
         if len(qubits) > LARGEST_MARGINAL:
             raise DeviceError(f"qml.state() of {len(qubits)} wires: at most {LARGEST_MARGINAL} are returned")
-        found: Array = self.circuit.amplitudes(open_qubits=qubits, **self.options).value
-        return found.reshape(-1)
+        amplitudes: Array = self.circuit.amplitudes(open_qubits=qubits, **self.options).value
+        return amplitudes.reshape(-1)
 
     def _turned(self, gates: Sequence[Any]) -> Circuit:
         """The circuit with further gates at its end."""
@@ -308,17 +303,17 @@ class _Asked:
         rows = np.repeat([[int(bit) for bit in text] for text in counts], [*counts.values()], axis=0)
         rows = np.random.default_rng(self.seed).permutation(rows)
         wires = qml.wires.Wires(range(turned.n_qubits))
-        found = [
-            _single([one.process_samples(rows[first:last], wires) for one in self.tape.measurements])
+        outcomes = [
+            _single([m.process_samples(rows[first:last], wires) for m in self.tape.measurements])
             for first, last in shots.bins()
         ]
-        return tuple(found) if shots.has_partitioned_shots else found[0]
+        return tuple(outcomes) if shots.has_partitioned_shots else outcomes[0]
 
     def _expectations(self, sentences: Sequence[Any]) -> Sequence[float]:
         if not sentences:
             return []
-        found = self.circuit.expectation(list(sentences), **self.options).value
-        return [float(value) for value in np.real(found)]
+        values = self.circuit.expectation(list(sentences), **self.options).value
+        return [float(value) for value in np.real(values)]
 
 
 def _sentence(observable: Any) -> Any:
@@ -332,12 +327,12 @@ def _sentence(observable: Any) -> Any:
 def _eigenbasis(measurements: Sequence[Any]) -> list[Any]:
     """The gates after which all observables are diagonal; on a wire that several share these agree."""
     gates, letters = [], {}
-    for one in measurements:
-        sentence = None if one.obs is None else one.obs.pauli_rep
+    for measured in measurements:
+        sentence = None if measured.obs is None else measured.obs.pauli_rep
         if sentence is not None and len(sentence) == 1:
             letters.update(next(iter(sentence)))
         else:
-            gates += one.diagonalizing_gates()
+            gates += measured.diagonalizing_gates()
     for wire, letter in letters.items():
         gates += getattr(qml, letter)(wire).diagonalizing_gates()
     return gates

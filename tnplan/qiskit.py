@@ -45,7 +45,6 @@ from tnplan.questions.options import QuestionKeywords, options_of
 __all__ = ["Backend", "Estimator", "Sampler"]
 
 TOPIC = "questions about circuits"
-"""What the errors of this module are about, where one says no topic of its own."""
 WIDE = {"barrier": Barrier, "delay": Delay, "unitary": UnitaryGate, "if_else": IfElseOp,
         "switch_case": SwitchCaseOp, "for_loop": ForLoopOp, "while_loop": WhileLoopOp}  # fmt: skip
 """Instructions on any number of qubits that circuits may have besides Qiskit's standard gates."""
@@ -73,12 +72,12 @@ class Sampler(BaseSamplerV2):
 
     def run(self, pubs: Iterable[Any], *, shots: int | None = None) -> Any:
         """A job for PUBs: circuits, alone or with arrays of parameter values and shots."""
-        asked = [SamplerPub.coerce(pub, self.default_shots if shots is None else shots) for pub in pubs]
-        for number, pub in enumerate(asked):
+        coerced = [SamplerPub.coerce(pub, self.default_shots if shots is None else shots) for pub in pubs]
+        for number, pub in enumerate(coerced):
             if not pub.circuit.cregs:
                 problem = f"circuit {number} has no classical registers, so that its result is empty"
                 warnings.warn(f"{problem}; add measurements, such as by measure_all()", stacklevel=2)
-        return _submitted(lambda: PrimitiveResult([self._result(one) for one in asked], {"version": 2}))
+        return _submitted(lambda: PrimitiveResult([self._result(pub) for pub in coerced], {"version": 2}))
 
     def _result(self, pub: Any) -> Any:
         random = np.random.default_rng(self.options.get("seed"))
@@ -125,8 +124,8 @@ class Estimator(BaseEstimatorV2):
     def run(self, pubs: Iterable[Any], *, precision: float | None = None) -> Any:
         """A job for PUBs: circuits with arrays of observables, of parameter values, and a precision."""
         aim = self.default_precision if precision is None else precision
-        asked = [EstimatorPub.coerce(pub, aim) for pub in pubs]
-        return _submitted(lambda: PrimitiveResult([self._result(one) for one in asked], {"version": 2}))
+        coerced = [EstimatorPub.coerce(pub, aim) for pub in pubs]
+        return _submitted(lambda: PrimitiveResult([self._result(pub) for pub in coerced], {"version": 2}))
 
     def _result(self, pub: Any) -> Any:
         bound = _bound(pub)

@@ -44,8 +44,10 @@ def term(n: int, begin: int, bandwidth: float) -> int:
     start = perf_counter()
     value, n_primes = count_grid((n, n), skipped=begin)
     total_s = perf_counter() - start
-    *_, size = grid_rows.sizes(n)
-    floor_s = grid_rows.row_bytes(n) / bandwidth
+    blocks, _, size = grid_rows.sizes(n)
+    # Bytes that a row reads and writes: those of the tiles that are not left out.
+    shares = sum(grid_rows.pass_share(n, row_pass) for row_pass in grid_rows.passes(blocks))
+    floor_s = 8.0 * size * shares / bandwidth
     row_s = total_s / n_primes / (-(-(n + 1) // 2))
     digits = len(str(value))
     known = "" if n not in KNOWN else f", published: {'equal' if KNOWN[n] == value else 'DIFFERS'}"

@@ -16,7 +16,7 @@ from pathlib import Path
 FOLDERS = ("planner", "executor", "compress")
 """Packages of `tnplan` that have a link of the same name at the top of the repository."""
 ENGINES = ("bond_limited", "contraction", "pauli", "peps", "sbd", "statevector")
-MOST_ENTRIES = 25
+LEAST_ENTRIES, MOST_ENTRIES = 4, 25
 MOST_PARAMETERS = 8
 LONGEST_ENTRY = 120
 """Characters of a line of the changelog."""
@@ -41,7 +41,9 @@ VERIFY = "tnplan.planner.passes.verify"
 STAGES = tuple(f"tnplan.planner.passes.{name}" for name in ("tree", "sharding", "fusion", "lowering"))
 """Each may import itself and those before it."""
 DEVICE = "tnplan.executor.device"
-DEVICE_LEVELS = (("protocols",), ("cpu", "cuda.runtime"), ("cuda",), ("comm",), ("selection",))
+DEVICE_LEVELS = (
+    ("protocols",), ("cpu", "cuda.runtime"), ("cuda",), ("comm",), ("energy", "expected_gpu", "select"),
+)  # fmt: skip
 """Each may import itself and those below; those of one level do not import each other."""
 
 
@@ -155,6 +157,17 @@ def circles(root: Path) -> list[str]:
     return sorted(arrows)
 
 
+def lost_names(root: Path) -> list[str]:
+    """Modules that the rules of imports name and that are not there: such a rule checks nothing."""
+    named = [
+        *(f"tnplan.{floor}" for floor in FLOORS), *(name for names in NEVER.values() for name in names),
+        *EXECUTOR_MAY, *STAGES, *(f"tnplan.executor.{engine}" for engine in ENGINES),
+        *(f"{DEVICE}.{name}" for level in DEVICE_LEVELS for name in level),
+    ]  # fmt: skip
+    paths = {name: root / name.replace(".", "/") for name in named if within(name, "tnplan")}
+    return [name for name, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").is_file())]
+
+
 def device_level(module: str) -> tuple[int, str] | None:
     """The level of a module of the device layer and its package there, or None for what has none."""
     found = None
@@ -209,15 +222,22 @@ def gpu_sources(root: Path) -> list[str]:
     return [str(path) for path in files if not {"cuda", "gpu", "comm"} & set(path.relative_to(root).parts)]
 
 
+def entries(root: Path) -> dict[str, int]:
+    """The folders of the product with the numbers of their entries, files and folders."""
+    files = [path for path in (root / "tnplan").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    folders = {parent for path in files for parent in path.parents} - {root, *root.parents}
+    counts = {folder: {path for path in (*files, *folders) if path.parent == folder} for folder in folders}
+    return {folder.relative_to(root).as_posix(): len(counts[folder]) for folder in sorted(folders)}
+
+
 def full_folders(root: Path) -> list[str]:
     """Folders with more entries than one can take in at a glance."""
-    broken = []
-    for folder in sorted({path.parent for path in sources(root)}):
-        entries = [entry for entry in folder.iterdir() if entry.name != "__pycache__"]
-        name = folder.relative_to(root).as_posix()
-        if len(entries) > MOST_ENTRIES:
-            broken.append(f"{name} has {len(entries)} entries")
-    return broken
+    return [f"{name} has {count} entries" for name, count in entries(root).items() if count > MOST_ENTRIES]
+
+
+def small_folders(root: Path) -> list[str]:
+    """Folders with fewer than four entries, which join their neighbours; a folder in it is an entry too."""
+    return [f"{name} has {count} entries" for name, count in entries(root).items() if count < LEAST_ENTRIES]
 
 
 def repeated_classes(root: Path) -> list[str]:

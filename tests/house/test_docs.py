@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -460,3 +461,29 @@ def test_the_page_on_architecture_names_every_folder() -> None:
     assert len(names) > 20
     missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
     assert not missing
+
+
+def names_in_files(text: str) -> list[tuple[str, str]]:
+    """The pairs of a name and the file of code that a page says has it: "`A` and `B` of `c.py`"."""
+    listed = re.findall(r"((?:`\w+`(?:, | and |, and )?)+) (?:of|in) `([\w/]+\.py)`", " ".join(text.split()))
+    return [(name, file) for names, file in listed for name in re.findall(r"`(\w+)`", names)]
+
+
+def defined_in(path: Path) -> set[str]:
+    """The classes, functions and names that a file binds."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return bound | {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+
+
+def test_the_page_on_architecture_says_where_names_are() -> None:
+    pairs = names_in_files((ROOT / "docs" / "explanation" / "architecture.md").read_text())
+    assert len(pairs) > 30
+    files = [path for folder in ("tnplan", "tests") for path in (ROOT / folder).rglob("*.py")]
+    for name, file in pairs:
+        assert any(name in defined_in(path) for path in files if str(path).endswith(f"/{file}")), (name, file)
+
+
+def test_a_name_and_its_file_are_read_from_a_page() -> None:
+    pairs = names_in_files("its row of `A` and\n`B` in `a/b.py`, `C` of `d`")
+    assert pairs == [("A", "a/b.py"), ("B", "a/b.py")]

@@ -71,6 +71,11 @@ ARROWS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
         "tnplan/executor/device/cuda/runtime/bad.py",
         "import tnplan.executor.device.cpu.copy",
     ),
+    "choice": (
+        rules.device_arrows,
+        "tnplan/executor/device/comm/bad.py",
+        "from tnplan.executor.device.select import open_device",
+    ),
     "device": (
         rules.engine_arrows,
         "tnplan/executor/device/cuda/bad.py",
@@ -108,6 +113,11 @@ def test_an_import_the_wrong_way_is_seen(name: str, tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(f"{text}\n")
     assert len(rule(tmp_path)) == 1
+
+
+def test_the_rules_name_what_is_there(tmp_path: Path) -> None:
+    assert rules.lost_names(ROOT) == []
+    assert "tnplan.planner.passes.tree" in rules.lost_names(tmp_path)
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

@@ -15,6 +15,10 @@ LONG = "def f(a, b, c, d, e, f, g, h, i):\n    pass\n"
 
 RULES: dict[str, tuple[Callable[[Path], list[str]], dict[str, str]]] = {
     "folders": (rules.full_folders, {f"tnplan/planner/search/file_{number}.py": "" for number in range(26)}),
+    "small folders": (
+        rules.small_folders,
+        {f"tnplan/{folder}{file}.py": "" for folder in ("", "planner/") for file in "abc"},
+    ),
     "classes": (
         rules.repeated_classes,
         {"tnplan/planner/search/a.py": CLASS, "tnplan/compress/cpu/b.py": CLASS},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import typing
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 
 import tnplan
+from tests.house import rules
 from tests.support.root import ROOT
 
 MODULES = ("compress", "sqd", "workload")
@@ -263,13 +266,35 @@ def with_examples() -> dict[str, Any]:
 def test_examples_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that an example writes are in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-    value = with_examples()[name]
+    run_examples(name, with_examples()[name])
+
+
+def run_examples(name: str, value: Any) -> None:
     home = vars(sys.modules[value.__module__]) | {"tnplan": tnplan, "np": np}
     found = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", home, name, None, None)
     lines: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     runner.run(found, out=lines.append)
     assert not lines, "".join(lines)
+
+
+def internal_examples() -> list[tuple[str, str]]:
+    """The modules and names of internal classes and functions whose docstring has an example."""
+    found = []
+    for path in rules.sources(ROOT):
+        module = rules.module_name(path, ROOT)
+        if rules.within(module, *(f"tnplan.{name}" for name in ("calls", "cirq", "qiskit", "pennylane"))):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and ">>>" in (ast.get_docstring(node) or ""):
+                found.append((module, node.name))
+    public = {(value.__module__, value.__name__) for value in OBJECTS.values()}
+    return [place for place in found if place not in public]
+
+
+@pytest.mark.parametrize(("module", "name"), internal_examples())
+def test_internal_examples_work(module: str, name: str) -> None:
+    run_examples(name, getattr(import_module(module), name))
 
 
 CIRCUITS = ("Circuit", "CircuitEstimate")

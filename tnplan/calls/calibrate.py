@@ -159,16 +159,14 @@ class _Calibration:
     def profile(self, name: str | None) -> Profile:
         """All figures; collective."""
         ranks = self.ranks
-        # Rank 0 alone: others on the same host would take its bandwidth. The profile is of one
-        # device.
+        # Rank 0 alone: others on the same host would take its bandwidth. The profile is of one device.
         local = agree(ranks, lambda: self._local() if ranks.rank == 0 else {})
         figures: dict[str, Any] = ranks.broadcast_object(local, 0)
         tiers = self._tiers(figures["permute_bytes_per_s"])
         total_bytes, free_bytes = self.device.memory()
         arena_bytes = self.device.peak_bytes
         figures["memory_bytes"] = total_bytes
-        # What others, and the driver, have of the device: all that is neither free nor our own
-        # arena.
+        # What others, and the driver, have of the device: all that is neither free nor our own arena.
         figures["reserved_bytes"] = max(0, total_bytes - free_bytes - arena_bytes)
         self.say(
             f"memory {size_text(total_bytes)}, of which {size_text(figures['reserved_bytes'])} are taken"

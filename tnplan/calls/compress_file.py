@@ -23,7 +23,6 @@ from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu.launches import KernelDevice
 
 TOPIC = "compression"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 SUFFIX = ".tnz"
 

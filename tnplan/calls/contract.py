@@ -15,7 +15,6 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.expected_gpu import expect_gpu
 
 TOPIC = "contractions in Python"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -229,8 +228,7 @@ def compile(
     from tnplan.jobs.arrays.options import CallOptions, ContractionOptions, in_bytes
     from tnplan.jobs.arrays.planning import compile_network
 
-    # A contraction that is compiled waits for the kernels of its chains: it will be called again
-    # and again.
+    # A contraction that is compiled waits for the kernels of its chains: it will be called again and again.
     options = ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads,
         strip_exponent=strip_exponent, waits_for_kernels=True, algebra=algebra_of(algebra),

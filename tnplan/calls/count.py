@@ -9,7 +9,6 @@ import tnplan
 from tnplan.jobs.progress import Listener
 
 TOPIC = "counting and optimization"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 def count(

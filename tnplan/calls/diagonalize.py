@@ -35,12 +35,7 @@ from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
-from tnplan.executor.sbd.solver.solve import (
-    SpinPenalty,
-    check_roots,
-    check_spin,
-    solve,
-)
+from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, check_spin, solve
 from tnplan.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
@@ -62,7 +57,6 @@ from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 TOPIC = "molecules"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Array = NDArray[Any]
 
@@ -248,8 +242,7 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     if problem.rotation is not None:
         rotation = read_rotation(problem.rotation)
         known = rotate_orbitals(known, rotation)
-    # A list that grows: the size of the space is not known yet, so that roots are not compared with
-    # it.
+    # A list that grows: the size of the space is not known yet, so that roots are not compared with it.
     if problem.grow is not None:
         space = None
         _check_growth(problem)
@@ -299,9 +292,7 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
             solved = Grown(setup, solution, request.space, {}, request.integrals)
         peak_bytes = solved.setup.peak_bytes()
     solve_s = perf_counter() - problem.begin_s - setup_s
-    measured = {
-        "setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy(),
-    }  # fmt: skip
+    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy()}
     # Invariant: `agree` is collective. Rank 0 measures and writes; the others wait for the message
     # whether that could be done.
     if not rank.is_first:
@@ -352,8 +343,7 @@ def _grow(
     )  # fmt: skip
     # The tables of a solve are still there while the next determinants are selected.
     solve_bytes = select_bytes = rank.memory_bytes / 2
-    # On a GPU the solve has the GPU's memory and the selection the host's: neither takes from the
-    # other.
+    # On a GPU the solve has the GPU's memory and the selection the host's: neither takes from the other.
     if rank.device.name == "gpu":
         solve_bytes = rank.memory_bytes
         select_bytes = min(options.memory or inf, host_memory()[1] / ranks_here(rank.world))

@@ -45,7 +45,6 @@ from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 from tnplan.jobs.outputs import write_arrays
 
 TOPIC = "qubit Hamiltonians"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Array = NDArray[Any]
 
@@ -248,9 +247,7 @@ def _work(rank: Rank, request: _Request, problem: _Problem, options: JobOptions)
         )  # fmt: skip
         peak_bytes = setup.peak_bytes()
     solve_s = perf_counter() - problem.begin_s - setup_s
-    measured = {
-        "setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy(),
-    }  # fmt: skip
+    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes, "energy": rank.energy()}
     # Invariant: `agree` is collective: the others wait for the message whether rank 0 could write.
     if not rank.is_first:
         agree(rank.world, lambda: None)
@@ -279,8 +276,7 @@ def _hand_over(
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "environment": environment(),
     }  # fmt: skip
-    # Words have bit q of a string for qubit q; columns are turned, so that the last one is the
-    # first qubit.
+    # Words have bit q of a string for qubit q; columns are turned, so that the last one is the first qubit.
     bits = np.unpackbits(request.strings.view(np.uint8), axis=1, bitorder="little")
     bitstrings = np.ascontiguousarray(bits[:, : terms.n_qubits][:, ::-1], bool)
     result = QubitDiagonalization(solution, bitstrings, expectations, report)

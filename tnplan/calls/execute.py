@@ -20,7 +20,6 @@ else:
     numpy_typing = LaterModule("numpy.typing")
 
 TOPIC = "ranks"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 @takes_job(ResumableKeywords, JobOptions)

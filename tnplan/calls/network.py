@@ -13,7 +13,6 @@ from tnplan.planner.networks.simplify import simplify as simplified
 from tnplan.planner.networks.tensor_network import TensorNetwork, check_store
 
 TOPIC = "files of networks and schedules"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 COMPLEX = ("complex64", "complex128")
 

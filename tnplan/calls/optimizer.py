@@ -19,7 +19,6 @@ from tnplan.planner.search.cotengra_search import search_jointly
 from tnplan.planner.search.search_in_proportion import search_as_long, search_in_proportion
 
 TOPIC = "contractions in Python"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 class Optimizer(PathOptimizer):

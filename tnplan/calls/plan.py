@@ -21,7 +21,6 @@ from tnplan.planner.schedule.file import save_schedule, with_identity
 from tnplan.planner.schedule.schedule import Schedule
 
 TOPIC = "files of networks and schedules"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 def limits(memory: float | str | None, threshold: float | str | None) -> dict[str, Any]:

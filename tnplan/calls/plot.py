@@ -20,7 +20,6 @@ else:
     figure = LaterModule("matplotlib.figure")
 
 TOPIC = "files of networks and schedules"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 KINDS = ("speedup", "complexity", "memory", "split")
 """What is drawn of a projection, the first where nothing is said."""

@@ -16,7 +16,6 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 TOPIC = "Pauli propagation"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 class PropagationKeywords(ResumableKeywords, total=False):

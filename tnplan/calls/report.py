@@ -23,7 +23,6 @@ from tnplan.planner.projection.baseline import DEFAULT_S, BaselineSearch
 from tnplan.planner.projection.projection import Progress, Projection, project
 
 TOPIC = "reports"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 def report(

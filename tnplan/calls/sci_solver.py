@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tnplan.executor.sbd.solver.solve import SpinPenalty
 
 TOPIC = "samples of a molecule"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Array = NDArray[Any]
 
@@ -95,9 +94,7 @@ def sci_solver(
     penalty = None if spin_sq is None else spin_penalty(spin_sq, nelec)
     results = []
     for alpha, beta in ci_strings:
-        result = diagonalize(
-            integrals, list(alpha), list(beta), penalty=penalty, rdm=rdm, **options,
-        )  # fmt: skip
+        result = diagonalize(integrals, list(alpha), list(beta), penalty=penalty, rdm=rdm, **options)
         if not result.solution.converged:
             raise InputError(
                 "sci_solver", f"did not converge in {result.solution.steps} steps",

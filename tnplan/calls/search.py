@@ -34,7 +34,6 @@ from tnplan.planner.search.search_in_proportion import worthwhile_s
 from tnplan.planner.search.search_options import JOINT, SCHEDULE, SearchOptions
 
 TOPIC = "searches"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 LONGEST_S = 1e9
 """The longest search that may be asked for."""
@@ -168,28 +167,18 @@ def search(
                 topic="checkpoints",
             )
         if minimize is None and devices is not None:
-            # With a number of devices the planner's predicted time is minimized, not the count of
-            # operations.
+            # With a number of devices the planner's predicted time is minimized, not the count of operations.
             minimize = "schedule"
         if resume and target is not None and not Path(checkpoint or "").exists() and target.exists():
             known = _as_start(target, structure.network)
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out", topic="checkpoints")
     options = SearchOptions(
-        max_tensor_elements=max_tensor,
-        memory_bytes=memory_bytes,
-        seed=seed,
-        minimize=minimize,
-        profile=profile,
-        precision=precision,
-        methods=named,
-        from_paths=[_as_start(item, structure.network) for item in start],
-        goes_on_from=known,
-        n_workers=workers,
-        devices=devices,
-        checkpoint=checkpoint,
-        resume=resume,
-    )
+        max_tensor_elements=max_tensor, memory_bytes=memory_bytes, seed=seed, minimize=minimize,
+        profile=profile, precision=precision, methods=named,
+        from_paths=[_as_start(item, structure.network) for item in start], goes_on_from=known,
+        n_workers=workers, devices=devices, checkpoint=checkpoint, resume=resume,
+    )  # fmt: skip
     # All refusals come before the search begins, which may take hours.
     options.check(structure.network, dtype or structure.dtype)
     _check_time(time, rounds, named)

@@ -20,7 +20,6 @@ from tnplan.reporting import json_documents, tables
 from tnplan.reporting.chain import Link, largest, use_chain
 
 TOPIC = "files of networks and schedules"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,7 +21,6 @@ else:
     simulation = LaterModule("tnplan.jobs.statevector")
 
 TOPIC = "state vectors"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 class SimulationKeywords(JobKeywords, total=False):

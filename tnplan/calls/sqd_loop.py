@@ -20,13 +20,7 @@ import numpy as np
 from tnplan.calls.sci_solver import spin_penalty
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_kind
-from tnplan.common.files import (
-    check_suffix,
-    check_writable,
-    file_path,
-    identity_of,
-    write_text,
-)
+from tnplan.common.files import check_suffix, check_writable, file_path, identity_of, write_text
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols import stop_signal
 from tnplan.executor.device.protocols.communicator import agree
@@ -51,7 +45,6 @@ from tnplan.jobs.sqd import (
 )
 
 TOPIC = "samples of a molecule"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.sqd"
 VERSION = 1
@@ -270,8 +263,7 @@ def _work(rank: Rank, request: _Request, settings: _Settings, job_options: JobOp
     groups = RankGroups(rank, settings.options.num_batches)
     problem = SolveProblem(request.integrals, request.penalty, settings.criteria)
     loop = _RankLoop(rank, request, settings, job_options)
-    # Invariant: every rank makes the same iterations: rank 0 decides, and sends subspaces or the
-    # end.
+    # Invariant: every rank makes the same iterations: rank 0 decides, and sends subspaces or the end.
     while (subspaces := loop.next_subspaces()) is not None:
         loop.learn(subspaces, *groups.lowest(subspaces, problem))
     measured = {

@@ -12,7 +12,6 @@ from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.arrays import MOST_AXES, as_array
 
 TOPIC = "contractions in Python"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 LABELS = "".join(map(chr, range(0x100, 0x100 + 2 * MOST_AXES)))
 """Letters that name the axes of two arrays."""

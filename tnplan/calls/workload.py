@@ -42,7 +42,6 @@ from tnplan.planner.workloads.sycamore import sycamore_circuit
 from tnplan.planner.workloads.zuchongzhi import zuchongzhi_circuit
 
 TOPIC = "workloads"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 __all__ = [
     "ansatz", "decoding", "ising", "kings", "lattice", "loschmidt", "peps", "qaoa", "regular", "sycamore",

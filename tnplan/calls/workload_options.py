@@ -127,8 +127,7 @@ def workload(
         @wraps(make)
         def call(*args: Any, **options: Any) -> TensorNetwork:
             try:
-                # Arguments are checked against the whole signature, since `make` itself takes any
-                # keyword.
+                # Arguments are checked against the whole signature, since `make` itself takes any keyword.
                 whole.bind(*args, **options)
             except TypeError as error:
                 raise TypeError(f"{make.__name__}() {error}") from None

@@ -1,4 +1,3 @@
 """Quantum circuits: gates, programs, their file formats, derivatives, and sums of Pauli words."""
 
 TOPIC = "circuits"
-"""What the errors of these modules are about, where one says no topic of its own."""

@@ -113,9 +113,7 @@ def _summed(blocks: Sequence[tuple[tuple[int, ...], float]], n_qubits: int, orde
     return np.minimum(_crossing(blocks, n_qubits, order), np.minimum(size, n_qubits - size))
 
 
-def _crossing(
-    blocks: Sequence[tuple[tuple[int, ...], float]], n_qubits: int, order: Sequence[int]
-) -> Array:
+def _crossing(blocks: Sequence[tuple[tuple[int, ...], float]], n_qubits: int, order: Sequence[int]) -> Array:
     """The logarithms of the ranks of the blocks that cross each bond, summed."""
     position = np.argsort(order)
     steps = np.zeros(n_qubits + 1)

@@ -6,10 +6,8 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
+from tnplan.circuits.program import UNITARY
 from tnplan.common.errors import InputError
-
-UNITARY = 1e-9
-"""How far U U^dagger of a gate may be from 1."""
 
 
 def inverse(circuit: GateSequence) -> GateSequence:

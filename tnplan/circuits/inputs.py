@@ -28,7 +28,6 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import load_json, read_text
 
 TOPIC = "questions about circuits"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 LONGEST_SHOWN = 40
 """Characters of a value in an error."""

@@ -43,20 +43,9 @@ SHARED_WORDS = frozenset(("CNOT", "CZ", "H", "I", "ISWAP", "RX", "RY", "RZ", "S"
 def circuit_text(path: str | Path) -> str:
     """The text of a file with a circuit.
 
-    Parameters
-    ----------
-    path : path
-        A qsim or OpenQASM file, which may be packed by gzip.
-
-    Returns
-    -------
-    str
-        Its text.
-
-    Raises
-    ------
-    InputError
-        For a file of another format, with its name, and for what cannot be read.
+    - `path`: A qsim or OpenQASM file, which may be packed by gzip.
+    - returns: Its text.
+    - raises InputError: for a file of another format, with its name, and for what cannot be read.
 
     Examples
     --------

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tnplan.circuits.circuit import GateSequence
-from tnplan.circuits.libraries import (
-    parameter_names,
-    parameter_values,
-    place_of,
-    read_object,
-)
+from tnplan.circuits.libraries import parameter_names, parameter_values, place_of, read_object
 from tnplan.circuits.other_formats import circuit_text
 from tnplan.circuits.program import CircuitProgram, as_circuit, circuit_program
 from tnplan.circuits.qsim import parse_qsim

@@ -27,7 +27,6 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import check_suffix, check_writable, identity_of, read_json, write_json
 
 TOPIC = "Pauli propagation"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.pauli_sum"
 VERSION = 1
@@ -342,9 +341,7 @@ def product_powers(key: Array, keys: Array) -> Array:
     return powers + 2 * swaps - bit_counts(new[..., :half] & new[..., half:])
 
 
-def multiplied(
-    keys: Array, coefficients: Array, factors: Array, values: Array
-) -> tuple[Array, Array, Array]:  # fmt: skip
+def multiplied(keys: Array, coefficients: Array, factors: Array, values: Array) -> tuple[Array, Array, Array]:
     """The product of terms [..., 2 W] and [...] with factors, all axes but the last broadcast.
 
     Returns words, complex coefficients, and p in the factor i^p of each.
@@ -443,8 +440,7 @@ def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]
     clashes = (np.bitwise_count(np.bitwise_xor.reduce(near, axis=2)) & 1) @ (1 << members)
     firsts, first, is_end = [0], 0, False
     for number, (clash, is_last) in enumerate(zip(clashes.tolist(), ends.tolist(), strict=True)):
-        # A group ends where it is full, where its next word clashes with one in it, or where `ends`
-        # says so.
+        # A group ends where it is full, where its next word clashes with one in it, or where `ends` says so.
         if number - first == most or clash & (2 << number - first) - 1 or is_end:
             first = number
             firsts.append(first)

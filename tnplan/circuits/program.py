@@ -218,20 +218,7 @@ Operation = Gate | Measurement | Reset | Channel | Conditional | WhileLoop | Bit
 def largest_operator(operations: Iterable[Operation]) -> int:
     """The number of qubits of the gate or channel that has most; 0 where there is none.
 
-    Parameters
-    ----------
-    operations : iterable of operations
-        Those of a program; conditions and loops are looked into.
-
-    Returns
-    -------
-    int
-        Qubits.
-
-    Examples
-    --------
-    >>> largest_operator([Reset(0), Conditional((0,), 1, (Reset(1),))])
-    0
+    Conditions and loops are looked into.
     """
     most = 0
     for operation in operations:
@@ -383,8 +370,7 @@ def without_final_measurements(
     source: dict[int, int] = {}
     qubits: set[int] = set()
     bits: set[int] = set()
-    # From the end: a measurement is final where no later operation acts on its qubit or uses its
-    # bit.
+    # From the end: a measurement is final where no later operation acts on its qubit or uses its bit.
     for operation in reversed(operations):
         if isinstance(operation, Measurement) and operation.qubit not in qubits and operation.bit not in bits:
             # Of several final measurements into one bit the last is the one that it keeps.

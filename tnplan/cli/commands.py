@@ -157,10 +157,7 @@ def compress(call: Call, as_json: bool, **options: Any) -> None:
     _say_codec(call(**options), as_json)
 
 
-@command(
-    "compress_file.decompress_file",
-    source=click.argument("source", type=FILE, metavar="FILE.npy.tnz"),
-)
+@command("compress_file.decompress_file", source=click.argument("source", type=FILE, metavar="FILE.npy.tnz"))
 def decompress(call: Call, as_json: bool, **options: Any) -> None:
     """FILE.npy.tnz is what 'tnplan compress' wrote."""
     _say_codec(call(**options), as_json)

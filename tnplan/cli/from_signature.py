@@ -97,8 +97,7 @@ def options_of(call: Callable[..., Any], **changes: Change) -> Callable[[Any], A
         For a change of a parameter that the call has not, or of which no option can be made.
     """
     parameters, texts = _parameters(call), texts_of(call)
-    # A change of a parameter that was renamed is an error of the command, found when it is
-    # imported.
+    # A change of a parameter that was renamed is an error of the command, found when it is imported.
     if unknown := changes.keys() - parameters.keys():
         raise TypeError(f"{call.__name__} has no parameters {', '.join(sorted(unknown))}")
     flags = {name: _flags(name, each, _changed(name, changes)) for name, each in parameters.items()}

@@ -119,11 +119,9 @@ def cli(context: click.Context) -> None:
     n_ranks = launched_size()
     if n_ranks > 1 and context.invoked_subcommand not in ON_RANKS:
         raise InputError(
-            "mpirun",
-            f"started {n_ranks} ranks of 'tnplan {context.invoked_subcommand}'",
-            f"start it without mpirun: only {', '.join(ON_RANKS)} work on ranks",
-            topic="ranks",
-        )
+            "mpirun", f"started {n_ranks} ranks of 'tnplan {context.invoked_subcommand}'",
+            f"start it without mpirun: only {', '.join(ON_RANKS)} work on ranks", topic="ranks",
+        )  # fmt: skip
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -95,8 +95,8 @@ class ProgressLines(StatusLine):
         every_s = EVERY_S if self.is_terminal else min(LOG_EVERY_S, max(EVERY_S, (now_s - begin_s) / 2))
         if at.done > done and now_s - self._last_s >= every_s:
             self._last_s = now_s
-            self.show(at.text if left_s is None else f"{at.text}, about {_rounded(left_s)} left")
-
-
-def _rounded(time_s: float) -> str:
-    return f"{time_s:.0f} s" if time_s < 120 else time_text(time_s)
+            if left_s is None:
+                self.show(at.text)
+            else:
+                left = f"{left_s:.0f} s" if left_s < 120 else time_text(left_s)
+                self.show(f"{at.text}, about {left} left")

@@ -131,10 +131,10 @@ def _is_text(flat: Array) -> bool:
     return not np.any((characters > LAST_CHARACTER) | (characters >> 11 == FIRST_SURROGATE >> 11))
 
 
-def read_array(path: str | Path, check: Check = lambda header: None) -> Array:
-    """The array of an .npy whose header passes the check; InputError for anything else."""
+def read_array(path: str | Path) -> Array:
+    """The array of an .npy; InputError for anything else."""
     with open_input(path) as stream:
-        header = _checked_header(stream, Path(path), check)
+        header = _checked_header(stream, Path(path))
         return _read_values(stream, header, str(path))
 
 
@@ -146,7 +146,7 @@ def read_next_array(stream: BinaryIO, place: str, check: Check = lambda header: 
 
 
 def map_array(path: str | Path, check: Check = lambda header: None) -> Array:
-    """The same, mapped into memory; what is changed in it is not written to the file."""
+    """The same of one whose header passes the check, mapped into memory; the file is not written to."""
     with open_input(path) as stream:
         header = _checked_header(stream, Path(path), check)
         if not prod(header.shape):
@@ -155,7 +155,7 @@ def map_array(path: str | Path, check: Check = lambda header: None) -> Array:
         return np.memmap(stream, header.dtype, "c", header.start, header.shape, order)
 
 
-def _checked_header(stream: BinaryIO, path: Path, check: Check) -> ArrayHeader:
+def _checked_header(stream: BinaryIO, path: Path, check: Check = lambda header: None) -> ArrayHeader:
     header = read_header(stream, str(path))
     check(header)
     n_bytes = path.stat().st_size - header.start

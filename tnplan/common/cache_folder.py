@@ -210,9 +210,8 @@ def locked_entry(folder: Path, name: str) -> Iterator[None]:
                 if handle is not None and not fault_of(os.fstat(handle)):
                     import fcntl
 
-                    # The lock only saves work, as entries are written whole anyway: where there are
-                    # no locks, or its holder is stopped, two processes compile the same. One that
-                    # ends lets go of it.
+                    # The lock only saves work, as entries are written whole anyway: where there are no locks,
+                    # or its holder is stopped, two processes compile the same. One that ends lets go of it.
                     end_s = monotonic() + LONGEST_WAIT_S
                     while monotonic() < end_s:
                         try:

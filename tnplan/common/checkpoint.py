@@ -39,14 +39,9 @@ Restored = TypeVar("Restored")
 class CheckpointFile:
     """The checkpoint of one job, or of one place in it. Each kind of job has a format.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    identity : str or dict
-        What distinguishes the job from others: a hash, or values by their names.
-    place : dict, optional
-        What of the job the file has, where a job has several files.
+    - `path`: The file.
+    - `identity`: What distinguishes the job from others: a hash, or values by their names.
+    - `place`: What of the job the file has, where a job has several files.
     """
 
     FORMAT = ""
@@ -106,8 +101,7 @@ class CheckpointFile:
         match = LAST_LINE.fullmatch(stream.read())
         if match is None:
             raise self.refusal("is damaged, or of another version of tnplan")
-        # The hash is over the file as it is on disk, in pieces, and never over what was parsed from
-        # it.
+        # The hash is over the file as it is on disk, in pieces, and never over what was parsed from it.
         digest, remaining = hashlib.sha256(), size - HASH_BYTES
         stream.seek(0)
         while remaining and (piece := stream.read(min(remaining, PIECE_BYTES))):

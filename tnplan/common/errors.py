@@ -59,8 +59,8 @@ OPTIONS = {
 def page_of(topic: str | None) -> str:
     """The address of the page on a topic; without one, that of the module that raises, or of its package.
 
-    Such a topic is a constant `TOPIC`. Where the raising function has none, as in `tnplan.common`, its
-    callers' counts.
+    Such a topic is a constant `TOPIC` of a module or a package: what its errors are about where they state
+    none. Where the raising function has none, as in `tnplan.common`, its callers' counts.
     """
     frame: FrameType | None = sys._getframe(1)
     while topic is None and frame is not None:

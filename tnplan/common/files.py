@@ -279,11 +279,9 @@ class Staged:
             self._files.pop()
             unfinished.forget(temporary)
             raise InputError(
-                str(target),
-                f"cannot be written ({error.strerror})",
-                "choose a folder that exists and is writable",
-                topic="files that cannot be written",
-            ) from None
+                str(target), f"cannot be written ({error.strerror})",
+                "choose a folder that exists and is writable", topic="files that cannot be written",
+            ) from None  # fmt: skip
         try:
             with os.fdopen(handle, "w+b") as stream:
                 write(stream)
@@ -304,11 +302,9 @@ class Staged:
 
 def _not_written(target: Path, error: OSError) -> InputError:
     return InputError(
-        str(target),
-        f"cannot be written ({error.strerror or error})",
-        "free space there or choose another place",
-        topic="files that cannot be written",
-    )
+        str(target), f"cannot be written ({error.strerror or error})",
+        "free space there or choose another place", topic="files that cannot be written",
+    )  # fmt: skip
 
 
 def check_writable(path: str | Path, *inputs: object) -> None:
@@ -338,11 +334,9 @@ def check_writable(path: str | Path, *inputs: object) -> None:
         )
     if not has_folder:
         raise InputError(
-            str(target),
-            "its folder does not exist or is not writable",
-            "choose a folder that exists and is writable",
-            topic="files that cannot be written",
-        )
+            str(target), "its folder does not exist or is not writable",
+            "choose a folder that exists and is writable", topic="files that cannot be written",
+        )  # fmt: skip
 
 
 def check_suffix(path: str | Path, *suffixes: str) -> None:

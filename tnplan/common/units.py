@@ -28,8 +28,7 @@ def size_in_bytes(size: float | str, place: str, *, unlimited: bool = True) -> f
     text = size.strip()
     if unlimited and text.lower() == "unlimited":
         return inf
-    # At most 30 digits each: the time of a match and the size of the number are bounded for any
-    # text.
+    # At most 30 digits each: the time of a match and the size of the number are bounded for any text.
     match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([kmgt]i?b|b)?", text, re.IGNORECASE)
     if match is not None:
         size_bytes = round(float(match[1]) * UNITS[(match[2] or "").lower()])

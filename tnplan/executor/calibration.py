@@ -191,15 +191,15 @@ class LocalBench:
     def _product(self, dtype: str, precision: str, k: int, scattered: bool) -> tuple[Call, int]:
         """The call of such a product, and its real operations."""
         item, per_product = ITEM_BYTES[dtype], FLOPS_PER_PRODUCT[dtype]
-        room = self.size_bytes // item // k - k
-        m = 1 << min(room, int(LARGEST_FLOPS / (per_product * k * k))).bit_length() - 1
+        most_rows = self.size_bytes // item // k - k
+        m = 1 << min(most_rows, int(LARGEST_FLOPS / (per_product * k * k))).bit_length() - 1
         n_parts, m_parts = _halves(k), _halves(m)
         order = (0, 2, 1, 3) if scattered else (0, 1, 2, 3)
         extents = (m_parts[0], m_parts[1], n_parts[0], n_parts[1])
-        strides = dict(zip(order, row_major([extents[part] for part in order]), strict=True))
+        strides = dict(zip(order, row_major([extents[run] for run in order]), strict=True))
         shape = ContractShape(
-            (), tuple((extents[part], strides[part]) for part in (0, 1)),
-            tuple((extents[part], strides[part]) for part in (2, 3)), k,
+            (), tuple((extents[run], strides[run]) for run in (0, 1)),
+            tuple((extents[run], strides[run]) for run in (2, 3)), k,
         )  # fmt: skip
         workspace = self._view(2, self.tile_bytes // item, dtype) if scattered else None
         a, c = self._view(0, m * k, dtype), self._view(1, m * k, dtype)
@@ -248,17 +248,17 @@ class LocalBench:
 
 def chain_shape(rank: int, logs: Sequence[int]) -> FusedShape:
     """A chain as trees have it: a branch sums the innermost modes, and brings as many into outer places."""
-    held = list(range(rank))
+    modes = list(range(rank))
     branches, fresh = [], rank
     for log in logs:
-        summed, held = held[len(held) - log :], held[: len(held) - log]
+        summed, modes = modes[len(modes) - log :], modes[: len(modes) - log]
         brought = list(range(fresh, fresh + log))
         fresh += log
         for number, mode in enumerate(brought):
-            held.insert(len(held) - 2 - 3 * number, mode)
+            modes.insert(len(modes) - 2 - 3 * number, mode)
         branches.append(tuple((mode, 2) for mode in (*brought, *summed)))
     return FusedShape(
-        tuple((mode, 2) for mode in range(rank)), tuple(branches), tuple((mode, 2) for mode in held)
+        tuple((mode, 2) for mode in range(rank)), tuple(branches), tuple((mode, 2) for mode in modes)
     )
 
 

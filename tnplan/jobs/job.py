@@ -95,9 +95,7 @@ class Rank:
         """Whether this rank reads and writes the files of all."""
         return self.world.rank == 0
 
-    def say(
-        self, done: int, total: int, text: str, detail: Any = None, share: float | None = None
-    ) -> None:  # fmt: skip
+    def say(self, done: int, total: int, text: str, detail: Any = None, share: float | None = None) -> None:
         """Call the listener on rank 0 with the progress of the job."""
         if self.listener is not None and self.is_first:
             self.listener(Progress(done, total, text, detail, share))
@@ -111,20 +109,12 @@ class Rank:
 class Job(Generic[Request, Result]):
     """What an engine does as a job.
 
-    Parameters
-    ----------
-    prepare : callable
-        Reads and checks all inputs, on rank 0 alone; its result is handed to the other ranks.
-    work : callable
-        What every rank does with it, on its device; collective.
-    ranks : callable
-        The ranks of a request in this process where none are asked for.
-    check_ranks : callable
-        Raises InputError for a number of ranks that the request cannot use.
-    needs : callable
-        From a request, the number of ranks and the threads of a rank: what each rank needs.
-    writes : callable
-        From a request and the number of ranks: what is written, None where nothing is.
+    - `prepare`: Reads and checks all inputs, on rank 0 alone; its result is handed to the other ranks.
+    - `work`: What every rank does with it, on its device; collective.
+    - `ranks`: The ranks of a request in this process where none are asked for.
+    - `check_ranks`: Raises InputError for a number of ranks that the request cannot use.
+    - `needs`: From a request, the number of ranks and the threads of a rank: what each rank needs.
+    - `writes`: From a request and the number of ranks: what is written, None where nothing is.
     """
 
     prepare: Callable[[], Request]
@@ -209,9 +199,8 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
     # `watched` ends them by their heartbeats, `ending_together` by the failure itself.
     can_resume = options.checkpoint_file is not None
     with ending_together(world), watched(world, options.timeout, can_resume), ExitStack() as locks:
-        # Invariant: all ranks make these collective calls in this order. `agree` comes before
-        # each broadcast, so that a refusal on rank 0 reaches every rank and none waits for a
-        # request that never comes.
+        # Invariant: all ranks make these collective calls in this order. `agree` comes before each broadcast,
+        # so that a refusal on rank 0 reaches every rank and none waits for a request that never comes.
         builds = agreed_builds(world, options.allow_mixed_builds)
         request: Request = world.broadcast_object(agree(world, prepare), 0)
         agree(world, lambda: locks.enter_context(_output_lock(options, world.rank == 0)))

@@ -167,8 +167,7 @@ def takes_job(keywords: type, options: type[JobOptions]) -> Callable[[Call], Cal
     """
     defaults = {item.name: item.default for item in fields(options)}
     texts = texts_of(options)
-    # `__mro__` begins with the class itself: the options of a kind of job come before those of
-    # every job.
+    # `__mro__` begins with the class itself: the options of a kind of job come before those of every job.
     names = [name for base in options.__mro__ for name in vars(base).get("__annotations__", ())]
     hints = {name: keywords.__annotations__[name] for name in names if name in keywords.__annotations__}
     job = [

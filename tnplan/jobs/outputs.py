@@ -153,9 +153,8 @@ def _locked_file(path: Path) -> int:
 def _try_lock(path: Path) -> int | None:
     """The open file with the lock; None where it is replaced or deleted meanwhile, as by a run that ends."""
     try:
-        # O_EXCL first: who creates the file may have the lock even where the file system has no
-        # flock. Otherwise the file that is there is opened, never through a link and never
-        # waiting on a pipe.
+        # O_EXCL first: who creates the file may have the lock even where the file system has no flock.
+        # Otherwise the file that is there is opened, never through a link and never waiting on a pipe.
         handle, is_new = unfinished.open(path), True
     except FileExistsError:
         try:

@@ -48,7 +48,6 @@ from tnplan.jobs.pauli_sampling import SampleCheckpoint, identity, sample, sampl
 
 
 TOPIC = "Pauli propagation"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.pauli"
 RECORD_FORMAT = "tnplan.pauli-record"
@@ -281,9 +280,7 @@ def _value_lines(report: dict[str, Any]) -> Iterator[str]:
 NOTHING = Dropped(0.0, 0.0, 0)
 
 
-def run_propagation(
-    circuit: Any, observable: Any, request: PauliRequest, options: JobOptions
-) -> Expectation:  # fmt: skip
+def run_propagation(circuit: Any, observable: Any, request: PauliRequest, options: JobOptions) -> Expectation:
     """Propagate on the ranks of this process, or on those of mpirun."""
     if request.monte_carlo is None and not options.resume:
         options = replace(options, checkpoint=False)
@@ -361,9 +358,7 @@ def _sample(
 ) -> Expectation:  # fmt: skip
     """The repetitions of all ranks."""
     ranks = rank.world if rank.world.size > 1 else None
-    use = Resources(
-        device=rank.device.name, threads=rank.threads, precision=request.precision, ranks=ranks
-    )  # fmt: skip
+    use = Resources(device=rank.device.name, threads=rank.threads, precision=request.precision, ranks=ranks)
     with rank.on_stream():
         estimate, work = sample(
             rank, sampled_value(problem, request), use, checkpoint,
@@ -373,9 +368,7 @@ def _sample(
     return Expectation(estimate.value, None, report, estimate)
 
 
-def _propagate(
-    rank: Rank, problem: PauliProblem, request: PauliRequest, *, few_on_cpu: bool
-) -> Expectation:  # fmt: skip
+def _propagate(rank: Rank, problem: PauliProblem, request: PauliRequest, *, few_on_cpu: bool) -> Expectation:
     """One propagation, whose terms all ranks share."""
 
     def report_step(at: Progress) -> None:

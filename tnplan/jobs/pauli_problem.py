@@ -31,7 +31,6 @@ from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
 
 TOPIC = "Pauli propagation"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 PICTURES = ("heisenberg", "schroedinger")
 

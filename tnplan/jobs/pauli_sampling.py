@@ -45,7 +45,6 @@ from tnplan.jobs.job import Needs, Rank
 from tnplan.jobs.pauli_problem import PauliProblem, PauliRequest
 
 TOPIC = "Pauli propagation"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Say = Callable[[int, int], None]
 """Called with the number of repetitions that are done, and of all."""
@@ -121,8 +120,7 @@ def sampling_task(sampled: SampledValue, use: Resources) -> LinearTask | EchoTas
         raise InputError(
             "--resample-by letters", "is for states of 0 and 1", "resample by magnitude in other states"
         )
-    # An echo: tr(A V^dagger A V) / 2^n, A being the observable taken back through U. Terms of U
-    # serve both A.
+    # An echo: tr(A V^dagger A V) / 2^n, A being the observable taken back through U. Terms of U serve both A.
     is_of_own = isinstance(state, OverlapWith) and state.other.lines() == sampled.terms.lines()
     if by == "square" and not is_of_own:
         raise InputError(
@@ -182,10 +180,9 @@ def _in_batches(
         spread = map if is_gpu else pool.map
         # Without resampling a repetition is exact, and all of them are equal.
         while len(done) < n and not (done and not done[0].resampled):
-            # Invariant: repetition k has random numbers of its own, derived from the seed
-            # and k, so that the values do not depend on the number of ranks and threads.
-            # Ranks take k = rank, rank + size, ... of a batch, and the answers are put in
-            # order again.
+            # Invariant: repetition k has random numbers of its own, derived from the seed and k, so that the
+            # values do not depend on the number of ranks and threads. Ranks take k = rank, rank + size, ...
+            # of a batch, and the answers are put in order again.
             batch = range(len(done), min(n, len(done) + threads * world.size))
             own = list(spread(repeat, batch[world.rank :: world.size]))
             gathered = world.gather_objects(own)

@@ -57,10 +57,7 @@ Listener = Callable[[Progress], None]
 class TimeLeft:
     """Estimates how long a job still takes: what its share of the work took, over what is left.
 
-    Parameters
-    ----------
-    clock : callable
-        Seconds, of which differences count.
+    - `clock`: Seconds, of which differences count.
 
     Examples
     --------

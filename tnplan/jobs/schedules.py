@@ -57,7 +57,6 @@ from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
 TOPIC = "ranks"
-"""What the errors of this module are about, where one says no topic of its own."""
 SHOWN_VALUES = 4
 """A result of so few values is printed."""
 
@@ -321,11 +320,9 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     values = "" if checkpoint is None else values_identity(arrays) + modulus_text(algebra)
     if compression.checkpoints and checkpoint is None:
         raise InputError(
-            "--compress",
-            "there are no checkpoints to compress",
-            "leave checkpoints out",
+            "--compress", "there are no checkpoints to compress", "leave checkpoints out",
             topic="compressed exchanges",
-        )
+        )  # fmt: skip
     run = ContractionRun(plan, chosen, checkpoint, options.resume, values, engine, compression.checkpoints)
     return ExecutionProblem(run, arrays, request.result)
 
@@ -346,11 +343,9 @@ def _check_engine(engine: str, options: JobOptions) -> None:
         raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu", topic="cuTENSOR")
     if engine == "cutensormp" and options.resume:
         raise InputError(
-            "--resume",
-            "there are no checkpoints with --engine cutensormp",
-            "leave it out",
+            "--resume", "there are no checkpoints with --engine cutensormp", "leave it out",
             topic="checkpoints",
-        )
+        )  # fmt: skip
 
 
 def _binder(engine: str) -> Bind:

@@ -28,7 +28,6 @@ from tnplan.jobs.diagonalization_result import SolveProblem, set_up, solver_devi
 from tnplan.jobs.job import Rank
 
 TOPIC = "samples of a molecule"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 MOST_ORBITALS = 63
 """Orbitals whose strings are 64-bit integers."""
@@ -166,8 +165,7 @@ class Recovery:
             loop.best = state
         changes = {"energy_change_hartree": energy_change, "occupancies_change": occupancies_change}
         loop.iterations.append({"energy_hartree": state.energy, **changes, **report})
-        # A converged loop keeps the occupancies and the carry-over that its last iteration
-        # began with.
+        # A converged loop keeps the occupancies and the carry-over that its last iteration began with.
         if not loop.converged:
             loop.occupancies = state.occupancies
             loop.carryover = self._carried(state)
@@ -273,8 +271,7 @@ class RankGroups:
         energies: dict[int, float] = {}
         for gathered in self._rank.world.gather_objects(own):
             energies.update(gathered)
-        # In the order of subspaces: ties go to the first on every rank, whatever group answered
-        # first.
+        # In the order of subspaces: ties go to the first on every rank, whatever group answered first.
         ordered = [energies[number] for number in range(len(subspaces))]
         best = int(np.argmin(ordered))
         return self._on_first(mine.get(best), best % self.count), ordered

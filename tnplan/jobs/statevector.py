@@ -57,7 +57,6 @@ from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs import Writes
 
 TOPIC = "state vectors"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 DTYPES = {"fp64": "complex128", "fp32": "complex64"}
 """The dtype of amplitudes in each precision."""
@@ -173,12 +172,10 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
         return None if request.save is None else Writes(Path(request.save), by_all=True)
 
     job = Job(
-        writes=writes,
-        prepare=lambda: _prepare(circuit, request),
-        work=lambda rank, problem: _work(rank, problem, request, options.output),
-        check_ranks=check_ranks,
+        writes=writes, prepare=lambda: _prepare(circuit, request),
+        work=lambda rank, problem: _work(rank, problem, request, options.output), check_ranks=check_ranks,
         needs=lambda problem, n_ranks, threads: _needs(problem, request, n_ranks, threads),
-    )
+    )  # fmt: skip
     return run_job(job, options)
 
 
@@ -191,7 +188,9 @@ def _prepare(circuit: Any, request: SimulationRequest) -> SimulationProblem:
     amplitudes = _listed("--amplitudes", request.amplitudes)
     marginal = _listed("--marginal", request.marginal)
     question = Question(request.shots, terms, amplitudes, marginal, request.gradient)
-    problem = SimulationProblem(program, question, _seed(request.seed))
+    # A seed that is drawn here is the same on all ranks.
+    seed = secrets.randbits(63) if request.seed is None else check_count("--seed", request.seed, 0)
+    problem = SimulationProblem(program, question, seed)
     _check(problem, request)
     compile_soon([COVERS])
     return problem
@@ -259,11 +258,6 @@ def _check(problem: SimulationProblem, request: SimulationRequest) -> None:
             "stands beside a program that ends in another state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(problem.program.operations)
-
-
-def _seed(seed: int | None) -> int:
-    """The seed given, or one drawn now: all ranks use the same."""
-    return secrets.randbits(63) if seed is None else check_count("--seed", seed, 0)
 
 
 def _listed(place: str, values: Any) -> tuple[Any, ...]:

@@ -33,18 +33,10 @@ FLOP_OF_A_PRODUCT = 8 * PRODUCT_SIDE**3
 def this_machine(options: JobOptions, measure: bool = False) -> Profile:
     """The profile of this machine for a job.
 
-    Parameters
-    ----------
-    options
-        The device, the ranks and the limit of memory.
-    measure
-        Measure the rates of a core where none are kept.
-
-    Returns
-    -------
-    Profile
-        A GPU's shipped profile with its free memory, or that of a core with its measured rates, where there
-        are some, and the host's free memory.
+    - `options`: The device, the ranks and the limit of memory.
+    - `measure`: Measure the rates of a core where none are kept.
+    - returns: A GPU's shipped profile with its free memory, or that of a core with its measured rates, where
+      there are some, and the host's free memory.
     """
     is_gpu = options.device in ("gpu", "auto") and sees_gpu()
     profile = load_profile(gpu_profile(0)) if is_gpu else _core(measure)

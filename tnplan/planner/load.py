@@ -20,7 +20,6 @@ from tnplan.planner.schedule.schedule import Schedule
 MOST_STEPS, MOST_MODES = 40_000, 700_000
 """Of the path of a file that is planned, and of all its tensors: more take over ten seconds."""
 TOPIC = "files of networks and schedules"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 
 def load_path(path: str | Path) -> ContractionPath:

@@ -32,13 +32,7 @@ from tnplan.questions.methods import (
     why_not,
 )
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import (
-    Amplitudes,
-    CircuitQuery,
-    ExpectationValues,
-    OpenAmplitudes,
-    Sample,
-)
+from tnplan.questions.questions import Amplitudes, CircuitQuery, ExpectationValues, OpenAmplitudes, Sample
 
 CHOOSER_SHARE, CHOOSER_S = 0.1, 0.01
 """What a choice may take: this share of the time of the method that is taken, and these seconds."""
@@ -105,8 +99,7 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
     if not possible:
         check_method("contraction", query, options)
         raise InputError(
-            "mpirun", "started more than one rank, and only 'contraction' answers", "start one",
-            topic="ranks",
+            "mpirun", "started more than one rank, and only 'contraction' answers", "start one", topic="ranks"
         )
     profile = this_machine(options)
     key = (structure(query), *_machine_key(options, profile), tuple(possible))

@@ -233,9 +233,7 @@ def gradient_by_list(
     return answer_of(question, outcome, "statevector", perf_counter() - begin)
 
 
-def _gate_list(
-    circuit: AskableCircuit, names: Sequence[str], options: QuestionOptions
-) -> GateList | None:  # fmt: skip
+def _gate_list(circuit: AskableCircuit, names: Sequence[str], options: QuestionOptions) -> GateList | None:
     """The gates as functions of parameters; None where calls are ordinary questions."""
     if not _allows_direct(options) or (names and circuit.may_branch):
         return None

@@ -46,12 +46,8 @@ IN_SWEEPS = "pauli"
 class InputState:
     """A state of all qubits.
 
-    Parameters
-    ----------
-    measured
-        Gives Pauli words their values in the state: a bit string, or a `State`.
-    preparation
-        Makes the state of |0...0>.
+    - `measured`: Gives Pauli words their values in the state: a bit string, or a `State`.
+    - `preparation`: Makes the state of |0...0>.
     """
 
     measured: str | State

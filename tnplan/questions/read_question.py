@@ -76,8 +76,7 @@ def read_expectation(observables: Any, names: Sequence[str] = ()) -> Reader:
     def read(n_qubits: int) -> Question:
         sums, is_single = given_observables(observables, n_qubits)
         for number, observable in enumerate(sums):
-            # The derivative rules take twice a real part, which is right for Hermitian observables
-            # alone.
+            # The derivative rules take twice a real part, which is right for Hermitian observables alone.
             if names and np.any(np.imag(observable.coefficients)):
                 raise InputError(
                     f"observable {number}", "has complex coefficients, and gradients are of real values",
@@ -155,8 +154,7 @@ def read_named(questions: dict[str, Any], names: Sequence[str] = ()) -> Reader:
     Beside "sample" stand its `sampling`, `open_qubits` and `fidelity`.
     """
     how: dict[str, Any] = {}
-    # How to sample stands beside the question in one call, and is taken out before the question is
-    # counted.
+    # How to sample stands beside the question in one call, and is taken out before the question is counted.
     if "sample" in questions:
         how = {name: questions[name] for name in ("sampling", "open_qubits", "fidelity") if name in questions}
         questions = {name: argument for name, argument in questions.items() if name not in how}

@@ -122,8 +122,7 @@ def _largest_redistribution(schedule: Schedule) -> Redistribute | Gather:
             "plan with more devices or a smaller threshold",
         )
 
-    # An exchange between ranks before and after says more than a scatter or a gather, whatever the
-    # sizes.
+    # An exchange between ranks before and after says more than a scatter or a gather, whatever the sizes.
     def rank(item: Redistribute | Gather) -> tuple[bool, bool, int]:
         source, out = schedule.buffers[item.source], schedule.buffers[item.out]
         elements = prod(schedule.extents[mode] for mode in source.modes)

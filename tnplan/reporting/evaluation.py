@@ -74,14 +74,9 @@ def memory_points(projection: Projection) -> list[MemoryPoint]:
         cost, sliced = [logs[n] for n in repeated], [float(len(paths[n].sliced_inds)) for n in repeated]
         points.append(
             MemoryPoint(
-                devices=row.devices,
-                path=best,
-                log10_flops=logs[best],
-                sliced=len(paths[best].sliced_inds),
-                searches=len(repeated),
-                mean_log10_flops=mean(cost),
-                spread_log10_flops=stdev(cost) if len(cost) > 1 else None,
-                mean_sliced=mean(sliced),
+                devices=row.devices, path=best, log10_flops=logs[best], sliced=len(paths[best].sliced_inds),
+                searches=len(repeated), mean_log10_flops=mean(cost),
+                spread_log10_flops=stdev(cost) if len(cost) > 1 else None, mean_sliced=mean(sliced),
                 spread_sliced=stdev(sliced) if len(sliced) > 1 else None,
             )
         )

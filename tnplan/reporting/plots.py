@@ -262,8 +262,7 @@ def split(axes: Axes, projection: Projection) -> None:
     )
     bottom = [0.0] * len(rows)
     for label, colour, seconds in kinds:
-        # Shares of T_P, so that bars of very different times can be compared; the time stands above
-        # each.
+        # Shares of T_P, so that bars of very different times can be compared; the time stands above each.
         shares = [100 * s / row.time_s if row.time_s else 0 for s, row in zip(seconds, rows, strict=True)]
         axes.bar(places, shares, 0.66, bottom, color=colour, label=label)
         bottom = [low + share for low, share in zip(bottom, shares, strict=True)]

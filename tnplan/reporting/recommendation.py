@@ -43,8 +43,7 @@ def recommendation(projection: Projection) -> list[str]:
     elif row is not first and projection.has_searched_baseline:
         text += f", {figure_text(first.time_s / row.time_s)} times less than on {_devices_text(first)}"
     sentences = [f"{text}."]
-    # Without a path that was searched for one device, "so many times less" would compare with a bad
-    # path.
+    # Without a path that was searched for one device, "so many times less" would compare with a bad path.
     if not projection.has_searched_baseline:
         return [*sentences, projection.baseline_text]
     # Device time P T_P is what clusters bill.

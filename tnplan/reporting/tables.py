@@ -194,13 +194,9 @@ def _compressed_text(schedule: Schedule) -> str:
 def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
     """Names and values in two columns."""
     table = Table(
-        title=shown_text(title),
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        show_header=False,
+        title=shown_text(title), title_justify="left", title_style="bold", box=None, show_header=False,
         pad_edge=False,
-    )
+    )  # fmt: skip
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in facts:

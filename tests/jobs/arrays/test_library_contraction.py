@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.contraction.executor import lattice
 from tests.support.contraction.plain_calls import check, network_and_path, plain_call
 from tests.support.kernels.gpus import needs_gpus
-from tests.support.contraction.executor import lattice
 from tnplan.calls.contract import compile as compile_contraction
 from tnplan.calls.contract import contract
 from tnplan.jobs.arrays import contracted

@@ -150,12 +150,9 @@ def _power(value: Any, base: Any, exponent: Any) -> Any:
 class VariedGate(Gate):
     """A gate that parameters change. Its `params` are angles, of which some carry slopes (`DualNumber`).
 
-    Parameters
-    ----------
-    generators : tuple of array
-        For each angle the matrix G with dU/dangle = G U, up to a phase of the whole gate.
-    tangents : mapping of str to array
-        By each parameter that the gate depends on: the derivative of its matrix, up to such a phase.
+    - `generators`: For each angle the matrix G with dU/dangle = G U, up to a phase of the whole gate.
+    - `tangents`: By each parameter that the gate depends on: the derivative of its matrix, up to such a
+      phase.
     """
 
     generators: tuple[np.ndarray, ...] = ()

@@ -33,10 +33,8 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     exp(-i angle A / 2) with an A whose square is one. Phases of the whole gate make no difference. Where
     `of_qsim` is false, the name is none of qsim's, some of which turn the other way.
 
-    Raises
-    ------
-    InputError
-        For a gate with angles of which nothing is known, or which two file formats mean differently.
+    Raises InputError for a gate with angles of which nothing is known, or which two file formats mean
+      differently.
     """
     if isinstance(gate, VariedGate):
         return gate.generators
@@ -44,8 +42,7 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     # are compared with the gate's own matrix, up to a phase.
     kinds = _kinds(gate.name.lower(), len(gate.qubits), len(gate.params), of_qsim)
     candidates = [_generators(kind, gate.params) for kind in kinds if _is_of(kind, gate)]
-    # Names of qsim and of OpenQASM may turn opposite ways, and at some angles, such as pi, both
-    # matrices fit.
+    # Names of qsim and of OpenQASM may turn opposite ways, and at some angles, such as pi, both matrices fit.
     if any(not _is_close(other, candidates[0]) for other in candidates[1:]):
         raise InputError(
             place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",

@@ -33,16 +33,10 @@ SMALL_ANGLES, LARGE_ANGLES = (0.2, 2.9), (100.0, 1000.0)
 class TrigonometricGate:
     """A gate with the matrix sum_t coefficients[t] exp(i frequencies[t] . p), up to a phase.
 
-    Parameters
-    ----------
-    qubits : tuple of int
-        The q qubits, the first most significant.
-    parameters : tuple of int
-        The numbers of the parameters p that it depends on.
-    frequencies : array
-        float64 [term, parameter].
-    coefficients : array
-        complex128 [term, 2^q, 2^q].
+    - `qubits`: The q qubits, the first most significant.
+    - `parameters`: The numbers of the parameters p that it depends on.
+    - `frequencies`: float64 [term, parameter].
+    - `coefficients`: complex128 [term, 2^q, 2^q].
     """
 
     qubits: tuple[int, ...]
@@ -150,9 +144,7 @@ def _fourier(kind: Kind) -> tuple[np.ndarray, np.ndarray]:
     return orders[nonzero] / 2, flat[nonzero]
 
 
-def _agree(
-    forms: Sequence[Gate | TrigonometricGate], gates: Sequence[Gate], values: np.ndarray
-) -> bool:  # fmt: skip
+def _agree(forms: Sequence[Gate | TrigonometricGate], gates: Sequence[Gate], values: np.ndarray) -> bool:
     """Whether these are the gates of a circuit with some values, phases of whole gates apart."""
     if len(forms) != len(gates):
         return False

@@ -15,13 +15,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate, GlobalPhase
 from tnplan.circuits.derivatives.dual_number import Varied, VariedGate, has_slopes, slopes_of
 from tnplan.circuits.derivatives.generators import generators
-from tnplan.circuits.program import (
-    Channel,
-    CircuitProgram,
-    Measurement,
-    Operation,
-    Reset,
-)
+from tnplan.circuits.program import Channel, CircuitProgram, Measurement, Operation, Reset
 from tnplan.common.errors import InputError
 
 STEP = 1e-5
@@ -39,11 +33,8 @@ def varied_program(read: Read, values: Mapping[str, Any], names: Sequence[str]) 
     Gates that depend on them are `VariedGate`s; the others have no `params`, so that none differentiates by
     theirs.
 
-    Raises
-    ------
-    InputError
-        For a gate whose derivative by an angle is not known, or an operation that depends on a parameter in
-        another way than by angles of gates.
+    Raises InputError for a gate whose derivative by an angle is not known, or an operation that depends on a
+      parameter in another way than by angles of gates.
     """
     parameters = {name: Varied(value) if name in names else value for name, value in values.items()}
     program = read(parameters)

@@ -30,9 +30,7 @@ def parameter_names(circuit: Any) -> list[str]:
     return sorted(cirq.parameter_names(circuit))
 
 
-def read(
-    circuit: Any, parameters: Mapping[str, Any], order: Sequence[Any] | None = None
-) -> CircuitProgram:  # fmt: skip
+def read(circuit: Any, parameters: Mapping[str, Any], order: Sequence[Any] | None = None) -> CircuitProgram:
     """The program of a circuit, with values for its symbols.
 
     `order` has all qubits, idle ones too, in the order of ours. Default: Cirq's own order, which its state

@@ -78,7 +78,8 @@ def _add_changed(builder: Builder, operation: Any, data: Sequence[Any], where: M
     """Add an operation with other numbers, of which some may carry derivatives."""
     import pennylane
 
-    changed = pennylane.ops.functions.bind_new_parameters(operation, [_plain(value) for value in data])
+    plain = [float(value) if isinstance(value, float) else value for value in data]  # without derivatives
+    changed = pennylane.ops.functions.bind_new_parameters(operation, plain)
     on = [where[wire] for wire in operation.wires]
     if not has_slopes(data) or not on:
         _add(builder, changed, where)
@@ -92,11 +93,6 @@ def _add_changed(builder: Builder, operation: Any, data: Sequence[Any], where: M
     # PennyLane's generator H is defined by U = exp(i t H): dU/dt = i H U.
     matrix = pennylane.matrix(changed, wire_order=changed.wires)
     builder.gate(_name(operation), on, matrix, data, (1j * np.asarray(hermitian, np.complex128),))
-
-
-def _plain(value: Any) -> Any:
-    """A number without its derivatives."""
-    return float(value) if isinstance(value, float) else value
 
 
 def _name(operation: Any) -> str:

@@ -40,8 +40,7 @@ def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
     free = circuit
     if parameters:
         circuit = circuit.assign_parameters(values)
-    # Control flow goes through Qiskit's own OpenQASM 3, whose rules of scope and of bits the reader
-    # has.
+    # Control flow goes through Qiskit's own OpenQASM 3, whose rules of scope and of bits the reader has.
     if any(item.is_control_flow() for item in circuit.data):
         from qiskit import qasm3
 

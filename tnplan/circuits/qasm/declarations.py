@@ -12,14 +12,7 @@ from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.circuits.derivatives.dual_number import DualNumber, Varied
 from tnplan.circuits.qasm.expressions import Evaluator, is_constant, name_and_indices
 from tnplan.circuits.qasm.recorder import Slot
-from tnplan.circuits.qasm.scopes import (
-    Array,
-    Bits,
-    Ignored,
-    Named,
-    Qubits,
-    Subroutine,
-)
+from tnplan.circuits.qasm.scopes import Array, Bits, Ignored, Named, Qubits, Subroutine
 from tnplan.circuits.qasm.source import parse_value, shown
 from tnplan.circuits.qasm.values import (
     BitString,
@@ -66,8 +59,7 @@ class Declarations:
         if kind.kind in ("duration", "stretch"):
             self.scopes.define(name, Ignored(f"a {kind.kind}"))
             return
-        # Bits of the file's own block are results; those of inner blocks and subroutines end with
-        # them.
+        # Bits of the file's own block are results; those of inner blocks and subroutines end with them.
         is_result, start = len(self.scopes.blocks) == 1, node.init_expression
         if kind.kind == "bit" and type(start).__name__ == "QuantumMeasurement":
             bits = self._new(kind, None, is_result=is_result)
@@ -214,8 +206,7 @@ class Declarations:
         """The bits that a value has for a register."""
         if isinstance(value, Array | Named):
             raise Mistake("makes bits of what is no number", "give a number or bits")
-        # A single `bit` takes the truth of a value, a register `bit[n]` its n bits, the lowest
-        # first.
+        # A single `bit` takes the truth of a value, a register `bit[n]` its n bits, the lowest first.
         if bits.is_single:
             if isinstance(value, BitString | FixedWidth):
                 value = self._single(value)

@@ -22,15 +22,7 @@ from tnplan.circuits.qasm.operators import (
     integer_power,
 )
 from tnplan.circuits.qasm.recorder import Recorder, Slot
-from tnplan.circuits.qasm.scopes import (
-    Array,
-    Bits,
-    Ignored,
-    Named,
-    Qubits,
-    Scopes,
-    Subroutine,
-)
+from tnplan.circuits.qasm.scopes import Array, Bits, Ignored, Named, Qubits, Scopes, Subroutine
 from tnplan.circuits.qasm.source import shown
 from tnplan.circuits.qasm.values import (
     LARGEST_WIDTH,
@@ -50,9 +42,7 @@ from tnplan.circuits.qasm.values import (
     written,
 )
 
-CONSTANTS = {
-    "pi": math.pi, "π": math.pi, "tau": math.tau, "τ": math.tau, "euler": math.e, "ℇ": math.e,
-}  # fmt: skip
+CONSTANTS = {"pi": math.pi, "π": math.pi, "tau": math.tau, "τ": math.tau, "euler": math.e, "ℇ": math.e}
 TYPES = {
     "IntType": "int", "UintType": "uint", "FloatType": "float", "AngleType": "angle", "BitType": "bit",
     "BoolType": "bool", "ComplexType": "complex", "DurationType": "duration", "StretchType": "stretch",

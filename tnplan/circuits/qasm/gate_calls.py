@@ -38,8 +38,7 @@ def multi_controlled(controls: Sequence[int], target: int, matrix: np.ndarray) -
         # again, and V under the others. V V^dagger = 1 where the last control and the others
         # disagree, V^2 = U where all are 1.
         *others, last = controls
-        # For X on `last` the target is a borrowed qubit: in any state before, and in the same one
-        # after.
+        # For X on `last` the target is a borrowed qubit: in any state before, and in the same one after.
         root = _root(matrix)
         yield Gate("cu", (last, target), controlled(root))
         yield from _x(others, last, (target,))
@@ -198,8 +197,7 @@ class GateCalls:
     def gates(self, call: Call) -> Iterator[Gate]:
         """The gates that a call becomes."""
         n, target = len(call.qubits), call.target
-        # A gate that is small enough keeps its name and one matrix; only what is larger is taken
-        # apart.
+        # A gate that is small enough keeps its name and one matrix; only what is larger is taken apart.
         if n <= self.largest and (isinstance(target, Kind) or _is_fused(target, call.params)):
             name, params, matrix = self._matrix(call.name, target, call.params, call.modifiers)
             phase = None if n else float(np.angle(matrix[0, 0]))

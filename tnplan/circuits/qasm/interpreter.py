@@ -16,12 +16,7 @@ from tnplan.circuits.qasm.expressions import Evaluator, Undetermined, determined
 from tnplan.circuits.qasm.quantum_statements import QuantumStatements
 from tnplan.circuits.qasm.recorder import Match, Recorder, Slot
 from tnplan.circuits.qasm.scopes import Bits, Scopes, Subroutine
-from tnplan.circuits.qasm.source import (
-    Source,
-    included_file,
-    parse_source,
-    shown,
-)
+from tnplan.circuits.qasm.source import Source, included_file, parse_source, shown
 from tnplan.circuits.qasm.values import (
     MOST_BITS,
     BitString,
@@ -69,12 +64,8 @@ class Jump(Exception):  # noqa: N818
 class Interpreter:
     """Runs statements.
 
-    Parameters
-    ----------
-    parameters
-        Values of what a file declares as input: numbers, or text of OpenQASM.
-    largest_gate
-        Qubits of a gate that is not split.
+    - `parameters`: Values of what a file declares as input: numbers, or text of OpenQASM.
+    - `largest_gate`: Qubits of a gate that is not split.
     """
 
     def __init__(self, parameters: Mapping[str, Any], largest_gate: int) -> None:
@@ -292,8 +283,7 @@ class Interpreter:
             self.recorder.branch_match(match, self._way(then), self._way(otherwise))
             return
         holds = applied(truth, self.evaluator.value(node.condition))
-        # Both ways are run now and recorded as branches; what is known at reading time takes one
-        # way alone.
+        # Both ways are run now and recorded as branches; what is known at reading time takes one way alone.
         if isinstance(holds, Measured):
             ways = [int(value) for value in holds.table]
             self.recorder.branch(holds.bits, ways, [self._way(otherwise), self._way(then)], assume=False)
@@ -357,9 +347,8 @@ class Interpreter:
                 self._count_round()
                 before = self.recorder.effects
                 holds = applied(truth, self.evaluator.value(node.while_condition))
-                # From here on measured bits decide how many rounds there are: the rest becomes a
-                # loop of the program. Rounds before it that were decided at reading time stand
-                # before the loop.
+                # From here on measured bits decide how many rounds there are: the rest becomes a loop of the
+                # program. Rounds before it that were decided at reading time stand before the loop.
                 if isinstance(holds, Measured):
                     if self.recorder.effects != before:
                         raise Mistake("measures in its condition", "measure into a bit inside the loop")

@@ -11,23 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tnplan.circuits.circuit import LARGEST_CIRCUIT
-from tnplan.circuits.program import (
-    BitAssignment,
-    Conditional,
-    Measurement,
-    Operation,
-    WhileLoop,
-    with_inner,
-)
-from tnplan.circuits.qasm.values import (
-    Measured,
-    Mistake,
-    Type,
-    applied,
-    bit_value,
-    measured,
-    same,
-)
+from tnplan.circuits.program import BitAssignment, Conditional, Measurement, Operation, WhileLoop, with_inner
+from tnplan.circuits.qasm.values import Measured, Mistake, Type, applied, bit_value, measured, same
 
 COPY = (False, True)
 """The table of an assignment that copies a bit."""
@@ -152,8 +137,7 @@ class Recorder:
                 memory.value, memory.is_written = slot.value, True
                 self.start[memory.number] = slot.value
                 continue
-            # Invariant: a memory is overwritten only after what other live variables read from it
-            # is copied.
+            # Invariant: a memory is overwritten only after what other live variables read from it is copied.
             self._spill(memory, slot)
             value = slot.value
             if isinstance(value, Measured):

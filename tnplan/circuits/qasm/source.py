@@ -102,15 +102,14 @@ class Source:
     folder: Path | None = None
 
 
-def parse_source(
-    text: str, place: str, version: int | None = None, folder: Path | None = None
-) -> Source:  # fmt: skip
+def parse_source(text: str, place: str, version: int | None = None, folder: Path | None = None) -> Source:
     """The statements of a text; `place` names it in errors.
 
     `version` is that of the file that includes this one, and None where none does. `folder` is that of the
     file that has the text.
     """
-    bare = _without_comments(text)
+    # Blanks in the place of comments: all else keeps its line and its column.
+    bare = QUOTE_OR_COMMENT.sub(lambda match: match[1] or _blank(match[0]), text)
     if version is None:
         version = language_version(bare, place)
     words = frozenset(re.findall(r"\w+", bare))
@@ -127,7 +126,7 @@ def parse_source(
         pieces += [bare[end:begin], _blank(bare[begin:stop])]
         end = stop
     parsed = _parse(LINE_END.sub("", "".join([*pieces, bare[end:]])), place)
-    placed = [((item.line, _column(bare, begin)), item) for begin, _, item in plain]
+    placed = [((item.line, begin - bare.rfind("\n", 0, begin) - 1), item) for begin, _, item in plain]
     placed += [((node.span.start_line, node.span.start_column), node) for node in parsed]
     # Statements of both readers in the order of the file, by line and column.
     placed.sort(key=lambda pair: pair[0])
@@ -186,11 +185,6 @@ def parse_value(text: str, place: str) -> Any:
     if len(statements) != 1 or not hasattr(statements[0], "expression"):
         raise InputError(place, f"{text[:40]!r} is no value", "write a number, such as 0.3 or pi/4")
     return statements[0].expression
-
-
-def _without_comments(text: str) -> str:
-    """The text with blanks in the place of comments; all else keeps its line and its column."""
-    return QUOTE_OR_COMMENT.sub(lambda match: match[1] or _blank(match[0]), text)
 
 
 def _blank(text: str) -> str:
@@ -305,10 +299,6 @@ def _parsed_argument(text: str) -> Any:
         return parse_value(text, "")
     except InputError:
         return None
-
-
-def _column(bare: str, position: int) -> int:
-    return position - bare.rfind("\n", 0, position) - 1
 
 
 def _parse(text: str, place: str) -> list[Any]:

@@ -123,8 +123,7 @@ def applied(function: Callable[..., Any], *values: Any) -> Any:
     check_bits(len(bits))
     rows = (_row(bits, row) for row in range(1 << len(bits)))
     return measured(
-        bits,
-        tuple(function(*(v.at(row) if isinstance(v, Measured) else v for v in values)) for row in rows),
+        bits, tuple(function(*(v.at(row) if isinstance(v, Measured) else v for v in values)) for row in rows)
     )
 
 

@@ -64,7 +64,10 @@ def compile_soon(several: Iterable[Samples]) -> None:
         with _lock:
             # Checked again under the lock, which is free while samples are made.
             if samples not in _workers:
-                _workers[samples] = _Worker(_started(samples), [kernel for kernel, _ in pairs])
+                # What this process cannot do is done, and said, where the kernel is called.
+                words = samples.module, samples.function, *samples.arguments
+                process = python(f"{__package__}.worker", *words)
+                _workers[samples] = _Worker(process, [kernel for kernel, _ in pairs])
 
 
 def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
@@ -79,9 +82,7 @@ def still_compiling(several: Iterable[Samples]) -> bool:
     return any(samples in _workers and _workers[samples].process.poll() is None for samples in several)
 
 
-def compiled_elsewhere(
-    kernel: Any, find: Callable[[], CompiledObject | None]
-) -> CompiledObject | None:  # fmt: skip
+def compiled_elsewhere(kernel: Any, find: Callable[[], CompiledObject | None]) -> CompiledObject | None:
     """What another process makes of a missing kernel, as soon as it is there; None where none makes it."""
     with _lock:
         makers = [worker.process for worker in _workers.values() if kernel in worker.kernels]
@@ -95,11 +96,6 @@ def compiled_elsewhere(
         makers = running
         time.sleep(LOOK_AGAIN_S)
     return None
-
-
-def _started(samples: Samples) -> subprocess.Popen[bytes]:
-    """A process that compiles; what it cannot do is done, and said, where the kernel is called."""
-    return python(f"{__package__}.worker", samples.module, samples.function, *samples.arguments)
 
 
 def python(module: str, *arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:

@@ -13,12 +13,7 @@ from numba import types
 
 from tnplan.common.kernels.kernel import Kernel, Late, Types
 from tnplan.common.kernels.numba_cache import cached_njit
-from tnplan.common.kernels.object_cache import (
-    CompiledObject,
-    alone,
-    find_object,
-    keep_object,
-)
+from tnplan.common.kernels.object_cache import CompiledObject, alone, find_object, keep_object
 
 BY_NUMBA = CompiledObject(b"", "", "", False, ())
 """No code: numba has to call the kernel."""

@@ -48,10 +48,7 @@ _compiling = RLock()
 class Late:
     """Something that a kernel uses and that needs numba to be made: made when a kernel is compiled.
 
-    Parameters
-    ----------
-    make : callable
-        Returns an intrinsic, or what else numba knows.
+    - `make`: Returns an intrinsic, or what else numba knows.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -70,14 +67,10 @@ class Late:
 class Kernel:
     """A function that is compiled when it is first called; see the head of this file.
 
-    Parameters
-    ----------
-    function : callable
-        What is to be compiled. Other kernels and `Late` objects that it uses are globals of its module.
-    options : mapping
-        Those of `numba.njit`.
-    keeps_subnormals : bool
-        Whether subnormal numbers stay what they are; else they are 0 while it runs.
+    - `function`: What is to be compiled. Other kernels and `Late` objects that it uses are globals of its
+      module.
+    - `options`: Those of `numba.njit`.
+    - `keeps_subnormals`: Whether subnormal numbers stay what they are; else they are 0 while it runs.
     """
 
     def __init__(
@@ -123,8 +116,7 @@ class Kernel:
 
     def _loaded(self, types: Types) -> Native | None:
         """The code for these types, from the cache or compiled now; None where numba has to call it."""
-        # Invariant: `loaded` is written under the lock, so that a kernel is compiled once in this
-        # process.
+        # Invariant: `loaded` is written under the lock, so that a kernel is compiled once in this process.
         with _compiling:
             if types in self.loaded:
                 return self.loaded[types]

@@ -81,7 +81,7 @@ def objects_folder() -> Path | None:
 
 def load_object(compiled: CompiledObject) -> int | None:
     """The address of a compiled function; None where it has no code or needs what this process lacks."""
-    if not compiled.is_native or not all(map(_is_here, compiled.symbols)):
+    if not compiled.is_native or not all(hasattr(ctypes.CDLL(None), symbol) for symbol in compiled.symbols):
         return None
     import llvmlite.binding as llvm
 
@@ -89,11 +89,6 @@ def load_object(compiled: CompiledObject) -> int | None:
     engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.code))
     engine.finalize_object()
     return int(engine.get_function_address(compiled.name))
-
-
-def _is_here(symbol: str) -> bool:
-    """Whether a function of the C library is in this process."""
-    return hasattr(ctypes.CDLL(None), symbol)
 
 
 @cache

@@ -46,8 +46,7 @@ def object_code(
 
     `arguments` are its types for numba, `kinds` those of `kernel`. Raises what numba raises.
     """
-    # Invariant: numba's lock is held while its methods are replaced, so that no other compilation
-    # meets them.
+    # Invariant: numba's lock is held while its methods are replaced, so that no other compilation meets them.
     with global_compiler_lock, entry_alone():
         dispatcher = make()
         dispatcher.compile(arguments)
@@ -61,8 +60,7 @@ def object_code(
     if "?" in returns or not _is_as_called(module.get_function(name), kinds):
         return None
     declared = [function.name for function in module.functions if function.is_declaration]
-    # What the code calls and does not have itself, such as functions of libm: resolved when it is
-    # loaded.
+    # What the code calls and does not have itself, such as functions of libm: resolved when it is loaded.
     symbols = tuple(symbol for symbol in declared if not symbol.startswith("llvm."))
     entry = _add_entry(module, name, keeps_subnormals)
     return CompiledObject(_object_code(module), entry, returns, is_tuple, symbols)

@@ -49,14 +49,9 @@ FUSED = ("contract",)
 class Vectors:
     """Writes the code of one operation, for numbers of one type.
 
-    Parameters
-    ----------
-    builder : llvmlite.ir.IRBuilder
-        Where the code goes.
-    real : llvmlite.ir.Type
-        The type of a number, float or double.
-    lanes : int
-        Numbers of a vector.
+    - `builder`: Where the code goes.
+    - `real`: The type of a number, float or double.
+    - `lanes`: Numbers of a vector.
     """
 
     def __init__(self, builder: Any, real: Any, lanes: int) -> None:
@@ -276,8 +271,7 @@ def _exchange_lane_bit(bit: int, v: Vectors, operands: Sequence[Any]) -> None:
 
 def _multiply_matrix(v: Vectors, operands: Sequence[Any]) -> None:
     re, im, elements, first_element, *offsets = operands
-    # Invariant: all inputs are in registers before the first output is stored, as both have the
-    # same memory.
+    # Invariant: all inputs are in registers before the first output is stored, as both have the same memory.
     x = [v.load_complex((re, im), offset) for offset in offsets]
     side = len(offsets)
     for row, offset in enumerate(offsets):
@@ -357,8 +351,7 @@ def _sum_rotate(with_z: bool, v: Vectors, operands: Sequence[Any]) -> None:
     (x, p), (y, q) = ([v.load_complex((re, im), offset) for offset in pair] for pair in in_both)
     if phase is not None:
         y, q = v.product(y, phase), v.product(q, phase)
-    # Re <lambda| -iY |psi> = Re(q^* x - p^* y), of which the derivative by an angle about Y is
-    # made.
+    # Re <lambda| -iY |psi> = Re(q^* x - p^* y), of which the derivative by an angle about Y is made.
     about_y = v.builder.fsub(v.real_of_overlap(q, x), v.real_of_overlap(p, y))
     v.add_to(totals, totals_offset, about_y)
     if with_z:
@@ -441,8 +434,6 @@ imaginary_products: Any = vector_operation(_imaginary_products)
 signed_sum: Any = vector_operation(_signed_sum)
 """(products, offset, signs, first_sign, totals, totals_offset): the totals grow by WORD_VECTORS vectors of
 `products` from `offset` on, each times its sign."""
-
-
 
 
 # Costs of min-plus: unsigned integers, of which the largest below the sign bit stands for infinity. The sum
@@ -740,15 +731,8 @@ def flush_subnormals(triple: str) -> AroundCall:
 
     Copies keep subnormal numbers. Processors other than x86-64 and aarch64 compute with them.
 
-    Parameters
-    ----------
-    triple : str
-        LLVM's name of the processor and the system, such as "x86_64-unknown-linux-gnu".
-
-    Returns
-    -------
-    AroundCall
-        Lines for a function that makes one such call.
+    - `triple`: LLVM's name of the processor and the system, such as "x86_64-unknown-linux-gnu".
+    - returns: Lines for a function that makes one such call.
 
     Examples
     --------

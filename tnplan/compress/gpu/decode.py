@@ -206,8 +206,7 @@ def _decode(reader: StreamReader, rules: Any) -> Wait:
         if plan.header.predictor:
             predicted = PredictedGroup(reader.device, plan.header, batch.group)
             code(reader, batch, span, residual_rules(plan.header), predicted.residuals, box)
-            # Residuals are decoded like values with the step 1; `join` adds what the predictor
-            # says.
+            # Residuals are decoded like values with the step 1; `join` adds what the predictor says.
             predicted.join(reader.work, span, rules, own)
         else:
             code(reader, batch, span, rules, own, box)

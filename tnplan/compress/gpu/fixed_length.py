@@ -12,14 +12,7 @@ from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import TILE, usable_axes
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu import launches
-from tnplan.compress.gpu.frames import (
-    MOST_FRAMES,
-    Coded,
-    FrameGroup,
-    StreamWriter,
-    lay_out,
-    part_arrays,
-)
+from tnplan.compress.gpu.frames import MOST_FRAMES, Coded, FrameGroup, StreamWriter, lay_out, part_arrays
 from tnplan.compress.gpu.launches import WORD_BYTES, DeviceArray, KernelDevice
 from tnplan.compress.gpu.survey_kernels import SurveyKernels
 

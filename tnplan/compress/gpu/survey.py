@@ -134,8 +134,7 @@ def write(
         header, limits = survey.header()
     finally:
         if ahead:
-            # Invariant: no kernel writes into `out` any more when this function is left, also by an
-            # error.
+            # Invariant: no kernel writes into `out` any more when this function is left, also by an error.
             ahead.wait()
     if not ahead:
         return header, limits, encode(device, values, header, limits, out)

@@ -131,9 +131,7 @@ def _rows(levels: Sequence[SampledBoxes], tried: Sequence[Tried]) -> list[int]:
 class DeviceTrials:
     """A `cpu.predictor.Trials` of an array on a device, after `begin`."""
 
-    def __init__(
-        self, device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...]
-    ) -> None:
+    def __init__(self, device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...]) -> None:
         self._device, self._values, self._dtype, self._shape = device, values, dtype, shape
         self._n, (self._tables, self._numbers) = stream.components(dtype), box_trials(shape)
         self._words = device.upload(self._tables.words)

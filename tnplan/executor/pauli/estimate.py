@@ -19,11 +19,10 @@ from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation
 
 # Echoes: circuits whose last steps undo the first. Knows steps, not terms.
 #
-# With U the first steps, V the middle, and A = U O U^dagger, tr(O C^dagger O C) / 2^n of C = U^dagger V U
-# is tr(A V^dagger A V) / 2^n. It is quadratic in A. With two sums B and C that are drawn independently,
-# each with the mean A, the mean of tr(B V^dagger C V) / 2^n is the echo. With one sum B in both places it
-# is not: the mean of b_P b_Q is a_P a_Q only where P and Q were not resampled, or for equal words by
-# squares.
+# With U the first steps, V the middle, and A = U O U^dagger, tr(O C^dagger O C) / 2^n of C = U^dagger V U is
+# tr(A V^dagger A V) / 2^n. It is quadratic in A. With two sums B and C that are drawn independently, each
+# with the mean A, the mean of tr(B V^dagger C V) / 2^n is the echo. With one sum B in both places it is not:
+# the mean of b_P b_Q is a_P a_Q only where P and Q were not resampled, or for equal words by squares.
 
 
 class EchoParts(NamedTuple):

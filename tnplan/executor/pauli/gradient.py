@@ -47,14 +47,9 @@ class Gradient:
 
 
 def gradient(
-    steps: Sequence[PauliStep],
-    observable: PauliSum,
-    truncation: Truncation | None = None,
-    resources: Resources | None = None,
-    *,
-    state: Any = None,
-    wanted: Sequence[int] | None = None,
-) -> Gradient:
+    steps: Sequence[PauliStep], observable: PauliSum, truncation: Truncation | None = None,
+    resources: Resources | None = None, *, state: Any = None, wanted: Sequence[int] | None = None,
+) -> Gradient:  # fmt: skip
     """The expectation value of `observable` after `steps`, and its derivatives by the angles of rotations.
 
     `state` is a bit string, Bloch vectors [qubit, 3], a `State`, or None for all 0. `wanted` are
@@ -62,10 +57,7 @@ def gradient(
     CPU, on threads and ranks, and on one GPU where `on_cpu_alone` has nothing against it. Takes memory for
     every term that a rotation splits. With ranks the call is collective.
 
-    Raises
-    ------
-    InputError
-        For what cannot be done, or where terms and tape outgrow the memory.
+    Raises InputError for what cannot be done, or where terms and tape outgrow the memory.
     """
     rotations = {k for k, step in enumerate(steps) if isinstance(step, Rotation)}
     if wanted is not None:
@@ -85,13 +77,9 @@ def gradient(
 
 
 def value_of_terms(
-    steps: Sequence[PauliStep],
-    observable: PauliSum,
-    truncation: Truncation | None = None,
-    resources: Resources | None = None,
-    *,
-    state: Any = None,
-) -> Array:
+    steps: Sequence[PauliStep], observable: PauliSum, truncation: Truncation | None = None,
+    resources: Resources | None = None, *, state: Any = None,
+) -> Array:  # fmt: skip
     """The value of every word of `observable` after `steps`, without its coefficient: [term].
 
     They are the derivatives of the value by the coefficients; times these they add up to it. With a
@@ -140,9 +128,7 @@ class _Taped:
     term_signs: Array
 
 
-def on_cpu_alone(
-    steps: Sequence[PauliStep], sums: Sequence[PauliSum], n_ranks: int
-) -> str:  # fmt: skip
+def on_cpu_alone(steps: Sequence[PauliStep], sums: Sequence[PauliSum], n_ranks: int) -> str:
     """What a gradient of sums has that a GPU cannot do; empty where it can."""
     if any(isinstance(step, TransferMatrix) for step in steps):
         return "gradients through channels, and through gates that are no rotations and no Cliffords,"
@@ -174,8 +160,7 @@ def _taped(
 
     # All ranks, before the tape takes memory.
     memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
-    # Rotations by multiples of pi/2 are Cliffords and are absorbed, but not those whose derivative
-    # is wanted.
+    # Rotations by multiples of pi/2 are Cliffords and are absorbed, but not those whose derivative is wanted.
     simple = simple_steps(steps)
     taped_steps: Sequence[PauliStep] = [
         step if k in with_derivatives else simple[k] for k, step in enumerate(steps)

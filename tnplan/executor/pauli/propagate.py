@@ -148,18 +148,11 @@ def propagate(
 
 
 def propagate_all(
-    pieces: Sequence[Sequence[PauliStep]],
-    observable: PauliSum,
-    truncation: Truncation | None = None,
-    resources: Resources | None = None,
-    *,
-    keep_cliffords: bool = False,
-    stop_above: int | None = None,
-    state: str | State | None = None,
-    keep: str = "all",
-    progress: Callable[[Progress], None] | None = None,
+    pieces: Sequence[Sequence[PauliStep]], observable: PauliSum, truncation: Truncation | None = None,
+    resources: Resources | None = None, *, keep_cliffords: bool = False, stop_above: int | None = None,
+    state: str | State | None = None, keep: str = "all", progress: Callable[[Progress], None] | None = None,
     symmetry: QubitSymmetry | None = None,
-) -> list[Propagation]:
+) -> list[Propagation]:  # fmt: skip
     """Take `observable` through the steps of pieces; how it stands after each, and all that was done so far.
 
     The first piece acts last on the state. In each, steps have the order in which they act on the state.
@@ -185,8 +178,7 @@ def propagate_all(
     # Every rank checks; if one refuses, all do.
     memory_terms = check() if allowed.ranks is None else agree(allowed.ranks, check)
     begin, keep_cliffords = perf_counter(), keep_cliffords or limits.needs_letters
-    # Cliffords moved through rotations change only their generators and the observable: no pass
-    # over terms.
+    # Cliffords moved through rotations change only their generators and the observable: no pass over terms.
     if symmetry is not None:
         observable = PauliSum(observable.n_qubits, *symmetry.merged(observable.keys, observable.coefficients))
     rotations, start = prepared(pieces[0], observable, keep_cliffords)
@@ -242,9 +234,7 @@ def prepared(
     return absorbed.rotations, absorbed.observable
 
 
-def cliffords_last(
-    steps: Sequence[PauliStep], none: PauliSum, keep_cliffords: bool
-) -> Sequence[PauliStep]:  # fmt: skip
+def cliffords_last(steps: Sequence[PauliStep], none: PauliSum, keep_cliffords: bool) -> Sequence[PauliStep]:
     """The steps with all Cliffords at their end, where nothing is against it: one pass over terms."""
     simple = simple_steps(steps)
     if keep_cliffords or any(isinstance(step, TransferMatrix) for step in simple):
@@ -411,8 +401,7 @@ class Propagator:
         angles = [cosine_and_sine(rotation.angle) for rotation in rotations]
         for number, (cosine, _) in enumerate(angles, start=1):
             self.since_truncation += 1
-            # cos t = 0 makes the terms that split 0: they are swept even where nothing else is to
-            # be dropped.
+            # cos t = 0 makes the terms that split 0: they are swept even where nothing else is to be dropped.
             self.has_zeros |= cosine == 0
             is_last = last and number == len(angles)
             is_due = is_last or self.since_truncation >= self.limits.every
@@ -434,8 +423,7 @@ class Propagator:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""
         if self.memory_terms is None or isinstance(batch, list):
             return
-        # The worst case first, 2 n terms; only where that does not fit the anticommuting terms are
-        # counted.
+        # The worst case first, 2 n terms; only where that does not fit the anticommuting terms are counted.
         n, factor = self.terms.all_ranks(self.terms.n), 2
         new = n
         if isinstance(batch, TransferMatrix):

@@ -26,9 +26,8 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 # Fewer terms with the same mean: threshold resampling with stratified draws. Knows magnitudes alone.
 #
 # Terms of at least the threshold stay as they are. Each other one stays with a probability in proportion to
-# its magnitude, and then has the threshold's. So every coefficient keeps its mean, and what is linear in
-# them is unbiased. In proportion to squares, the mean of every square stays instead, and so the norm of
-# the sum.
+# its magnitude, and then has the threshold's. So every coefficient keeps its mean, and what is linear in them
+# is unbiased. In proportion to squares, the mean of every square stays instead, and so the norm of the sum.
 #
 # In proportion to magnitudes times factors, which depend on words, it is unbiased as well. Words that are
 # likely to count at the end then stay more often, with smaller magnitudes.

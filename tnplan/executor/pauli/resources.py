@@ -23,33 +23,17 @@ WHEN_FULL = ("stop", "truncate")
 class Resources:
     """What a Pauli propagation may use.
 
-    Parameters
-    ----------
-    device
-        "cpu" or "gpu".
-    threads
-        Threads of a rank on the CPU.
-    precision
-        "fp64" or "fp32", of coefficients.
-    memory_bytes
-        Bounds the arrays of terms of a rank, those that grow counted twice; None or infinity: no bound.
-    when_full
-        Where a step would need more memory: "stop" with an InputError, or "truncate" to the largest
-        magnitudes that let it go on.
-    ranks
-        Share the terms; without them there is one rank.
-    few_on_cpu
-        With a GPU and no ranks: one core has the terms while they are few, for then it is the faster.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be.
-
-    Examples
-    --------
-    >>> Resources(threads=4, precision="fp32").when_full
-    'stop'
+    - `device`: "cpu" or "gpu".
+    - `threads`: Threads of a rank on the CPU.
+    - `precision`: "fp64" or "fp32", of coefficients.
+    - `memory_bytes`: Bounds the arrays of terms of a rank, those that grow counted twice; None or infinity:
+      no bound.
+    - `when_full`: Where a step would need more memory: "stop" with an InputError, or "truncate" to the
+      largest magnitudes that let it go on.
+    - `ranks`: Share the terms; without them there is one rank.
+    - `few_on_cpu`: With a GPU and no ranks: one core has the terms while they are few, for then it is the
+      faster.
+    - raises InputError: for values that cannot be.
     """
 
     device: str = "cpu"

@@ -308,9 +308,7 @@ class DistributedState:
 
         return values
 
-    def _pieces_of(
-        self, source: DistributedState, peer: int, x: int
-    ) -> Iterator[tuple[int, int, Array]]:  # fmt: skip
+    def _pieces_of(self, source: DistributedState, peer: int, x: int) -> Iterator[tuple[int, int, Array]]:
         """A peer's amplitudes of `source` in pieces, each with the first of this rank's that it belongs to by
         i ^ x, and its own first."""
         size = 1 << min(PIECE_BITS, self.n_bits)

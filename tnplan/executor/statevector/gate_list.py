@@ -59,17 +59,11 @@ class GateList:
 
     Qubit q is bit n_qubits - 1 - q of the index. Observables are tables of words on these bits.
 
-    Parameters
-    ----------
-    n_qubits, n_parameters
-        How many there are.
-    gates
-        The gates in their order, unitary.
+    - `n_qubits`, `n_parameters`: How many there are.
+    - `gates`: The gates in their order, unitary.
     """
 
-    def __init__(
-        self, n_qubits: int, n_parameters: int, gates: Iterable[Gate | TrigonometricGate]
-    ) -> None:  # fmt: skip
+    def __init__(self, n_qubits: int, n_parameters: int, gates: Iterable[Gate | TrigonometricGate]) -> None:
         self.n_qubits, self.n_parameters, self._size = n_qubits, n_parameters, 1 << n_qubits
         acting: list[Acting] = []
         for gate in gates:
@@ -92,7 +86,7 @@ class GateList:
     def words(self, sums: Sequence[PauliSum]) -> list[WordTable]:
         """The tables of observables."""
         bits = range(self.n_qubits - 1, -1, -1)
-        return [word_table(words_on_bits(one, bits), self._size) for one in sums]
+        return [word_table(words_on_bits(observable, bits), self._size) for observable in sums]
 
     def values(self, parameters: Array, words: Sequence[WordTable]) -> Array:
         """The values of all observables, complex128."""
@@ -125,9 +119,7 @@ class GateList:
                 row += np.bincount(self._columns, terms[self._rows] * self._frequencies, len(row))
         return self._observed(final, words), gradients
 
-    def _run(
-        self, parameters: Array, start: Array | None = None
-    ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    def _run(self, parameters: Array, start: Array | None = None) -> tuple[Array, Array, Array, Array]:
         """The final state, and what made it."""
         from tnplan.executor.statevector.cpu.gate_list_kernel import run_gates, write_elements
 

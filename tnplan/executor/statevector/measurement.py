@@ -17,12 +17,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.pauli_sum import PauliSum
-from tnplan.circuits.program import (
-    CircuitProgram,
-    final_measurements,
-    measures,
-    without_final_measurements,
-)
+from tnplan.circuits.program import CircuitProgram, final_measurements, measures, without_final_measurements
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
@@ -43,23 +38,11 @@ LARGEST_VALUE = 1e100
 class Question:
     """A question about a simulation.
 
-    Parameters
-    ----------
-    shots
-        Samples of all qubits or classical bits, or None.
-    observable
-        A sum of Pauli words whose expectation value is wanted, or None.
-    amplitudes
-        Bit strings whose amplitudes are wanted; character k is qubit k.
-    marginal
-        Qubits of a table of probabilities.
-    gradient
-        Whether the derivatives of the observable's value by all angles are wanted.
-
-    Examples
-    --------
-    >>> Question(shots=100, amplitudes=("00", "11")).shots
-    100
+    - `shots`: Samples of all qubits or classical bits, or None.
+    - `observable`: A sum of Pauli words whose expectation value is wanted, or None.
+    - `amplitudes`: Bit strings whose amplitudes are wanted; character k is qubit k.
+    - `marginal`: Qubits of a table of probabilities.
+    - `gradient`: Whether the derivatives of the observable's value by all angles are wanted.
     """
 
     shots: int | None = None
@@ -73,27 +56,15 @@ class Question:
 class Answer:
     """The answer of a simulation; None for each field that the question leaves out.
 
-    Parameters
-    ----------
-    counts
-        How often each string of the classical bits came, or of all qubits where none of them is measured.
-    expectation
-        The value of the observable; a float where its coefficients are real.
-    deviation
-        The standard deviation of a value that is a mean over trajectories, None for a single one, else 0.
-    amplitudes
-        Complex128, in the order of the question.
-    probabilities
-        Float64 [2^m], the first qubit most significant.
-    norm
-        The sum of all probabilities.
-    gradient
-        A derivative for each angle, in the order of the gates.
-
-    Examples
-    --------
-    >>> Answer({"00": 3}, None, 0.0, None, None, 1.0).counts
-    {'00': 3}
+    - `counts`: How often each string of the classical bits came, or of all qubits where none of them is
+      measured.
+    - `expectation`: The value of the observable; a float where its coefficients are real.
+    - `deviation`: The standard deviation of a value that is a mean over trajectories, None for a single one,
+      else 0.
+    - `amplitudes`: Complex128, in the order of the question.
+    - `probabilities`: Float64 [2^m], the first qubit most significant.
+    - `norm`: The sum of all probabilities.
+    - `gradient`: A derivative for each angle, in the order of the gates.
     """
 
     counts: dict[str, int] | None
@@ -208,12 +179,8 @@ def _gradient(simulator: Simulator, gates: Sequence[Gate], observable: PauliSum)
 class Runs:
     """Runs of a program whose outcomes were equal on the way.
 
-    Parameters
-    ----------
-    bits
-        The classical bits, uint8, before final measurements.
-    shots
-        How many runs these are.
+    - `bits`: The classical bits, uint8, before final measurements.
+    - `shots`: How many runs these are.
     """
 
     bits: Array

@@ -78,18 +78,16 @@ def cumulated(weights: Array) -> Array:
 PreparedStep = Segment | Branch | Rounds | Mixture | Measurement | Reset | Channel | BitAssignment
 
 
-def prepare_program(operations: Sequence[Operation], place: str = "") -> tuple[PreparedStep, ...]:
-    """The items of operations; raises InputError for a gate that is not unitary or too large.
-
-    `place` says in errors which operation these are inside of.
-    """
-    return _prepared(operations, place, {})
+def prepare_program(operations: Sequence[Operation]) -> tuple[PreparedStep, ...]:
+    """The items of operations; raises InputError for a gate that is not unitary or too large."""
+    return _prepared(operations, "", {})
 
 
 def _prepared(
     operations: Sequence[Operation], place: str, mixtures: dict[int, Unitaries | None]
 ) -> tuple[PreparedStep, ...]:
-    """`mixtures`: what was made of operators before, by the identity of their tuple."""
+    """`place` says in errors which operation these are inside of; `mixtures` is what was made of operators
+    before, by the identity of their tuple."""
     items: list[PreparedStep] = []
     gates: list[MultiplexedGate] = []
     for number, operation in enumerate(operations):

@@ -120,16 +120,10 @@ def words_on_bits(observable: PauliSum, where: Sequence[int]) -> list[tuple[int,
 class Simulator:
     """Qubits whose amplitudes are in a state vector, and what can be done with them.
 
-    Parameters
-    ----------
-    state
-        The amplitudes, in |0...0>: on a CPU, a GPU, or over ranks.
-    n_qubits
-        How many qubits there are.
-    mode
-        How gates become passes over the state: compiled, stages or gates.
-    seed
-        Decides measurements and samples; None draws one.
+    - `state`: The amplitudes, in |0...0>: on a CPU, a GPU, or over ranks.
+    - `n_qubits`: How many qubits there are.
+    - `mode`: How gates become passes over the state: compiled, stages or gates.
+    - `seed`: Decides measurements and samples; None draws one.
 
     Examples
     --------

@@ -18,14 +18,7 @@ import numpy as np
 from tnplan.common.array_file import ArrayHeader, map_array
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.common.files import (
-    check_writable,
-    file_path,
-    identity_of,
-    read_json,
-    write_file,
-    write_json,
-)
+from tnplan.common.files import check_writable, file_path, identity_of, read_json, write_file, write_json
 from tnplan.executor.statevector.memory_estimate import LARGEST
 
 FORMAT = "tnplan.state"

@@ -37,14 +37,9 @@ from tnplan.executor.statevector.simulator import MOST_ROUNDS
 class Batch:
     """Rows of amplitudes, complex [rows, 2^n], each with its classical bits and the shots that went its way.
 
-    Parameters
-    ----------
-    amplitudes
-        The rows, normalized.
-    bits
-        Classical bits, uint8 [rows, bits].
-    shots
-        How many shots a row stands for, int64 [rows]; one or more.
+    - `amplitudes`: The rows, normalized.
+    - `bits`: Classical bits, uint8 [rows, bits].
+    - `shots`: How many shots a row stands for, int64 [rows]; one or more.
     """
 
     def __init__(self, amplitudes: Array, bits: Array, shots: Array) -> None:
@@ -107,7 +102,8 @@ class Batch:
 
         A row whose shots see both values becomes two.
         """
-        weights = self._weights(qubit)
+        # The probabilities of both values, float64 [rows, 2].
+        weights = np.asarray(_probabilities(self._halves(qubit)).sum(axis=(1, 3)))
         weights[weights <= IMPOSSIBLE * weights.sum(axis=1, keepdims=True)] = 0
         ones = random.binomial(self.shots, weights[:, 1] / weights.sum(axis=1))
         both = np.flatnonzero((ones > 0) & (ones < self.shots))
@@ -127,10 +123,6 @@ class Batch:
 
     def _halves(self, qubit: int) -> Array:
         return self.amplitudes.reshape(self.rows, 1 << qubit, 2, -1)
-
-    def _weights(self, qubit: int) -> Array:
-        """The probabilities of both values of a qubit, float64 [rows, 2]."""
-        return np.asarray(_probabilities(self._halves(qubit)).sum(axis=(1, 3)))
 
     def reset(self, qubit: int, random: np.random.Generator) -> None:
         """Measure a qubit and set it to 0."""
@@ -153,12 +145,10 @@ class Batch:
     def densities(self, qubits: Sequence[int]) -> Array:
         """The density matrices of some qubits, complex128 [rows, 2^m, 2^m], the first most significant."""
         m = len(qubits)
-        moved = np.moveaxis(self._axes(), [1 + q for q in qubits], range(1, m + 1))
+        tensor = self.amplitudes.reshape((self.rows,) + (2,) * self.n_qubits)
+        moved = np.moveaxis(tensor, [1 + q for q in qubits], range(1, m + 1))
         columns = moved.reshape(self.rows, 1 << m, -1).astype(np.complex128)
         return np.asarray(columns @ columns.conj().transpose(0, 2, 1))
-
-    def _axes(self) -> Array:
-        return self.amplitudes.reshape((self.rows,) + (2,) * self.n_qubits)
 
     def branch(self, weights: Array, random: np.random.Generator) -> list[Array]:
         """Draw one of several operators for every shot; gives the rows of each, which are not changed.
@@ -244,12 +234,8 @@ def most_rows(n_qubits: int, dtype: str) -> int:
 class BranchingRuns:
     """Runs of one program.
 
-    Parameters
-    ----------
-    n_qubits, dtype, tile, threads
-        The states, and how passes over them are made.
-    random
-        Draws all outcomes.
+    - `n_qubits`, `dtype`, `tile`, `threads`: The states, and how passes over them are made.
+    - `random`: Draws all outcomes.
     """
 
     def __init__(
@@ -267,8 +253,7 @@ class BranchingRuns:
 
         The batches have all shots together, and the states and bits after the last step.
         """
-        # Depth first: of the batches that wait, the newest goes on, so that few are there at a
-        # time.
+        # Depth first: of the batches that wait, the newest goes on, so that few are there at a time.
         amplitudes = np.zeros((1, 1 << self.n_qubits), self.dtype)
         amplitudes[0, 0] = 1
         waiting = [(0, Batch(amplitudes, bits[None].copy(), np.array([shots], np.int64)))]

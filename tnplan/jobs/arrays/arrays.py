@@ -21,8 +21,6 @@ HOST = None
 """The device number of arrays in the host's memory."""
 DLPACK_CPU, DLPACK_CUDA = 1, 2
 """Kinds of devices in DLPack (its header, DLDeviceType)."""
-LIBRARIES = ("numpy", "cupy", "torch", "jax")
-"""Those whose dtypes and devices are known; others pass through DLPack."""
 MOST_AXES = 64
 """Of an array of NumPy."""
 
@@ -31,12 +29,8 @@ MOST_AXES = 64
 class ArrayKind:
     """The library of some arrays and the memory that they are in.
 
-    Parameters
-    ----------
-    library : str
-        The top-level module of the arrays' type.
-    gpu : int or None
-        The number of the GPU; None for the host's memory.
+    - `library`: The top-level module of the arrays' type.
+    - `gpu`: The number of the GPU; None for the host's memory.
     """
 
     library: str

@@ -108,9 +108,8 @@ class CompiledContraction:
         self.schedule = schedule
         self.number = new_number(self)
         """Its name in graphs of torch, which do not keep it."""
-        # Invariant: whoever writes the arena of the ranks, or replaces `_ranks` and
-        # `_differentiated`, has the lock. A contraction has one arena, so that two calls at
-        # once would mix their values.
+        # Invariant: whoever writes the arena of the ranks, or replaces `_ranks` and `_differentiated`, has
+        # the lock. A contraction has one arena, so that two calls at once would mix their values.
         self._lock = threading.Lock()
         self._dtype = np.dtype(schedule.dtype)
         self._equal_dtypes: set[Any] = set()
@@ -328,8 +327,7 @@ class CompiledContraction:
             shape = self.result_shape([array.shape for array in values.values()])
             seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
             numbers = check_wrt(wrt, self._inputs)
-            # The lock begins at the choice of the plan: another thread with another `wrt`
-            # would close it.
+            # The lock begins at the choice of the plan: another thread with another `wrt` would close it.
             with self._lock:
                 calls = self._gradient_calls(numbers)
                 if length is None:
@@ -419,9 +417,9 @@ class CompiledContraction:
         if isinstance(ranks, RankHere) and ranks.world is not None:
             kind = common_kind(arrays)
             with ranks.together():
-                values = [host_array(one, "result") for one in results] if ranks.has_result else None
+                values = [host_array(array, "result") for array in results] if ranks.has_result else None
                 values = ranks.world.broadcast_object(values, 0)
-            results = [as_library(one, kind, arrays[0]) for one in values]
+            results = [as_library(array, kind, arrays[0]) for array in values]
         return tuple(results)
 
     def mapped(self, batched: Sequence[int], length: int) -> Differentiable | None:
@@ -585,16 +583,16 @@ class CompiledContraction:
         """The vector after all rows; None where another process has it."""
         ranks = self._open()
         done, start = 0, rows.values[rows.vector]
-        found = None
+        restored = None
         if rows.keeps:
 
             def read() -> tuple[int, NDArray[Any]] | None:
                 return None if rows.checkpoint is None else rows.checkpoint.read(resume, rows.n)
 
             world = ranks.world if isinstance(ranks, RankHere) else None
-            found = read() if world is None else world.broadcast_object(agree(world, read), 0)
-        if found is not None:
-            done, start = found
+            restored = read() if world is None else world.broadcast_object(agree(world, read), 0)
+        if restored is not None:
+            done, start = restored
         result = np.array(start, self._dtype) if ranks.has_result else None
         if done < rows.n:
             # Invariant: as in a call. The vector in memory is no array of a call: `update` waits for one.
@@ -660,8 +658,7 @@ class CompiledContraction:
         kind = common_kind(inputs)
         length = self._length(arrays)
         shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
-        # Values go over the host where several ranks share the work: each of them takes its own
-        # part.
+        # Values go over the host where several ranks share the work: each of them takes its own part.
         if kind.gpu is not None and self._lone_rank() is not None and not self.schedule.sliced_output:
             return self._contract_on_gpu(arrays, kind, inputs[0], shape, check=True)
         values = {number: self._values(array, number) for number, array in arrays.items()}

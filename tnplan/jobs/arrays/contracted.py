@@ -99,17 +99,14 @@ def _contract_in_library(equation: str, arrays: Sequence[Any]) -> Any:
     if evaluate is None:
         if len(_library_calls) >= REMEMBERED:
             _library_calls.clear()
-        evaluate = _by_library(key[0], equation, arrays) or _by_contract_arrays(equation)
+        in_library = _by_library(key[0], equation, arrays)
+        evaluate = in_library or (lambda *given: contract_arrays(equation, given, DEFAULTS))
         _library_calls[equation, key] = evaluate
     return evaluate(*arrays)
 
 
 _library_calls: dict[Any, Evaluate] = {}
 """What is done with arrays of other libraries, by the equation and `library_key`."""
-
-
-def _by_contract_arrays(equation: str) -> Evaluate:
-    return lambda *arrays: contract_arrays(equation, arrays, DEFAULTS)
 
 
 def _by_library(library: str, equation: str, arrays: Sequence[Any]) -> Evaluate | None:
@@ -281,14 +278,9 @@ def _remembered_contraction(terms: Terms, dtype: str, options: ContractionOption
 class ContractionOfCall:
     """The contraction of a call of `contract` that torch or JAX follows: a `Differentiable`.
 
-    Parameters
-    ----------
-    call : EinsumCall
-        Without operands.
-    dtype : str
-        Of the result before it gets that of the arrays.
-    options : ContractionOptions
-        Of the call.
+    - `call`: Without operands.
+    - `dtype`: Of the result before it gets that of the arrays.
+    - `options`: Of the call.
     """
 
     def __init__(self, call: EinsumCall, dtype: str, options: ContractionOptions) -> None:
@@ -368,8 +360,8 @@ class ContractionOfCall:
             results = [np.zeros(shape, self.dtype) for shape in shapes]
         else:
             results = self._derivatives(values, cotangent, wrt, kind.gpu is None and self.devices == 1)
-        shaped = [one.reshape(shape) for one, shape in zip(results, shapes, strict=True)]
-        return tuple(as_library(one, kind, arrays[0]) if type(one) is np.ndarray else one for one in shaped)
+        shaped = [array.reshape(shape) for array, shape in zip(results, shapes, strict=True)]
+        return tuple(as_library(x, kind, arrays[0]) if type(x) is np.ndarray else x for x in shaped)
 
     def _derivatives(
         self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int], may_be_direct: bool
@@ -506,7 +498,7 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
     dtype = _result_dtype(dtypes, options)
     if dtype.kind in "biu":
         raise InputError(
-            "arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one", topic="GPUs",
+            "arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one", topic="GPUs"
         )
     shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
@@ -514,18 +506,13 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
     return result if options.strip_exponent or result is None else with_dtype(result, dtype)
 
 
-def contract_exactly(
-    contraction: DirectCall, summed: int, dtype: np.dtype[Any], *arrays: Array
-) -> Array:
+def contract_exactly(contraction: DirectCall, summed: int, dtype: np.dtype[Any], *arrays: Array) -> Array:
     """Contract integers or booleans to `dtype`; each entry of the result is a sum of `summed` products.
 
     No value on the way is larger than the sum of the products of absolute values. Below 2^53 these are
     exact in float64, below 2^63 in int64, and without signs below 2^64 in uint64.
 
-    Raises
-    ------
-    InputError
-        Where a value may be beyond 64 bits, or the result is beyond `dtype`.
+    Raises InputError where a value may be beyond 64 bits, or the result is beyond `dtype`.
     """
     # Sum and product of booleans are "or" and "and": a count of nonzero products above 0. Counts
     # are exact below 2^53, and above that rounding makes no count zero.
@@ -541,9 +528,8 @@ def contract_exactly(
     if not bound < EXACT_IN[dtype.kind]:
         problem = f"are of {dtype}, and sums of their products may be {bound:.3g}, beyond 64 bits"
         raise InputError("arrays", problem, "convert them to float64")
-    # Invariant: below 2^53 all partial sums that go into an entry are exact in float64, in any
-    # order of summation, so that BLAS may be used. What is larger on the way is only ever
-    # multiplied by 0.
+    # Invariant: below 2^53 all partial sums that go into an entry are exact in float64, in any order of
+    # summation, so that BLAS may be used. What is larger on the way is only ever multiplied by 0.
     wide = np.float64 if bound < EXACT_IN_FLOAT64 else np.uint64 if dtype.kind == "u" else np.int64
     result = contraction(*(array.astype(wide) for array in arrays))
     limits = np.iinfo(dtype)

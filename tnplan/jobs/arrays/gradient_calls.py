@@ -52,10 +52,7 @@ class GradientPlan:
         """The schedule with these gradients, of the first plan that leaves memory for them, or of a part of
         the batch.
 
-        Raises
-        ------
-        InputError
-            Where none does: that of the first.
+        Raises InputError where none does: that of the first.
         """
         refusal: InputError | None = None
         plans = self._plans(options)
@@ -103,14 +100,9 @@ class GradientPlan:
 class GradientCalls:
     """The contraction with the gradients of some inputs, ready to be called.
 
-    Parameters
-    ----------
-    schedule : GradientSchedule
-        What is carried out.
-    options : ContractionOptions
-        Where.
-    constants : mapping of int to array
-        The inputs that never change.
+    - `schedule`: What is carried out.
+    - `options`: Where.
+    - `constants`: The inputs that never change.
     """
 
     def __init__(
@@ -214,9 +206,7 @@ class Differentiable(Protocol):
     def result_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """The shape of the result for arrays of some shapes."""
 
-    def derivatives(
-        self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]
-    ) -> tuple[Any, ...]:
+    def derivatives(self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int]) -> tuple[Any, ...]:
         """D_0, and the D_k for the k of `wrt`, which count the arrays from 1; on all ranks of mpirun. A
         cotangent that is None stands for ones, or is not needed."""
 
@@ -240,10 +230,7 @@ def new_number(contraction: Differentiable) -> int:
 def numbered(number: int) -> Differentiable:
     """The contraction of a number in a graph.
 
-    Raises
-    ------
-    InputError
-        Where nobody holds it any more.
+    Raises InputError where nobody holds it any more.
     """
     contraction = _numbered.get(number)
     if contraction is None:
@@ -253,28 +240,17 @@ def numbered(number: int) -> Differentiable:
 
 
 def directional(
-    derivatives: Callable[[Sequence[Any], tuple[int, ...]], Mapping[int, Any]],
-    tensors: Sequence[Any],
-    directions: Mapping[int, Any],
-    which: Iterable[int],
-) -> dict[int, Any]:
+    derivatives: Callable[[Sequence[Any], tuple[int, ...]], Mapping[int, Any]], tensors: Sequence[Any],
+    directions: Mapping[int, Any], which: Iterable[int],
+) -> dict[int, Any]:  # fmt: skip
     """The changes of some derivatives in the direction of some tensors.
 
-    Parameters
-    ----------
-    derivatives : callable
-        Takes X_0, ..., X_n and the numbers of tensors of the network, from 1, and gives D_0 and their D_k.
-    tensors : sequence of array
-        X_0, ..., X_n.
-    directions : mapping of int to array
-        V_m by m.
-    which : iterable of int
-        The k of the D_k that are wanted.
-
-    Returns
-    -------
-    dict of int to array
-        By k; without those that do not change.
+    - `derivatives`: Takes X_0, ..., X_n and the numbers of tensors of the network, from 1, and gives D_0 and
+      their D_k.
+    - `tensors`: X_0, ..., X_n.
+    - `directions`: V_m by m.
+    - `which`: The k of the D_k that are wanted.
+    - returns: By k; without those that do not change.
     """
     changes: dict[int, Any] = {}
     # The gradients of each choice of tensors are planned anew: the same choice serves all m, m included.

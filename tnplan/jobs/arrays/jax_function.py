@@ -24,8 +24,7 @@ from tnplan.jobs.arrays.gradient_calls import Differentiable, directional
 def jax_function(contraction: Differentiable) -> Callable[..., Any]:
     """The contraction as a function of JAX arrays."""
     dtype = np.dtype(contraction.dtype)
-    # JAX makes single precision of double unless jax_enable_x64 is set, and does so without an
-    # error.
+    # JAX makes single precision of double unless jax_enable_x64 is set, and does so without an error.
     if jnp.zeros((), dtype).dtype != dtype:
         remedy = "set jax.config.update('jax_enable_x64', True), or compile for single precision"
         raise InputError("contraction", f"JAX would round {dtype} to fewer bits", remedy)

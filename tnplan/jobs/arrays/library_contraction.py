@@ -168,9 +168,7 @@ def _is_short_of_memory(
     return peak_bytes > memory_bytes(options, "gpu")
 
 
-def contraction_by(
-    calls: LibraryCalls, network: Network, ssa_path: Sequence[tuple[int, ...]]
-) -> DirectCall:  # fmt: skip
+def contraction_by(calls: LibraryCalls, network: Network, ssa_path: Sequence[tuple[int, ...]]) -> DirectCall:
     """The contraction by a library, of arrays of one dtype with the network's extents and any strides."""
     terms = dict(enumerate(network.inputs))
     path = list(by_pairs(ssa_path, len(terms))) if len(terms) > 1 else [(0,)]
@@ -281,7 +279,10 @@ class _Steps:
         after = [] if written == self._shape(natural) else [self._reshaped(self._shape(natural))]
         if term != natural:
             after.append(self._permuted(tuple(natural.index(i) for i in term)))
-        return (_then(step, _chain(after)) if after else step), term
+        if not after:
+            return step, term
+        chain = _chain(after)
+        return lambda x, y: chain(step(x, y)), term
 
     def _outer(self, a: Term, b: Term, output: Term | None) -> tuple[Step, Term]:
         """A product without sums."""
@@ -329,10 +330,6 @@ def _chain(steps: Sequence[Step]) -> Step:
         return first
     then = _chain(others)
     return lambda x: then(first(x))
-
-
-def _then(step: Step, after: Step) -> Step:
-    return lambda x, y: after(step(x, y))
 
 
 def _turned(step: Step) -> Step:

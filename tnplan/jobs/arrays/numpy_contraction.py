@@ -223,13 +223,13 @@ def sliced_contraction(path: ContractionPath) -> DirectCall:
     *inputs, output = (
         tuple(i for i in term if i not in sliced) for term in (*network.inputs, network.output)
     )
-    one = NumpyContraction(Network(tuple(inputs), output, network.size_dict), path.ssa_path).call
+    contraction = NumpyContraction(Network(tuple(inputs), output, network.size_dict), path.ssa_path).call
 
     def contract(*arrays: Array) -> Array:
         result = np.zeros(network.output_shape, arrays[0].dtype)
         for values in product(*(range(network.size_dict[i]) for i in sliced)):
             at = dict(zip(sliced, values, strict=True))
-            result[tuple(at.get(i, slice(None)) for i in network.output)] += one(*(
+            result[tuple(at.get(i, slice(None)) for i in network.output)] += contraction(*(
                 array[(..., *(at.get(i, slice(None)) for i in term))]
                 for array, term in zip(arrays, network.inputs, strict=True)
             ))  # fmt: skip

@@ -44,11 +44,7 @@ from tnplan.jobs.arrays.arrays import (
 from tnplan.jobs.arrays.compiled import CompiledContraction, WithoutSchedule
 from tnplan.jobs.arrays.gradient_calls import GradientPlan
 from tnplan.jobs.arrays.library_contraction import library_contraction
-from tnplan.jobs.arrays.numpy_contraction import (
-    MOST_TENSORS,
-    direct_contraction,
-    may_be_direct,
-)
+from tnplan.jobs.arrays.numpy_contraction import MOST_TENSORS, direct_contraction, may_be_direct
 from tnplan.jobs.arrays.options import CallOptions, ContractionOptions
 from tnplan.jobs.arrays.ranks import bytes_with_inputs, inputs_bytes
 from tnplan.planner.hardware.cost import ITEM_BYTES
@@ -200,12 +196,9 @@ def _has_names(options: ContractionOptions) -> bool:
 
 @lru_cache(CACHED_SCHEDULES)
 def _remembered_plan(
-    inputs: tuple[tuple[str, ...], ...],
-    output: tuple[str, ...],
-    sizes: tuple[tuple[str, int], ...],
-    dtype: str,
-    options: ContractionOptions,
-) -> Planned:
+    inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...], sizes: tuple[tuple[str, int], ...],
+    dtype: str, options: ContractionOptions,
+) -> Planned:  # fmt: skip
     """The plan of a network whose path is found by name, in a cache."""
     return _plan_searched(Network(inputs, output, dict(sizes)), dtype, options)
 
@@ -288,12 +281,9 @@ def _path(network: Network, dtype: str, options: ContractionOptions, halvings: i
 
 @lru_cache(CACHED_SCHEDULES)
 def _remembered_path(
-    inputs: tuple[tuple[str, ...], ...],
-    output: tuple[str, ...],
-    sizes: tuple[tuple[str, int], ...],
-    dtype: str,
-    options: ContractionOptions,
-) -> ContractionPath:
+    inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...], sizes: tuple[tuple[str, int], ...],
+    dtype: str, options: ContractionOptions,
+) -> ContractionPath:  # fmt: skip
     return _search(Network(inputs, output, dict(sizes)), dtype, options)
 
 
@@ -303,7 +293,7 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
     elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
     if elements < 1:
         raise InputError(
-            "memory", f"is {options.memory} bytes", "allow at least some tensors", topic="memory",
+            "memory", f"is {options.memory} bytes", "allow at least some tensors", topic="memory"
         )
     # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
     # An input that fits is not sliced for its size alone: nothing of its size need stand beside it.
@@ -315,7 +305,7 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
             result = count_text(network.output_size, "element", "elements")
             problem = f"leaves room for tensors of {limit:,} elements, and the result has {result}"
             raise InputError(
-                "memory", problem, "allow more, or share the work between more devices", topic="memory",
+                "memory", problem, "allow more, or share the work between more devices", topic="memory"
             )
         profile = _profile(options, device)
         if options.search_s is not None:
@@ -551,16 +541,14 @@ def compile_network(
     check_kind("keep", calls.keep, bool)
     arguments = (*request.operands, *calls.constants.values())
     arrays = [array for array in arguments if hasattr(array, "shape")]
-    # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device
-    # decides.
+    # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device decides.
     gpu = common_kind(arrays).gpu if arrays else None
     n_tensors, batch = len(request.inputs), calls.batch
     fixed = {_tensor("constants", number, n_tensors): values for number, values in calls.constants.items()}
     refuse_followed(fixed.items(), "constant")
     changing = [number for number in range(n_tensors) if number not in fixed]
     batched = () if batch is None else _batched(calls, changing, n_tensors)
-    # The search weighs its own time against all calls. Constants promise that there will be
-    # several.
+    # The search weighs its own time against all calls. Constants promise that there will be several.
     n_calls = calls.calls
     if n_calls is None:
         n_calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)

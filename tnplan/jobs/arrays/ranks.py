@@ -172,8 +172,7 @@ def _drive(mailbox: _Mailbox, on_rank: OnRank, threads: int) -> None:
     """Run all ranks until they are ended; then, or where one fails, put an answer without a number."""
 
     def serve(own: ThreadCommunicator) -> None:
-        # Where another rank fails, the order None ends this one, which would wait for an order
-        # for ever.
+        # Where another rank fails, the order None ends this one, which would wait for an order for ever.
         own.at_failure(lambda ended: mailbox.orders[own.rank].put(None), of_device=False)
         rank = on_rank(own, threads)
         if own.rank == 0:
@@ -219,8 +218,7 @@ def open_ranks(
             rank = kind(schedule, chosen.device, chosen.ranks, options.strip_exponent, chosen.close)
             for number, values in constants.items():
                 rank.set(number, values)
-        # Invariant: a device that was opened is closed by the program that took it, or here
-        # where none did.
+        # Invariant: a device that was opened is closed by the program that took it, or here where none did.
         except BaseException:
             chosen.close()
             raise

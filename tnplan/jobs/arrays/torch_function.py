@@ -21,9 +21,7 @@ if not hasattr(torch.library, "register_vmap"):
     problem = f"is version {torch.__version__}, which does not follow contractions"
     raise InputError("torch", problem, "take torch 2.5 or newer", topic="installation")
 
-PROMOTED = (
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
-)  # fmt: skip
+PROMOTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Dtypes whose values another holds."""
 
 
@@ -35,7 +33,7 @@ def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> A
     scaled: tuple[int, ...] = ()
     is_plain = not (is_mapped() or is_traced() or any(map(_has_tangent, tensors)))
     if is_plain and contraction.result_shape([tensor.shape for tensor in tensors]) == ():
-        scaled = tuple(k for k, tensor in enumerate(tensors, 1) if _requires_grad(tensor))
+        scaled = tuple(k for k, tensor in enumerate(tensors, 1) if getattr(tensor, "requires_grad", False))
     return _apply(contraction, scaled, None, *tensors)[0]
 
 
@@ -73,10 +71,6 @@ def _in_dtype(tensor: Any, dtype: str) -> Any:
     return tensor.to(expected) if fits else tensor
 
 
-def _requires_grad(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.requires_grad
-
-
 def _has_tangent(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and unpack_dual(tensor).tangent is not None
 
@@ -101,9 +95,9 @@ class _Derivatives(torch.autograd.Function):
     def forward(contraction: Differentiable, wrt: Sequence[int], *tensors: Any) -> tuple[Any, ...]:
         """D_0, and D_k for the k of `wrt`; a cotangent that is None stands for one."""
         if is_traced():
-            values = [one.detach() if _has_tangent(one) else one for one in tensors]
+            values = [tensor.detach() if _has_tangent(tensor) else tensor for tensor in tensors]
             return _recorded(contraction, wrt, values)
-        values = [one.detach() if isinstance(one, torch.Tensor) else one for one in tensors]
+        values = [tensor.detach() if isinstance(tensor, torch.Tensor) else tensor for tensor in tensors]
         return _computed(contraction, wrt, values)
 
     @staticmethod
@@ -139,7 +133,7 @@ class _Derivatives(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         """The changes of the D_k with the tensors."""
         (saved, _), contraction = _saved(ctx), ctx.contraction
-        tensors = [unpack_dual(one).primal if isinstance(one, torch.Tensor) else one for one in saved]
+        tensors = [unpack_dual(x).primal if isinstance(x, torch.Tensor) else x for x in saved]
         directions = {k: tangent for k, tangent in enumerate(tangents[2:]) if tangent is not None}
         which = (0, *ctx.wrt)
         # torch has turned dual numbers off here, and would give zeros for those of levels around this one.
@@ -147,7 +141,7 @@ class _Derivatives(torch.autograd.Function):
             changes = directional(_derivatives_of(contraction), tensors, directions, which)
         if is_traced():  # where torch takes no None for zeros
             like = next(iter(directions.values()))
-            own = [one.shape for one in tensors[1:]]
+            own = [tensor.shape for tensor in tensors[1:]]
             shapes = [contraction.result_shape(own), *own]
             changes = {k: like.new_zeros(shapes[k]) for k in which} | changes
         return tuple(changes.get(k) for k in which)
@@ -211,17 +205,17 @@ def _of_rows(
         rows = [
             _apply(
                 contraction, wrt,
-                *(one.select(axes[k], row) if k in axes else one for k, one in enumerate(tensors)),
+                *(tensor.select(axes[k], row) if k in axes else tensor for k, tensor in enumerate(tensors)),
             )
             for row in range(length)
         ]  # fmt: skip
         return tuple(torch.stack(column) for column in zip(*rows, strict=True))
     moved = list(tensors)
-    for k, one in enumerate(tensors):
+    for k, tensor in enumerate(tensors):
         if k in axes:
-            moved[k] = one.movedim(axes[k], 0)
-        elif k in batched or (k == 0 and one is not None):
-            moved[k] = torch.as_tensor(one).expand(length, *one.shape)
+            moved[k] = tensor.movedim(axes[k], 0)
+        elif k in batched or (k == 0 and tensor is not None):
+            moved[k] = torch.as_tensor(tensor).expand(length, *tensor.shape)
     return _apply(mapped, wrt, *moved)
 
 
@@ -238,11 +232,11 @@ def _in_loop(contraction: Differentiable, wrt: Sequence[int], tensors: Sequence[
     if level < 1:
         problem = "is given a batch of a loop that another thread of torch runs"
         raise InputError("call", problem, "leave out vectorize=True and is_grads_batched=True")
-    whole = [torch._remove_batch_dim(one, level, 1, 0) if _is_row(one) else one for one in tensors]
-    axes = {k: 0 for k, one in enumerate(tensors) if _is_row(one)}
+    whole = [torch._remove_batch_dim(x, level, 1, 0) if _is_row(x) else x for x in tensors]
+    axes = {k: 0 for k, tensor in enumerate(tensors) if _is_row(tensor)}
     results = _of_rows(contraction, wrt, whole, axes, whole[next(iter(axes))].shape[0])
     # Such a loop takes strides of tensors where the axis of the batch comes first in memory.
-    return tuple(torch._add_batch_dim(one.contiguous(), 0, level) for one in results)
+    return tuple(torch._add_batch_dim(tensor.contiguous(), 0, level) for tensor in results)
 
 
 def _saved(ctx: Any) -> tuple[list[Any], Sequence[Any]]:
@@ -263,7 +257,7 @@ def _derivatives_of(contraction: Differentiable) -> Any:
 
     def derivatives(tensors: Sequence[Any], wrt: tuple[int, ...]) -> Mapping[int, Any]:
         is_watched = torch.is_grad_enabled() or is_mapped()
-        is_plain = not (is_watched or any(_has_tangent(one) or _is_row(one) for one in tensors))
+        is_plain = not (is_watched or any(_has_tangent(tensor) or _is_row(tensor) for tensor in tensors))
         compute = _Derivatives.forward if is_plain else _apply
         return _by_number(wrt, compute(contraction, wrt, *tensors))
 
@@ -286,7 +280,7 @@ def _gradients(
 )  # fmt: skip
 def _operation(cotangent: Any, arrays: Sequence[Any], number: int, wrt: Sequence[int]) -> list[Any]:
     """The D_k of the contraction of that number."""
-    return [one.contiguous() for one in _computed(numbered(number), wrt, (cotangent, *arrays))]
+    return [tensor.contiguous() for tensor in _computed(numbered(number), wrt, (cotangent, *arrays))]
 
 
 def _recorded(contraction: Differentiable, wrt: Sequence[int], tensors: Sequence[Any]) -> tuple[Any, ...]:

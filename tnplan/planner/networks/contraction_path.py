@@ -317,9 +317,7 @@ class _LiveTensors:
     """The tensors that are left, in blocks: taking one moves those of its block, and not all behind it."""
 
     def __init__(self, count: int) -> None:
-        self._blocks = [
-            list(range(at, min(at + BLOCK, count))) for at in range(0, count, BLOCK)
-        ]
+        self._blocks = [list(range(at, min(at + BLOCK, count))) for at in range(0, count, BLOCK)]
 
     def pop(self, position: int) -> int:
         """Take the one at a position."""

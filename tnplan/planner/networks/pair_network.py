@@ -20,17 +20,9 @@ from tnplan.planner.networks.network import Network
 class PairNetwork:
     """The structure of such a network, and its tensors from those of the network that it is made of.
 
-    Parameters
-    ----------
-    network
-        Closed. Its tensors come first; copy tensors follow.
-
-    Attributes
-    ----------
-    bonds : list of dict
-        For each tensor the extents of its bonds, by the neighbour, in the order of its axes.
-    components : list of list of int
-        The tensors of each connected part.
+    - `network`: Closed. Its tensors come first; copy tensors follow.
+    - `bonds`: For each tensor the extents of its bonds, by the neighbour, in the order of its axes.
+    - `components`: The tensors of each connected part.
     """
 
     def __init__(self, network: Network) -> None:
@@ -80,10 +72,7 @@ class PairNetwork:
         """The tensors, scaled to largest parts from 0.5 to 1 before indices are summed, and the power of 2 of
         their product.
 
-        Parameters
-        ----------
-        arrays
-            Those of the network, of one floating dtype and of the library `xp`.
+        - `arrays`: Those of the network, of one floating dtype and of the library `xp`.
         """
         tensors, exponent = [], 0
         for term, by_neighbour, bonds, array in zip(

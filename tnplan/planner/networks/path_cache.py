@@ -51,12 +51,8 @@ def path_cache_folder(environment: Mapping[str, str] = os.environ) -> Path | Non
 class PathCache:
     """The paths of one folder.
 
-    Parameters
-    ----------
-    folder : Path or None
-        It is made where it is not there. None, or one that others may write: nothing is kept.
-    largest_bytes : int
-        The size of all files.
+    - `folder`: It is made where it is not there. None, or one that others may write: nothing is kept.
+    - `largest_bytes`: The size of all files.
     """
 
     def __init__(self, folder: Path | None, largest_bytes: int = LARGEST_BYTES) -> None:

@@ -58,14 +58,9 @@ def save_path(contraction_path: ContractionPath, path: str | Path) -> None:
 
 
 def save_network(
-    network: Network,
-    path: str | Path,
-    *,
-    dtype: str,
-    name: str = "",
-    tensors: str | None = None,
+    network: Network, path: str | Path, *, dtype: str, name: str = "", tensors: str | None = None,
     meta: dict[str, Any] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write a network file: a path.json without a path. `tensors` is relative to the folder of `path`."""
     document = {**_head(name), **_network_document(network), "dtype": dtype, **_tail(tensors, meta or {})}
     write_text(path, _text(document))

@@ -43,12 +43,8 @@ class _Merge:
 class Simplified:
     """A simplified network, its tensors, and the backward pass of derivatives.
 
-    Parameters
-    ----------
-    network, arrays
-        What is simplified.
-    wanted
-        The tensors by which derivatives are wanted: their merges are recorded.
+    - `network`, `arrays`: What is simplified.
+    - `wanted`: The tensors by which derivatives are wanted: their merges are recorded.
     """
 
     def __init__(self, network: Network, arrays: Sequence[np.ndarray], wanted: Collection[int] = ()) -> None:

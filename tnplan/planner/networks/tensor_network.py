@@ -15,9 +15,6 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_network
 from tnplan.planner.networks.tensors import save_tensors
 
-TOPIC = "files of networks and schedules"
-"""What the errors of this module are about, where one says no topic of its own."""
-
 
 def tensors_beside(path: str | Path) -> Path:
     """The .npz that goes with a network file: NAME.npz beside NAME.json."""
@@ -31,14 +28,9 @@ def check_store(path: str | Path, *inputs: object) -> None:
 
 
 def store_network(
-    network: Network,
-    arrays: Sequence[np.ndarray],
-    path: str | Path,
-    *,
-    dtype: str,
-    name: str = "",
+    network: Network, arrays: Sequence[np.ndarray], path: str | Path, *, dtype: str, name: str = "",
     meta: dict[str, Any] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write NAME.npz, then NAME.json that names it."""
     tensors = tensors_beside(path)
     save_tensors(arrays, tensors)

@@ -115,9 +115,7 @@ def _check_kind(
         raise InputError(place, f"has dtype {kind}", "give real or complex numbers")
     if kind.kind == "c" and not dtype.startswith("complex"):
         raise InputError(
-            place,
-            f"has dtype {kind}, the path says {dtype}",
-            "give real values, or a path of complex dtype",
+            place, f"has dtype {kind}, the path says {dtype}", "give real values, or a path of complex dtype"
         )
 
 

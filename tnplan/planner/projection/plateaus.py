@@ -40,8 +40,7 @@ def plateaus(projection: Projection) -> list[Plateau]:
 def _flat(projection: Projection, row: Row) -> Plateau:
     """More devices only take more slices: why no path with fewer operations is faster."""
     demands, labels = projection.demands, projection.labels
-    # Paths with fewer operations would be faster here: why each is not, by tier, memory or slower
-    # steps.
+    # Paths with fewer operations would be faster here: why each is not, by tier, memory or slower steps.
     fewer = [n for n, demand in enumerate(demands) if demand.complexity < (1 - FLAT) * row.complexity]
     fewer.sort(key=lambda number: demands[number].complexity)
     refused: Plateau | None = None
@@ -50,7 +49,7 @@ def _flat(projection: Projection, row: Row) -> Plateau:
         known = f"{labels[number]} takes {_fewer_text(row.complexity, demands[number].complexity)}"
         verdicts = [item for item in projection.verdicts if item.path == number and item.ranks <= row.devices]
         plans = [item.schedule for item in verdicts if item.schedule is not None]
-        times = [(_time_s(plan, row.devices), plan) for plan in plans]
+        times = [(plan.projected_s(_groups(plan, row.devices)), plan) for plan in plans]
         if times:
             time_s, plan = min(times, key=lambda pair: pair[0])
             saved_s = _slow_s(projection.profile, plan) * _rounds(plan, row.devices)
@@ -158,10 +157,6 @@ def _slow_s(profile: Profile, schedule: Schedule) -> float:
         for step in schedule.steps
     )
     return faster * sum(parts)
-
-
-def _time_s(schedule: Schedule, devices: int) -> float:
-    return schedule.projected_s(_groups(schedule, devices))
 
 
 def _rounds(schedule: Schedule, devices: int) -> int:

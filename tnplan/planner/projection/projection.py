@@ -292,18 +292,11 @@ class _BestPlan:
 
 
 def project(
-    paths: Sequence[ContractionPath],
-    profile: Profile,
-    devices: Sequence[int],
-    *,
-    memory_bytes: float | None = None,
-    threshold_bytes: int | None = None,
-    precision: str | None = None,
-    policy: str = "ours",
-    labels: Sequence[str] | None = None,
-    progress: Progress | None = None,
+    paths: Sequence[ContractionPath], profile: Profile, devices: Sequence[int], *,
+    memory_bytes: float | None = None, threshold_bytes: int | None = None, precision: str | None = None,
+    policy: str = "ours", labels: Sequence[str] | None = None, progress: Progress | None = None,
     baseline: BaselineSearch | None = None,
-) -> Projection:
+) -> Projection:  # fmt: skip
     """Find, for each number of devices, the path and the size of group with the least predicted time.
 
     Of all paths, and all sizes of group that divide one of `devices` or are a power of two, T_P is the least
@@ -335,11 +328,9 @@ def project(
     if not best:
         reason = _reason(judge, names, counts[-1])
         raise NothingFitsError(
-            "--memory",
-            f"no path fits on {_listed(counts)} devices of {profile.name} ({reason})",
-            "raise it, add devices, or search a path that needs less",
-            topic="memory",
-        )
+            "--memory", f"no path fits on {', '.join(map(str, counts))} devices of {profile.name} ({reason})",
+            "raise it, add devices, or search a path that needs less", topic="memory",
+        )  # fmt: skip
     # The baseline is searched after the paths given are planned: the search takes no longer than their best
     # time on one device. What it gives competes on all numbers of devices.
     given_s = best[1].time_s if 1 in best else None
@@ -360,18 +351,11 @@ def project(
             known = Baseline(search_seconds(searched), number, given_s, searched_s)
     base = min(best)
     return Projection(
-        tuple(paths),
-        names,
-        profile,
-        policy,
-        planners[0].limit_bytes,
-        base,
+        tuple(paths), names, profile, policy, planners[0].limit_bytes, base,
         tuple(_row(p, best[p], base, best[base]) for p in counts if p in best),
         tuple(Refusal(p, _reason(judge, names, p)) for p in counts if p not in best),
-        tuple(_demand(judge, number, counts, sizes) for number in range(len(paths))),
-        judge.verdicts,
-        known,
-    )
+        tuple(_demand(judge, number, counts, sizes) for number in range(len(paths))), judge.verdicts, known,
+    )  # fmt: skip
 
 
 def _distinct_names(paths: Sequence[ContractionPath]) -> tuple[str, ...]:
@@ -425,17 +409,11 @@ def _row(devices: int, choice: _BestPlan, base: int, base_choice: _BestPlan) -> 
     base_complexity = base_choice.schedule.operations
     speedup = base_choice.time_s / choice.time_s if choice.time_s else 1.0
     return Row(
-        devices=devices,
-        path=choice.path,
-        schedule=choice.schedule,
-        n_groups=choice.n_groups,
-        time_s=choice.time_s,
-        complexity=complexity,
-        split=choice.schedule.time_split(choice.n_groups),
-        speedup=speedup,
-        extra_speedup=speedup * base / devices,
+        devices=devices, path=choice.path, schedule=choice.schedule, n_groups=choice.n_groups,
+        time_s=choice.time_s, complexity=complexity, split=choice.schedule.time_split(choice.n_groups),
+        speedup=speedup, extra_speedup=speedup * base / devices,
         complexity_reduction=base_complexity / complexity if complexity else 1.0,
-    )
+    )  # fmt: skip
 
 
 def _demand(judge: Judge, number: int, counts: Sequence[int], sizes: Sequence[int]) -> Demand:
@@ -476,7 +454,3 @@ def _reason(judge: Judge, names: Sequence[str], devices: int) -> str:
     largest = max(verdict.ranks for verdict in refused)
     nearest = [verdict for verdict in refused if verdict.ranks == largest][-1]
     return f"{names[nearest.path]}: {nearest.reason}"
-
-
-def _listed(counts: Sequence[int]) -> str:
-    return ", ".join(map(str, counts))

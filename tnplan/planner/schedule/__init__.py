@@ -1,4 +1,3 @@
 """Schedules: flat typed instructions, their file, and which rows of chains run beside an exchange."""
 
 TOPIC = "files of networks and schedules"
-"""What the errors of these modules are about, where one says no topic of its own."""

@@ -13,18 +13,11 @@ from tnplan.planner.networks.network import Network
 class BatchedStep:
     """Tensors `left` and `right` become a new one, numbered on from the inputs in the order of the steps.
 
-    Parameters
-    ----------
-    left, right
-        Numbers of tensors.
-    pairs
-        The rows of both that make each row of the result, int32 [row, 2].
-    legs
-        The indices of the result after its rows.
-    products
-        Multiply-adds of one slice.
-    elements
-        Of the result, its rows among them, of one slice.
+    - `left`, `right`: Numbers of tensors.
+    - `pairs`: The rows of both that make each row of the result, int32 [row, 2].
+    - `legs`: The indices of the result after its rows.
+    - `products`: Multiply-adds of one slice.
+    - `elements`: Of the result, its rows among them, of one slice.
     """
 
     left: int
@@ -39,20 +32,13 @@ class BatchedStep:
 class BatchPlan:
     """The steps for a batch of strings: flat data for an executor.
 
-    Parameters
-    ----------
-    network
-        Its open indices are the final qubits, in their order.
-    steps
-        In their order.
-    leaf_bits
-        For each input its final indices and the values that they have in each row, uint8 [row, index].
-    leaf_legs
-        For each input its indices that are summed.
-    sliced
-        The sliced indices.
-    rows
-        The row of the result for each string, int64 [string].
+    - `network`: Its open indices are the final qubits, in their order.
+    - `steps`: In their order.
+    - `leaf_bits`: For each input its final indices and the values that they have in each row, uint8 [row,
+      index].
+    - `leaf_legs`: For each input its indices that are summed.
+    - `sliced`: The sliced indices.
+    - `rows`: The row of the result for each string, int64 [string].
     """
 
     network: Network

@@ -149,15 +149,10 @@ def _with(out: int, workspace: int | None) -> tuple[int, ...]:
 class DataFlow:
     """The part of a schedule before its first slice as a graph of instructions and buffers.
 
-    Attributes
-    ----------
-    instructions : list of Instruction
-        Those of the part, without `Free`.
-    leaves : dict of int to frozenset of int
-        The input tensors that each buffer depends on.
-    kept : set of int
-        The buffers of the part that hold their tensors from one run to the next: never freed nor written
-        later, and no other buffer shares their bytes.
+    - `instructions`: Those of the part, without `Free`.
+    - `leaves`: The input tensors that each buffer depends on.
+    - `kept`: The buffers of the part that hold their tensors from one run to the next: never freed nor
+      written later, and no other buffer shares their bytes.
     """
 
     def __init__(self, schedule: Schedule) -> None:

@@ -609,12 +609,8 @@ class GradientSchedule(Schedule):
     replayed after the body wherever the one that it stands for has served its last slice. It takes up the
     sums that slices have added to since that one was replayed. It has no file.
 
-    Parameters
-    ----------
-    after : tuple of LoopLevel
-        The parts after the body, their depths falling to 0; none where no index is sliced.
-    gradients : tuple of TensorGradient
-        Where the gradients are at the end, in the order in which they were asked for.
+    - `after`: The parts after the body, their depths falling to 0; none where no index is sliced.
+    - `gradients`: Where the gradients are at the end, in the order in which they were asked for.
 
     Examples
     --------

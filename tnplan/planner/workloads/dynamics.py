@@ -105,7 +105,8 @@ def loschmidt(lattice: str, n_qubits: int, steps: int, angle: float, perturbatio
             there += [gate("rx", (q,), (angle,)), gate("rz", (q,), (pi / 4,))]
         there += [gate("cz", edge) for edge in layer]
     middle = [gate("rz", (q,), (perturbation,)) for q in range(0, n_qubits, 2)]
-    return GateSequence(n_qubits, (*there, *middle, *map(_inverse, reversed(there))))
+    back = [gate(item.name, item.qubits, [-angle for angle in item.params]) for item in reversed(there)]
+    return GateSequence(n_qubits, (*there, *middle, *back))
 
 
 def vqe_ansatz(lattice: str, n_qubits: int, layers: int, seed: int) -> GateSequence:
@@ -137,11 +138,6 @@ def qaoa_ansatz(
 
 def _rzz(edge: Edge, angle: float) -> tuple[Gate, ...]:
     return gate("cnot", edge), gate("rz", (edge[1],), (angle,)), gate("cnot", edge)
-
-
-def _inverse(item: Gate) -> Gate:
-    """The inverse of rx, rz or cz."""
-    return gate(item.name, item.qubits, [-angle for angle in item.params])
 
 
 def _check_angles(*angles: tuple[str, float]) -> None:

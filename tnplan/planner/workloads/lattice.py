@@ -18,11 +18,7 @@ from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
 
 RIGHT, DOWN, DIAGONAL = (0, 1), (1, 0), (1, 1)
-DIRECTIONS = {
-    "rectangular": (RIGHT, DOWN),
-    "triangular": (RIGHT, DOWN, DIAGONAL),
-    "hexagonal": (RIGHT, DOWN),
-}
+DIRECTIONS = {"rectangular": (RIGHT, DOWN), "triangular": (RIGHT, DOWN, DIAGONAL), "hexagonal": (RIGHT, DOWN)}
 GEOMETRIES = tuple(DIRECTIONS)
 GENERIC_NAME, ISING_NAME = "haar2", "rzz"
 STRENGTHS = (0.5, 1.5)

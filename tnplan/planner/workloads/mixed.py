@@ -17,14 +17,9 @@ LARGEST_DEGREE = 6
 
 
 def peps_network(
-    rows: int,
-    columns: int,
-    seed: int,
-    *,
-    extents: tuple[int, int] = (3, 5),
-    n_open: int = 3,
+    rows: int, columns: int, seed: int, *, extents: tuple[int, int] = (3, 5), n_open: int = 3,
     n_hyper: int = 2,
-) -> Network:
+) -> Network:  # fmt: skip
     """A square lattice of `rows` x `columns` tensors, the bonds' extents drawn from `extents` (inclusive).
 
     `n_open` open indices of extent 2 to 4 sit on tensors drawn at random, and `n_hyper` indices of extent 2
@@ -51,14 +46,9 @@ def peps_network(
 
 
 def regular_network(
-    n_tensors: int,
-    seed: int,
-    *,
-    degree: int = 3,
-    extents: tuple[int, int] = (2, 5),
-    n_open: int = 3,
+    n_tensors: int, seed: int, *, degree: int = 3, extents: tuple[int, int] = (2, 5), n_open: int = 3,
     n_hyper: int = 3,
-) -> Network:
+) -> Network:  # fmt: skip
     """A random regular graph of `n_tensors` tensors with `degree` bonds each, extents drawn from `extents`.
 
     `n_open` open indices of extent 2 to 4 and `n_hyper` indices on three tensors are put on tensors drawn at
@@ -91,13 +81,9 @@ def _check(sizes: dict[str, int], extents: tuple[int, int], n_open: int, n_hyper
 
 
 def _network(
-    n_tensors: int,
-    bonds: list[tuple[int, int]],
-    hypers: list[tuple[int, ...]],
-    extents: tuple[int, int],
-    n_open: int,
-    generator: np.random.Generator,
-) -> Network:
+    n_tensors: int, bonds: list[tuple[int, int]], hypers: list[tuple[int, ...]], extents: tuple[int, int],
+    n_open: int, generator: np.random.Generator,
+) -> Network:  # fmt: skip
     inputs: list[list[str]] = [[] for _ in range(n_tensors)]
     sizes: dict[str, int] = {}
     for number, bond in enumerate(bonds):

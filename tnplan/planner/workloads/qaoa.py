@@ -104,12 +104,9 @@ def light_cone(edges: Sequence[Edge], edge: int, layers: int) -> dict[int, int]:
 
 
 def _ket(
-    edges: Sequence[Edge],
-    distances: Mapping[int, int],
-    number: Mapping[int, int],
-    gammas: Sequence[float],
+    edges: Sequence[Edge], distances: Mapping[int, int], number: Mapping[int, int], gammas: Sequence[float],
     betas: Sequence[float],
-) -> list[Gate]:
+) -> list[Gate]:  # fmt: skip
     """The gates that the observable sees: in layer t those that touch a distance of layers - 1 - t or less.
 
     `number` gives the qubit of each vertex in `distances`; every other vertex is farther than that.

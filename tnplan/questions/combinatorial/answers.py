@@ -17,12 +17,7 @@ from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.jobs.progress import Listener, as_listener
-from tnplan.questions.combinatorial.counting import (
-    count_by_weight,
-    count_grid,
-    count_model,
-    count_products,
-)
+from tnplan.questions.combinatorial.counting import count_by_weight, count_grid, count_model, count_products
 from tnplan.questions.combinatorial.formulas import Formula
 from tnplan.questions.combinatorial.models import Model, whole_products
 from tnplan.questions.combinatorial.optimum import largest_weight

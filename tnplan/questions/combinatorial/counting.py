@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text, time_text
-from tnplan.executor.device.cpu.algebra import (
-    LARGEST_PRIME,
-    Algebra,
-    Modular,
-    Optima,
-    Residues,
-    is_prime,
-)
+from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, Algebra, Modular, Optima, Residues, is_prime
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import find_schedule, memory_bytes
@@ -131,9 +124,7 @@ def count_model(model: Model, options: ContractionOptions, progress: Listener | 
     return _by_tree(schedule, options, arrays, lambda value, prime: value, closer, progress)
 
 
-def count_grid(
-    sides: tuple[int, int], progress: Listener | None = None, skipped: int = 0
-) -> tuple[int, int]:  # fmt: skip
+def count_grid(sides: tuple[int, int], progress: Listener | None = None, skipped: int = 0) -> tuple[int, int]:
     """The number of independent sets of a grid, width and height, by rows on a GPU, and how many primes it
     took.
 
@@ -269,9 +260,7 @@ def at_most(bound: int, rounded: float, schedule: Schedule) -> int:
     return min(bound, int(rounded * ROUNDED)) if is_close else bound
 
 
-def count_by_weight(
-    model: Model, options: ContractionOptions, progress: Listener | None
-) -> dict[int, int]:  # fmt: skip
+def count_by_weight(model: Model, options: ContractionOptions, progress: Listener | None) -> dict[int, int]:
     """The number of configurations of each weight, where there are some.
 
     A factor of cost c is x^c: the sum is the polynomial whose coefficients are the numbers. Its value at a

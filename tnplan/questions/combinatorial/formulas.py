@@ -54,10 +54,7 @@ class Formula:
 def read_formula(given: Any) -> Formula:
     """The formula that a user gives: a DIMACS file, or clauses as lists of literals.
 
-    Raises
-    ------
-    InputError
-        Where it is none.
+    Raises InputError where it is none.
     """
     if isinstance(given, Formula):
         return given

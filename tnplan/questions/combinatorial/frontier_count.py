@@ -54,9 +54,7 @@ class States:
         self._spare = np.empty(0, np.int64), np.empty((0, 1), np.uint64)
         self._top = 1
 
-    def step(
-        self, change: tuple[int, bool, bool], context: list[int], powers: Array, factors: Array
-    ) -> bool:
+    def step(self, change: tuple[int, bool, bool], context: list[int], powers: Array, factors: Array) -> bool:
         """A variable leaves, one enters, or both, as the kernel has it. False: the memory is too small."""
         is_whole = self._coefficient == self._primes.size == 0
         if is_whole and self._top >> (8 * WORD_BYTES - 2):  # a sum of two might not fit

@@ -18,9 +18,6 @@ from tnplan.common.files import read_text
 from tnplan.common.shown_text import shown_text
 from tnplan.common.units import plural
 
-TOPIC = "counting and optimization"
-"""What the errors of this module are about, where one says no topic of its own."""
-
 LATTICES = re.compile(r"(grid|king|torus) ([1-9][0-9]*(?:x[1-9][0-9]*)*)")
 NUMBER = re.compile(r"[-+]?([0-9]+(/[0-9]+)?|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?)")
 MOST_VERTICES = 10**6
@@ -68,10 +65,7 @@ class Graph:
 def read_graph(given: Any) -> Graph:
     """The graph that a user gives: an object of NetworkX, edges, a file, or the name of a lattice.
 
-    Raises
-    ------
-    InputError
-        Where there is none, it has a loop or parallel edges, or a weight is no number.
+    Raises InputError where there is none, it has a loop or parallel edges, or a weight is no number.
     """
     if isinstance(given, Graph):
         return given
@@ -99,10 +93,7 @@ def read_graph(given: Any) -> Graph:
 def weight_of(value: Any, place: str) -> Fraction:
     """A weight as it is written: 0.1 is a tenth, although no number of floating point is.
 
-    Raises
-    ------
-    InputError
-        Where it is no finite number.
+    Raises InputError where it is no finite number.
     """
     try:
         if isinstance(value, np.generic):
@@ -121,10 +112,7 @@ def weights_by_number(
 ) -> dict[int, Fraction]:
     """The weights that a user gives for what has these numbers; True stands for its own.
 
-    Raises
-    ------
-    InputError
-        Where they are none, or are for something else.
+    Raises InputError where they are none, or are for something else.
     """
     if given is True:
         return own

@@ -62,18 +62,11 @@ def least_cost(
 class LeastCost:
     """The tables of a model, pass by pass, and the way back through them.
 
-    Parameters
-    ----------
-    model : Model
-        Of binary variables.
-    order : sequence of int
-        In which variables enter.
-    memory : float
-        The most bytes of the tables that are kept together.
-    threads : int
-        Threads that share the tiles of a pass.
-    progress : callable, optional
-        Is called before each pass.
+    - `model`: Of binary variables.
+    - `order`: In which variables enter.
+    - `memory`: The most bytes of the tables that are kept together.
+    - `threads`: Threads that share the tiles of a pass.
+    - `progress`: Is called before each pass.
     """
 
     def __init__(

@@ -91,8 +91,8 @@ def _by_tree(
             best = float(contraction(*arrays))
     if best == -inf:
         return None
-    found = _attaining(model, arrays, best, options)
-    values = [found[f"v{variable}"] for variable in range(len(model.extents))]
+    values_by_index = _attaining(model, arrays, best, options)
+    values = [values_by_index[f"v{variable}"] for variable in range(len(model.extents))]
     return Optimum(int(best), number, values, primes)
 
 
@@ -136,9 +136,9 @@ def _attaining(
     extents = [call.size_dict[index] for index in path.sliced_inds]
     for places in product(*map(range, extents)):
         fixed = dict(zip(path.sliced_inds, places, strict=True))
-        found = tree.optimum(arrays, fixed, best)
-        if found is not None:
-            return found
+        values = tree.optimum(arrays, fixed, best)
+        if values is not None:
+            return values
     raise RuntimeError(f"no slice attains the optimum {best}")
 
 
@@ -174,8 +174,8 @@ class _Tree:
             result, term = tensors[numbers[0]], self._terms[numbers[0]]
             for k, number in enumerate(numbers[1:], 2):
                 later = {i for each in numbers[k:] for i in self._terms[each]}
-                kept = later.union(self._terms[out])
-                result, term = self._product(result, term, tensors[number], self._terms[number], kept)
+                needed = later.union(self._terms[out])
+                result, term = self._product(result, term, tensors[number], self._terms[number], needed)
             tensors.append(_largest(result, term, self._terms[out]))
         if tensors[-1].item() != best:
             return None
@@ -186,18 +186,18 @@ class _Tree:
             free = tuple(dict.fromkeys(i for term in operands for i in term if i not in values))
             total = np.zeros([self._sizes[index] for index in free])
             for number, term in zip(numbers, operands, strict=True):
-                part = tensors[number][tuple(values.get(index, slice(None)) for index in term)]
-                total = total + _spread(part, tuple(i for i in term if i not in values), free)
+                fixed_part = tensors[number][tuple(values.get(index, slice(None)) for index in term)]
+                total = total + _spread(fixed_part, tuple(i for i in term if i not in values), free)
             values |= zip(free, map(int, np.unravel_index(total.argmax(), total.shape)), strict=True)
         return values
 
-    def _product(self, a: Array, a_term: Term, b: Array, b_term: Term, kept: set[str]) -> tuple[Array, Term]:
+    def _product(self, a: Array, a_term: Term, b: Array, b_term: Term, open_: set[str]) -> tuple[Array, Term]:
         """The largest sums over what both have and nothing else does; its term is [batch | m | n]."""
-        batch = tuple(i for i in a_term if i in b_term and i in kept)
-        k = tuple(i for i in a_term if i in b_term and i not in kept)
-        m = tuple(i for i in a_term if i not in b_term and i in kept)
-        n = tuple(i for i in b_term if i not in a_term and i in kept)
-        sizes = [prod(self._sizes[i] for i in part) for part in (batch, m, n, k)]
+        batch = tuple(i for i in a_term if i in b_term and i in open_)
+        k = tuple(i for i in a_term if i in b_term and i not in open_)
+        m = tuple(i for i in a_term if i not in b_term and i in open_)
+        n = tuple(i for i in b_term if i not in a_term and i in open_)
+        sizes = [prod(self._sizes[i] for i in modes) for modes in (batch, m, n, k)]
         left = _largest(a, a_term, (*batch, *m, *k)).reshape(sizes[0], sizes[1], sizes[3])
         right = _largest(b, b_term, (*batch, *n, *k)).reshape(sizes[0], sizes[2], sizes[3])
         result = np.empty(sizes[:3])

@@ -157,9 +157,7 @@ def _entering(
     return Step(bit, u, v, bits, total[at])
 
 
-def joint_powers(
-    model: Model, powers: Sequence[Array], entry: Entry, axes: Sequence[int | None]
-) -> Array:  # fmt: skip
+def joint_powers(model: Model, powers: Sequence[Array], entry: Entry, axes: Sequence[int | None]) -> Array:
     """The sum of all complete factors' powers, or costs, with these variables as axes; -1 where one is -1."""
     total, allowed = np.zeros([2] * len(axes), np.int64), np.ones([2] * len(axes), bool)
     for number in entry.factors:

@@ -99,8 +99,7 @@ def _value(
     assert isinstance(question, Trace)
     if query.start is None:
         return overlap.trace(gates, question.a, question.b, use)
-    # With an input state |s> the trace is <s|A U^dagger B U|s>, a sum over pairs of words of
-    # overlaps.
+    # With an input state |s> the trace is <s|A U^dagger B U|s>, a sum over pairs of words of overlaps.
     pairs = overlap.pairs_of_trace(gates, question.a, question.b, query.start.circuit(query.n_qubits))
     return sum(weight * overlap.overlap(ket, bra, use) for weight, ket, bra in pairs)
 

@@ -107,8 +107,7 @@ def shared_samples(
         ends = [2 + part * n_drawn for part in parts]
         bits = np.concatenate([row[2:end] for row, end in zip(rows, ends, strict=True)])
         known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])
-        # Invariant: part 0 is rank 0's, the first task of the first rank, so that `kinds` is not
-        # empty there.
+        # Invariant: part 0 is rank 0's, the first task of the first rank, so that `kinds` is not empty there.
         first: ContractionSamples = rank.world.broadcast_object(kinds[0] if rank.is_first else None, 0)
         drawn = replace(
             first, bitstrings=bits.astype(np.uint8).reshape(shots, -1),

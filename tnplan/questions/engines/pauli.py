@@ -15,13 +15,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.dual_number import VariedGate, slopes_of
 from tnplan.circuits.pauli_sum import PauliSum, pauli_sum
-from tnplan.circuits.program import (
-    Channel,
-    Measurement,
-    Operation,
-    Reset,
-    without_final_measurements,
-)
+from tnplan.circuits.program import Channel, Measurement, Operation, Reset, without_final_measurements
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
@@ -224,9 +218,8 @@ def gradients_by_pauli(query: CircuitQuery, options: QuestionOptions) -> Outcome
             if not isinstance(operation, VariedGate):
                 steps += operation_steps(operation, number)
                 continue
-            # A varied gate becomes rotations exp(-i angle P / 2), whose angles carry their slopes
-            # by the parameters. The chain rule d<O>/dp = sum_steps (d<O>/dangle) (dangle/dp) is
-            # applied at the end.
+            # A varied gate becomes rotations exp(-i angle P / 2), whose angles carry their slopes by the
+            # parameters. The chain rule d<O>/dp = sum_steps (d<O>/dangle) (dangle/dp) is applied at the end.
             for turn in named_rotations(operation):
                 # The number of the step that is appended next: `gradient` gives derivatives by
                 # numbers of steps.

@@ -21,12 +21,7 @@ from tnplan.circuits.derivatives.dual_number import slopes_of
 from tnplan.circuits.derivatives.trigonometric_gate import tangent_gates
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum
-from tnplan.circuits.program import (
-    CircuitProgram,
-    circuit_program,
-    final_measurements,
-    gates_of,
-)
+from tnplan.circuits.program import CircuitProgram, circuit_program, final_measurements, gates_of
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.kernels.ahead import compile_soon
@@ -49,13 +44,7 @@ from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.simulator import Simulator, words_on_bits
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.statevector import (
-    check_state_ranks,
-    end_state,
-    free_beside,
-    open_state,
-    state_needs,
-)
+from tnplan.jobs.statevector import check_state_ranks, end_state, free_beside, open_state, state_needs
 from tnplan.questions.engines.task_list import (
     EXACT,
     STATISTICAL,
@@ -82,9 +71,6 @@ from tnplan.questions.questions import (
 
 # Expectation values with their derivatives by parameters, from the state vector: one sweep back for
 # as many observables as the memory holds states.
-
-
-
 
 
 def gradients_by_state(query: CircuitQuery, options: QuestionOptions) -> Outcome:
@@ -211,8 +197,7 @@ def answer_by_state(
     def needs(_: tuple[int, Rows], n_ranks: int, threads: int) -> Needs:
         state = state_needs(n_qubits, options.dtype, n_ranks, threads)
         more = 0 if planned is None else planned.copies_bytes(options.dtype)
-        # What a state is too large for may be easy for another method: the refusal names those that
-        # can.
+        # What a state is too large for may be easy for another method: the refusal names those that can.
         others = [method for method in possible_methods(query, options) if method != "statevector"]
         remedy = state.remedy + "".join(f", or --method {method}" for method in others)
         return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
@@ -371,8 +356,7 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
         # squares would cancel.
         before = value - mean
         mean = mean + before * (trajectory.shots / number)
-        # (x - m_before) (x - m_after)^* is real and >= 0: both factors are multiples of the same
-        # number.
+        # (x - m_before) (x - m_after)^* is real and >= 0: both factors are multiples of the same number.
         squares = squares + (before * np.conj(value - mean)).real * trajectory.shots
         rank.say_steps(number, runs, "trajectory", is_even)
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
@@ -427,7 +411,10 @@ def planned_work(query: CircuitQuery) -> StateWork:
             lambda tables: tables[0].reshape((2,) * m), table_bits=m,
         )  # fmt: skip
     if isinstance(question, ExpectationValues):
-        return work(partial(_expectations, sums=question.sums), _first if question.is_single else _all)
+        return work(
+            lambda simulator: np.array([simulator.expectation(observable) for observable in question.sums]),
+            _first if question.is_single else _all,
+        )
     if isinstance(question, Probabilities):
         m, qubits = len(question.qubits), question.qubits
         return work(
@@ -461,10 +448,6 @@ def _all(read: list[Array]) -> Array:
 
 def _amplitudes(simulator: Simulator, bits: Array) -> Array:
     return simulator.amplitudes_at(bits)
-
-
-def _expectations(simulator: Simulator, sums: tuple[PauliSum, ...]) -> Array:
-    return np.array([simulator.expectation(observable) for observable in sums])
 
 
 def _density(simulator: Simulator, qubits: tuple[int, ...]) -> Array:

@@ -68,17 +68,10 @@ def series(outcomes: Sequence[Outcome]) -> Outcome:
 def linear_xeb(probabilities: Array, n_qubits: int) -> tuple[float, float]:
     """The linear cross-entropy 2^n <p> - 1 of samples, and its standard error.
 
-    Parameters
-    ----------
-    probabilities
-        The exact probability of each sampled string, two or more.
-    n_qubits
-        n, the length of the strings.
-
-    Returns
-    -------
-    tuple of float
-        About 1 for exact samples of a random circuit, 0 for uniform ones (Arute et al., Nature 574, 505).
+    - `probabilities`: The exact probability of each sampled string, two or more.
+    - `n_qubits`: n, the length of the strings.
+    - returns: About 1 for exact samples of a random circuit, 0 for uniform ones (Arute et al., Nature 574,
+      505).
     """
     scaled = np.asarray(probabilities, np.float64) * 2.0**n_qubits
     return float(scaled.mean() - 1), float(scaled.std(ddof=1) / np.sqrt(len(scaled)))
@@ -169,20 +162,12 @@ def checkpoint_of(query: CircuitQuery, method: str, options: QuestionOptions) ->
 class TaskList:
     """Tasks that ranks share, or do each together. Its calls are collective.
 
-    Attributes
-    ----------
-    rank : Rank
-        This rank, with what it says of its progress.
-    n_tasks : int
-        How many there are.
-    row_of : callable
-        The numbers of a task.
-    checkpoint : TaskCheckpoint or None
-        Where rank 0 writes what is done.
-    noun : str or None
-        What progress calls a task; None where tasks say themselves how far they are.
-    costs : sequence of float or None
-        The predicted ones of the tasks, in any unit.
+    - `rank`: This rank, with what it says of its progress.
+    - `n_tasks`: How many there are.
+    - `row_of`: The numbers of a task.
+    - `checkpoint`: Where rank 0 writes what is done.
+    - `noun`: What progress calls a task; None where tasks say themselves how far they are.
+    - `costs`: The predicted ones of the tasks, in any unit.
     """
 
     rank: Rank

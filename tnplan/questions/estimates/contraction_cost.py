@@ -33,11 +33,7 @@ from tnplan.planner.networks.of_circuits.amplitude_network import (
     overlap_network,
     trace_network,
 )
-from tnplan.planner.networks.of_circuits.sandwich import (
-    density_network,
-    marginal_network,
-    sandwich,
-)
+from tnplan.planner.networks.of_circuits.sandwich import density_network, marginal_network, sandwich
 from tnplan.planner.networks.of_circuits.steps import Step, steps_of
 from tnplan.planner.networks.of_circuits.wires import OpenNetwork, Support, by_support, support_of
 from tnplan.planner.networks.simplify import simplify
@@ -244,6 +240,8 @@ def quick_contraction_cost(
             for way in (("chain",) if why_not_by_gates(steps_of(query.circuit, "circuit")) else WAYS)
         ]
         return min((cost for cost in of_both if cost), key=lambda cost: cost.time_s, default=None)
+    # First without a network: an order that needs no search bounds the time from above, and preparing all
+    # networks from below. Only where these leave the choice open are some networks built and searched.
     slow, n_networks = slowness(), _count(query)
     n_steps, products = _cheap_order(query)
     each_s = slow * (START_S + QUICK_TENSOR_S * n_steps)
@@ -266,6 +264,7 @@ def quick_contraction_cost(
         time_s = predicted_s(path, profile)
         memory = max(memory, TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2.0 ** path_cost(path).log2_largest)
         orders_s = ORDERS_TENSOR_S * len(repeated.network.inputs)
+        # A path that takes less time than other orders would to be tried is contracted as it is.
         is_greedy = time_s < max(TRIALS_FROM_S, orders_s)
         search_s = 0.0 if is_greedy else orders_s if time_s < ANNEALING_FROM_S else SEARCH_S
         whole_s = slow * repeated.start_s(path, query.has_gradient) + search_s
@@ -523,8 +522,7 @@ def _round(
         if search_s < 2 * SHORTEST_SEARCH_S:
             break
     search_s += worth_searching_s(state.plan, state.products_per_s)
-    # Fidelity f is the share of slices that are summed, at least one (Markov et al., arXiv
-    # 1807.10749).
+    # Fidelity f is the share of slices that are summed, at least one (Markov et al., arXiv 1807.10749).
     share = max(1, round(question.fidelity * state.plan.n_slices)) / state.plan.n_slices
     size_bytes = ITEM_BYTES[state.dtype] * peak_elements(state.plan)
     return size_bytes, search_s + share * batch_s(state.plan, state.products_per_s, state.dtype, profile)

@@ -218,12 +218,9 @@ class CircuitEstimate:
 
 
 def estimate_question(
-    query: CircuitQuery,
-    options: QuestionOptions,
-    profile: Profile,
-    devices: int | Sequence[int],
+    query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int | Sequence[int],
     search_s: float | None,
-) -> CircuitEstimate:
+) -> CircuitEstimate:  # fmt: skip
     """The estimate of each method that the options allow."""
     from tnplan.questions.chooser import unlisted_choice
 
@@ -298,7 +295,7 @@ def method_rows(
     """
     pilot_s = PILOT_S if search_s is None else search_s
     threads = 1 if is_gpu(profile) else options.threads or cores()
-    room = room_bytes(profile)
+    limit_bytes = room_bytes(profile)
     is_sample = isinstance(query.question, Sample)
     if method == "statevector":
         kind = STATISTICAL if query.is_random or is_sample else EXACT
@@ -311,13 +308,13 @@ def method_rows(
             cost = (peps_cost if method == "peps" else mpo_cost)(query, profile, options)
         elif method == "mps":
             cost = chain_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
-        needs = None if cost is None or cost.memory_bytes > room else 1
-        return [_row(method, count, cost, kind, room, needs) for count in counts]
+        needs = None if cost is None or cost.memory_bytes > limit_bytes else 1
+        return [_row(method, count, cost, kind, limit_bytes, needs) for count in counts]
     if method == "pauli":
         cost = pauli_cost(query, profile, options, threads, pilot_s)
         kind = STATISTICAL if options.monte_carlo else TRUNCATION if options.truncation else EXACT
         # Terms are spread over all devices, whose memory adds up.
-        needs = None if cost.memory_bytes == inf else max(1, -(-int(cost.memory_bytes) // room))
+        needs = None if cost.memory_bytes == inf else max(1, -(-int(cost.memory_bytes) // limit_bytes))
         return [
             _row(method, count, cost if count >= (needs or inf) else None, kind, inf, needs)
             for count in counts
@@ -325,8 +322,9 @@ def method_rows(
     kind = STATISTICAL if is_sample else EXACT
     threaded = of_threads(profile, threads)
     costs, is_cut = contraction_cost(query, threaded, options.precision, counts, search_s)
-    costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= room}
-    rows = [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
+    costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= limit_bytes}
+    least = min(costs, default=None)
+    rows = [_row(method, count, costs.get(count), kind, limit_bytes, least) for count in counts]
     return [replace(row, remark=SEARCH_IS_CUT if is_cut and row.cost else "") for row in rows]
 
 
@@ -356,10 +354,10 @@ def _state_rows(
 
 
 def _row(
-    method: str, count: int, cost: Cost | None, kind: str, room: float, needs: int | None
+    method: str, count: int, cost: Cost | None, kind: str, limit_bytes: float, needs: int | None
 ) -> MethodEstimate:
     """A row, where the memory of a device suffices."""
-    if cost is None or cost.memory_bytes > room:
+    if cost is None or cost.memory_bytes > limit_bytes:
         shared = f"cannot be shared among {count} devices"
         reason = "does not fit" if needs is None or needs > count else shared
         return MethodEstimate(method, count, None, kind, reason, needs)

@@ -140,8 +140,7 @@ def _growth(
     if pilot is None:
         return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), inf, slow * START_S, inf)
     visit_s, step_s = slow * CPU_VISIT_S, slow * CPU_STEP_S
-    # Short pilots are mostly overhead, and tell nothing of the time a term takes; constants serve
-    # there.
+    # Short pilots are mostly overhead, and tell nothing of the time a term takes; constants serve there.
     if pilot.visits > TOLD_VISITS:
         visit_s, step_s = time_s / pilot.visits, 0.0
     if count == len(todo):

@@ -54,13 +54,7 @@ from tnplan.questions.estimates.cost import (
     slowness,
 )
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import (
-    CircuitQuery,
-    ExpectationValues,
-    ReducedDensityMatrix,
-    Sample,
-    Trace,
-)
+from tnplan.questions.questions import CircuitQuery, ExpectationValues, ReducedDensityMatrix, Sample, Trace
 
 START_S, GATE_S = 0.004, 7e-6
 """Seconds of a job beside its passes, and of each of its gates, where `slowness` is 1: opening the device,

@@ -101,11 +101,9 @@ def bind_encode(values: View, stored: SpilledTensor, codec: Codec, lossy: Lossy,
             ) from None
         except CodecError as error:
             raise InputError(
-                f"step {stored.step}",
-                f"its result cannot be compressed ({error.place} {error.problem})",
-                "plan without store=... in --compress",
-                topic="compressed exchanges",
-            ) from None
+                f"step {stored.step}", f"its result cannot be compressed ({error.place} {error.problem})",
+                "plan without store=... in --compress", topic="compressed exchanges",
+            ) from None  # fmt: skip
         stored.sample = codec.sample(values, stored.sample)
         stored.size_bytes, stored.header = packed.size_bytes, packed.header
         stored.tally.packed(packed, values.nbytes)

@@ -94,16 +94,10 @@ def _adjoint_shape(schedule: Schedule, instruction: FusedAdjoint, shard: Shard) 
 class MissingKernels:
     """The kernels of chains on a GPU that its cache does not have.
 
-    Parameters
-    ----------
-    chains : iterable of tuple of FusedShape and str
-        The chains, each with its precision.
-    dtype : str
-        Of their tensors.
-    capacity_bytes : int
-        Of a tile, as the profile has it.
-    gpu : int
-        The GPU of this process.
+    - `chains`: The chains, each with its precision.
+    - `dtype`: Of their tensors.
+    - `capacity_bytes`: Of a tile, as the profile has it.
+    - `gpu`: The GPU of this process.
     """
 
     def __init__(

@@ -360,11 +360,9 @@ class _Binder:
             )
         except CodecError as error:
             raise InputError(
-                f"step {how.step}",
-                f"what is exchanged cannot be compressed ({error.place} {error.problem})",
-                "leave exchange=... out of --compress",
-                topic="compressed exchanges",
-            ) from None
+                f"step {how.step}", f"what is exchanged cannot be compressed ({error.place} {error.problem})",
+                "leave exchange=... out of --compress", topic="compressed exchanges",
+            ) from None  # fmt: skip
         message.size[0] = packed.size_bytes
         how.tally.packed(packed, message.values.nbytes)
 

@@ -12,10 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
-from tnplan.executor.contraction.redistribute.peer_copy import (
-    bind_peer_copies,
-    can_copy_to_peers,
-)
+from tnplan.executor.contraction.redistribute.peer_copy import bind_peer_copies, can_copy_to_peers
 from tnplan.executor.contraction.redistribute.plan import RedistributionPlan, plan_redistribution
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution
 from tnplan.executor.device.protocols.communicator import Communicator, Message, PeerMemory

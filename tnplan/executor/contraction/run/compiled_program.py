@@ -38,26 +38,14 @@ KEPT_RUNS = 64
 class CompiledProgram:
     """A schedule bound to this rank's device. Every call but `set` and `exponent` is collective.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        Verified. What its first part never frees is kept from one run to the next. Without slices, or with
-        fewer than there are groups, some ranks have no work.
-    device : Device
-        It has no arena yet.
-    ranks : Communicator
-        All ranks: a multiple of the schedule's group. Each makes the same calls.
-    scaled : bool
-        Keep tensors within the range of the dtype by powers of two; for one rank alone.
-    give_back : callable
-        What gives the device back when the program is closed.
-
-    Attributes
-    ----------
-    inputs : InputBlock
-        The input tensors; `set` gives them values before `run`.
-    bound : BoundProgram
-        The schedule bound to this rank.
+    - `schedule`: Verified. What its first part never frees is kept from one run to the next. Without slices,
+      or with fewer than there are groups, some ranks have no work.
+    - `device`: It has no arena yet.
+    - `ranks`: All ranks: a multiple of the schedule's group. Each makes the same calls.
+    - `scaled`: Keep tensors within the range of the dtype by powers of two; for one rank alone.
+    - `give_back`: What gives the device back when the program is closed.
+    - `inputs`: The input tensors; `set` gives them values before `run`.
+    - `bound`: The schedule bound to this rank.
     """
 
     def __init__(

@@ -86,14 +86,9 @@ class RunOutcome:
 
 @np.errstate(invalid="ignore")  # As `CompiledProgram.run`: not a word on the values.
 def run_rank(
-    job: ContractionRun,
-    tensors: Sequence[NDArray[Any]],
-    world: Communicator,
-    device: Device,
-    progress: Progress | None = None,
-    bind_program: Bind = bind,
-    meter: EnergyMeter | None = None,
-) -> RunOutcome:
+    job: ContractionRun, tensors: Sequence[NDArray[Any]], world: Communicator, device: Device,
+    progress: Progress | None = None, bind_program: Bind = bind, meter: EnergyMeter | None = None,
+) -> RunOutcome:  # fmt: skip
     """Run this rank's share of a job; collective over the world. `bind_program` is the engine's, and `meter`
     that of the rank's GPU."""
     schedule = job.schedule

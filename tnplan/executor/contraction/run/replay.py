@@ -69,12 +69,9 @@ def run_once(program: BoundProgram, device: Device, timings: Timings) -> None:
 
 
 def run_slices(
-    program: BoundProgram,
-    device: Device,
-    timings: Timings,
-    slices: Iterable[int],
+    program: BoundProgram, device: Device, timings: Timings, slices: Iterable[int],
     after_slice: Callable[[], None],
-) -> None:
+) -> None:  # fmt: skip
     """Run the body for each of `slices`, and before it the outer parts whose results are of other slices.
 
     `after_slice` is called when one is done.

@@ -43,13 +43,9 @@ KINDS = {
 
 
 def result_document(
-    job: ContractionRun,
-    outcome: RunOutcome,
-    device: Device,
-    world: Communicator,
-    threads: int,
+    job: ContractionRun, outcome: RunOutcome, device: Device, world: Communicator, threads: int,
     not_finite: int,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """The document of result.json, equal on every rank; collective over the world.
 
     Times are those of the slowest rank; of what contractions hid of exchanges, the least. Contractions are

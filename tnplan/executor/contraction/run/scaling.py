@@ -36,18 +36,14 @@ KEPT_CALLS = 64
 class SafeRange:
     """Limits of the bounds of a tensor, in bits, by its dtype.
 
-    Parameters
-    ----------
-    above
-        Of the largest part: below the range's end by the terms of a sum that are added in other orders.
-    below
-        Of its inverse. Parts that are smaller than the largest by the dtype's precision are then normal too.
-    shrinkage
-        By which a product's largest part may be smaller than the product of its operands' largest. It may be
-        smaller still, where terms cancel: there is no bound. A chain, within which nothing is scaled, counts
-        as one product.
-    tolerated
-        Up to which a large tensor, once measured, stays as it is.
+    - `above`: Of the largest part: below the range's end by the terms of a sum that are added in other
+      orders.
+    - `below`: Of its inverse. Parts that are smaller than the largest by the dtype's precision are then
+      normal too.
+    - `shrinkage`: By which a product's largest part may be smaller than the product of its operands' largest.
+      It may be smaller still, where terms cancel: there is no bound. A chain, within which nothing is scaled,
+      counts as one product.
+    - `tolerated`: Up to which a large tensor, once measured, stays as it is.
     """
 
     above: float
@@ -86,15 +82,9 @@ class ScaledTensor:
 class ScalingPlan:
     """What is scaled while a schedule is carried out on one rank.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        For one rank, without compressed tensors.
-
-    Attributes
-    ----------
-    n_slots : int
-        How many slots there are: of the inputs, by their number; of others; of the result, `result_slot`.
+    - `schedule`: For one rank, without compressed tensors.
+    - `n_slots`: How many slots there are: of the inputs, by their number; of others; of the result,
+      `result_slot`.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -258,14 +248,9 @@ def _slots(tensors: Sequence[ScaledTensor]) -> Iterator[int]:
 class ScaledCalls:
     """The exponents of the tensors of one rank, and the calls of a schedule that keep them.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        For one rank, without compressed tensors.
-    device : Device
-        Its arena is allocated.
-    inputs : sequence of View
-        The input tensors, which `scale_inputs` scales where they are.
+    - `schedule`: For one rank, without compressed tensors.
+    - `device`: Its arena is allocated.
+    - `inputs`: The input tensors, which `scale_inputs` scales where they are.
     """
 
     def __init__(self, schedule: Schedule, device: Device, inputs: Sequence[View]) -> None:

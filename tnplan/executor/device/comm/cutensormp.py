@@ -50,19 +50,15 @@ def check_versions(cutensor_version: tuple[int, int, int], nccl_version: int) ->
     version = ".".join(map(str, cutensor_version))
     if cutensor_version[:2] < (2, 6):
         raise InputError(
-            "cuTENSORMp",
-            f"is not part of cuTENSOR {version}",
-            "install it with: pip install 'cutensor-cu13==2.6.*'",
-            topic="installation",
-        )
+            "cuTENSORMp", f"is not part of cuTENSOR {version}",
+            "install it with: pip install 'cutensor-cu13==2.6.*'", topic="installation",
+        )  # fmt: skip
     if cutensor_version[:2] >= NEEDS_NCCL_2_29 and nccl_version < NCCL_2_29:
         major, minor, patch = nccl_version // 10000, nccl_version // 100 % 100, nccl_version % 100
         raise InputError(
-            "cuTENSORMp",
-            f"{version} needs NCCL 2.29 or newer, and {major}.{minor}.{patch} is loaded",
-            "install 'nvidia-nccl-cu13>=2.29', or 'cutensor-cu13==2.7.*'",
-            topic="cuTENSOR",
-        )
+            "cuTENSORMp", f"{version} needs NCCL 2.29 or newer, and {major}.{minor}.{patch} is loaded",
+            "install 'nvidia-nccl-cu13>=2.29', or 'cutensor-cu13==2.7.*'", topic="cuTENSOR",
+        )  # fmt: skip
 
 
 class CutensorMp:
@@ -127,7 +123,8 @@ class CutensorMp:
         detail = f"an exchange of {dtype} tensors with {len(source.modes)} modes"
         operands: list[Any] = []
         for tensor in (source, unit_tensor, out):
-            operands.append((self._tensor(tensor, dtype, detail), array(c_int32, _labels(tensor))))
+            labels = [label for label, _, _ in tensor.modes[::-1]]
+            operands.append((self._tensor(tensor, dtype, detail), array(c_int32, labels)))
         a, b, c = operands
         operation, plan, preference = c_void_p(), c_void_p(), c_void_p()
         self._make(
@@ -151,13 +148,9 @@ class CutensorMp:
         return self._call(plan, (views[0], unit, views[1]), workspace, host_workspace, detail)
 
     def _call(
-        self,
-        plan: c_void_p,
-        views: tuple[View, View, View],
-        workspace: View,
-        host_workspace: Any,
+        self, plan: c_void_p, views: tuple[View, View, View], workspace: View, host_workspace: Any,
         detail: str,
-    ) -> Call:
+    ) -> Call:  # fmt: skip
         unit, zero, _ = factors(views[2].dtype.name)
         a, b, c = (c_void_p(int(view.data.ptr)) for view in views)
         contract = self._library.cutensorMpContract
@@ -213,10 +206,6 @@ class CutensorMp:
 def array(kind: Any, values: Sequence[int]) -> Any:
     """A C array; None, a null pointer, where it would be empty."""
     return (kind * len(values))(*values) if values else None
-
-
-def _labels(tensor: SpreadTensor) -> list[int]:
-    return [label for label, _, _ in tensor.modes[::-1]]
 
 
 _NOTHING = 1 << 30

@@ -7,10 +7,6 @@ import signal
 import threading
 from collections.abc import Mapping
 from socket import gethostname
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 WORLD_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
@@ -35,19 +31,19 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     return 0 if launched_size(environment) == 1 else _number(RANKS, environment)
 
 
-def launched_local_rank(environment: Mapping[str, str] = os.environ) -> int:
+def launched_local_rank() -> int:
     """This process's number among those of its host; 0 where the launcher does not say it."""
-    return _number(LOCAL_RANKS, environment)
+    return _number(LOCAL_RANKS, os.environ)
 
 
 def _number(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
     return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), 0)
 
 
-def launched_place(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def launched_place() -> tuple[str, ...]:
     """Where this process runs, the widest first: switches, where Slurm knows them, and the host."""
-    kinds = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
-    names = environment.get("SLURM_TOPOLOGY_ADDR", "").split(".", len(kinds) - 1)
+    kinds = os.environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
+    names = os.environ.get("SLURM_TOPOLOGY_ADDR", "").split(".", len(kinds) - 1)
     if len(names) < len(kinds) or kinds[-1] != "node":
         return (gethostname(),)
     return (*names[:-1], gethostname())

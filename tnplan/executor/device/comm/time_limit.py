@@ -78,11 +78,9 @@ def world_communicator(timeout_s: float = 0.0) -> World | None:
         return None
     if find_spec("mpi4py") is None:
         raise InputError(
-            "mpirun",
-            f"started {size} ranks, but mpi4py is not installed",
-            "install it with: pip install 'tnplan[mpi]'",
-            topic="installation",
-        )
+            "mpirun", f"started {size} ranks, but mpi4py is not installed",
+            "install it with: pip install 'tnplan[mpi]'", topic="installation",
+        )  # fmt: skip
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         interrupt_ends_process()

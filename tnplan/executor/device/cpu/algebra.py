@@ -374,10 +374,7 @@ def planned_algebra(given: Any, name: str | None, dtype: str) -> Algebra | None:
     """The algebra of a schedule that is planned for one of a name, in a dtype: the one that is given, else
     that of the name; None for numbers.
 
-    Raises
-    ------
-    InputError
-        Where the schedule is for another algebra, or for numbers.
+    Raises InputError where the schedule is for another algebra, or for numbers.
     """
     algebra = algebra_of(name if given is None else given)
     stated = None if algebra is None else (algebra.name, algebra.dtype)
@@ -392,10 +389,7 @@ def planned_algebra(given: Any, name: str | None, dtype: str) -> Algebra | None:
 def algebra_of(given: Any) -> Algebra | None:
     """The algebra that a user gives, by its name too; None for plus and times.
 
-    Raises
-    ------
-    InputError
-        For another name or type.
+    Raises InputError for another name or type.
     """
     if isinstance(given, Algebra) or given is None or given == "plus-times":
         return given if isinstance(given, Algebra) else None

@@ -59,8 +59,8 @@ class AlgebraDevice(NumpyDevice):
     ) -> Call:
         """Sum over axes."""
         axes = tuple(axis for axis, is_kept in enumerate(in_target) if not is_kept)
-        kept = [extent for extent, is_kept in zip(extents, in_target, strict=True) if is_kept]
-        return self._algebra.bind_sum(source.reshape(extents), axes, target.reshape(kept))
+        shape = [extent for extent, is_kept in zip(extents, in_target, strict=True) if is_kept]
+        return self._algebra.bind_sum(source.reshape(extents), axes, target.reshape(shape))
 
     def _bind_product(self, a: Array, b: Array, c: Array) -> Call:
         """A product, its batch or its rows over the threads."""

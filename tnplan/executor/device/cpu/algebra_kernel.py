@@ -84,6 +84,8 @@ def tropical_products(a: Any, b: Any, c: Any, scratch: Any, is_least: bool) -> N
     Shapes (b, m, k), (b, n, k), (b, m, n). `scratch` holds a block of b as [q | j], over whose rows the
     innermost loop goes.
     """
+    # A block of b is transposed once and serves all rows of a, so that the innermost loop goes along j over
+    # contiguous numbers. The first term of all sets a row of c, and no infinity is needed.
     depth, width = scratch.shape
     m, n, k = a.shape[1], b.shape[1], a.shape[2]
     for t in range(a.shape[0]):
@@ -162,6 +164,8 @@ def optima_products(a: Any, b: Any, c: Any, scratch: Any, prime: Any) -> None:
     p, inverse = prime[0], 1.0 / prime[0]
     depth, width = scratch.shape[1] - 1, scratch.shape[2]
     m, n, k = a.shape[1], b.shape[1], a.shape[2]
+    # As `tropical_products`. A larger value takes over with its count, an equal one adds its own, without a
+    # branch. Invariant: a count is below 2^52, as it is reduced after `depth` terms of at most p^2.
     best, count = scratch[0, depth], scratch[1, depth]
     for t in range(a.shape[0]):
         for first_j in range(0, n, width):

@@ -20,13 +20,7 @@ from tnplan.executor.device.cpu.fused import bind_adjoint, bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.cpu.parallel_rows import blas_threads, is_blas_single
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import (
-    AdjointShape,
-    Call,
-    ContractShape,
-    FusedShape,
-    nothing,
-)
+from tnplan.executor.device.protocols.device import AdjointShape, Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_output
 

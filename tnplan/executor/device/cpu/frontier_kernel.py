@@ -62,6 +62,8 @@ def chosen(context: Any, first: int, last: int, number: int) -> int:
 @jit
 def relax_bit(costs: Any, step: Any, context: Any, tile: int, weights: Any, lane_bits: int) -> None:
     """One step on a tile."""
+    # cost'[v] = the least over u of cost[u] + w[context, u, v], for each value of the other bits. A bit of
+    # the lane number is exchanged within a vector, by an operation for each bit: shuffles are constants.
     bit, begin, n_vectors, inner, last = step[0], step[1], step[2], step[3], step[4]
     lanes, stride = 1 << lane_bits, n_vectors << lane_bits
     fixed = chosen(context, inner, last, tile)
@@ -106,9 +108,7 @@ def relax_tiles(table: Any, costs: Any, given: Any, first: int, last: int, least
 
 
 @jit
-def fold_table(
-    table: Any, context: Any, weights: Any, first: int, last: int, lane_bits: int
-) -> None:  # fmt: skip
+def fold_table(table: Any, context: Any, weights: Any, first: int, last: int, lane_bits: int) -> None:
     """One step on the variable that a symmetric table leaves out, which is 0: with 1 it is the reverse.
 
     For the vectors from `first` on, below the middle, and those that they are in reverse.
@@ -175,6 +175,8 @@ def trace_tile(table: Any, levels: Any, given: Any, tile: int, followed: Any, n:
         for k in range(levels.shape[1]):
             levels[s + 1, k] = levels[s, k]
         relax_bit(levels[s + 1], steps[s], context[s], tile, weights, lane_bits)
+    # Backwards: u was a choice of step s where its cost and weight give the state's cost. States that meet
+    # before a step add their counts.
     side = 0
     for s in range(n_steps - 1, -1, -1):
         m = 0
@@ -200,9 +202,7 @@ def trace_tile(table: Any, levels: Any, given: Any, tile: int, followed: Any, n:
 
 
 @jit
-def count_entry(
-    old: Any, n: int, change: Any, context: Any, weights: Any, new: Any
-) -> tuple[int, int]:  # fmt: skip
+def count_entry(old: Any, n: int, change: Any, context: Any, weights: Any, new: Any) -> tuple[int, int]:
     """Numbers of configurations of n states, as a variable leaves, one enters, or both.
 
     Old and new are (keys, counts): states in rising order, and their numbers, in words of 64 bits. The change

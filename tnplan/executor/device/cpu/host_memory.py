@@ -122,7 +122,7 @@ def _own_groups(memberships: str, groups: Path) -> list[tuple[Path, _Names]]:
 
     In a container the path may be that of the host, of which the root alone is seen.
     """
-    found: list[tuple[Path, _Names]] = []
+    folders: list[tuple[Path, _Names]] = []
     for line in memberships.splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         if controllers == "":
@@ -133,8 +133,8 @@ def _own_groups(memberships: str, groups: Path) -> list[tuple[Path, _Names]]:
             continue
         for root in roots:
             own = root / path.strip("/")
-            found += [(folder, names) for folder in (own, *own.parents) if folder.is_relative_to(root)]
-    return found
+            folders += [(folder, names) for folder in (own, *own.parents) if folder.is_relative_to(root)]
+    return folders
 
 
 def _installed_bytes() -> float:

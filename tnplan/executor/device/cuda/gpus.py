@@ -28,11 +28,9 @@ def visible_gpus() -> VisibleGpus:
         ) from None  # fmt: skip
     if count == 0:
         raise InputError(
-            PLACE,
-            f"{gethostname()} shows this process no GPU",
-            "look at CUDA_VISIBLE_DEVICES, or choose --device cpu",
-            topic="GPUs",
-        )
+            PLACE, f"{gethostname()} shows this process no GPU",
+            "look at CUDA_VISIBLE_DEVICES, or choose --device cpu", topic="GPUs",
+        )  # fmt: skip
     all_properties = [_properties(number) for number in range(count)]
     return VisibleGpus(
         gethostname(),
@@ -99,8 +97,9 @@ def gpu_name(properties: dict[str, Any]) -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-def driver_version(version: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+def driver_version() -> str | None:
     """The version of NVIDIA's driver as Linux has it; None where there is no such file."""
+    version = Path("/proc/driver/nvidia/version")
     if not version.exists():
         return None
     words = version.read_text().split("\n")[0].split()

@@ -71,12 +71,8 @@ class SampledOverlaps(Protocol):
     def add(self, sample: View, values: View) -> None:
         """Add those of a tensor.
 
-        Parameters
-        ----------
-        sample
-            Every `sample_stride`-th of its values as they were.
-        values
-            All of them as they are now.
+        - `sample`: Every `sample_stride`-th of its values as they were.
+        - `values`: All of them as they are now.
         """
 
     def read(self) -> tuple[complex, float, float]:
@@ -105,46 +101,22 @@ class Codec(Protocol):
     def encode(self, values: View, lossy: Lossy, setting: str, out: View) -> Packed:
         """Compress values.
 
-        Parameters
-        ----------
-        values
-            A flat view.
-        lossy
-            The bound of the error of a value, as a part of the range of all, and the ratio counted on.
-        setting
-            'fast' or 'small'.
-        out
-            Bytes for the stream, from the first on.
-
-        Returns
-        -------
-        Packed
-            The size of the stream, and a bound of the error of all values.
-
-        Raises
-        ------
-        StreamTooLongError
-            Where the stream is longer than `out`.
-        CodecError
-            Where the values cannot be compressed.
+        - `values`: A flat view.
+        - `lossy`: The bound of the error of a value, as a part of the range of all, and the ratio counted on.
+        - `setting`: 'fast' or 'small'.
+        - `out`: Bytes for the stream, from the first on.
+        - returns: The size of the stream, and a bound of the error of all values.
+        - raises StreamTooLongError: where the stream is longer than `out`.
+        - raises CodecError: where the values cannot be compressed.
         """
 
     def decode(self, data: View, values: View, header: Header | None = None) -> None:
         """Restore values.
 
-        Parameters
-        ----------
-        data
-            The bytes of a stream, no more and no less.
-        values
-            A flat view, which the stream fills.
-        header
-            The stream's; where it is known the work begins sooner.
-
-        Raises
-        ------
-        StreamError
-            Where the stream is damaged.
+        - `data`: The bytes of a stream, no more and no less.
+        - `values`: A flat view, which the stream fills.
+        - `header`: The stream's; where it is known the work begins sooner.
+        - raises StreamError: where the stream is damaged.
         """
 
     def sample(self, values: View, out: View | None = None) -> View:

@@ -49,13 +49,7 @@ class OverlappedExchange:
 
 
 class PeerMemory(Protocol):
-    """The arenas of other ranks that this rank's device reads and writes itself.
-
-    Examples
-    --------
-    >>> memory = communicator.open_memory(arena)  # doctest: +SKIP
-    >>> theirs = memory.view(1, 0, 16, "complex64")  # doctest: +SKIP
-    """
+    """The arenas of other ranks that this rank's device reads and writes itself."""
 
     ranks: frozenset[int]
     """The ranks, this one among them, that all reach each other; the same set on each of them."""
@@ -63,16 +57,10 @@ class PeerMemory(Protocol):
     def view(self, peer: int, offset_bytes: int, count: int, dtype: str) -> View:
         """A flat view of a peer's arena.
 
-        Parameters
-        ----------
-        peer
-            One of `ranks`.
-        offset_bytes
-            Where the view begins in the arena.
-        count
-            Its elements.
-        dtype
-            Their type.
+        - `peer`: One of `ranks`.
+        - `offset_bytes`: Where the view begins in the arena.
+        - `count`: Its elements.
+        - `dtype`: Their type.
         """
 
     def bind_copy(self, target: View, source: View, copy: Copy, target_start: int, source_start: int) -> Call:
@@ -83,16 +71,10 @@ class PeerMemory(Protocol):
     ) -> Call:
         """Bind copies that are made after the devices of all peers came to this call and before any goes on.
 
-        Parameters
-        ----------
-        copies
-            Made by `bind_copy`.
-        local_copies
-            What this rank's device does in the meantime.
-        peers
-            The ranks that take part, without this one.
-        sent_bytes
-            Bytes of this rank's data that come to its peers by their copies and its own.
+        - `copies`: Made by `bind_copy`.
+        - `local_copies`: What this rank's device does in the meantime.
+        - `peers`: The ranks that take part, without this one.
+        - `sent_bytes`: Bytes of this rank's data that come to its peers by their copies and its own.
         """
 
     def bind_overlapped(
@@ -104,15 +86,10 @@ class PeerMemory(Protocol):
         Work given after `end` finds all that comes to this rank, and no peer needs this rank's memory any
         more. Exchanges begin in the same order on all peers.
 
-        Parameters
-        ----------
-        moved
-            (target, source) of each range that goes to a peer: they begin when the work that all peers gave
-            their devices before is done.
-        own
-            The same within this rank: they begin when this rank's work is done.
-        peers, sent_bytes
-            As in `bind`.
+        - `moved`: (target, source) of each range that goes to a peer: they begin when the work that all peers
+          gave their devices before is done.
+        - `own`: The same within this rank: they begin when this rank's work is done.
+        - `peers`, `sent_bytes`: As in `bind`.
         """
 
 
@@ -138,16 +115,9 @@ class Communicator(Protocol):
         The messages hold what the device's work before the first call gave, and work after the second one
         finds them arrived. Exchanges begin in the same order on all ranks.
 
-        Parameters
-        ----------
-        sends, receives
-            Flat contiguous views with the rank to send to, or to receive from. Both ranks of a pair name the
-            same messages in the same order, with equal sizes; none is empty.
-
-        Returns
-        -------
-        tuple
-            The call that begins, and the call that ends it.
+        - `sends`, `receives`: Flat contiguous views with the rank to send to, or to receive from. Both ranks
+          of a pair name the same messages in the same order, with equal sizes; none is empty.
+        - returns: The call that begins, and the call that ends it.
         """
 
     def bind_overlapped(self, sends: Sequence[Message], receives: Sequence[Message]) -> OverlappedExchange:
@@ -159,15 +129,8 @@ class Communicator(Protocol):
     def open_memory(self, arena: View) -> PeerMemory | None:
         """Open this rank's arena to the others and theirs to it.
 
-        Parameters
-        ----------
-        arena
-            All of it, as bytes.
-
-        Returns
-        -------
-        PeerMemory or None
-            None where ranks do not reach each other's memory.
+        - `arena`: All of it, as bytes.
+        - returns: None where ranks do not reach each other's memory.
         """
 
     def close_memory(self) -> None:
@@ -194,23 +157,15 @@ class Communicator(Protocol):
     def split(self, color: int, key: int) -> Communicator:
         """The group of the ranks with the same colour.
 
-        Parameters
-        ----------
-        color
-            Tells the groups apart.
-        key
-            The ranks of a group are numbered by rising key.
+        - `color`: Tells the groups apart.
+        - `key`: The ranks of a group are numbered by rising key.
         """
 
     def abort(self, message: str, status: int) -> None:
         """End every rank of the job.
 
-        Parameters
-        ----------
-        message
-            Printed in one line.
-        status
-            The exit status of the processes.
+        - `message`: Printed in one line.
+        - `status`: The exit status of the processes.
         """
 
     def at_failure(self, let_go: LetGo, of_device: bool = True) -> None:
@@ -228,17 +183,9 @@ class World(Communicator, Protocol):
 
         It takes no part in calls that are collective, in which other ranks may wait.
 
-        Parameters
-        ----------
-        value
-            This rank's.
-        limit_s
-            Seconds to wait for the others.
-
-        Returns
-        -------
-        list or None
-            None where a rank did not call it in time.
+        - `value`: This rank's.
+        - `limit_s`: Seconds to wait for the others.
+        - returns: None where a rank did not call it in time.
         """
 
 

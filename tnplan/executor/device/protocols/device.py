@@ -53,34 +53,20 @@ class AdjointDevice(Protocol):
     ) -> Call:  # fmt: skip
         """Bind the backward pass through a chain.
 
-        Parameters
-        ----------
-        shape
-            The chain, and the modes of all gradients as they are stored.
-        operand, branches, cotangent
-            Flat views of one dtype: what the chain reads, and the cotangent of its result.
-        outputs
-            The gradients of the branches and, last, of the operand; None where the shape has none.
-        capacity_bytes
-            As in `bind_fused`.
-
-        Raises
-        ------
-        ValueError
-            Where `tnplan.planner.hardware.fusion_tile` finds no tile.
+        - `shape`: The chain, and the modes of all gradients as they are stored.
+        - `operand`, `branches`, `cotangent`: Flat views of one dtype: what the chain reads, and the cotangent
+          of its result.
+        - `outputs`: The gradients of the branches and, last, of the operand; None where the shape has none.
+        - `capacity_bytes`: As in `bind_fused`.
+        - raises ValueError: where `tnplan.planner.hardware.fusion_tile` finds no tile.
         """
 
     def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
         """Compile what `bind_adjoint` will need, all at once.
 
-        Parameters
-        ----------
-        shapes
-            Those of all backward passes.
-        dtype
-            That of their values.
-        capacity_bytes
-            As in `bind_fused`.
+        - `shapes`: Those of all backward passes.
+        - `dtype`: That of their values.
+        - `capacity_bytes`: As in `bind_fused`.
         """
 
 
@@ -90,10 +76,7 @@ class AdjointDevice(Protocol):
 class InputBlock(Protocol):
     """Flat views of a device for the inputs of a program, outside its arena.
 
-    Attributes
-    ----------
-    views : list of flat views
-        Row-major values of one dtype, as many as each input has.
+    - `views`: Row-major values of one dtype, as many as each input has.
     """
 
     views: list[Any]
@@ -101,13 +84,9 @@ class InputBlock(Protocol):
     def set(self, number: int, values: Any) -> None:
         """Give an input new values.
 
-        Parameters
-        ----------
-        number : int
-            The input.
-        values : array or int
-            Of the input's shape, on the host or on this device, with any strides; converted to the dtype. Or
-            the address of contiguous values of the dtype on this device, which are read with `send`.
+        - `number`: The input.
+        - `values`: Of the input's shape, on the host or on this device, with any strides; converted to the
+          dtype. Or the address of contiguous values of the dtype on this device, which are read with `send`.
         """
 
     def send(self) -> None:
@@ -207,7 +186,7 @@ class Device(AdjointDevice, Protocol):
     >>> a, b = device.view(0, 4, "float32"), device.view(16, 4, "float32")
     >>> device.from_host(a, np.arange(4, dtype="float32"))
     >>> device.zero(b)
-    >>> device.bind_accumulate(b, a)()
+    >>> _ = device.bind_accumulate(b, a)()
     >>> device.to_host(b).tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
@@ -222,33 +201,17 @@ class Device(AdjointDevice, Protocol):
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena, once.
 
-        Parameters
-        ----------
-        size_bytes
-            Bytes of the arena, 0 or more.
-
-        Raises
-        ------
-        InputError
-            Where the device has too little free memory.
+        - `size_bytes`: Bytes of the arena, 0 or more.
+        - raises InputError: where the device has too little free memory.
         """
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> View:
         """A flat view of the arena.
 
-        Parameters
-        ----------
-        offset_bytes
-            Where it begins in the arena.
-        count
-            Its elements.
-        dtype
-            'float32', 'float64', 'complex64', 'complex128' or 'uint8'.
-
-        Returns
-        -------
-        View
-            Shape (count,); it stays valid while the device does.
+        - `offset_bytes`: Where it begins in the arena.
+        - `count`: Its elements.
+        - `dtype`: 'float32', 'float64', 'complex64', 'complex128' or 'uint8'.
+        - returns: Shape (count,); it stays valid while the device does.
         """
 
     def current(self) -> AbstractContextManager[Any]:
@@ -261,34 +224,18 @@ class Device(AdjointDevice, Protocol):
     def input_block(self, counts: Sequence[int], dtype: str) -> InputBlock:
         """Allocate memory outside the arena for inputs whose values change between runs.
 
-        Parameters
-        ----------
-        counts
-            The elements of each input.
-        dtype
-            Of all of them.
-
-        Raises
-        ------
-        InputError
-            Where the device has too little free memory.
+        - `counts`: The elements of each input.
+        - `dtype`: Of all of them.
+        - raises InputError: where the device has too little free memory.
         """
 
     def recorded(self, calls: Sequence[Call], waits: Sequence[Sequence[int]] | None = None) -> Call:
         """Record calls in their order, so that making them again costs the host as little as possible.
 
-        Parameters
-        ----------
-        calls
-            Each has been made once. What it reads from the host is read now, for the last time.
-        waits
-            For each call the numbers of the earlier ones that must be over before it begins; others may be
-            made at the same time. None: each waits for the one before.
-
-        Returns
-        -------
-        Call
-            Does the same work on the same views.
+        - `calls`: Each has been made once. What it reads from the host is read now, for the last time.
+        - `waits`: For each call the numbers of the earlier ones that must be over before it begins; others may
+          be made at the same time. None: each waits for the one before.
+        - returns: Does the same work on the same views.
         """
 
     def bind_copy(
@@ -297,70 +244,39 @@ class Device(AdjointDevice, Protocol):
     ) -> Call:  # fmt: skip
         """Bind a permuting copy of a box.
 
-        Parameters
-        ----------
-        target, source
-            Flat views of one dtype.
-        copy
-            The box: extents, and strides in both views.
-        target_start, source_start
-            The elements at which the box begins in the views.
-        rows
-            First and last + 1 of the rows of `copy.lead` that are copied; None: all.
-        add
-            Whether the box is added to the target.
-
-        Returns
-        -------
-        Call
-            Copies whenever it is called.
+        - `target`, `source`: Flat views of one dtype.
+        - `copy`: The box: extents, and strides in both views.
+        - `target_start`, `source_start`: The elements at which the box begins in the views.
+        - `rows`: First and last + 1 of the rows of `copy.lead` that are copied; None: all.
+        - `add`: Whether the box is added to the target.
+        - returns: Copies whenever it is called.
         """
 
     def bind_load(self, target: View, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
         """Bind the copy of a box of a host array to the device.
 
-        Parameters
-        ----------
-        target
-            A flat view, which the box fills.
-        array
-            Flat, of the target's dtype: on the host, or a view of an input block. None only for a device that
-            holds no values.
-        copy
-            The box.
-        source_start
-            The element of the array at which it begins.
-
-        Raises
-        ------
-        ValueError
-            Where there is no array, or one of another dtype.
+        - `target`: A flat view, which the box fills.
+        - `array`: Flat, of the target's dtype: on the host, or a view of an input block. None only for a
+          device that holds no values.
+        - `copy`: The box.
+        - `source_start`: The element of the array at which it begins.
+        - raises ValueError: where there is no array, or one of another dtype.
         """
 
     def bind_block(self, target: View, source: View, start: Callable[[], int]) -> Call:
         """Bind the copy of a contiguous block.
 
-        Parameters
-        ----------
-        target
-            A flat view, which the block fills.
-        source
-            A flat view of the same dtype.
-        start
-            Gives, whenever the call is made, the element of the source at which the block begins.
+        - `target`: A flat view, which the block fills.
+        - `source`: A flat view of the same dtype.
+        - `start`: Gives, whenever the call is made, the element of the source at which the block begins.
         """
 
     def bind_add_block(self, target: View, source: View, start: Callable[[], int]) -> Call:
         """Bind the sum of a contiguous block and a view, written to the block.
 
-        Parameters
-        ----------
-        target
-            A flat view with the block.
-        source
-            A flat view of the same dtype, as long as the block.
-        start
-            Gives, whenever the call is made, the element of the target at which the block begins.
+        - `target`: A flat view with the block.
+        - `source`: A flat view of the same dtype, as long as the block.
+        - `start`: Gives, whenever the call is made, the element of the target at which the block begins.
         """
 
     def bind_sum(
@@ -368,16 +284,10 @@ class Device(AdjointDevice, Protocol):
     ) -> Call:
         """Bind a sum over axes, always in the same order.
 
-        Parameters
-        ----------
-        target
-            Row-major over the axes that are kept.
-        source
-            Row-major of shape `extents`.
-        extents
-            The extent of each axis of the source.
-        in_target
-            For each axis whether the target has it.
+        - `target`: Row-major over the axes that are kept.
+        - `source`: Row-major of shape `extents`.
+        - `extents`: The extent of each axis of the source.
+        - `in_target`: For each axis whether the target has it.
         """
 
     def bind_contract(
@@ -386,40 +296,21 @@ class Device(AdjointDevice, Protocol):
     ) -> Call:  # fmt: skip
         """Bind a contraction: c = the sum over k of a times b.
 
-        Parameters
-        ----------
-        shape
-            Extents, and where the modes lie in c.
-        a, b, c
-            Flat views of one dtype, stored as `shape` says.
-        workspace
-            Holds a tile of the product where c has another order.
-        precision
-            Values are multiplied at least that precisely: 'fp32', 'tf32', 'fp16x3' or 'fp64', which is taken
-            for every type of 64 bits a real number.
-        engine
-            'gemm' or 'cutensor'; a CPU has the first alone.
-
-        Raises
-        ------
-        ValueError
-            Where a workspace is needed and missing, or the type does not have the precision.
+        - `shape`: Extents, and where the modes lie in c.
+        - `a`, `b`, `c`: Flat views of one dtype, stored as `shape` says.
+        - `workspace`: Holds a tile of the product where c has another order.
+        - `precision`: Values are multiplied at least that precisely: 'fp32', 'tf32', 'fp16x3' or 'fp64',
+          which is taken for every type of 64 bits a real number.
+        - `engine`: 'gemm' or 'cutensor'; a CPU has the first alone.
+        - raises ValueError: where a workspace is needed and missing, or the type does not have the precision.
         """
 
     def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
         """Take the memory that `bind_contract` will need for all products, which run one after the other.
 
-        Parameters
-        ----------
-        products
-            Shape, precision and engine of each.
-        dtype
-            That of their values.
-
-        Raises
-        ------
-        InputError
-            Where the device has too little free memory.
+        - `products`: Shape, precision and engine of each.
+        - `dtype`: That of their values.
+        - raises InputError: where the device has too little free memory.
         """
 
     def bind_fused(
@@ -428,24 +319,13 @@ class Device(AdjointDevice, Protocol):
     ) -> Call:  # fmt: skip
         """Bind a chain: out = the operand contracted with every branch in turn.
 
-        Parameters
-        ----------
-        shape
-            The modes of all tensors as they are stored.
-        operand, branches, out
-            Flat views of one dtype.
-        capacity_bytes
-            Bytes of a tile of the operand at most.
-        precision
-            As in `bind_contract`.
-        closing
-            With it, the sum of the products with this tensor, formed in double precision, is added to the
-            number `out`.
-
-        Raises
-        ------
-        ValueError
-            Where `tnplan.planner.hardware.fusion_tile` finds no tile.
+        - `shape`: The modes of all tensors as they are stored.
+        - `operand`, `branches`, `out`: Flat views of one dtype.
+        - `capacity_bytes`: Bytes of a tile of the operand at most.
+        - `precision`: As in `bind_contract`.
+        - `closing`: With it, the sum of the products with this tensor, formed in double precision, is added
+          to the number `out`.
+        - raises ValueError: where `tnplan.planner.hardware.fusion_tile` finds no tile.
         """
 
     def prepare_fused(
@@ -453,14 +333,9 @@ class Device(AdjointDevice, Protocol):
     ) -> None:
         """Compile what `bind_fused` will need, all at once.
 
-        Parameters
-        ----------
-        chains
-            Shape and precision of each.
-        dtype
-            That of their values.
-        capacity_bytes
-            As in `bind_fused`.
+        - `chains`: Shape and precision of each.
+        - `dtype`: That of their values.
+        - `capacity_bytes`: As in `bind_fused`.
         """
 
     def bind_accumulate(self, target: View, source: View) -> Call:
@@ -469,12 +344,8 @@ class Device(AdjointDevice, Protocol):
     def exponents(self, count: int, dtype: str) -> Exponents:
         """Slots for exponents of two, and what scales tensors by them.
 
-        Parameters
-        ----------
-        count
-            How many slots.
-        dtype
-            Of the tensors.
+        - `count`: How many slots.
+        - `dtype`: Of the tensors.
         """
 
     def codec(self) -> Codec:
@@ -486,10 +357,7 @@ class Device(AdjointDevice, Protocol):
     def to_host(self, source: View) -> NDArray[Any]:
         """The contents of a view; waits for the work before.
 
-        Returns
-        -------
-        ndarray
-            Flat, of the view's dtype; on a CPU the view itself.
+        - returns: Flat, of the view's dtype; on a CPU the view itself.
         """
 
     def to_hosts(self, sources: Sequence[View]) -> list[NDArray[Any]]:
@@ -504,10 +372,7 @@ class Device(AdjointDevice, Protocol):
     def marks(self, count: int) -> Sequence[Mark]:
         """New points in time, which can be set as often as wanted.
 
-        Parameters
-        ----------
-        count
-            How many.
+        - `count`: How many.
         """
 
     def mark(self, point: Mark) -> None:
@@ -563,14 +428,9 @@ class Exponents(Protocol):
     def bind_normalize(self, views: Sequence[View], slots: Sequence[int], tolerated_bits: int = 0) -> Call:
         """Bind the scaling of tensors until their largest part, of real and imaginary ones, is from 0.5 to 1.
 
-        Parameters
-        ----------
-        views
-            Flat views, each with its own slot.
-        slots
-            Get p where the values were multiplied by 2^-p, ZERO where all of them are zero.
-        tolerated_bits
-            Tensors with a p of this size at most stay as they are, and their slots get 0.
+        - `views`: Flat views, each with its own slot.
+        - `slots`: Get p where the values were multiplied by 2^-p, ZERO where all of them are zero.
+        - `tolerated_bits`: Tensors with a p of this size at most stay as they are, and their slots get 0.
         """
 
     def bind_clear(self, slot: int) -> Call:
@@ -579,45 +439,25 @@ class Exponents(Protocol):
     def bind_accumulate(self, target: View, source: View, slot: int, terms: Sequence[int]) -> Call:
         """Bind the sum target += source, where both stand for multiples.
 
-        Parameters
-        ----------
-        target, source
-            Flat views of one length. The source is not changed.
-        slot
-            The exponent of the target, which becomes that of the sum.
-        terms
-            The slots whose sum is the exponent of the source.
+        - `target`, `source`: Flat views of one length. The source is not changed.
+        - `slot`: The exponent of the target, which becomes that of the sum.
+        - `terms`: The slots whose sum is the exponent of the source.
         """
 
     def bind_aligned(self, target: View, factor: View, slot: int, terms: Sequence[int], call: Call) -> Call:
         """Bind a call that adds to the target a product of tensors.
 
-        Parameters
-        ----------
-        target
-            A flat view.
-        factor
-            One of the tensors, which is scaled for the call, and is as before afterwards.
-        slot
-            The exponent of the target, which becomes that of the sum.
-        terms
-            The slots whose sum is the exponent of the product.
-        call
-            Adds the product.
+        - `target`: A flat view.
+        - `factor`: One of the tensors, which is scaled for the call, and is as before afterwards.
+        - `slot`: The exponent of the target, which becomes that of the sum.
+        - `terms`: The slots whose sum is the exponent of the product.
+        - `call`: Adds the product.
         """
 
     def bind_total(self, slots: Sequence[int]) -> tuple[Call, Callable[[], int]]:
         """Bind the sending of slots to the host.
 
-        Parameters
-        ----------
-        slots
-            Those of which a tensor's exponent is the sum.
-
-        Returns
-        -------
-        send : callable
-            Sends what they hold by then.
-        total : callable
-            The sum of what was sent last, 0 for a tensor of zeros; waits for the work before.
+        - `slots`: Those of which a tensor's exponent is the sum.
+        - returns `send`: Sends what they hold by then.
+        - returns `total`: The sum of what was sent last, 0 for a tensor of zeros; waits for the work before.
         """

@@ -104,7 +104,7 @@ def cut_output(shape: ContractShape, capacity: int, efficient_extent: int = EFFI
     whole = [list(modes) for modes in sides]
     chunk = [0, 0, 0]
     # Leading modes leave the tile until it fits; of the last one to leave a chunk stays, as long as fits.
-    while (size := _size(whole)) > capacity:
+    while (size := prod(extent for modes in whole for extent, _ in modes)) > capacity:
         number = _strip(whole, efficient_extent)
         extent, stride = whole[number].pop(0)
         fit = capacity // (size // extent)
@@ -121,10 +121,6 @@ def cut_output(shape: ContractShape, capacity: int, efficient_extent: int = EFFI
         copies[n_batch, rows, columns] = _tile_copy(stored)
     blocks = [part_blocks for part_blocks, _ in cut]
     return OutputTiling(blocks[0], blocks[1], blocks[2], n_last, copies)
-
-
-def _size(whole: list[list[tuple[int, int]]]) -> int:
-    return prod(extent for modes in whole for extent, _ in modes)
 
 
 def _strip(whole: list[list[tuple[int, int]]], efficient_extent: int) -> int:

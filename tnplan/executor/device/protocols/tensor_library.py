@@ -32,13 +32,7 @@ class SpreadTensor:
 
 
 class TensorLibrary(Protocol):
-    """Such a library, on one rank of a group.
-
-    Examples
-    --------
-    >>> modes = ((0, 8), (1, 4)), ((1, 4),), ((0, 8),)
-    >>> call = library.bind_contract(modes, (a, b, c), "fp32")  # doctest: +SKIP
-    """
+    """Such a library, on one rank of a group."""
 
     def bind_contract(
         self, tensors: tuple[LocalTensor, LocalTensor, LocalTensor], views: tuple[View, View, View],
@@ -46,30 +40,17 @@ class TensorLibrary(Protocol):
     ) -> Call:  # fmt: skip
         """Bind c = the sum of a times b over the modes that c lacks, of this rank's shards.
 
-        Parameters
-        ----------
-        tensors
-            The modes of a, b and c.
-        views
-            Flat views of the shards, of one dtype.
-        precision
-            As in `Device.bind_contract`.
+        - `tensors`: The modes of a, b and c.
+        - `views`: Flat views of the shards, of one dtype.
+        - `precision`: As in `Device.bind_contract`.
         """
 
     def bind_exchange(self, tensors: tuple[SpreadTensor, SpreadTensor], views: tuple[View, View]) -> Call:
         """Bind a redistribution: the second tensor gets the values of the first. Collective, as is the call.
 
-        Parameters
-        ----------
-        tensors
-            One tensor before and after, in two distributions.
-        views
-            Flat views of this rank's shards, of one dtype.
-
-        Raises
-        ------
-        UnsupportedError
-            Where the library cannot.
+        - `tensors`: One tensor before and after, in two distributions.
+        - `views`: Flat views of this rank's shards, of one dtype.
+        - raises UnsupportedError: where the library cannot.
         """
 
 

@@ -64,7 +64,6 @@ def after_first_steps(
     return tuple(remaining), ProductState(turned / np.maximum(lengths, 1.0))
 
 
-
 def _local_matrix(step: PauliStep) -> Array:
     """[b, a]: the coefficient of local word b in what the step on one qubit makes of word a."""
     if isinstance(step, Rotation):
@@ -171,7 +170,6 @@ def _apply(words: list[_Word], name: str, *qubits: int) -> Gate:
 def _inverse(applied: Gate) -> Gate:
     """The gate that undoes one of `_apply`."""
     return gate("s", applied.qubits) if applied.name == "s_inverse" else applied
-
 
 
 def _turn(x: float, y: float, z: float) -> Array:

@@ -12,23 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tnplan.circuits.pauli_sum import (
-    PauliSum,
-    bit_counts,
-    given_sum,
-    pack,
-    parse,
-    product_powers,
-    unpack,
-)
+from tnplan.circuits.pauli_sum import PauliSum, bit_counts, given_sum, pack, parse, product_powers, unpack
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import coefficients_of, product_values, state_values
 from tnplan.executor.pauli.algebra.tableau import Word, product
 
-LABELS = {
-    "0": (0, 0, 1), "1": (0, 0, -1), "+": (1, 0, 0), "-": (-1, 0, 0), "r": (0, 1, 0), "l": (0, -1, 0),
-}  # fmt: skip
+LABELS = {"0": (0, 0, 1), "1": (0, 0, -1), "+": (1, 0, 0), "-": (-1, 0, 0), "r": (0, 1, 0), "l": (0, -1, 0)}
 """Bloch vectors of the eigenstates of Z, X and Y."""
 ONE = np.uint64(1)
 
@@ -159,8 +149,7 @@ def _reduced(rows: list[Word], n_qubits: int) -> StabilizerState:
     pivots: list[tuple[int, int]] = []
     reduced: list[Word] = []
     for row in rows:
-        # Gauss-Jordan elimination over bits, with signs: rows are products, so powers of i go
-        # along.
+        # Gauss-Jordan elimination over bits, with signs: rows are products, so powers of i go along.
         for other, (letter, bit) in zip(reduced, pivots, strict=True):
             if row[letter] >> bit & 1:
                 row = product(row, other)

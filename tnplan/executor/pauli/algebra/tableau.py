@@ -37,8 +37,7 @@ Change = tuple[int, int, int, tuple[tuple[int, int], ...]]
 
 def product(a: Word, b: Word) -> Word:
     """The product of two words."""
-    # i^e1 X^x1 Z^z1 i^e2 X^x2 Z^z2: each Z of the first that passes an X of the second gives a
-    # minus.
+    # i^e1 X^x1 Z^z1 i^e2 X^x2 Z^z2: each Z of the first that passes an X of the second gives a minus.
     return a[0] ^ b[0], a[1] ^ b[1], a[2] + b[2] + 2 * (a[1] & b[0]).bit_count()
 
 
@@ -66,9 +65,8 @@ class Tableau:
 
     def append(self, step: Clifford | Rotation) -> None:
         """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
-        # With B = C_k ... C_1 in the order in which they act, B^dagger P B is the product of the
-        # old images of the factors of C_k^dagger P C_k. All new images are computed before any old
-        # one is replaced.
+        # With B = C_k ... C_1 in the order in which they act, B^dagger P B is the product of the old images
+        # of the factors of C_k^dagger P C_k. All new images are computed before any old one is replaced.
         qubits = self._qubits if isinstance(step, Rotation) else step.qubits
         changes = (
             _changes(step) if isinstance(step, Rotation)

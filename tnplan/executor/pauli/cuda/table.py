@@ -345,8 +345,7 @@ class GpuTable:
             self.failed = self.spare[:failures].copy()
             self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
             self.lists = self.number_lists(0)
-            # One array after the other, the old one freed in between: never two of them are there
-            # twice.
+            # One array after the other, the old one freed in between: never two of them are there twice.
             for name in (*ROW_ARRAYS, "patterns"):
                 old = getattr(self, name)
                 new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
@@ -416,9 +415,7 @@ class GpuTable:
         """Move the terms among n rows to the first ones, begin the log anew, and return how many they are."""
         self.restart(n)
         self.meeting.fill(0)
-        arguments = typed((
-            *self._rows, *self._table, self.capacity, self.spare, n, self.log, self.meeting,
-        ))  # fmt: skip
+        arguments = typed((*self._rows, *self._table, self.capacity, self.spare, n, self.log, self.meeting))
         self._cooperative(self.load("pack_rows"), arguments)()
         n -= int(self.read(0)["packed"])
         self.restart(n)

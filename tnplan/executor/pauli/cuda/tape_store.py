@@ -45,9 +45,11 @@ class EntryRange(NamedTuple):
 class TapeStore:
     """Blocks of entries, the last of which is written."""
 
-    def __init__(self, dtype: Any, memory_bytes: float | None = None) -> None:
-        """`memory_bytes` is what blocks on the GPU may take; None: what is free when one is allocated."""
-        self.dtype, self.memory_bytes = np.dtype(dtype), memory_bytes
+    memory_bytes: float | None = None
+    """What blocks on the GPU may take; None: what is free when one is allocated."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
         self.blocks: list[Entries] = []
         self.used = self.on_host = 0
         """Entries of the last block; how many of the first blocks are on the host."""

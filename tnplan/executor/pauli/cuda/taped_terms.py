@@ -164,9 +164,7 @@ class GpuTapedTerms(Terms):
         """Drop terms past the limits."""
         event, table = self._begin(), self.table
         past = limits_struct(limits, event)
-        self._launch(
-            "drop", table.keys, table.coefficients, table.frequencies, self.alive, past, self.log
-        )  # fmt: skip
+        self._launch("drop", table.keys, table.coefficients, table.frequencies, self.alive, past, self.log)
         self.pending.append(("drop", event, None))
 
     def keep_largest(self, count: int) -> None:

@@ -62,9 +62,8 @@ def rotate_all(
     """
     from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
 
-    # Kernels allocate nothing: they stop where a list does not fit, the host enlarges the arrays,
-    # and they go on at the same phase of the same rotation. `done` has the phases, so nothing is
-    # done twice.
+    # Kernels allocate nothing: they stop where a list does not fit, the host enlarges the arrays, and they go
+    # on at the same phase of the same rotation. `done` has the phases, so nothing is done twice.
     rotations = rotations._replace(generators=np.array(rotations.generators))
     width = rotations.generators.shape[1]
     tables = shard_tables(shards, len(rotations.generators))
@@ -112,13 +111,10 @@ def shard_tables(shards: Sequence[HashTerms], n: int) -> ShardTables:
     n_shards = len(shards)
     tables = ShardTables(
         np.empty((n_shards, len(ShardArrays._fields)), np.int64),
-        np.zeros((n_shards, kernel.NUMBERS), np.int64),
-        np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros((n_shards, n, kernel.COUNTED), np.int64),
-        np.zeros((n_shards, n, 4)),
+        np.zeros((n_shards, kernel.NUMBERS), np.int64), np.zeros(kernel.WORDS_A_LINE * n_shards, np.int64),
+        np.zeros(1, np.int64), np.zeros((n_shards, n, kernel.COUNTED), np.int64), np.zeros((n_shards, n, 4)),
         shards[0].arrays.coefficients[:0],
-    )
+    )  # fmt: skip
     for s, shard in enumerate(shards):
         _give(shard, tables.addresses[s], tables.numbers[s])
     return tables

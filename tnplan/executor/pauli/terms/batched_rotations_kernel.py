@@ -62,43 +62,33 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
     at, capacity = tables.addresses[s], tables.numbers[s, CAPACITY]
     coefficient = tables.coefficients.dtype
     return ShardArrays(
-        columns_at(at[0], capacity, width, np.uint64),
-        vector_at(at[1], capacity, coefficient),
-        vector_at(at[2], capacity, np.uint32),
-        vector_at(at[3], capacity, np.int32),
-        vector_at(at[4], tables.numbers[s, N_SLOTS], np.uint64),
-        vector_at(at[5], capacity, np.uint32),
-        vector_at(at[6], capacity, np.uint32),
-        vector_at(at[7], width, np.uint64),
-        vector_at(at[8], capacity, np.uint32),
-        vector_at(at[9], capacity, np.uint32),
-        vector_at(at[10], capacity, coefficient),
-        vector_at(at[11], capacity, np.int32),
-        vector_at(at[12], capacity, np.uint32),
-        vector_at(at[13], width, np.int64),
-    )
+        columns_at(at[0], capacity, width, np.uint64), vector_at(at[1], capacity, coefficient),
+        vector_at(at[2], capacity, np.uint32), vector_at(at[3], capacity, np.int32),
+        vector_at(at[4], tables.numbers[s, N_SLOTS], np.uint64), vector_at(at[5], capacity, np.uint32),
+        vector_at(at[6], capacity, np.uint32), vector_at(at[7], width, np.uint64),
+        vector_at(at[8], capacity, np.uint32), vector_at(at[9], capacity, np.uint32),
+        vector_at(at[10], capacity, coefficient), vector_at(at[11], capacity, np.int32),
+        vector_at(at[12], capacity, np.uint32), vector_at(at[13], width, np.int64),
+    )  # fmt: skip
 
 
-# Threads and memory order. `done` of a shard counts its finished phases. A thread writes it with
-# release after it has changed the shard, and others read it with acquire before they read the
-# shard: so what they read is there. Three phases suffice, since the partner of shard s at a
-# rotation is s ^ distance, and the partner's partner is s itself: two shards only wait for each
-# other.
+# Threads and memory order. `done` of a shard counts its finished phases. A thread writes it with release
+# after it has changed the shard, and others read it with acquire before they read the shard: so what they
+# read is there. Three phases suffice, since the partner of shard s at a rotation is s ^ distance, and the
+# partner's partner is s itself: two shards only wait for each other.
 @jit
 def split_shard(tables: Any, s: int, number: int, rotations: Any, cuts: Any, max_terms: int) -> bool:
     """The first phase: split the terms of shard s, and list their branches.
 
     False, and nothing done, where terms and branches may be more than `max_terms`.
     """
-    # Bounds are looked at before anything is changed, so that a rotation is done whole or not at
-    # all.
+    # Bounds are looked at before anything is changed, so that a rotation is done whole or not at all.
     shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
     generator, (cut, _, follow) = rotations.generators[number], cuts
     rows = arrays_of(tables, s, generator.size)
     log[BEFORE] = shard[N] - shard[N_SPARE]
     shard[N_HITS] = shard[LISTED] = shard[N_CHANGED] = 0
-    # The union of all rows' bits rules out most rotations of a local circuit without a look at the
-    # terms.
+    # The union of all rows' bits rules out most rotations of a local circuit without a look at the terms.
     if not may_split(rows.union, generator):
         return True
     hits = anticommuting(rows.keys, shard[N], generator, rows.hits, rows.columns)
@@ -114,8 +104,7 @@ def split_shard(tables: Any, s: int, number: int, rotations: Any, cuts: Any, max
 @jit
 def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, follow: bool) -> bool:
     """The second phase: take the list of shard `other` to shard s; False where it does not fit."""
-    # Invariant: `other` has split, and has not begun to sweep: its list and its keys stay as they
-    # are.
+    # Invariant: `other` has split, and has not begun to sweep: its list and its keys stay as they are.
     shard, log, listed = tables.numbers[s], tables.log[s, number], tables.numbers[other, LISTED]
     if listed:
         # The worst case is that every branch makes a new term; where that does not fit, the host
@@ -143,8 +132,7 @@ def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, fo
 def sweep_shard(tables: Any, s: int, number: int, width: int, cuts: Any, is_due: bool) -> None:
     """The third phase: drop terms of shard s that are past the limits, if that is due."""
     shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
-    # A sweep looks at the changed rows alone, where all others have been looked at since they
-    # changed.
+    # A sweep looks at the changed rows alone, where all others have been looked at since they changed.
     if is_due:
         rows = arrays_of(tables, s, width)
         n_changed = shard[N_CHANGED] if shard[IS_SWEPT] else -1

@@ -174,8 +174,7 @@ class HashTerms:
         arrays, qubits = self.arrays, np.array(step.qubits, np.int64)
         lists, l1, dropped = [], 0.0, 0
         words = np.arange(len(step.matrix))
-        # Contributions to word a ^ d from all words a: one list for each d, as they share the
-        # generator.
+        # Contributions to word a ^ d from all words a: one list for each d, as they share the generator.
         for d in words[1:]:
             weights = step.matrix[words ^ d, words]
             if not np.any(weights):

@@ -71,9 +71,8 @@ def tag_all(keys: Any, n: int, tags: Any) -> None:
 @inline
 def home(tag: Any, mask: Any) -> Any:
     """Where the search for a tag begins; `mask` is one less than the entries of the table."""
-    # Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4) spreads the tags
-    # over the table. Invariant: the table has at most 2^32 entries, as 32 bits are left after the
-    # shift.
+    # Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4) spreads the tags over the
+    # table. Invariant: the table has at most 2^32 entries, as 32 bits are left after the shift.
     return ((np.uint64(tag) * MIX) >> HALF) & mask
 
 
@@ -132,8 +131,7 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) ->
 
     Reads those columns of `keys` alone that `generator` looks at: z where it has x, and x where it has z.
     """
-    # Columns of `keys` are contiguous: each is read in order, and most generators look at one or
-    # two of them.
+    # Columns of `keys` are contiguous: each is read in order, and most generators look at one or two of them.
     words = generator.size // 2
     used = 0
     for w in range(generator.size):
@@ -177,8 +175,7 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) ->
 @jit
 def unite(keys: Any, n: int, union: Any) -> None:
     """The bits that any row has."""
-    # The union is never made smaller when terms go: it may be too large, which costs time and no
-    # correctness.
+    # The union is never made smaller when terms go: it may be too large, which costs time and no correctness.
     for w in range(union.size):
         bits = FREE
         for i in range(n):
@@ -207,10 +204,9 @@ def split(rows: Any, n_hits: int, follow: bool, rotation: Any, cut: float) -> An
     keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _, used = rows
     generator, cosine, sine = rotation
     words = generator.size // 2
-    # G P = i^(|gx & gz| + |x & z| - |qx & qz|) (-1)^|gz & x| Q, with q = g ^ p: the factors of i
-    # that make words Hermitian, and a sign for each Z of G that passes an X of P. The power is odd,
-    # as G and P anticommute: 1 stands for s = +1, 3 for s = -1. Words of 64 qubits that G leaves
-    # alone cancel.
+    # G P = i^(|gx & gz| + |x & z| - |qx & qz|) (-1)^|gz & x| Q, with q = g ^ p: the factors of i that make
+    # words Hermitian, and a sign for each Z of G that passes an X of P. The power is odd, as G and P
+    # anticommute: 1 stands for s = +1, 3 for s = -1. Words of 64 qubits that G leaves alone cancel.
     n_used, generator_power = 0, np.int64(0)
     for w in range(words):
         if generator[w] | generator[words + w] != FREE:
@@ -226,8 +222,7 @@ def split(rows: Any, n_hits: int, follow: bool, rotation: Any, cut: float) -> An
         coefficients[i] *= cosine
         if follow:
             frequencies[i] += 1
-        # The ledger bounds the error by the L1 norm of what is dropped, as a word has operator norm
-        # 1.
+        # The ledger bounds the error by the L1 norm of what is dropped, as a word has operator norm 1.
         if abs(branch) < cut:
             l1, squares = l1 + abs(branch), squares + abs(branch) ** 2
             dropped += int(branch != 0)
@@ -291,8 +286,7 @@ def merge_branches(rows: Any, numbers: Any, branches: Any, is_own: bool, follow:
                 or not is_product(keys, term(slots[at]), sources, i, generator)
             ):
                 at = (at + ONE) & mask
-            # The word is a term: add the value, and the value of the branch back, if it is in this
-            # list.
+            # The word is a term: add the value, and the value of the branch back, if it is in this list.
             if slots[at] != FREE:
                 targets[b] = j = term(slots[at])
                 add(rows, j, branches, b, follow)
@@ -313,8 +307,7 @@ def merge_branches(rows: Any, numbers: Any, branches: Any, is_own: bool, follow:
             coefficients[j], tags[j], where[j] = values[b], tag, NONE
             if follow:
                 frequencies[j] = counts[b]
-            # `at` is the free entry where the search ended. Invariant: no entry has moved since
-            # then.
+            # `at` is the free entry where the search ended. Invariant: no entry has moved since then.
             slots[at] = entry(tag, j)
             targets[b] = hits[n_hits + fresh] = j
             fresh += 1
@@ -330,6 +323,7 @@ def meet(rows: Any, branches: Any, follow: bool) -> int:
     keys, slots = rows.keys, rows.slots
     sources, source_tags, senders, values, counts, generator = branches
     mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
+    # Invariant: n_others <= b, so that nothing is overwritten that is still to be read.
     n_others = 0
     for b in range(senders.size):
         i = np.int64(senders[b])
@@ -399,9 +393,8 @@ def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, changed: A
     which as many as the first says have the letters that they had. Returns the spare rows, and the L1 norm,
     squares and number of the terms removed that were not zero.
     """
-    # After a sweep, only terms that a rotation touched can have become too small or too frequent;
-    # the letters of the terms that it split have not changed, those of new terms have to be looked
-    # at.
+    # After a sweep, only terms that a rotation touched can have become too small or too frequent; the letters
+    # of the terms that it split have not changed, those of new terms have to be looked at.
     keys, coefficients, tags, frequencies, slots, where, spare, _, hits = rows[:9]
     l1 = squares = 0.0
     dropped, (n_hits, n_changed) = 0, changed
@@ -437,9 +430,8 @@ def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, changed: A
 @jit
 def free(slots: Any, hole: Any) -> None:
     """Free an entry; entries behind it move up so that no search meets a free one before its row."""
-    # Deletion from a table with linear probing (Knuth, section 6.4, algorithm R): an entry behind
-    # the hole moves into it unless its home lies between them. So no marks of deleted entries are
-    # needed.
+    # Deletion from a table with linear probing (Knuth, section 6.4, algorithm R): an entry behind the hole
+    # moves into it unless its home lies between them. So no marks of deleted entries are needed.
     mask = np.uint64(slots.size - 1)
     at = (hole + ONE) & mask
     while slots[at] != FREE:

@@ -34,9 +34,7 @@ def of_rotations(dtype: str) -> list[Sample]:
     """The kernels of many rotations at once."""
     tables, numbers, reals = shard_tables([_one_term(dtype)], 1), np.zeros(1, np.int64), np.zeros(1)
     rotations = RotationBatch(np.zeros((1, 2), np.uint64), reals, reals, np.zeros(1, np.bool_), numbers)
-    return [
-        (many.rotate_shards, (tables, rotations, (0.0, LIMITS, False), UNBOUNDED, 0, 1)),
-    ]
+    return [(many.rotate_shards, (tables, rotations, (0.0, LIMITS, False), UNBOUNDED, 0, 1))]
 
 
 def of_tables(dtype: str) -> list[Sample]:

@@ -123,11 +123,9 @@ def total_loss(losses: Sequence[Loss]) -> Loss:
     if len(losses) == 1:
         return losses[0]
     return Loss(
-        sum(loss.l1 for loss in losses),
-        sum(loss.squares for loss in losses),
-        sum(loss.terms for loss in losses),
-        any(loss.may_merge for loss in losses),
-    )
+        sum(loss.l1 for loss in losses), sum(loss.squares for loss in losses),
+        sum(loss.terms for loss in losses), any(loss.may_merge for loss in losses),
+    )  # fmt: skip
 
 
 def total(accounts: Sequence[Ledger]) -> Ledger:

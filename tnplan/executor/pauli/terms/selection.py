@@ -76,9 +76,7 @@ def is_past(arrivals: Arrivals, limits: TermLimits) -> Array:
     return np.asarray(are_past)
 
 
-def nth_largest(
-    sizes: Sequence[Array], n: int, all_ranks: Callable[[int], int], *, is_alone: bool
-) -> float:  # fmt: skip
+def nth_largest(sizes: Sequence[Array], n: int, all_ranks: Callable[[int], int], *, is_alone: bool) -> float:
     """The n-th largest of the numbers of all ranks, by halving: doubles >= 0 rise with their bits."""
     if is_alone:
         all_sizes = np.concatenate(sizes)

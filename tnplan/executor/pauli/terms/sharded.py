@@ -33,14 +33,7 @@ from tnplan.executor.pauli.terms.batched_rotations import NO_BOUND, UNBOUNDED, B
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
-from tnplan.executor.pauli.terms.selection import (
-    Arrivals,
-    TermCap,
-    is_past,
-    least_words,
-    nth_largest,
-    united,
-)
+from tnplan.executor.pauli.terms.selection import Arrivals, TermCap, is_past, least_words, nth_largest, united
 from tnplan.executor.pauli.terms.truncation import TermLimits
 
 Result = TypeVar("Result")
@@ -239,9 +232,7 @@ class ShardedTerms(Terms):
             self._distribute()
         self._each(HashTerms.refresh, least=SINGLE_SHARD_BELOW)
         bound = Bound(after=self.most_terms) if self.is_lone else UNBOUNDED
-        n_done = rotate_all(
-            self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads, bound
-        )  # fmt: skip
+        n_done = rotate_all(self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads, bound)
         return n_first + n_done
 
     def _rotate_capped(self, rotations: RotationBatch, cut: float, limits: TermLimits, cap: TermCap) -> None:

@@ -135,8 +135,7 @@ class TapedTerms(ShardedTerms):
             words = local_word_numbers(shard.rows().keys, step.qubits)
             return words, *shard.transfer(step, cut)
 
-        # Words are read before the transfer, since the tape needs the local word that each term
-        # had.
+        # Words are read before the transfer, since the tape needs the local word that each term had.
         words, branch_lists, branched, losses = map(list, zip(*self._each(split), strict=True))
         self.ledger.losses.append(total_loss(losses))
         splits = [

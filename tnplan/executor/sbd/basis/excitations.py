@@ -138,8 +138,7 @@ def match_pairs(singles: Singles) -> Matching:
     own = np.repeat(np.arange(len(singles.start) - 1, dtype=np.int32), np.diff(singles.start))[up]
     pairs, negative = singles.pairs[up].astype(np.int64), singles.sign[up] < 0
     ranks = singles.rank[pairs]
-    # By pair, then sign, then string: for each pair two runs of strings, one to add and one to
-    # subtract.
+    # By pair, then sign, then string: for each pair two runs of strings, one to add and one to subtract.
     order = np.lexsort((own, negative, ranks))
     keys = (2 * ranks + negative)[order]
     present = np.argsort(singles.rank)[np.unique(ranks)]

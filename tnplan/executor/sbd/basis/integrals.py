@@ -30,16 +30,10 @@ LARGEST_IRREP = 8
 class BetaIntegrals:
     """Integrals of beta orbitals that are not those of alpha.
 
-    Parameters
-    ----------
-    one
-        One-electron integrals [orbital, orbital] of beta, in Hartree.
-    two
-        Two-electron integrals (pq|rs) [pair, pair] of beta, in Hartree.
-    mixed
-        (pq|rs) [pair of alpha, pair of beta], in Hartree.
-    overlap
-        Overlaps <p|q> [orbital of alpha, orbital of beta], which S^2 needs, or None.
+    - `one`: One-electron integrals [orbital, orbital] of beta, in Hartree.
+    - `two`: Two-electron integrals (pq|rs) [pair, pair] of beta, in Hartree.
+    - `mixed`: (pq|rs) [pair of alpha, pair of beta], in Hartree.
+    - `overlap`: Overlaps <p|q> [orbital of alpha, orbital of beta], which S^2 needs, or None.
     """
 
     one: Array
@@ -52,14 +46,10 @@ class BetaIntegrals:
 class OrbitalLabels:
     """Symmetry labels of orbitals, as an FCIDUMP has them.
 
-    Parameters
-    ----------
-    irreps
-        ORBSYM: 1 to 8 by orbital; the product of a and b is 1 + ((a - 1) xor (b - 1)). Empty if not known.
-    wanted
-        ISYM: the irreducible representation of the state looked for.
-    momenta
-        SYMLZ: the angular momentum about the axis by orbital. Empty if not known.
+    - `irreps`: ORBSYM: 1 to 8 by orbital; the product of a and b is 1 + ((a - 1) xor (b - 1)). Empty if not
+      known.
+    - `wanted`: ISYM: the irreducible representation of the state looked for.
+    - `momenta`: SYMLZ: the angular momentum about the axis by orbital. Empty if not known.
     """
 
     irreps: tuple[int, ...] = ()

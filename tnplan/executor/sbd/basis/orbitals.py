@@ -13,13 +13,7 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.sbd.basis.integrals import (
-    BetaIntegrals,
-    Integrals,
-    OrbitalLabels,
-    packed,
-    unpacked,
-)
+from tnplan.executor.sbd.basis.integrals import BetaIntegrals, Integrals, OrbitalLabels, packed, unpacked
 
 UNITARY = 1e-8
 """How far a rotation times its adjoint may be from 1."""

@@ -85,8 +85,7 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
     if bits.shape[1] == 2 * n_orbitals:
         is_sampled = True
         halves = bits[:, :n_orbitals], bits[:, n_orbitals:]
-        # A sample counts where both spins have their electrons: noise of the device changes the
-        # numbers.
+        # A sample counts where both spins have their electrons: noise of the device changes the numbers.
         fits = np.all([half.sum(1) == count for half, count in zip(halves, counts, strict=True)], axis=0)
         left_out = float(weights[~fits].sum())
         if not (fits & is_used).any():

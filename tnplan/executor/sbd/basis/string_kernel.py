@@ -25,9 +25,8 @@ from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, jit
 @jit
 def distance(first: Any, second: Any) -> Any:
     """How many orbitals two strings of one length fill differently, and 6 for more than 4."""
-    # Two strings with the same number of electrons differ in an even number of orbitals: 2 for a
-    # single excitation, 4 for a double one. Beyond that elements of H are 0, so that counting may
-    # stop.
+    # Two strings with the same number of electrons differ in an even number of orbitals: 2 for a single
+    # excitation, 4 for a double one. Beyond that elements of H are 0, so that counting may stop.
     count = np.int64(0)
     # `word & -word` is the lowest set bit; the number of bits below it is its number in the word.
     for w in range(first.size):
@@ -147,8 +146,7 @@ def single_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
 def double_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
     """The same-spin element between strings that differ by two orbitals."""
     # <bra|H|ket> = +-[(p1 q1|p2 q2) - (p1 q2|p2 q1)] for bra = +-a+_p1 a_q1 a+_p2 a_q2 ket.
-    # Invariant: p1 < p2 and q1 < q2, as `only_in` counts from below; `double_sign` pairs them in
-    # this order.
+    # Invariant: p1 < p2 and q1 < q2, as `only_in` counts from below; `double_sign` pairs them in this order.
     n, n_pairs = len(one), len(two)
     p1, p2 = only_in(bra, ket, 0), only_in(bra, ket, 1)
     q1, q2 = only_in(ket, bra, 0), only_in(ket, bra, 1)

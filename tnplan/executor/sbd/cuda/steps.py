@@ -117,8 +117,7 @@ class CupyBatch:
             ),
             shared_mem=shared_bytes,
         )  # fmt: skip
-        # Rows that several blocks share are added up from `spare` in a fixed order, not by atomic
-        # additions.
+        # Rows that several blocks share are added up from `spare` in a fixed order, not by atomic additions.
         self._launch("join", (len(split),), (n_beta,), split, bounds, tables.spare, y)
 
     def add_number_operators(

@@ -46,9 +46,8 @@ def differing(own: Any, words: Any, k: int) -> Any:
 @jit
 def own_energy(alpha: Any, beta: Any, alpha_terms: Any, beta_terms: Any) -> Any:
     """The energy of one determinant."""
-    # The energy of each string alone, then sum_{p in alpha, r in beta} (pp|rr): opposite spins have
-    # no exchange term. Invariant: diagonal pairs are numbered first, so that two_other[p, r] is
-    # (pp|rr).
+    # The energy of each string alone, then sum_{p in alpha, r in beta} (pp|rr): opposite spins have no
+    # exchange term. Invariant: diagonal pairs are numbered first, so that two_other[p, r] is (pp|rr).
     energy = diagonal(alpha, alpha_terms.one, alpha_terms.two)
     energy += diagonal(beta, beta_terms.one, beta_terms.two)
     n = len(alpha_terms.one)
@@ -131,9 +130,8 @@ def opposite_spin_row(mode: int, i: int, b: int, matrix: Any, elements: Any, at:
         s += 1
         if first == last:
             continue
-        # A code is 4 pair + 2 (creates the higher orbital) + (has a minus). The second bit is not
-        # needed here, as real integrals have (pq|rs) = (qp|rs); ordered pairs have it in their
-        # number.
+        # A code is 4 pair + 2 (creates the higher orbital) + (has a minus). The second bit is not needed
+        # here, as real integrals have (pq|rs) = (qp|rs); ordered pairs have it in their number.
         pair, link_sum = links.pairs[link], 0.0
         for e in range(first, last):
             determinant, code = cells.entries[e, 0], cells.entries[e, 1]
@@ -154,9 +152,8 @@ def couple_row(mode: int, d: int, i: int, matrix: Any, elements: Any, at: int) -
 
     The sum is without the diagonal.
     """
-    # One function for three modes, so that counting, filling and multiplying visit the same
-    # elements in the same order. Invariant: COUNT gives exactly the number of elements that FILL
-    # writes.
+    # One function for three modes, so that counting, filling and multiplying visit the same elements in the
+    # same order. Invariant: COUNT gives exactly the number of elements that FILL writes.
     alpha, beta, cells = matrix
     a, b = alpha.groups.number[d], beta.groups.number[d]
     if mode == FILL:
@@ -201,8 +198,7 @@ def add_rows(first: int, last: int, above: int, matrix: Any, elements: Any, out:
 @jit
 def add_sparse(first: int, last: int, matrix: Any, x: Any, out: Any) -> None:
     """out[d] += the sum over e of value[e] x[column[e]] for rows first .. last-1 of a `SparseMatrix`."""
-    # Compressed sparse rows; a row is summed in one variable and in one order, whatever
-    # the threads.
+    # Compressed sparse rows; a row is summed in one variable and in one order, whatever the threads.
     start, column, value = matrix
     for d in range(first, last):
         total = 0.0
@@ -231,8 +227,7 @@ def count_open(first: int, last: int, above: int, tables: Any, out: Any) -> None
 @inline
 def compare(first: Any, p: int, q: int, words: Any, k: int) -> Any:
     """Whether a string with bits p and q changed is below (-1), equal to (0) or above (1) string k."""
-    # Strings are compared as whole numbers, from the highest word on: the order in which
-    # `list_tables` sorts.
+    # Strings are compared as whole numbers, from the highest word on: the order in which `list_tables` sorts.
     for back in range(first.size):
         w = first.size - 1 - back
         word = first[w]
@@ -259,8 +254,7 @@ def exchange_row(d: int, tables: Any, x: Any) -> Any:
         p, q = links.create[link], links.destroy[link]
         if is_filled(own, p) or not is_filled(own, q):
             continue
-        # Bisection for b' among the members of alpha group a'. Invariant: members are sorted by
-        # string.
+        # Bisection for b' among the members of alpha group a'. Invariant: members are sorted by string.
         low, high = alpha.begin[links.other[link]], alpha.begin[links.other[link] + 1]
         while low < high:
             middle = (low + high) // 2
@@ -324,8 +318,7 @@ def fill_cells(first: int, last: int, rows: Any, tables: Any, listed: Any, scrat
     """
     groups, _, links, beta_links = tables
     entries, base, start, cells = listed
-    # Invariant: counts is zero everywhere at the start of each group, and is set to it again at its
-    # end.
+    # Invariant: counts is zero everywhere at the start of each group, and is set to it again at its end.
     beta_of, counts, ends, present = scratch
     for group in range(first, last):
         n_present = 0
@@ -337,9 +330,8 @@ def fill_cells(first: int, last: int, rows: Any, tables: Any, listed: Any, scrat
             d = groups.determinants[k]
             if d < rows[0] or d >= rows[1]:
                 continue
-            # The cells of a row: one for each link of its beta string, empty where no determinant
-            # of a linked alpha string has that beta string. Bounds are relative to base[group], to
-            # fit 32 bits.
+            # The cells of a row: one for each link of its beta string, empty where no determinant of a linked
+            # alpha string has that beta string. Bounds are relative to base[group], to fit 32 bits.
             s = start[d - rows[0]]
             for link in range(beta_links.start[beta_of[k]], beta_links.start[beta_of[k] + 1]):
                 b = beta_links.other[link]
@@ -353,9 +345,8 @@ def fill_cells(first: int, last: int, rows: Any, tables: Any, listed: Any, scrat
 @jit
 def add_within(d: int, is_beta: bool, matrix: Any, weight: float, x: Any, densities: Any) -> None:
     """What excitations of one spin of determinant d give, within its group; `weight` is its own x."""
-    # gamma[p, q] = <a+_p a_q>, Gamma[p, q, r, s] = <a+_p a+_r a_s a_q>, to which a pair of
-    # determinants with product c_bra c_ket adds as to an element of H. `mixed` is [pq of alpha, rs
-    # of beta].
+    # gamma[p, q] = <a+_p a_q>, Gamma[p, q, r, s] = <a+_p a+_r a_s a_q>, to which a pair of determinants with
+    # product c_bra c_ket adds as to an element of H. `mixed` is [pq of alpha, rs of beta].
     one_alpha, one_beta, two_alpha, two_beta, mixed = densities
     alpha, beta = matrix.alpha.groups, matrix.beta.groups
     groups, excited = (alpha, beta) if is_beta else (beta, alpha)

@@ -35,7 +35,6 @@ from tnplan.executor.sbd.sigma.same_spin import SparseMatrix
 
 
 TOPIC = "qubit Hamiltonians"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 SLOTS_A_STRING = 2
 """Slots of the hash table for a string, at least."""

@@ -133,8 +133,7 @@ def fill_rows(first: int, last: int, above: int, operator: Any, sparse: Any) -> 
 @jit
 def add_rows(first: int, last: int, above: int, operator: Any, x: Any, out: Any) -> None:
     """Add rows first .. last-1 of a product with x to out; elements are computed for it."""
-    # Nothing is stored: a row's elements are computed and used. The order of groups is that
-    # of `fill_rows`.
+    # Nothing is stored: a row's elements are computed and used. The order of groups is that of `fill_rows`.
     strings, groups, units, diagonal = operator
     for row in range(first, last):
         total = diagonal[row - above] * x[row]

@@ -68,9 +68,8 @@ def scatter_pairs(matching: Any, row: Any, raised: Any, lowered: Any) -> None:
 
     Raising moves an electron to the higher orbital of the pair. The other elements are set to 0.
     """
-    # With these, the sum over strings of raised[a, j] y[j] is <x|E_pq|y>, p being the higher
-    # orbital, for all pairs at once: a product of matrices. No two excitations of a pair touch one
-    # string.
+    # With these, the sum over strings of raised[a, j] y[j] is <x|E_pq|y>, p being the higher orbital, for all
+    # pairs at once: a product of matrices. No two excitations of a pair touch one string.
     _, _, start, upper, lower = matching
     raised[:] = 0.0
     lowered[:] = 0.0

@@ -72,9 +72,8 @@ def empty_source(n_orbitals: int, n_key_words: int) -> SourceDeterminant:
 @jit
 def hash_of(key: Any, words: Any) -> Any:
     """The hash of a determinant."""
-    # Zobrist hashing: the xor of a random word for each filled orbital of each spin. So the hash of
-    # an excited determinant is that of its source, xor the words of the orbitals left and entered:
-    # four at most.
+    # Zobrist hashing: the xor of a random word for each filled orbital of each spin. So the hash of an
+    # excited determinant is that of its source, xor the words of the orbitals left and entered: four at most.
     hash_value, n_words = np.uint64(0), key.size // 2
     for spin in range(2):
         for w in range(n_words):
@@ -98,9 +97,8 @@ def is_free(keys: Any, slot: int) -> bool:
 @jit
 def find(keys: Any, key: Any, hash_value: Any) -> Any:
     """The slot of a key of that hash; where it is missing, -1 minus the free slot that it would take."""
-    # Open addressing with linear probing. Invariant: the number of slots is a power of two, and at
-    # least one is free (see FULLEST), so that the search ends. No determinant has an all-zero key,
-    # as it has electrons.
+    # Open addressing with linear probing. Invariant: the number of slots is a power of two, and at least one
+    # is free (see FULLEST), so that the search ends. No determinant has an all-zero key, as it has electrons.
     mask = np.uint64(len(keys) - 1)
     slot = np.int64(hash_value & mask)
     # Words are compared without branches: the or of all words tells a free slot, the or of all
@@ -126,8 +124,7 @@ def turn(key: Any, first: int, p: int) -> None:
 @inline
 def move_sign(source: Any, spin: int, create: int, destroy: int) -> Any:
     """The sign of moving an electron of a spin past those between the two orbitals: +1 or -1."""
-    # As in `string_kernel`, from counts of electrons that `set_source` has written once for all
-    # excitations.
+    # As in `string_kernel`, from counts of electrons that `set_source` has written once for all excitations.
     low, high = min(create, destroy), max(create, destroy)
     return 1 - 2 * ((source.below[spin, high] - source.below[spin, low + 1]) & 1)
 
@@ -155,8 +152,7 @@ def put(table: Any, key: Any, hash_value: Any, term: Any, mode: int) -> int:
 @jit
 def move_all(table: Any, larger: Any) -> None:
     """Put all of a table into a larger one, which is empty."""
-    # Invariant: keys are distinct and `larger` is empty at first, so `find` always answers a free
-    # slot.
+    # Invariant: keys are distinct and `larger` is empty at first, so `find` always answers a free slot.
     keys, values, words = table
     for slot in range(len(keys)):
         if not is_free(keys, slot):
@@ -192,9 +188,8 @@ def add_singles(source: Any, spin: int, k: int, filters: Any, excitations: Any, 
 
     How many determinants are new.
     """
-    # H_ai = +-{h_pq + sum over the same spin of [(pq|kk) - (pk|kq)] + sum over the other spin of
-    # (pq|rr)}; tables `same` and `other` hold the terms in brackets. For k = q the one in `same` is
-    # 0.
+    # H_ai = +-{h_pq + sum over the same spin of [(pq|kk) - (pk|kq)] + sum over the other spin of (pq|rr)};
+    # tables `same` and `other` hold the terms in brackets. For k = q the one in `same` is 0.
     shard, shift, mode, limit, weight, own_hash = filters
     words = table.words
     key, n, first, count = source.key, words.shape[1], spin * (source.key.size // 2), 0

@@ -132,21 +132,16 @@ QUADRATIC_POINTS = 4
 class Extrapolation:
     """Energies at no correction, in Hartree.
 
-    Parameters
-    ----------
-    energy
-        By a straight line of variational energies over the three smallest corrections, with weights 1 / E2^2.
-    uncertainty
-        The distance from that energy to the variational one of the last list, which is a bound; or where one
-        of these is larger: the standard error of the line, the distance to `quadratic`, and that to E + E2
-        of the smallest correction. No constant is fitted; benchmarks/notes/sbd.md counts how often it holds
-        the exact energy. None with two points, which tell nothing of it.
-    quadratic
-        By a parabola over the five smallest corrections with the same weights; None with fewer than four.
-    slope
-        Of the line; -1 where the correction is exact.
-    points
-        How many points the line has.
+    - `energy`: By a straight line of variational energies over the three smallest corrections, with weights 1
+      / E2^2.
+    - `uncertainty`: The distance from that energy to the variational one of the last list, which is a bound;
+      or where one of these is larger: the standard error of the line, the distance to `quadratic`, and that
+      to E + E2 of the smallest correction. No constant is fitted; benchmarks/notes/sbd.md counts how often it
+      holds the exact energy. None with two points, which tell nothing of it.
+    - `quadratic`: By a parabola over the five smallest corrections with the same weights; None with fewer
+      than four.
+    - `slope`: Of the line; -1 where the correction is exact.
+    - `points`: How many points the line has.
     """
 
     energy: float
@@ -401,9 +396,8 @@ class GrowingList:
             self._solve(begun, begun.basis)
             return begun
         starts = self._decided(agree(self._ranks, self._starts))
-        # Selection adds what couples to the list, so that it may stay in another symmetry than the
-        # ground state has. So several starts grow a little, and the lowest energy with its second
-        # order goes on.
+        # Selection adds what couples to the list, so that it may stay in another symmetry than the ground
+        # state has. So several starts grow a little, and the lowest energy with its second order goes on.
         trials = [] if problem.n_roots > 1 else self._tried(starts)
         best = trials[0].start if trials else starts[0]
         # To a size, lists of early thresholds are of no use, and a start alone may lead elsewhere again.
@@ -540,8 +534,7 @@ class GrowingList:
         max_determinants, limit = self._limit(state)
         if size is not None and size < max_determinants:
             max_determinants, limit = size, ""
-        # Families stay together (see `spin_families`): the list is closed under spin flips, or
-        # placements.
+        # Families stay together (see `spin_families`): the list is closed under spin flips, or placements.
         n_free = max_determinants - len(state.basis)
         chosen, is_all = self._families.largest(candidates.keys, candidates.sizes, n_free)
         if not chosen.any():

@@ -187,9 +187,8 @@ class DistributedHamiltonian:
         """Every rank's rows, which arrive from the next rank one after the other."""
         ranks, shares, row = self._ranks, self._partition, self.shape[1:]
         before, after = (ranks.rank - 1) % ranks.size, (ranks.rank + 1) % ranks.size
-        # At step k this rank works on the rows of rank + k, while those of rank + k + 1 arrive. Two
-        # buffers, in turn: one is read while the other is written. Invariant: the own rows x are
-        # never written.
+        # At step k this rank works on the rows of rank + k, while those of rank + k + 1 arrive. Two buffers,
+        # in turn: one is read while the other is written. Invariant: the own rows x are never written.
         block = x
         for step in range(ranks.size):
             owner = (ranks.rank + step) % ranks.size
@@ -210,8 +209,7 @@ class DistributedHamiltonian:
         n_rows, shares, rank = self.shape[0], self._partition, self._ranks.rank
         sends, receives = [], []
         for peer in self._peers():
-            # The columns that a peer holds as rows, packed so that the peer can add them as they
-            # come.
+            # The columns that a peer holds as rows, packed so that the peer can add them as they come.
             columns = slice(*shares.rows(peer))
             packed = self._columns_of(self._sent, peer, (shares.count(peer), n_rows))
             packed[:] = y[:, columns].T

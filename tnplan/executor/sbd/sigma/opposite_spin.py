@@ -69,8 +69,7 @@ def beta_entries(singles: Singles, pairs: ActivePairs) -> tuple[Array, Array]:
     n_beta = len(singles.start) - 1
     target = np.repeat(np.arange(n_beta), np.diff(singles.start))
     negative = singles.sign < 0
-    # Invariant: entries of a string with + come before those with -, so that a kernel needs no sign
-    # for each.
+    # Invariant: entries of a string with + come before those with -, so that a kernel needs no sign for each.
     order = np.lexsort((negative, target))
     entries = np.stack([pairs.active[singles.pairs], singles.other], 1)[order]
     bounds = np.searchsorted((2 * target + negative)[order], np.arange(2 * n_beta + 1))

@@ -44,9 +44,8 @@ def _load_lanes(at: int, row: Any, singles: Any, active: Any, x: Any, scratch: A
     end on weights are 0 and values are any finite ones.
     """
     begin, end, source_row, number_weights = row
-    # The string itself, an excitation of zeroth order, carries alpha's number operators: its
-    # weights are sum_p n_p (pp|a), which `number_weights` holds. It stands in the lane before the
-    # first excitation.
+    # The string itself, an excitation of zeroth order, carries alpha's number operators: its weights are
+    # sum_p n_p (pp|a), which `number_weights` holds. It stands in the lane before the first excitation.
     other, pairs, sign, (rows, weights, values) = singles.other, singles.pairs, singles.sign, scratch
     for k in range(SIMD_LANES):
         e = at + k
@@ -100,16 +99,14 @@ def add_opposite_spin(
     for row in range(first, last):
         i, out = row + above, y[row]
         source_row, begin, end = i - below, start[i], start[i + 1]
-        # A rank sees the rows of one block of x at a time; number operators of alpha need the row
-        # itself.
+        # A rank sees the rows of one block of x at a time; number operators of alpha need the row itself.
         has_row = 0 <= source_row < len(x)
         for e in range(begin, end):
             _add_numbers(sign[e], numbers[pairs[e]], x[other[e]], out)
         if has_row:
             for p in range(filled.shape[1]):
                 if filled[row, p] != 0:
-                    # With `half`, y + parity y^T is the result: what is symmetric by itself counts
-                    # half.
+                    # With `half`, y + parity y^T is the result: what is symmetric by itself counts half.
                     _add_numbers(0.5 if half else 1.0, numbers[p], x[source_row], out)
         # One lane before `begin` is the string itself. With `half`, n-e is the transpose of e-n and
         # is left out.

@@ -22,10 +22,9 @@ ALLOWED = (0, 1, 3)
 NONE = np.uint32(pair_tiling.NONE)
 
 
-# Shared memory of a GPU has 32 banks of 4 bytes: 16 numbers of fp64 at once. A half warp whose
-# threads meet one bank twice waits for a second turn. Each element reads a product and adds to a
-# sum, both in shared memory; this file deals elements to threads so that the banks of a half warp
-# differ.
+# Shared memory of a GPU has 32 banks of 4 bytes: 16 numbers of fp64 at once. A half warp whose threads meet
+# one bank twice waits for a second turn. Each element reads a product and adds to a sum, both in shared
+# memory; this file deals elements to threads so that the banks of a half warp differ.
 @jit
 def cell(word: int) -> int:
     """The bank of a word's sum, and that of its product."""

@@ -206,16 +206,14 @@ class ProductHamiltonian(OneRank):
         # Equal strings and orbitals: H commutes with the exchange of the spins, x -> x^T.
         self.symmetric = same and integrals.has_common_orbitals
         other = alpha if same or beta is None else beta
-        # Excitations of the whole sets: they are small beside a state, and rows are divided by
-        # them.
+        # Excitations of the whole sets: they are small beside a state, and rows are divided by them.
         singles = find_singles(alpha, self.threads, integrals.has_ordered_pairs)
         others = singles if same else find_singles(other, self.threads, integrals.has_ordered_pairs)
         self.partition = partition_rows(row_costs(singles, others, self.symmetric, rates), rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
         spin_bytes = memory_bytes if self.symmetric else memory_bytes / 2
 
-        # Dense matrices where products of matrices are faster than sparse ones and the memory holds
-        # them.
+        # Dense matrices where products of matrices are faster than sparse ones and the memory holds them.
         def spin(number: int, strings: StringSet, excitations: Singles, rows: tuple[int, int]) -> Spin:
             chosen = dense
             if chosen is None:

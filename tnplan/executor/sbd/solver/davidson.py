@@ -189,12 +189,11 @@ def davidson(
     before, where rounding errors keep residuals from becoming smaller: then these stand still and are at most
     the share `rounded` of the largest energy. `diagonal` is the operator's, where that was made before.
     """
-    # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
-    # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,
-    # and restart with the lowest Ritz vectors and those of the step before (Murray, Racine and
-    # Davidson, J. Comput. Phys. 103, 382 (1992)), which keeps nearly the convergence of an
-    # unrestarted subspace. It holds a restart's 2 n_roots lowest states, n_roots of the step before,
-    # and new corrections.
+    # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace, solve the
+    # small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root, and restart with the
+    # lowest Ritz vectors and those of the step before (Murray, Racine and Davidson, J. Comput. Phys. 103, 382
+    # (1992)), which keeps nearly the convergence of an unrestarted subspace. It holds a restart's 2 n_roots
+    # lowest states, n_roots of the step before, and new corrections.
     if isinstance(start, Subspace):
         space = start
     else:
@@ -235,8 +234,7 @@ def davidson(
         orthogonality = space.orthogonality() if is_small or ends else 0.0
         is_skewed = orthogonality > criteria.orthogonality
         is_last = ends or (converged and not is_skewed)
-        # Rounding has spoiled the basis, and with it the residuals: begin again from the Ritz
-        # vectors.
+        # Rounding has spoiled the basis, and with it the residuals: begin again from the Ritz vectors.
         if not is_last and is_skewed:
             space.refresh(roots)
             continue
@@ -354,8 +352,7 @@ class Subspace:
     def roots(self) -> list[_Root]:
         """All states of the subspace, by rising energy."""
         ritz_states = []
-        # One small eigenproblem for each parity, so that Ritz vectors have a parity to the last
-        # bit.
+        # One small eigenproblem for each parity, so that Ritz vectors have a parity to the last bit.
         for parity in sorted(set(self.parities), reverse=True):
             members = np.flatnonzero(np.array(self.parities) == parity)
             solved = np.linalg.eigh(self._projected[np.ix_(members, members)])
@@ -497,17 +494,15 @@ def _residuals(
     corrections = []
     for (root, residual), needed in zip(residual_of, needs_correction, strict=True):
         if needed:
-            # Davidson's preconditioner (D - E)^-1, D the diagonal of H; denominators keep their
-            # sign and are DAMPING Hartree at least, since near-degenerate determinants would blow
-            # up the correction.
+            # Davidson's preconditioner (D - E)^-1, D the diagonal of H; denominators keep their sign and are
+            # DAMPING Hartree at least, since near-degenerate determinants would blow up the correction.
             gaps = diagonal - root.energy
             damped = np.where(gaps < 0, np.minimum(gaps, -DAMPING), np.maximum(gaps, DAMPING))
             residual /= damped
             state = space.vector(root)
             scaled = state / damped
-            # t = -(D - E)^-1 r + e (D - E)^-1 x, with e such that <x|t> = 0 (Olsen's projection: it
-            # solves the Jacobi-Davidson equation with D in place of H). The sign of t plays no
-            # part.
+            # t = -(D - E)^-1 r + e (D - E)^-1 x, with e such that <x|t> = 0 (Olsen's projection: it solves
+            # the Jacobi-Davidson equation with D in place of H). The sign of t plays no part.
             overlap, norm = space.product(state, residual), space.product(state, scaled)
             if abs(norm) > VANISHED:
                 scaled *= overlap / norm

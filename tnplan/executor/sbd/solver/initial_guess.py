@@ -140,8 +140,7 @@ def lowest_states(
     # There are no more states of a spin than determinants that have a part of it.
     fitting = chosen[~np.isin(chosen, low.numbers[np.isinf(low.energies)])]
     for parity in parities:
-        # Columns of a frame are (|i j> +- |j i>) / sqrt 2: states of one parity under exchange of
-        # the spins.
+        # Columns of a frame are (|i j> +- |j i>) / sqrt 2: states of one parity under exchange of the spins.
         frame, count = _Frame(chosen, width, parity), len(_Frame(fitting, width, parity).rows)
         if not count:
             continue

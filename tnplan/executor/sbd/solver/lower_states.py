@@ -113,7 +113,7 @@ class _Known:
     def taken(self, parity: int) -> list[Array]:
         """The others of a parity."""
         vectors = [other for other, kind in self.others if kind == parity]
-        self.others[:] = [one for one in self.others if one[1] != parity]
+        self.others[:] = [other for other in self.others if other[1] != parity]
         return vectors
 
 
@@ -163,11 +163,11 @@ def _margin(solution: Solution, criteria: Criteria) -> float:
     return max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(float(solution.energies[-1])))
 
 
-def _outside(operator: Operator, states: Vectors, found: Vectors) -> Vectors:
-    """What states are outside those found, where that is most of them, normalized."""
-    beside = DeflatedOperator(operator, found)
+def _outside(operator: Operator, states: Vectors, roots: Vectors) -> Vectors:
+    """What states are outside the span of the roots, where that is most of them, normalized."""
+    beside = DeflatedOperator(operator, roots)
     parts = [(beside.project(state, parity), parity) for state, parity in states]
-    return [(part / beside.norm(part), parity) for part, parity in parts if beside.norm(part) > MOST]
+    return [(v / beside.norm(v), parity) for v, parity in parts if beside.norm(v) > MOST]
 
 
 def _test(

@@ -219,8 +219,7 @@ def solve(
         assert not isinstance(hamiltonian, QubitHamiltonian)
         targets, n_states = _spin_targets(hamiltonian, terms, penalty, vector_backend)
         check_roots(n_roots, n_states, "states that the spin penalty keeps")
-    # A checkpoint belongs to one problem: its identity has the Hamiltonian, roots and penalty in
-    # it.
+    # A checkpoint belongs to one problem: its identity has the Hamiltonian, roots and penalty in it.
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, terms, f"{n_roots} {penalty}"))
@@ -248,9 +247,7 @@ def solve(
         if penalty is not None:
             energies = vector_backend.energies(solution.vectors)
         states = [vector_backend.collect(state) for state in solution.states]
-    return replace(
-        solution, states=states if vector_backend.first else [], energies=energies + terms.core
-    )
+    return replace(solution, states=states if vector_backend.first else [], energies=energies + terms.core)
 
 
 ReadStart = Callable[[tuple[int, ...]], list[tuple[Array, int]]]

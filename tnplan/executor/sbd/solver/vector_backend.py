@@ -208,9 +208,7 @@ class DistributedVectors(_StartVectors):
         """Expectation values of S^2."""
         return self._expectations(states, lambda state, _: self._operator.apply_spin_square(state))
 
-    def _expectations(
-        self, states: list[tuple[Array, int]], apply: Callable[[Array, int], Array]
-    ) -> Host:
+    def _expectations(self, states: list[tuple[Array, int]], apply: Callable[[Array, int], Array]) -> Host:
         products = [state.conj() * apply(state, parity) for state, parity in states]
         return self.total(np.array([float(product.sum().real) for product in products]))
 

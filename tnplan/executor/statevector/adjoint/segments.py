@@ -37,10 +37,7 @@ Images = dict[tuple[int, int], Word]
 class WordImages:
     """The images of words by the gates of a circuit.
 
-    Parameters
-    ----------
-    gates : sequence of Gate
-        The circuit.
+    - `gates`: The circuit.
     """
 
     def __init__(self, gates: Sequence[Gate]) -> None:

@@ -70,19 +70,9 @@ def _is_of_a_unitary(word: WordSum) -> bool:
 class Derivative:
     """The derivative of the value by angle `parameter` of gate `gate`.
 
-    Parameters
-    ----------
-    gate, name
-        The number of the gate in the circuit, and its name.
-    parameter, angle
-        Which of its angles, and that angle.
-    derivative
-        Of the expectation value, a real number.
-
-    Examples
-    --------
-    >>> Derivative(0, "rx", 0, 0.5, -0.25).derivative
-    -0.25
+    - `gate`, `name`: The number of the gate in the circuit, and its name.
+    - `parameter`, `angle`: Which of its angles, and that angle.
+    - `derivative`: Of the expectation value, a real number.
     """
 
     gate: int
@@ -151,24 +141,11 @@ def adjoint_gradients(
 
     One sweep back takes the final state, and another state for each observable.
 
-    Parameters
-    ----------
-    simulator : Simulator
-        In the state after the gates, which stays.
-    gates : sequence of Gate
-        The circuit.
-    observables : sequence of PauliSum
-        With real coefficients.
-
-    Returns
-    -------
-    list of list of Derivative
-        Of each observable one of each angle, in the order of the gates.
-
-    Raises
-    ------
-    InputError
-        For a gate with angles whose derivatives are not known.
+    - `simulator`: In the state after the gates, which stays.
+    - `gates`: The circuit.
+    - `observables`: With real coefficients.
+    - returns: Of each observable one of each angle, in the order of the gates.
+    - raises InputError: for a gate with angles whose derivatives are not known.
     """
     # Adjoint differentiation (Jones and Gacon, arXiv:2009.02823): d<O>/dt = 2 Re <lambda| dU/dt
     # |psi>, with |lambda> = O |psi> at the end; both go back gate by gate. dU/dt is a sum of Pauli

@@ -54,7 +54,8 @@ class SumMacros(GateMacros):
         sharing: dict[tuple[int, bool], list[tuple[WordSum, int]]] = {}
         for word_sum, signed in sums:
             assert isinstance(word_sum, WordSum)
-            key = self._near(word_sum.targets), word_sum.imaginary
+            registers = [self.layout.registers.index(self.position[bit]) for bit in word_sum.targets]
+            key = sum(1 << register for register in registers), word_sum.imaginary
             sharing.setdefault(key, []).append((word_sum, signed))
         for (x, imaginary), group in sorted(sharing.items(), key=lambda item: item[0]):
             if len(group) > 1:
@@ -75,10 +76,6 @@ class SumMacros(GateMacros):
         if self.n_waiting:
             self._write(f"SUMS({self.n_waiting}, {len(self.sums) - self.n_waiting})")
         self.n_waiting = 0
-
-    def _near(self, bits: Sequence[int]) -> int:
-        """The registers of some bits, as a mask."""
-        return sum(1 << self.layout.registers.index(self.position[bit]) for bit in bits)
 
 
 MOST_TARGETS = 2

@@ -129,9 +129,12 @@ def _times_phases(state: Any, gates: Any, gate: int, elements: Any, first: int, 
 
 @jit
 def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is_adjoint: bool) -> None:
+    # (x, u) becomes (a x + b u, c x + d u) for the amplitudes at i and i + target, the target being 0 in i.
+    # A state is an array of reals, two an amplitude; the mask and the run count these.
     target, run = 2 * gates.target_masks[gate], 2 * gates.runs[gate]
     if run <= SHORT:
         for number in range(0, state.size >> 1, 2):
+            # The bits from the target's on move up by one: a zero is put into its place.
             i = number + (number & -target)
             j, base = i + target, first + 4 * _selected(gates, gate, i >> 1)
             a, b, c, d = _pair_matrix(elements, base, is_adjoint)
@@ -147,11 +150,12 @@ def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is
         base = first + 4 * _selected(gates, gate, start >> 1)
         near, far = state[start : start + run], state[start + target : start + target + run]
         a, b, c, d = _pair_matrix(elements, base, is_adjoint)
-        if a == 1.0 and b == 0.0 and c == 0.0 and d == 1.0:
+        if a == 1.0 and b == 0.0 and c == 0.0 and d == 1.0:  # as where a control is 0
             continue
         a_re, a_im, b_re, b_im = a.real, a.imag, b.real, b.imag
         c_re, c_im, d_re, d_im = c.real, c.imag, d.real, d.imag
         if a_im == 0.0 and b_im == 0.0 and c_im == 0.0 and d_im == 0.0:
+            # Real and imaginary parts turn alike, and need half the multiplications.
             for k in range(np.uint64(run)):
                 x, y = near[k], far[k]
                 near[k] = a_re * x + b_re * y
@@ -167,9 +171,9 @@ def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is
 
 
 @jit
-def _times_matrix(
-    state: Any, gates: Any, gate: int, elements: Any, scratch: Any, is_adjoint: bool
-) -> None:  # fmt: skip
+def _times_matrix(state: Any, gates: Any, gate: int, elements: Any, scratch: Any, is_adjoint: bool) -> None:
+    # psi[i + o_j] becomes the sum over k of U[j, k] psi[i + o_k], or of conj(U[k, j]) psi[i + o_k], for all i
+    # whose bits of targets are 0; o_k is the offset of value k of the targets.
     first, targets, shift = gates.element_ends[gate], gates.target_masks[gate], gates.offset_ends[gate]
     side = gates.offset_ends[gate + 1] - shift
     for start in range(state.size >> 1):
@@ -218,6 +222,8 @@ def _overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
 
 @jit
 def _pair_overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
+    # `_overlaps` of one target: conj(p + i q) (x + i y) has the parts p x + q y and p y - q x. Four complex
+    # sums stay in registers over a run.
     target, run = 2 * gates.target_masks[gate], 2 * gates.runs[gate]
     for start in range(0, state.size, run):
         if start & target:

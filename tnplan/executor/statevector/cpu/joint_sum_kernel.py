@@ -33,12 +33,7 @@ from tnplan.executor.statevector.cpu.joint_sum_tables import CROSS_SUM, DIAGONAL
 from tnplan.executor.statevector.cpu.measure_kernel import sign
 from tnplan.executor.statevector.cpu.round_kernel import act, jit, spread, turns_of_part
 from tnplan.executor.statevector.cpu.tile_scratch import APART
-from tnplan.executor.statevector.cpu.tiled_pass_kernel import (
-    factor_of,
-    read_tile,
-    turns_of_tile,
-    write_tile,
-)
+from tnplan.executor.statevector.cpu.tiled_pass_kernel import factor_of, read_tile, turns_of_tile, write_tile
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
     LANE_ROTATE,
@@ -48,11 +43,10 @@ from tnplan.executor.statevector.cpu.vector_tables import (
 )
 
 
-# The backward sweep of the adjoint method (Jones and Gacon, arXiv:2009.02823): psi and lambda go
-# back through the circuit together, and the derivative by a rotation's angle is Im <lambda| P |psi>
-# at its place, up to a factor that the caller has. Both states lie in one array, lambda behind psi,
-# as if one more bit selected one: so passes and rounds are those of one state, and each gate is
-# done on both.
+# The backward sweep of the adjoint method (Jones and Gacon, arXiv:2009.02823): psi and lambda go back through
+# the circuit together, and the derivative by a rotation's angle is Im <lambda| P |psi> at its place, up to a
+# factor that the caller has. Both states lie in one array, lambda behind psi, as if one more bit selected
+# one: so passes and rounds are those of one state, and each gate is done on both.
 @jit
 def run_sums(amplitudes: Any, pass_tables: Any, scratch: Any, first: int, last: int, out: Any) -> None:
     """Do a pass of rounds on the tiles of pieces first .. last-1; out[piece, column] grows by its sums.
@@ -118,8 +112,7 @@ def _sum_turn(  # noqa: C901
     block: Any, action: Any, indices: Any, pass_tables: Any, scratch: Any, out: Any
 ) -> None:  # fmt: skip
     """A turn of both states, and its sums: one, or two where the number of the column is negative."""
-    # The column of the sum is stored plus 1, with a minus where the next column has the sum about
-    # Z.
+    # The column of the sum is stored plus 1, with a minus where the next column has the sum about Z.
     (re, im), (_, numbers, sums), (tiles, sum_scratch) = block, pass_tables, scratch
     kind, position, turn, at = action[0], action[1], action[3], action[4]
     column, with_z = abs(action[2]) - 1, action[2] < 0

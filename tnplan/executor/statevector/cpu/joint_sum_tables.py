@@ -131,9 +131,8 @@ class SumRoundBuilder(RoundBuilder):
             self._signed = {}
 
     def _wait(self, bits: tuple[int, ...], angles: Sequence[float]) -> None:
-        # A phase of one bit commutes up to a rotation of X and Y into each other, which `_terms`
-        # accounts for by the phase that was there before. A phase of two bits does not: the sums
-        # are taken first.
+        # A phase of one bit commutes up to a rotation of X and Y into each other, which `_terms` accounts for
+        # by the phase that was there before. A phase of two bits does not: the sums are taken first.
         if len(bits) > 1:
             self._settle(bits)
         super()._wait(bits, angles)

@@ -18,9 +18,8 @@ def apply_diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_i
     low = 0
     while low < places.size and places[low] == low:
         low += 1
-    # The length of a run: 2^low amplitudes, whose table is read along; or, where bit 0 is no
-    # selector, all amplitudes below the lowest selector, which share one factor. Invariant:
-    # `places` rise.
+    # The length of a run: 2^low amplitudes, whose table is read along; or, where bit 0 is no selector, all
+    # amplitudes below the lowest selector, which share one factor. Invariant: `places` rise.
     length = low
     if low == 0:
         length = places[0] if places.size else q
@@ -54,10 +53,9 @@ def apply_matrix(
 
     Groups are taken LANES at a time: first gathered, so that the product runs over neighbours.
     """
-    # y[r] = sum_c m[r, c] x[c] over the amplitudes that differ in the target bits alone. offsets[r]
-    # is where row r lies from the group's first amplitude; the near selectors are part of it.
-    # places[:t] are targets, the first the least significant of a row's number; the others are
-    # selectors.
+    # y[r] = sum_c m[r, c] x[c] over the amplitudes that differ in the target bits alone. offsets[r] is where
+    # row r lies from the group's first amplitude; the near selectors are part of it. places[:t] are targets,
+    # the first the least significant of a row's number; the others are selectors.
     side = 1 << t
     offsets, lane, free = scratch.offsets[:side], scratch.lane, scratch.free
     for row in range(side):

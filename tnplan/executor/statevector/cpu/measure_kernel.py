@@ -56,8 +56,7 @@ def draw(amplitudes: Any, chunk_bits: int, draws: Any, first: int, last: int, ou
             while k < last and chunks[k] == chunk and rests[k] < total:
                 out[k] = i
                 k += 1
-        # Rounding may leave a rest above the last total: then it is the last amplitude that is not
-        # 0.
+        # Rounding may leave a rest above the last total: then it is the last amplitude that is not 0.
         while k < last and chunks[k] == chunk:
             out[k] = last_possible
             k += 1

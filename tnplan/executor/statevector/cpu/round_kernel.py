@@ -49,10 +49,9 @@ def spread(number: int, bits: Any) -> int:
 @jit
 def apply_round(tile: Any, row: Any, tables: Any, numbers: Any, scratch: Any) -> None:
     """A round on a tile: the step of that row; `scratch.tile_re` and `tile_im` have the tile's turns."""
-    # A round acts on some bits of a tile. For each value of the tile's other bits its amplitudes
-    # are gathered into a block that fits the nearest cache, all actions are done there, and it is
-    # written back: one transfer for many gates. starts[v] is where vector v of the round lies in
-    # the tile for others = 0.
+    # A round acts on some bits of a tile. For each value of the tile's other bits its amplitudes are gathered
+    # into a block that fits the nearest cache, all actions are done there, and it is written back: one
+    # transfer for many gates. starts[v] is where vector v of the round lies in the tile for others = 0.
     # Invariant: the bits of a lane's number are among those of every round, so that whole vectors
     # are gathered.
     (re, im), round_number, first, last = tile, row[1], row[2], row[3]
@@ -79,11 +78,10 @@ def act(  # noqa: C901
     re: Any, im: Any, action: Any, chunk: int, numbers: Any, scratch: Any
 ) -> None:  # fmt: skip
     """One action on a round; `chunk` is the value of the tile's other bits."""
-    # A gate on one bit comes as diag(1, t), then a real matrix [[a, b], [c, d]]: the phases that it
-    # has behind the matrix wait for the next gate (`vector_rounds`). A real matrix takes half the
-    # multiplications of a complex one. t depends on the other bits of the index: t =
-    # low[lowest bits] * high[others of the round] * inside[tile's others] * outside
-    # (`vector_tables`).
+    # A gate on one bit comes as diag(1, t), then a real matrix [[a, b], [c, d]]: the phases that it has
+    # behind the matrix wait for the next gate (`vector_rounds`). A real matrix takes half the multiplications
+    # of a complex one. t depends on the other bits of the index: t = low[lowest bits] * high[others of the
+    # round] * inside[tile's others] * outside (`vector_tables`).
     kind, position, other, turn, at = action[0], action[1], action[2], action[3], action[4]
     lanes, matrices = VECTOR_BYTES // re.itemsize, numbers.matrices
     if kind == MULTIPLY:

@@ -143,8 +143,7 @@ class HostState:
         """The probability, float64 [2^m], of each value of some bits, the first least significant."""
         from tnplan.executor.statevector.cpu.measure_kernel import marginal
 
-        # Invariant: the number of parts depends on the state and the question alone, not on
-        # threads.
+        # Invariant: the number of parts depends on the state and the question alone, not on threads.
         n_parts = min(_most_parts(self._amplitudes), max(1, TABLE_PARTS >> len(bits)))
         parts = np.zeros((n_parts, 1 << len(bits)))
         places = np.array(bits, np.int64)

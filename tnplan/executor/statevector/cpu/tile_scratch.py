@@ -82,19 +82,11 @@ def _new_scratch(
     round_size = ROUND_BYTES // (2 * real.itemsize)
     parts = aligned((2, round_size + APART), real)
     return TileScratch(
-        tile,
-        np.empty((4, LANES << most_targets), real),
-        np.empty(1 << 2 * LARGEST_TARGETS, real),
-        np.empty(1 << LARGEST_TARGETS, np.int64),
-        np.empty(LANES, np.uint64),
-        np.empty(MOST_BITS, np.int64),
-        parts[0],
-        parts[1],
-        np.empty(turns, real),
-        np.empty(turns, real),
+        tile, np.empty((4, LANES << most_targets), real), np.empty(1 << 2 * LARGEST_TARGETS, real),
+        np.empty(1 << LARGEST_TARGETS, np.int64), np.empty(LANES, np.uint64), np.empty(MOST_BITS, np.int64),
+        parts[0], parts[1], np.empty(turns, real), np.empty(turns, real), np.empty(high, real),
         np.empty(high, real),
-        np.empty(high, real),
-    )
+    )  # fmt: skip
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -43,24 +43,20 @@ def run_rounds(
         base = spread(tile, tables.far)
         read_tile(amplitudes, base, tables.starts, re, im)
         outside_re, outside_im = numbers.outside_re, numbers.outside_im
-        # Factors of the bits outside, of which those of a rank are part: the same for the whole
-        # tile.
+        # Factors of the bits outside, of which those of a rank are part: the same for the whole tile.
         turns_of_tile(
             base | rank_base, tables.beyond, outside_re, outside_im, scratch.tile_re, scratch.tile_im
         )
         for s in range(len(tables.steps)):
             apply_round((re, im), tables.steps[s], tables, numbers, scratch)
-        # Diagonals that touch no held bit are one factor of the whole tile, applied while it is
-        # written back.
+        # Diagonals that touch no held bit are one factor of the whole tile, applied while it is written back.
         factor = factor_of(base | rank_base, tables.numbered, numbers.factors_re)
         value = numbers.factors_re[factor], numbers.factors_im[factor]
         write_tile(amplitudes, base, tables.starts, (re, im), value)
 
 
 @jit
-def run_tiles(
-    amplitudes: Any, rank_base: int, pass_tables: Any, scratch: Any, first: int, last: int
-) -> None:  # fmt: skip
+def run_tiles(amplitudes: Any, rank_base: int, pass_tables: Any, scratch: Any, first: int, last: int) -> None:
     """Do all steps of a pass, rounds and others; see `run_rounds`."""
     tables, numbers = pass_tables
     places, idle = tables.places, tables.idle
@@ -131,10 +127,9 @@ def factor_of(index: int, numbered: Any, factors: Any) -> int:
 @jit
 def read_tile(amplitudes: Any, base: int, starts: Any, re: Any, im: Any) -> None:
     """Part the amplitudes of a tile, which are runs from base + starts[row] on."""
-    # A tile consists of runs of neighbouring amplitudes, as many as its lowest held bits allow.
-    # Offsets are without sign, so that numba need not look whether they count from the end, and the
-    # copy becomes vector instructions. Amplitude i has its real part at 2 i and its imaginary part
-    # at 2 i + 1.
+    # A tile consists of runs of neighbouring amplitudes, as many as its lowest held bits allow. Offsets are
+    # without sign, so that numba need not look whether they count from the end, and the copy becomes vector
+    # instructions. Amplitude i has its real part at 2 i and its imaginary part at 2 i + 1.
     run = np.uint64(re.size // starts.size)
     for row in range(starts.size):
         at, start = np.uint64(row) * run, np.uint64(base + starts[row])

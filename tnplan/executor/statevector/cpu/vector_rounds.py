@@ -194,8 +194,7 @@ class RoundBuilder:
 
     def _turn(self, bit: int, matrix: Matrix, with_linear: bool) -> None:
         """What waits on a bit, then a real matrix; nothing where both are nothing."""
-        # All pairs that wait with this bit are one phase where the bit is 1: constant + sum over
-        # the others.
+        # All pairs that wait with this bit are one phase where the bit is 1: constant + sum over the others.
         weights, self.pairs[bit] = self.pairs[bit], {}
         for other in weights:
             del self.pairs[other][bit]

@@ -31,7 +31,6 @@ from tnplan.executor.statevector.cpu.vector_rounds import (
 )
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
-from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.pass_tables import FIELDS, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of, tile_runs
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
@@ -114,15 +113,14 @@ class VectorPass:
         return bool(np.all(self.flat.steps[:, 0] == ROUND))
 
 
-def vector_pass(
-    item: Pass, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
-) -> VectorPass:  # fmt: skip
+def vector_pass(item: Pass, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0) -> VectorPass:
     """The tables of a pass over the 2^n_bits amplitudes of a rank, of parts of this type; `low` as in
     `pass_tables`.
     """
     lane_bits = LANE_BITS[real.itemsize]
     most = round_bits(real)
-    n_all = max([n_bits, *(_n_bits(step) for step in item.steps)])
+    sizes = [s.mask.bit_length() if isinstance(s, MultiplexedGate) else len(s.linear) for s in item.steps]
+    n_all = max([n_bits, *sizes])
     steps = vector_steps(item, n_all, lane_bits, most)
     actions = Actions(item.held_bits, lane_bits, min(most, len(item.held_bits)))
     return pass_of_steps(steps, actions, n_bits, real, low, rank)
@@ -137,16 +135,14 @@ def pass_of_steps(
     compiled: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
 ) -> VectorPass:  # fmt: skip
     """The tables of a pass that is in steps already; `actions` has none yet."""
-    # Two kinds of tables: whole numbers that tell which bits and which actions (`FlatPass`), and
-    # numbers in the state's precision (`FlatNumbers`). Kernels allocate nothing and see arrays
-    # alone.
+    # Two kinds of tables: whole numbers that tell which bits and which actions (`FlatPass`), and numbers in
+    # the state's precision (`FlatNumbers`). Kernels allocate nothing and see arrays alone.
     steps, outside, held_bits = compiled.steps, compiled.outside, actions.held_bits
     n_all = len(outside.linear)
     rounds = [step for step in steps if isinstance(step, VectorRound)]
     others = [step for step in steps if not isinstance(step, VectorRound)]
     tables = pass_tables(Pass(tuple(held_bits), tuple(others)), n_bits, low)
-    # Invariant: steps stand in the order of the pass; rounds and other steps are numbered each by
-    # themselves.
+    # Invariant: steps stand in the order of the pass; rounds and other steps are numbered each by themselves.
     rows, other = [], iter(tables.steps.tolist())
     for step in steps:
         if isinstance(step, VectorRound):
@@ -170,8 +166,7 @@ def pass_of_steps(
     # Bits of the rank are constant here: they go into the factors of tiles.
     rank_bits = {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)}
     factors = _factors(outside, tables.far.tolist(), rank_bits)
-    # Four zeros behind the last: a kernel reads a 2 x 2 matrix for any action, also for one that
-    # has none.
+    # Four zeros behind the last: a kernel reads a 2 x 2 matrix for any action, also for one that has none.
     matrices = np.array([*actions.numbers, *4 * [0.0]], real)
     return VectorPass(
         flat,
@@ -198,10 +193,6 @@ def _factors(outside: PhasePolynomial, far: Sequence[int], rank_bits: Mapping[in
     return np.exp(1j * outside.phase({**values, **rank_bits}, np.full(len(numbers), outside.constant)))
 
 
-def _n_bits(step: PassStep) -> int:
-    return step.mask.bit_length() if isinstance(step, MultiplexedGate) else len(step.linear)
-
-
 class Actions:
     """The rows of actions and their numbers so far."""
 
@@ -224,8 +215,7 @@ class Actions:
         matrix = step.matrix
         if len(positions) == 1:
             positions.append(next(p for p in range(self.lane_bits, self.size) if p not in positions))
-            # A matrix on one bit becomes one on two, the second being any other: one kind of step
-            # less.
+            # A matrix on one bit becomes one on two, the second being any other: one kind of step less.
             matrix = np.kron(np.eye(2), matrix)
         row = MULTIPLY, *positions, 0, len(self.numbers)
         self.rows += [*exchanges, row, *reversed(exchanges)]

@@ -20,10 +20,9 @@ from tnplan.executor.statevector.cpu.measure_kernel import sign
 from tnplan.executor.statevector.cpu.round_kernel import jit
 
 
-# <b| X^x Z^z |a> = sum_i (-1)^|z & i| conj(b[i ^ x]) a[i]. With interleaved parts (re, im, re, im,
-# ...) the real part is the plain inner product of 2n real numbers, and the imaginary part that with
-# -i a. So two real inner products, `own` and `turned`, give a complex one, and vectors need no
-# shuffles.
+# <b| X^x Z^z |a> = sum_i (-1)^|z & i| conj(b[i ^ x]) a[i]. With interleaved parts (re, im, re, im, ...) the
+# real part is the plain inner product of 2n real numbers, and the imaginary part that with -i a. So two real
+# inner products, `own` and `turned`, give a complex one, and vectors need no shuffles.
 @jit
 def add_words(states: Any, masks: Any, first: int, last: int, scratch: Any, out: Any) -> None:
     """out[n, k] += the real and the imaginary part of the sum over the amplitudes i of piece n of
@@ -127,9 +126,8 @@ def _times_words(amplitudes: Any, words: Any, scratch: Any, start: int) -> None:
     for i in range(block):
         scratch.re[i] = scratch.im[i] = 0.0
     for group in range(words.x.size):
-        # x is split: its bits within a block permute the block (`near`), the others choose which
-        # block is read (`far`). Invariant: the block is a power of two and `start` a multiple of
-        # it.
+        # x is split: its bits within a block permute the block (`near`), the others choose which block is
+        # read (`far`). Invariant: the block is a power of two and `start` a multiple of it.
         near, far = words.x[group] & (block - 1), start ^ (words.x[group] & -block)
         is_real = _diagonal(words, group, far, scratch)
         for i in range(block):

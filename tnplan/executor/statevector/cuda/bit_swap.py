@@ -61,9 +61,7 @@ class PiecewiseSwap:
     def __init__(self, pieces: Sequence[Call], barrier: Call, copies: Any) -> None:
         self._pieces, self._barrier = pieces, barrier
         self._stream, self._copies = cupy.cuda.get_current_stream(), copies
-        self._ready, self._done = (
-            [cupy.cuda.Event(disable_timing=True) for _ in pieces] for _ in range(2)
-        )  # fmt: skip
+        self._ready, self._done = ([cupy.cuda.Event(disable_timing=True) for _ in pieces] for _ in range(2))
 
     def begin(self, piece: int) -> None:
         """Exchange a piece as soon as all ranks have done what was given to their stream of passes before."""

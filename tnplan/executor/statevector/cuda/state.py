@@ -196,17 +196,14 @@ class CupyState:
         self._programs = {id(item): (item, program) for item, program in zip(passes, programs, strict=True)}
         return self.prepare(passes)
 
-    def _not_worth_waiting(
-        self, passes: Sequence[Pass], programs: Sequence[Program | None]
-    ) -> set[int]:  # fmt: skip
+    def _not_worth_waiting(self, passes: Sequence[Pass], programs: Sequence[Program | None]) -> set[int]:
         """The identities of passes whose programs are not in the cache and whose kernels save too little."""
         programs_of = {
             id(item): program for item, program in zip(passes, programs, strict=True)
             if program is not None and not item.has_sums
         }  # fmt: skip
-        # A kernel is worth its compilation where it saves more over all its uses: runs * uses *
-        # saved_s >= COMPILING_S. One that was put off counts more each time, as the program is run
-        # again.
+        # A kernel is worth its compilation where it saves more over all its uses: runs * uses * saved_s >=
+        # COMPILING_S. One that was put off counts more each time, as the program is run again.
         uses = Counter(_key(defines) for _, defines in programs_of.values())
         late = {
             number for number, (_, defines) in programs_of.items()
@@ -238,8 +235,7 @@ class CupyState:
             return None
         if self.n_bits < self.programs_from or not self.tile.register_bits:
             return None
-        # By identity: `_programs` keeps the pass beside its program, so that no other object gets its
-        # number.
+        # By identity: `_programs` keeps the pass beside its program, so that no other object gets its number.
         if id(item) in self._programs:
             return self._programs[id(item)][1]
         from tnplan.executor.statevector.codegen.pass_program import index_bits, make_program
@@ -268,9 +264,7 @@ class CupyState:
         tables = cupy.asarray(np.concatenate([np.zeros(0), *turns]).astype(self.dtype))
         values = np.ascontiguousarray(program.values.astype(self.dtype))
         before = np.uint64(self.amplitudes.data.ptr), np.int64(rank_base)
-        after = (
-            np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
-        )  # fmt: skip
+        after = (np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0])
         return ProgramLaunch(
             kernel, self.n_bits, held_bits, Blocks(threads, size_bytes, int(defines["NEIGHBOURS"])),
             (before, after), (factors, tables), program.sums,
@@ -323,9 +317,7 @@ class CupyState:
 
         return isinstance(prepared, ProgramLaunch)
 
-    def bind_part(
-        self, prepared: Any, bits: Sequence[int], value: int, share: int = 0
-    ) -> Callable[[], None]:  # fmt: skip
+    def bind_part(self, prepared: Any, bits: Sequence[int], value: int, share: int = 0) -> Callable[[], None]:
         """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
 
         It leaves multiprocessors to an exchange; `share` as in `Overlap`.

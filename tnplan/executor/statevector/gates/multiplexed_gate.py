@@ -121,9 +121,7 @@ def commute(first: MultiplexedGate, second: MultiplexedGate) -> bool:
     return not (first.target_mask & second.mask or second.target_mask & first.mask)
 
 
-def from_gate(
-    gate: Gate, place: str = "gate", bits: tuple[int, ...] | None = None
-) -> MultiplexedGate:  # fmt: skip
+def from_gate(gate: Gate, place: str = "gate", bits: tuple[int, ...] | None = None) -> MultiplexedGate:
     """A unitary gate on its qubits, or on bits for them, multiplexed.
 
     Raises InputError where it is none or too large. Gates with the same matrix share the arrays of what they
@@ -233,8 +231,7 @@ def expanded(gate: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[i
     values: Array = gate.matrices.reshape((2,) * len(gate.selectors) + (2**t, 2**t))
     values = values.transpose([*axes, len(axes), len(axes) + 1])
     values = values.reshape(2 ** len(outer), 2 ** len(inner), 2**t, 2**t)
-    # Selectors that become targets are block diagonal: the bit is the same in the row and in the
-    # column.
+    # Selectors that become targets are block diagonal: the bit is the same in the row and in the column.
     dense = np.zeros((2 ** len(outer), 2 ** len(inner), 2**t, 2 ** len(inner), 2**t), np.complex128)
     for value in range(2 ** len(inner)):
         dense[:, value, :, value, :] = values[:, value]

@@ -94,8 +94,7 @@ def real_between_phases(matrix: Elements) -> tuple[complex, Elements | None, tup
         column = _phase(b, size_b) / first
         turned = d / (second * column)
         real = (size_a if size_a > small else 0.0, size_b, size_c, math.copysign(size_d, turned.real))
-    # Tested on the product itself: matrices need not be unitary (Kraus operators), and then it may
-    # fail.
+    # Tested on the product itself: matrices need not be unitary (Kraus operators), and then it may fail.
     error = max(
         abs(first * real[0] - a), abs(first * real[1] * column - b),
         abs(second * real[2] - c), abs(second * real[3] * column - d),

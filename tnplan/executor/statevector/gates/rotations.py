@@ -216,9 +216,8 @@ def diagonal_in_a_basis(matrices: bytes) -> tuple[Elements, Array, Elements] | N
     for choice in (first, second):
         if np.any(np.abs(choice @ choice.conj().T - np.eye(2)) > ROUNDING):
             return None
-    # Divided by the root of its determinant, B A^dagger is in SU(2) and equals cos + i sin (n .
-    # sigma): its anti-Hermitian part has the same eigenvectors, and eigh gives them orthonormal,
-    # degenerate or not.
+    # Divided by the root of its determinant, B A^dagger is in SU(2) and equals cos + i sin (n . sigma): its
+    # anti-Hermitian part has the same eigenvectors, and eigh gives them orthonormal, degenerate or not.
     special = relative / cmath.sqrt(np.linalg.det(relative))
     _, basis = np.linalg.eigh((special - special.conj().T) / 2j)
     values = np.diag(basis.conj().T @ relative @ basis)

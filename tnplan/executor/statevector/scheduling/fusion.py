@@ -38,13 +38,9 @@ def fuse(gates: Sequence[MultiplexedGate], held_mask: int, n_bits: int, width: i
 
 
 def fuse_in_rounds(
-    gates: Sequence[MultiplexedGate],
-    held_mask: int,
-    n_bits: int,
-    width: int,
-    register_bits: int,
+    gates: Sequence[MultiplexedGate], held_mask: int, n_bits: int, width: int, register_bits: int,
     early: bool = False,
-) -> tuple[PassStep, ...]:
+) -> tuple[PassStep, ...]:  # fmt: skip
     """Like `fuse` for a device that does a pass in rounds, each with the targets of few bits in registers.
 
     No gate has more targets than a round. Diagonals on targets of a round are done together before it, those
@@ -130,8 +126,7 @@ def _merge_or_append(
         clusters.append(gate)
         waiting.append([])
     else:
-        # A diagonal merges with no cluster here: it waits behind the last one that it could not
-        # pass.
+        # A diagonal merges with no cluster here: it waits behind the last one that it could not pass.
         waiting[at].append(gate)
 
 

@@ -74,8 +74,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
             DIAGONAL if not wide.targets else GATE, len(wide.targets), len(near), len(outer), len(places),
             n_values, n_idle,
         ))  # fmt: skip
-        # Invariant: places of targets, near selectors, then bits of outer selectors, each part
-        # rising.
+        # Invariant: places of targets, near selectors, then bits of outer selectors, each part rising.
         places += [tile_position[bit] for bit in sorted(wide.targets)]
         places += [tile_position[bit] for bit in reversed(near)] + outer[::-1]
         matrices = _sorted(wide, sorted(wide.targets, reverse=True), (*outer, *near))

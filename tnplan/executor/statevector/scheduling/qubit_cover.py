@@ -127,7 +127,8 @@ def _search(
         if not len(ways[0][0]):
             return ways[0][1]
         free_bits = (most - n_done - 1) * (size - always.bit_count())
-        ways = [way for way in ways if _n_bits(targets[way[0]] & ~always) <= free_bits]
+        masks = [int(np.bitwise_or.reduce(targets[way[0]] & ~always, initial=0)) for way in ways]
+        ways = [way for way, mask in zip(ways, masks, strict=True) if mask.bit_count() <= free_bits]
         if not ways:
             break
     return None
@@ -157,10 +158,6 @@ def _remaining(targets: Any, masks: Any, pending: Any, held_mask: int) -> Any:
 
 def _scratch() -> Any:
     return np.empty((4, 64), np.int64)
-
-
-def _n_bits(masks: Any) -> int:
-    return int(np.bitwise_or.reduce(masks, initial=0)).bit_count()
 
 
 def _columns(gates: Sequence[MultiplexedGate]) -> tuple[Any, Any, Any]:

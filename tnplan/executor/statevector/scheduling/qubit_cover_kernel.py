@@ -96,8 +96,7 @@ def climb(gates: Any, pending: Any, chosen: int, always: int, tries: int, scratc
 
     `scratch` is for numbers of each of 64 bits, int64 [3 or more, 64].
     """
-    # Local search: of all exchanges of one held bit for one target outside, the best; until none is
-    # better.
+    # Local search: of all exchanges of one held bit for one target outside, the best; until none is better.
     every = 0
     for k in pending:
         every |= gates[0][k]
@@ -132,10 +131,9 @@ def count_each(gates: Any, pending: Any, fewer: int, others: int, scratch: Any) 
     not fixed yet (`alive`): with the others no more gates count. `common` gates, done with all that were
     alive then, are not in `counts` yet.
     """
-    # Bit-parallel: a set of candidates for the new bit is a mask. blocked[bit] and fixed[bit] are
-    # the sets of candidates with which this bit is so. `done` is the set with which gate k is done,
-    # `behind` the others. Gates that are done with every candidate alive are counted once, in
-    # `common`.
+    # Bit-parallel: a set of candidates for the new bit is a mask. blocked[bit] and fixed[bit] are the sets of
+    # candidates with which this bit is so. `done` is the set with which gate k is done, `behind` the others.
+    # Gates that are done with every candidate alive are counted once, in `common`.
     (targets, masks), counts, blocked, fixed = gates, scratch[0], scratch[1], scratch[2]
     counts[:] = 0
     blocked[:] = 0
@@ -229,9 +227,7 @@ def next_passes(gates: Any, pending: Any, search: Any, seed: int, scratch: Any, 
 
 
 @jit
-def fill_rounds(
-    gates: Any, search: Any, scratch: Any, pending: Any, numbers: Any, round_bits: Any
-) -> int:  # fmt: skip
+def fill_rounds(gates: Any, search: Any, scratch: Any, pending: Any, numbers: Any, round_bits: Any) -> int:
     """Write in `numbers` the round in which each gate is done, and in `round_bits` the bits of each round.
 
     Returns how many rounds there are.

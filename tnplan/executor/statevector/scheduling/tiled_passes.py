@@ -180,9 +180,8 @@ def compile_gates(
     """
     if mode not in MODES:
         raise InputError("mode", f"is {mode!r}", f"use {', '.join(MODES)}")
-    # Passes by stages: on several ranks, gates on bits outside a rank wait for an exchange of
-    # qubits; within a stage, gates are grouped by the bits of a tile, so that each group is one
-    # pass over memory.
+    # Passes by stages: on several ranks, gates on bits outside a rank wait for an exchange of qubits; within
+    # a stage, gates are grouped by the bits of a tile, so that each group is one pass over memory.
     n_bits = len(before)
     n_inside = n_bits if n_inside is None else n_inside
     # Exchanges of qubits cost nothing: they rename.
@@ -223,9 +222,7 @@ def _on(gates: Sequence[MultiplexedGate], where: Sequence[int]) -> Sequence[Mult
     return gates if unchanged else [gate.on(where) for gate in gates]
 
 
-def _put_off(
-    stages: Sequence[Stage], n_bits: int, n_inside: int, tile: Tile
-) -> tuple[Stage, ...]:  # fmt: skip
+def _put_off(stages: Sequence[Stage], n_bits: int, n_inside: int, tile: Tile) -> tuple[Stage, ...]:
     """The stages, with the last passes of one done after the next exchange where that takes less time.
 
     What comes after an exchange often fills no tile; passes that target no leaving bit may come there too, as
@@ -374,11 +371,8 @@ def price(held_bits: Sequence[int], n_targets: int, tile: Tile) -> float:
     """What a pass takes that does so many gates with targets, in copies of the state; 1 without rounds."""
     if not tile.register_bits:
         return 1.0
-    return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * _is_short(held_bits, tile)
-
-
-def _is_short(held_bits: Sequence[int], tile: Tile) -> bool:
-    return tile.run_bits in range(len(held_bits)) and held_bits[tile.run_bits] != tile.run_bits
+    is_short = tile.run_bits in range(len(held_bits)) and held_bits[tile.run_bits] != tile.run_bits
+    return EMPTY_PRICE + TARGET_PRICE * n_targets + SHORT_PRICE * is_short
 
 
 def _fused(
@@ -422,7 +416,5 @@ def _in_order(gates: Sequence[MultiplexedGate], mode: str) -> list[list[Multiple
 # The tiles of passes on a CPU, by the dtype of amplitudes. Knows no state.
 
 
-TILES = {
-    "complex64": Tile(16, 5, 4, rotations=True), "complex128": Tile(15, 4, 4, rotations=True)
-}  # fmt: skip
+TILES = {"complex64": Tile(16, 5, 4, rotations=True), "complex128": Tile(15, 4, 4, rotations=True)}
 """Real and imaginary parts of a tile take 512 KiB, a part of the cache of one core."""

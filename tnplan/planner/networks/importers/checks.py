@@ -61,7 +61,9 @@ def integer_steps(path: Sequence[Any], place: str) -> tuple[tuple[int, ...], ...
     """A path as tuples of integers."""
     steps = []
     for number, step in enumerate(path):
-        if not isinstance(step, list | tuple) or not all(_is_integer(entry) for entry in step):
+        if not isinstance(step, list | tuple) or any(
+            isinstance(entry, bool) or not hasattr(entry, "__index__") for entry in step
+        ):
             raise InputError(
                 f"{place}: path[{number}]",
                 f"{step!r} is no list of integers",
@@ -69,7 +71,3 @@ def integer_steps(path: Sequence[Any], place: str) -> tuple[tuple[int, ...], ...
             )
         steps.append(tuple(int(entry) for entry in step))
     return tuple(steps)
-
-
-def _is_integer(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)

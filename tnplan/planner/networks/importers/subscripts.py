@@ -19,12 +19,10 @@ from tnplan.planner.networks.importers.checks import index_names, integer_steps
 from tnplan.planner.networks.network import Network
 
 if TYPE_CHECKING:
-    from tnplan.planner.networks.contraction_path import ContractionPath
     from tnplan.planner.schedule.schedule import Schedule
 
 
 TOPIC = "contractions in Python"
-"""What the errors of this module are about, where one says no topic of its own."""
 
 Label = Hashable
 """What names an index: a character of an equation, or an element of a list of labels."""
@@ -178,12 +176,9 @@ def _output(terms: Sequence[Sequence[Label]], output: Term | None, place: str) -
 
 
 def _call(
-    terms: Sequence[Sequence[Label]],
-    output: Term | None,
-    shapes: Sequence[tuple[int, ...]],
-    operands: tuple[Any, ...],
-    place: str,
-) -> EinsumCall:
+    terms: Sequence[Sequence[Label]], output: Term | None, shapes: Sequence[tuple[int, ...]],
+    operands: tuple[Any, ...], place: str,
+) -> EinsumCall:  # fmt: skip
     sizes: dict[Label, int] = {}
     is_plain = True
     for term, shape in zip(terms, shapes, strict=True):

@@ -20,16 +20,10 @@ from tnplan.planner.networks.of_circuits.wires import KET, OpenNetwork, Wires, l
 class Block:
     """Gates of a circuit after which some bits are drawn again.
 
-    Parameters
-    ----------
-    moves : tuple of Gate
-        Gates before it that map bit strings to bit strings, but for phases.
-    qubits : tuple of int
-        Whose bits are drawn again, rising; empty where the moves are the circuit's last gates.
-    order : sequence of Gate
-        The gates of all blocks in turn.
-    n_gates : int
-        How many of these stand up to the block's end.
+    - `moves`: Gates before it that map bit strings to bit strings, but for phases.
+    - `qubits`: Whose bits are drawn again, rising; empty where the moves are the circuit's last gates.
+    - `order`: The gates of all blocks in turn.
+    - `n_gates`: How many of these stand up to the block's end.
     """
 
     moves: tuple[Gate, ...]

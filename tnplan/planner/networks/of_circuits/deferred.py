@@ -39,10 +39,8 @@ def deferred(program: CircuitProgram) -> CircuitProgram:
     The qubits that it measures come first, as the program measures them in time: bits of results, or all
     qubits where no such bit is measured.
 
-    Raises
-    ------
-    InputError
-        For loops, for conditions on anything but gates, channels and resets, and on too many bits.
+    Raises InputError for loops, for conditions on anything but gates, channels and resets, and on too many
+      bits.
     """
     wires = _Wires(program)
     for number, operation in enumerate(program.operations):

@@ -96,9 +96,7 @@ def folded_sandwich(steps: Sequence[Step], support: Support) -> OpenNetwork:
 def folded_leaves(masks: Sequence[tuple[int, int]], support: Support) -> list[np.ndarray]:
     """For each qubit of the support the letters of some words on it, float64 [word, letter]."""
     letters = np.eye(len(MATRICES))
-    return [
-        letters[[(x >> qubit & 1) + 2 * (z >> qubit & 1) for x, z in masks]] for qubit in support.qubits
-    ]  # fmt: skip
+    return [letters[[(x >> qubit & 1) + 2 * (z >> qubit & 1) for x, z in masks]] for qubit in support.qubits]
 
 
 def transfer_parts(step: Step) -> tuple[np.ndarray, ...]:
@@ -144,12 +142,8 @@ class WordCone:
 
     Each comes with the further tensors that close it by some words; axis 0 of these is the word.
 
-    Parameters
-    ----------
-    steps : sequence of step
-        The circuit.
-    support : Support
-        That of all words.
+    - `steps`: The circuit.
+    - `support`: That of all words.
     """
 
     def __init__(self, steps: Sequence[Step], support: Support) -> None:

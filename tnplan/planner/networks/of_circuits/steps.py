@@ -8,13 +8,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.derivatives.dual_number import VariedGate
-from tnplan.circuits.program import (
-    Channel,
-    CircuitProgram,
-    Measurement,
-    Reset,
-    without_final_measurements,
-)
+from tnplan.circuits.program import Channel, CircuitProgram, Measurement, Reset, without_final_measurements
 from tnplan.common.errors import InputError
 
 Step = Gate | Channel

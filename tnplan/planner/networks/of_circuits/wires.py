@@ -17,12 +17,7 @@ from tnplan.circuits.gates import I2, X, Y, Z
 from tnplan.circuits.program import Channel
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.steps import (
-    Step,
-    diagonal_qubits,
-    keeps_diagonals,
-    keeps_trace,
-)
+from tnplan.planner.networks.of_circuits.steps import Step, diagonal_qubits, keeps_diagonals, keeps_trace
 
 ZERO, ONE = np.array([1, 0], np.complex128), np.array([0, 1], np.complex128)
 """|0> and |1>."""
@@ -126,12 +121,8 @@ class OpenNetwork:
 class Wires:
     """Tensors and the wires of a ket, and of a bra where there is one.
 
-    Parameters
-    ----------
-    qubits
-        The qubits that have wires.
-    sides
-        1 for a ket alone, 2 for a ket and a bra.
+    - `qubits`: The qubits that have wires.
+    - `sides`: 1 for a ket alone, 2 for a ket and a bra.
     """
 
     def __init__(self, qubits: Iterable[int], sides: int) -> None:

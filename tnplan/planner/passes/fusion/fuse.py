@@ -293,13 +293,11 @@ def _grows(links: list[_Link]) -> bool:
 def _chain(links: list[_Link], chain_s: float, precision: str) -> Chain:
     unfused_s = sum(link.unfused_s for link in links)
     return Chain(
-        nodes=tuple(link.node for link in links),
-        stem=links[0].stem,
+        nodes=tuple(link.node for link in links), stem=links[0].stem,
         branches=tuple(link.branch for link in links if not link.closes),
-        times_s=tuple(chain_s * link.unfused_s / unfused_s for link in links),
-        precision=precision,
+        times_s=tuple(chain_s * link.unfused_s / unfused_s for link in links), precision=precision,
         closing=links[-1].branch if links[-1].closes else None,
-    )
+    )  # fmt: skip
 
 
 def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[float, str]:

@@ -65,7 +65,8 @@ def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, InPlaceRe
     Only with `resizing` may a result be larger or smaller, or slide.
     """
     by_node: dict[int, InPlaceResult] = {}
-    last_uses = _last_uses(moves) if resizing else {}
+    # By mode the number of the last chain that leaves it.
+    last_uses = {mode: k for k, move in enumerate(moves) for mode, _ in move.result_modes} if resizing else {}
     first = 0
     for end in range(1, len(moves) + 1):
         if end < len(moves) and moves[end].operand == moves[end - 1].result:
@@ -158,11 +159,6 @@ def _choices(
         turned = (*front, *(item for item in move.result_modes if item not in front))
         yield InPlaceResult(_numbers(turned), 0), uncut, turned
     yield None, uncut, move.result_modes
-
-
-def _last_uses(moves: Sequence[Move]) -> dict[int, int]:
-    """By mode the number of the last chain that leaves it."""
-    return {mode: number for number, move in enumerate(moves) for mode, _ in move.result_modes}
 
 
 def _in_the_place_of(operand: Modes, result: Modes, last_uses: Mapping[int, int]) -> Modes | None:

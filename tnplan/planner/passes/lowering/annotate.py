@@ -12,10 +12,7 @@ from tnplan.planner.schedule.schedule import Prediction, StepAnnotation
 
 
 def annotate(
-    sharded: ShardedTree,
-    node: int,
-    shared: tuple[int, int] | None,
-    fused: tuple[int, float] | None,
+    sharded: ShardedTree, node: int, shared: tuple[int, int] | None, fused: tuple[int, float] | None
 ) -> StepAnnotation:
     """Describe the step that makes `node` as it was planned; `shared`: the slices in a row that its result
     serves, and how often it is repeated for them, None where it is done once; `fused`: the number of its
@@ -46,27 +43,17 @@ def annotate(
     on_left, on_right = (set(tree.legs[operand]).intersection(kept) for operand in (step.left, step.right))
     batch = tree.extent(tuple(on_left & on_right))
     return StepAnnotation(
-        state=_state(sharded, step, before, after),
-        a_modes=orders[step.left],
-        b_modes=orders[step.right],
-        c_modes=orders[step.node],
-        layout=sharded.layout(node),
-        batch=batch,
-        m=tree.extent(tuple(on_left - on_right)),
-        n=tree.extent(tuple(on_right - on_left)),
-        k=step.reduced,
+        state=_state(sharded, step, before, after), a_modes=orders[step.left], b_modes=orders[step.right],
+        c_modes=orders[step.node], layout=sharded.layout(node), batch=batch,
+        m=tree.extent(tuple(on_left - on_right)), n=tree.extent(tuple(on_right - on_left)), k=step.reduced,
         size_bytes=max([space.size_bytes[node] for node in (step.left, step.right, step.node)]),
-        moved_bytes=sum(by_tier),
-        moved_bytes_by_tier=tuple(by_tier),
+        moved_bytes=sum(by_tier), moved_bytes_by_tier=tuple(by_tier),
         flops=step.products * space.share(choice.layout) * space.model.flops_per_product,
-        contract_s=contract_s,
-        permute_s=permute_s,
-        exchange_s=sum([space.exchange_s(item) for item in exchanges], 0.0),
-        once=shared is None,
-        serves=1 if shared is None else shared[0],
-        repeats=1 if shared is None else shared[1],
+        contract_s=contract_s, permute_s=permute_s,
+        exchange_s=sum([space.exchange_s(item) for item in exchanges], 0.0), once=shared is None,
+        serves=1 if shared is None else shared[0], repeats=1 if shared is None else shared[1],
         fused=None if fused is None else fused[0],
-    )
+    )  # fmt: skip
 
 
 def predict(steps: Sequence[StepAnnotation], peak_bytes: int, live_bytes: int) -> Prediction:
@@ -95,11 +82,9 @@ def _reduction(sharded: ShardedTree, step: StepModes) -> ExchangeTraffic | None:
 
 
 def _state(
-    sharded: ShardedTree,
-    step: StepModes,
-    before: list[tuple[int, ExchangeTraffic | None]],
+    sharded: ShardedTree, step: StepModes, before: list[tuple[int, ExchangeTraffic | None]],
     after: ExchangeTraffic | None,
-) -> str:
+) -> str:  # fmt: skip
     """The state of the paper's section IV-B that a step is in, and `local` and `reduce` beyond it."""
     if after is not None:
         return "reduce"

@@ -22,25 +22,12 @@ def keep_results(
 ) -> Schedule:
     """Keep results for later runs, as many as the memory allows: first those that cost most a byte.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        For one rank.
-    changing : collection of int, optional
-        The input tensors that change with every run: kept is what no other instruction needs of the rest.
-        Default: any may change, and all results are worth keeping.
-    memory_bytes : float
-        The largest arena.
-
-    Returns
-    -------
-    Schedule
-        The schedule itself where nothing can be kept.
-
-    Raises
-    ------
-    InputError
-        Where the schedule is for several ranks.
+    - `schedule`: For one rank.
+    - `changing`: The input tensors that change with every run: kept is what no other instruction needs of the
+      rest. Default: any may change, and all results are worth keeping.
+    - `memory_bytes`: The largest arena.
+    - returns: The schedule itself where nothing can be kept.
+    - raises InputError: where the schedule is for several ranks.
     """
     if schedule.ranks_per_group > 1:
         problem = f"is for {schedule.ranks_per_group} ranks"

@@ -130,15 +130,10 @@ class _Lowering:
             for buffer, first, last in zip(self.buffers, self.first, self.last, strict=True)
         )
         return LoweredProgram(
-            buffers=tuple(self.buffers),
-            lifetimes=tuple(lifetimes),
-            segments=tuple(map(tuple, self.segments)),
-            early_sum_levels=summing,
-            in_place=self.in_place,
-            steps=tuple(self.steps),
-            chunked=self.chunked,
-            result=result,
-        )
+            buffers=tuple(self.buffers), lifetimes=tuple(lifetimes),
+            segments=tuple(map(tuple, self.segments)), early_sum_levels=summing, in_place=self.in_place,
+            steps=tuple(self.steps), chunked=self.chunked, result=result,
+        )  # fmt: skip
 
     def _begin(self, level: int) -> None:
         """What is emitted from here on belongs to a loop level."""

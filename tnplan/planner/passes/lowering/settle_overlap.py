@@ -73,11 +73,9 @@ def settle_overlap(program: LoweredProgram, arena: Arena) -> LoweredProgram:
 
 
 def _settle(
-    segment: Sequence[Instruction],
-    buffers: Sequence[Buffer],
-    planned: Mapping[int, ChunkedExchange],
+    segment: Sequence[Instruction], buffers: Sequence[Buffer], planned: Mapping[int, ChunkedExchange],
     steps: list[StepAnnotation],
-) -> tuple[Instruction, ...]:
+) -> tuple[Instruction, ...]:  # fmt: skip
     """The instructions of one loop level, its exchanges settled, and the seconds of `steps` changed."""
     settled = list(segment)
     for number, item in enumerate(segment):

@@ -86,11 +86,7 @@ def _spilled(
     # The tensor is restored into a buffer of its own: its lifetime splits in two, and between them only the
     # compressed bytes live.
     packed, restored = len(program.buffers), len(program.buffers) + 1
-    buffers = [
-        *program.buffers,
-        Buffer((), (None,) * len(raw.layout), 0, size_bytes, workspace=True),
-        raw,
-    ]
+    buffers = [*program.buffers, Buffer((), (None,) * len(raw.layout), 0, size_bytes, workspace=True), raw]
     starts = [0, *accumulate(map(len, program.segments))]
     segments: list[list[Instruction]] = [[] for _ in program.segments]
     steps = list(program.steps)

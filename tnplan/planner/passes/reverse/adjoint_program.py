@@ -84,12 +84,9 @@ class _Emitter:
         # The innermost part goes forward and back in one: its values are needed for this slice alone.
         forward[last] += backward.pop(0)
         return AdjointProgram(
-            tuple(map(tuple, forward)),
-            tuple(map(tuple, backward)),
-            tuple(self._buffers),
-            tuple(self._steps),
+            tuple(map(tuple, forward)), tuple(map(tuple, backward)), tuple(self._buffers), tuple(self._steps),
             tuple(TensorGradient(tensor, self._gradients[tensor]) for tensor in wrt),
-        )
+        )  # fmt: skip
 
     def _begin(self, level: int) -> None:
         self._level, self._part = level, []

@@ -28,24 +28,13 @@ def reverse(schedule: Schedule, wrt: Sequence[int], memory_bytes: float = inf) -
     Values that gradients need are kept as far as the memory allows, first those that cost most seconds a byte
     to make again; others are made again.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        Without chains that close the network, work in parts or add to early sums, and without compression.
-    wrt : sequence of int
-        The input tensors whose gradients are wanted, each once.
-    memory_bytes : float
-        The largest arena of a rank.
-
-    Returns
-    -------
-    GradientSchedule
-        Its inputs are those of the schedule, and then the cotangent of the result.
-
-    Raises
-    ------
-    InputError
-        Where an instruction has no adjoint, or the arena is too large even if nothing is kept.
+    - `schedule`: Without chains that close the network, work in parts or add to early sums, and without
+      compression.
+    - `wrt`: The input tensors whose gradients are wanted, each once.
+    - `memory_bytes`: The largest arena of a rank.
+    - returns: Its inputs are those of the schedule, and then the cotangent of the result.
+    - raises InputError: where an instruction has no adjoint, or the arena is too large even if nothing is
+      kept.
     """
     flow = adjoint_flow(schedule, wrt)
     best = _assigned(schedule, adjoint_program(schedule, flow, wrt, flow.needed))

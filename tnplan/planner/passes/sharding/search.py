@@ -248,20 +248,11 @@ def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: flo
         reduced = tree.extent(reduced_modes)
         steps.append(
             StepModes(
-                node=node,
-                left=left,
-                right=right,
-                left_mask=a,
-                right_mask=b,
-                out_mask=c,
-                out_bits=out_bits,
+                node=node, left=left, right=right, left_mask=a, right_mask=b, out_mask=c, out_bits=out_bits,
                 left_kept_bits=tuple([own for own in out_bits if own & a]),
                 right_kept_bits=tuple([own for own in out_bits if own & b]),
-                reduced_bits=tuple([bit[mode] for mode in reduced_modes]),
-                out_order_bits=out_order_bits,
-                products=sizes[node] * reduced,
-                reduced=reduced,
-                permuted=_permuted(out_order_bits, a, b),
+                reduced_bits=tuple([bit[mode] for mode in reduced_modes]), out_order_bits=out_order_bits,
+                products=sizes[node] * reduced, reduced=reduced, permuted=_permuted(out_order_bits, a, b),
                 binary=binary.issuperset(tree.legs[left]) and binary.issuperset(tree.legs[right]),
                 large=max(sizes[left], sizes[right], sizes[node]) * item_bytes >= threshold_bytes,
             )
@@ -279,13 +270,9 @@ def _permuted(order: Sequence[int], left: int, right: int) -> bool:
 
 
 def distribute(
-    tree: Tree,
-    space: StateSpace,
-    steps: tuple[StepModes, ...],
-    candidates: Candidates,
-    settled: Distribution | None = None,
-    proposal: Sequence[ShardingState | None] = (),
-) -> Distribution:
+    tree: Tree, space: StateSpace, steps: tuple[StepModes, ...], candidates: Candidates,
+    settled: Distribution | None = None, proposal: Sequence[ShardingState | None] = (),
+) -> Distribution:  # fmt: skip
     """Choose the states with the least predicted time under the memory limit of `space`.
 
     `settled` is a distribution over the digits that are settled in `space`: all layouts agree with it there.
@@ -493,13 +480,9 @@ def outcomes(space: StateSpace, step: StepModes, layout: ShardingState) -> list[
 
 
 def _prune(
-    space: StateSpace,
-    node: int,
-    states: dict[ShardingState, Choice],
-    always: set[ShardingState],
-    lookahead: Lookahead | None,
-    weight: float,
-) -> dict[ShardingState, Choice]:
+    space: StateSpace, node: int, states: dict[ShardingState, Choice], always: set[ShardingState],
+    lookahead: Lookahead | None, weight: float,
+) -> dict[ShardingState, Choice]:  # fmt: skip
     """Drop states that a cheaper one can be moved to for the difference; keep the most promising few.
 
     States in `always` are kept among these. `weight` is that of the step that takes the tensor, which it is
@@ -525,11 +508,9 @@ def _prune(
 
 
 def _backtrack(
-    tree: Tree,
-    space: StateSpace,
-    steps: tuple[StepModes, ...],
+    tree: Tree, space: StateSpace, steps: tuple[StepModes, ...],
     produced: list[dict[ShardingState, Choice] | None],
-) -> Distribution:
+) -> Distribution:  # fmt: skip
     states: list[ShardingState] = [space.local] * tree.n_nodes
     choices: list[Choice | None] = [None] * tree.n_nodes
     at_root = produced[tree.root]

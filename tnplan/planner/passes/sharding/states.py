@@ -263,12 +263,9 @@ class StateSpace:
             peers_by_tier[item.tier] *= item.radix ** partial[position].bit_count()
         messages = messages_by_tier(peers_by_tier)
         return ExchangeTraffic(
-            tuple(count * target_bytes for count in messages),
-            messages,
-            self.shard_bytes(node, base),
-            prod(peers_by_tier) * target_bytes,
-            summed=True,
-        )
+            tuple(count * target_bytes for count in messages), messages, self.shard_bytes(node, base),
+            prod(peers_by_tier) * target_bytes, summed=True,
+        )  # fmt: skip
 
 
 def messages_by_tier(peers_by_tier: Iterable[int]) -> tuple[int, ...]:

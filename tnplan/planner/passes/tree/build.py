@@ -159,24 +159,14 @@ def build(path: ContractionPath, most_modes: float = inf) -> Tree:
     extents = [network.size_dict[index] for index in path.sliced_inds]
     depths = _depths(children, n_leaves)
     return Tree(
-        modes=modes,
-        indices=indices,
-        n_leaves=n_leaves,
-        children=children,
-        legs=tuple(legs),
-        leaf_sliced=tuple(sliced_terms),
-        leaf_summed=tuple(summed),
-        output=output,
-        sliced_output=sliced_output,
-        root=root,
+        modes=modes, indices=indices, n_leaves=n_leaves, children=children, legs=tuple(legs),
+        leaf_sliced=tuple(sliced_terms), leaf_summed=tuple(summed), output=output,
+        sliced_output=sliced_output, root=root,
         loop_nest=flat_nest(path.sliced_inds, extents, [bool(term) for term in sliced_terms], children),
-        death=death,
-        slots=slots,
-        slot_extents=slot_extents,
-        sizes=tuple([prod([modes[mode].extent for mode in of_node]) for of_node in legs]),
-        depths=depths,
+        death=death, slots=slots, slot_extents=slot_extents,
+        sizes=tuple([prod([modes[mode].extent for mode in of_node]) for of_node in legs]), depths=depths,
         lifetimes=_lifetimes(legs, n_leaves, death, depths),
-    )
+    )  # fmt: skip
 
 
 def _bounded(path: ContractionPath, n_modes: int) -> int:
@@ -234,12 +224,9 @@ def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tup
 
 
 def _slots(
-    modes: tuple[Mode, ...],
-    children: tuple[tuple[int, int], ...],
-    legs: list[tuple[int, ...]],
-    n_leaves: int,
-    root: int,
-) -> tuple[dict[int, int], tuple[int, ...]]:
+    modes: tuple[Mode, ...], children: tuple[tuple[int, int], ...], legs: list[tuple[int, ...]],
+    n_leaves: int, root: int,
+) -> tuple[dict[int, int], tuple[int, ...]]:  # fmt: skip
     """Number modes from the root down: a mode summed at a step takes the lowest slot the step leaves free.
 
     A mode lives on a connected part of the tree, so that no two modes of one step ever share a slot.

@@ -54,9 +54,7 @@ def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: i
     return None if stored[-1] or not tree.children else tree.n_nodes - 1
 
 
-def over_limit(
-    tree: Tree, model: CostModel, node: int, ranks: int, limit_bytes: float
-) -> OverLimitError:  # fmt: skip
+def over_limit(tree: Tree, model: CostModel, node: int, ranks: int, limit_bytes: float) -> OverLimitError:
     """Why a step does not fit, with the least that it needs."""
     first = tree.n_leaves
     nodes = (*tree.children[node - first], node)

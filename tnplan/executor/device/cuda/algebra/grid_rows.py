@@ -68,9 +68,9 @@ def passes(blocks: int) -> list[RowPass]:
     return made
 
 
-def rows_defines(one: RowPass) -> dict[str, str | int]:
+def rows_defines(row_pass: RowPass) -> dict[str, str | int]:
     """The definitions of grid_rows.cu."""
-    return {"GROUP": one.group, "LOW": one.low, "THREADS": one.threads}
+    return {"GROUP": row_pass.group, "LOW": row_pass.low, "THREADS": row_pass.threads}
 
 
 def sizes(width: int) -> tuple[int, int, int]:
@@ -80,37 +80,31 @@ def sizes(width: int) -> tuple[int, int, int]:
     return blocks, words, 8 ** (blocks - 1) * words
 
 
-def row_argument(width: int, one: RowPass, prime: int) -> Any:
+def row_argument(width: int, row_pass: RowPass, prime: int) -> Any:
     """What a pass is given."""
     blocks, words, size = sizes(width)
     # Of one row, and the same in a tile: of the new row below the group, of the old one above.
-    new = range(-(-one.low // 3), one.first - 1)
-    old = range(one.first + one.group, blocks - 1)
+    new = range(-(-row_pass.low // 3), row_pass.first - 1)
+    old = range(row_pass.first + row_pass.group, blocks - 1)
     borders = sum(1 << 3 * block for block in (*new, *old))
-    above = -(-size // 8 ** (one.first + one.group))
-    tiles = 2 ** (3 * one.first - one.low) * above
-    return np.array((size, tiles, borders, prime, 2**32 // prime, one.first, blocks - 1, words), ROW)[()]
+    above = -(-size // 8 ** (row_pass.first + row_pass.group))
+    tiles = 2 ** (3 * row_pass.first - row_pass.low) * above
+    return np.array((size, tiles, borders, prime, 2**32 // prime, row_pass.first, blocks - 1, words), ROW)[()]
 
 
-def pass_share(width: int, one: RowPass) -> float:
+def pass_share(width: int, row_pass: RowPass) -> float:
     """The share of the tiles of a pass that are not left out."""
     blocks, words, _ = sizes(width)
     fibonacci = [1, 2]
     while len(fibonacci) <= width:
         fibonacci.append(fibonacci[-1] + fibonacci[-2])
     share = 1.0
-    for begin, end in ((-(-one.low // 3), one.first), (one.first + one.group, blocks)):
+    for begin, end in ((-(-row_pass.low // 3), row_pass.first), (row_pass.first + row_pass.group, blocks)):
         if end > begin:
             has_last = end == blocks
             sites = width - BLOCK * begin if has_last else BLOCK * (end - begin)
             share *= fibonacci[sites] / (8 ** (end - begin - has_last) * (words if has_last else 1))
     return share
-
-
-def row_bytes(width: int) -> float:
-    """The bytes that a row reads and writes: those of the tiles that are not left out."""
-    blocks, _, size = sizes(width)
-    return sum(8.0 * size * pass_share(width, one) for one in passes(blocks))
 
 
 class GridRows:
@@ -148,27 +142,27 @@ class GridRows:
     def _row(self, vector: Any, prime: int) -> list[BoundKernel]:
         """The launches of a row."""
         calls = []
-        for one in self.passes:
-            kernel = load_kernel(ROWS_FILE, "replace_group", rows_defines(one))
-            shared = 4 * one.tile
+        for row_pass in self.passes:
+            kernel = load_kernel(ROWS_FILE, "replace_group", rows_defines(row_pass))
+            shared = 4 * row_pass.tile
             kernel.preferred_shared_memory_carveout = 100
             kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
-            row = row_argument(self.width, one, prime)
+            row = row_argument(self.width, row_pass, prime)
             blocks = min(int(row["tiles"]), MOST_BLOCKS)
             arguments = [np.uint64(vector.data.ptr), row]
-            calls.append(BoundKernel(kernel, blocks, one.threads, arguments, shared, self.stream))
+            calls.append(BoundKernel(kernel, blocks, row_pass.threads, arguments, shared, self.stream))
         return calls
 
     def _dot(self, x: Any, y: Any, prime: int) -> int:
-        one = self.passes[0]
-        kernel = load_kernel(ROWS_FILE, "dot", rows_defines(one))
+        row_pass = self.passes[0]
+        kernel = load_kernel(ROWS_FILE, "dot", rows_defines(row_pass))
         arguments: list[Any] = [
             *(np.uint64(each.data.ptr) for each in (x, y, self._sums)), np.int64(self.size), np.uint32(prime),
         ]
-        blocks = len(self._sums) // one.threads
-        BoundKernel(kernel, blocks, one.threads, arguments, 0, self.stream)()
+        blocks = len(self._sums) // row_pass.threads
+        BoundKernel(kernel, blocks, row_pass.threads, arguments, 0, self.stream)()
         self.stream.synchronize()
-        return sum(self._sums[: blocks * one.threads].get().tolist()) % prime
+        return sum(self._sums[: blocks * row_pass.threads].get().tolist()) % prime
 
     def _vector(self, number: int) -> Any:
         while len(self._vectors) <= number:

@@ -73,9 +73,7 @@ class AlgebraKernels:
         blocks = min(MOST_BLOCKS, -(-threads // THREADS))
         return BoundKernel(kernel, blocks, THREADS, arguments, 0, self._stream, table)
 
-    def bind_add(
-        self, target: Array, source: Array, copy: Copy, rows: tuple[int, int] | None = None
-    ) -> Call:
+    def bind_add(self, target: Array, source: Array, copy: Copy, rows: tuple[int, int] | None = None) -> Call:
         """Add a box of the source, or a range of its leading rows, to that of the target."""
         boxes = boxes_of(copy, rows)
         return call_in_turn([

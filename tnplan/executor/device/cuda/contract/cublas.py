@@ -43,8 +43,7 @@ def nvmath_bindings(library: str) -> Any:
     except ImportError as error:
         remedy = "install it with: pip install 'tnplan[gpu]'"
         raise InputError(
-            "GPU", f"nvmath, which calls {library}, cannot be imported ({error})", remedy,
-            topic="GPUs",
+            "GPU", f"nvmath, which calls {library}, cannot be imported ({error})", remedy, topic="GPUs"
         ) from None
 
 

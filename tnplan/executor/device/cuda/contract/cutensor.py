@@ -151,11 +151,9 @@ def check_modes(tensors: Iterable[Modes]) -> None:
     most = max(len(modes) for modes in tensors)
     if most > MOST_MODES:
         raise InputError(
-            "cuTENSOR",
-            f"was given a tensor of {most} modes",
-            f"it takes at most {MOST_MODES}; use gemm steps",
-            topic="cuTENSOR",
-        )
+            "cuTENSOR", f"was given a tensor of {most} modes",
+            f"it takes at most {MOST_MODES}; use gemm steps", topic="cuTENSOR",
+        )  # fmt: skip
 
 
 def contraction_modes(shape: ContractShape) -> tuple[Modes, Modes, Modes]:

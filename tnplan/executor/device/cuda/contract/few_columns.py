@@ -258,10 +258,7 @@ def _kernel(dtype: str, columns: int, vector: int, tensor: bool) -> Any:
 def operand_steps(shape: ContractShape) -> tuple[tuple[int, int], tuple[int, int]]:
     """Of a and b: elements from one row to the next, and from one term of a sum to the next."""
     _, m, n, k = shape.sizes
-    return (
-        (1, m) if "a" in shape.k_first else (k, 1),
-        (1, n) if "b" in shape.k_first else (k, 1),
-    )
+    return ((1, m) if "a" in shape.k_first else (k, 1), (1, n) if "b" in shape.k_first else (k, 1))
 
 
 def few_columns_defines(dtype: str, columns: int, vector: int, tensor: bool) -> dict[str, str | int]:

@@ -167,9 +167,7 @@ def find_kernel(
     return kernel, a_multiprocessor * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
 
-def kernel_defines(
-    dtype: str, tables: FusedTables, terms: int, adds: bool, closes: bool = False
-) -> Defines:  # fmt: skip
+def kernel_defines(dtype: str, tables: FusedTables, terms: int, adds: bool, closes: bool = False) -> Defines:
     """The definitions of fused.cu for a chain."""
     columns = [stage.n for stage in tables.stages if stage.kind[0] == "TENSOR"]
     most = THREADS_A_MULTIPROCESSOR

@@ -67,7 +67,8 @@ def deal_warps(
         chosen += [tuple(common[len(common) - n_bits :])] * (end - begin) if end > begin else [()]
         meets[begin + 1 : end] = [False] * (end - begin - 1)
         for stage in tile.stages[begin : len(chosen)]:
-            tile_bits = _after(tile_bits, stage, extents)
+            inner = [bit for bit in tile_bits if bit[0] not in stage.k_modes]
+            tile_bits = [*inner, *bits_of(stage.n_modes, extents)]
     load = _of_walk(load_bits, chosen[0], n_bits)
     store = _of_walk(store_bits, chosen[-1], n_bits)
     apart = [bits is not None for bits in (load, store)]
@@ -97,11 +98,6 @@ def _by_rows(stage: FusedStage, kind: Kind, n_bits: int) -> bool:
     if unit == "TENSOR":
         return stage.elements_in // stage.k == TENSOR_ROWS * first * second << n_bits
     return second == stage.n and stage.elements_in // stage.k == first << LANE_BITS + n_bits
-
-
-def _after(tile_bits: Sequence[Bit], stage: FusedStage, extents: Mapping[int, int]) -> list[Bit]:
-    """The bits of the tile behind a stage."""
-    return [*(bit for bit in tile_bits if bit[0] not in stage.k_modes), *bits_of(stage.n_modes, extents)]
 
 
 def _of_walk(bits: Sequence[Bit], warps: tuple[Bit, ...], n_bits: int) -> tuple[Bit, ...] | None:
@@ -264,20 +260,14 @@ class TableBuilder:
             taken[constant] += self._branch_bytes(number)
         near, far = self._starts()
         return FusedTables(
-            stages=tuple(stages),
-            load=(tuple(map(int, load.place)), tuple(map(int, load.offset))),
+            stages=tuple(stages), load=(tuple(map(int, load.place)), tuple(map(int, load.offset))),
             store=(tuple(map(int, store.place)), tuple(map(int, store.offset))),
-            thread_offset=np.stack([load.thread_offset, store.thread_offset], axis=1),
-            near=near,
-            far=far,
+            thread_offset=np.stack([load.thread_offset, store.thread_offset], axis=1), near=near, far=far,
             thread_place=np.stack(thread_place).astype(np.uint16),
-            branch_place=np.concatenate(branches).astype(np.uint16),
-            constant_bytes=taken[True],
-            branch_bytes=taken[False],
-            meets=self.warps.meets,
-            threads=self.threads,
+            branch_place=np.concatenate(branches).astype(np.uint16), constant_bytes=taken[True],
+            branch_bytes=taken[False], meets=self.warps.meets, threads=self.threads,
             tile_bytes=self.tile.elements * self.itemsize,
-        )
+        )  # fmt: skip
 
     def place(self, position: int) -> int:
         """The place of a bit at a position, in bytes."""

@@ -97,13 +97,10 @@ def _stream_of(library: str, gpu: int) -> Any:
         stream = sys.modules["torch"].cuda.current_stream(gpu)
         # CuPy warns of the older way where it has this one, which older versions of torch do not.
         has_both = hasattr(cupy.cuda.Stream, "from_external") and hasattr(stream, "__cuda_stream__")
-        external = cupy.cuda.Stream.from_external if has_both else _external_stream
-        return external(stream)
+        if has_both:
+            return cupy.cuda.Stream.from_external(stream)
+        return cupy.cuda.ExternalStream(stream.cuda_stream)
     return None
-
-
-def _external_stream(stream: Any) -> Any:
-    return cupy.cuda.ExternalStream(stream.cuda_stream)
 
 
 def empty(shape: tuple[int, ...], dtype: Any, library: str, like: Any) -> tuple[Any, Array]:

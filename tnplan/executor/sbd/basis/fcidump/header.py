@@ -54,18 +54,12 @@ KNOWN = {*COUNTS, *LABELS, *ENERGIES, *OCCUPATIONS, *COMPLEX_ORBITALS, *SWITCHES
 class FcidumpHeader:
     """What a header says.
 
-    Parameters
-    ----------
-    n_orbitals, n_electrons, spin
-        NORB, NELEC and MS2.
-    n_lines
-        The lines of the file that it takes.
-    complex_keyword
-        The keyword that says that orbitals are complex; empty where none does.
-    spins
-        "" where both spins share orbitals, else GENERAL, BLOCKS, SPIN_ORBITALS, or LISTED if nothing more.
-    labels
-        Symmetry labels, by orbital of the file.
+    - `n_orbitals`, `n_electrons`, `spin`: NORB, NELEC and MS2.
+    - `n_lines`: The lines of the file that it takes.
+    - `complex_keyword`: The keyword that says that orbitals are complex; empty where none does.
+    - `spins`: "" where both spins share orbitals, else GENERAL, BLOCKS, SPIN_ORBITALS, or LISTED if nothing
+      more.
+    - `labels`: Symmetry labels, by orbital of the file.
     """
 
     n_orbitals: int

@@ -200,9 +200,8 @@ def _lists_both(entries: IntegralLines, symmetry: Symmetry) -> bool:
     differing = same[apart > MOST_ROUNDING * np.maximum(1.0, np.abs(values[order[same]]))]
     if not len(differing):
         return False
-    # Real orbitals have (pq|rs) = (qp|rs), complex ones have not. Where most integrals list both
-    # and some differ, the file is over complex orbitals; where few list both, a difference is a
-    # mistake.
+    # Real orbitals have (pq|rs) = (qp|rs), complex ones have not. Where most integrals list both and some
+    # differ, the file is over complex orbitals; where few list both, a difference is a mistake.
     unpaired = len(np.unique(wide)) - len(same)
     if unpaired <= FEW * len(same):
         return True
