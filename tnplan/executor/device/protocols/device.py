@@ -233,8 +233,8 @@ class Device(AdjointDevice, Protocol):
         """Record calls in their order, so that making them again costs the host as little as possible.
 
         - `calls`: Each has been made once. What it reads from the host is read now, for the last time.
-        - `waits`: For each call the numbers of the earlier ones that must be over before it begins; others may
-          be made at the same time. None: each waits for the one before.
+        - `waits`: For each call the numbers of the earlier ones that must be over before it begins; others
+          may be made at the same time. None: each waits for the one before.
         - returns: Does the same work on the same views.
         """
 
