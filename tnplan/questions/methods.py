@@ -25,7 +25,7 @@ ANSWERS = {
     "probabilities": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "reduced_density_matrix": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "overlap": ("statevector", "contraction", "mps"),
-    "trace": ("statevector", "contraction", "pauli"),
+    "trace": ("statevector", "contraction", "pauli", "mpo"),
 }
 """The methods that answer each question about a circuit of gates."""
 ON_REQUEST = ("peps", "mpo")
@@ -173,6 +173,8 @@ def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None
     missing = mps.why_not_installed() if method in ("mps", "mpo") else stabilizer.why_not_installed()
     if missing is not None:
         return "--method", f"{method!r} {missing}"
+    if isinstance(query.question, Trace) and query.start is not None:
+        return "--state", f"is given, and {method!r} has traces over all inputs"
     if query.has_gradient:
         return "--gradient", f"is asked of {method!r}, which has none"
     most = MOST_TABLE_QUBITS.get(query.question.name)

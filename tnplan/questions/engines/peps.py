@@ -85,7 +85,7 @@ def answer_by_peps(
 
     def work(rank: Rank, _: None) -> Outcome:
         with rank.on_stream():
-            xp: ModuleType = import_module("cupy" if rank.device.name == "gpu" else "numpy")
+            xp = library_of(rank)
             pieces = [levels_of([(gate.qubits, gate.matrix) for gate in piece]) for piece in pieces_of(query)]
             first = _readings(query, pieces, options.max_bond, options, rank, xp)
             second = first
@@ -112,14 +112,10 @@ def _readings(
     assert isinstance(query.question, ExpectationValues)
     pairs = [pair for levels in pieces for level in levels for pair in level.pairs]
     state = PepsState(query.n_qubits, pairs, options.dtype, xp)
-    cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
-    total, done, readings = sum(map(len, pieces)), 0, []
+    done, total, readings = 0, sum(map(len, pieces)), []
     for levels in pieces:
-        for level in levels:
-            _check_memory(state, level, max_bond, options.precision, rank.memory_bytes)
-            state.apply(level, max_bond, cutoff)
-            done += 1
-            rank.say(done, total, f"layer {done} of {total}, bond {state.max_bond}")
+        evolve(state, levels, options, max_bond, rank, (done, total))
+        done += len(levels)
         tolerance = TOLERANCE[options.precision]
         messages = iterated_messages(state, tolerance, MOST_SWEEPS)
         small, words = None, {}
@@ -134,6 +130,24 @@ def _readings(
         reached = state.fidelity, state.largest_discarded
         readings.append(_Reading(state.max_bond, *reached, messages, words))
     return readings
+
+
+def library_of(rank: Rank) -> ModuleType:
+    """NumPy or CuPy, as the device has it."""
+    return import_module("cupy" if rank.device.name == "gpu" else "numpy")
+
+
+def evolve(
+    state: PepsState, levels: Sequence[DisjointGates], options: QuestionOptions, max_bond: int | None,
+    rank: Rank, progress: tuple[int, int] | None = None,
+) -> None:  # fmt: skip
+    """Apply levels of gates; of all in `progress[1]` so many are done."""
+    cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
+    before, total = progress or (0, len(levels))
+    for done, level in enumerate(levels, before + 1):
+        _check_memory(state, level, max_bond, options.precision, rank.memory_bytes)
+        state.apply(level, max_bond, cutoff)
+        rank.say(done, total, f"layer {done} of {total}, bond {state.max_bond}")
 
 
 def _check_memory(
