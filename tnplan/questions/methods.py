@@ -20,7 +20,7 @@ from tnplan.questions.questions import CircuitQuery, ExpectationValues, Sample, 
 
 ANSWERS = {
     "amplitudes": ("statevector", "contraction", "mps"),
-    "sample": ("statevector", "contraction", "mps", "stabilizer"),
+    "sample": ("statevector", "contraction", "mps", "stabilizer", "peps"),
     "expectation": ("statevector", "contraction", "pauli", "mps", "stabilizer", "peps", "mpo"),
     "probabilities": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "reduced_density_matrix": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
@@ -188,10 +188,10 @@ def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None
 
 def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     assert isinstance(query.question, Sample)
-    if method == "statevector":
+    if method in ("statevector", "peps"):
         if query.question.sampling == "rejection":
-            return "--sampling", "is 'rejection', and 'statevector' draws from the whole distribution"
-        return _too_many_qubits(query)
+            return "--sampling", f"is 'rejection', and {method!r} draws from the whole distribution"
+        return _too_many_qubits(query) if method == "statevector" else None
     try:
         has_gates = query.deferred.gates is not None
     except InputError as error:

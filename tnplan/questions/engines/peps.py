@@ -1,12 +1,13 @@
-"""Expectation values by projected entangled pair states, on the graph of the pairs that gates act on.
+"""Expectation values and samples by projected entangled pair states, on the graph of the pairs of the gates.
 
 Truncation is by the simple update, and values are read by belief propagation with loops. The answer is an
 estimate, but on trees without truncation, where it is exact. What is cut is measured by a second run with
-half the bond.
+half the bond. Samples are drawn by messages; they follow the state's probabilities on trees alone.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from math import sqrt
@@ -22,13 +23,22 @@ from tnplan.common.units import size_text
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
 from tnplan.executor.peps.messages import Messages, iterated_messages
 from tnplan.executor.peps.regions import LOOP_BOND, RegionValues, WordValue
+from tnplan.executor.peps.samples import MessageSampler
 from tnplan.executor.peps.state import PepsState
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.planner.networks.of_circuits.wires import light_cone
 from tnplan.questions.engines.mps import EXACT_CUTOFF
-from tnplan.questions.engines.task_list import ESTIMATE, EXACT, Outcome, TaskCheckpoint, series
+from tnplan.questions.engines.task_list import (
+    ESTIMATE,
+    EXACT,
+    STATISTICAL,
+    Outcome,
+    TaskCheckpoint,
+    counts_of,
+    series,
+)
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import CircuitQuery, ExpectationValues
+from tnplan.questions.questions import CircuitQuery, ExpectationValues, Sample
 
 TOLERANCE = {"fp64": 1e-8, "fp32": 1e-5}
 """Of messages."""
@@ -57,9 +67,8 @@ class _Reading(NamedTuple):
 
 def pieces_of(query: CircuitQuery) -> list[Sequence[Gate]]:
     """The gates up to each stop; where there is none, those in the light cone of what is asked for."""
-    assert isinstance(query.question, ExpectationValues)
     gates = query.acting.gates
-    if query.stops:
+    if query.stops or not isinstance(query.question, ExpectationValues):
         return query.pieces(gates)
     words = _words(query.question)
     support = {q for x, z in words for q in range(query.n_qubits) if (x | z) >> q & 1}
@@ -81,6 +90,8 @@ def answer_by_peps(
 ) -> Outcome:
     """The answer by a PEPS, on one device."""
     question = query.question
+    if isinstance(question, Sample):
+        return _samples(query, question, options)
     assert isinstance(question, ExpectationValues)
 
     def work(rank: Rank, _: None) -> Outcome:
@@ -98,6 +109,37 @@ def answer_by_peps(
         return outcome
 
     return run_job(Job(prepare=lambda: None, work=work, needs=lambda *_: Needs()), options)
+
+
+def _samples(query: CircuitQuery, question: Sample, options: QuestionOptions) -> Outcome:
+    """Counts of bit strings that messages draw."""
+
+    def prepare() -> int:
+        return secrets.randbits(63) if options.seed is None else options.seed
+
+    def work(rank: Rank, seed: int) -> Outcome:
+        with rank.on_stream():
+            (levels,) = [levels_of([(gate.qubits, gate.matrix) for gate in one]) for one in pieces_of(query)]
+            pairs = [pair for level in levels for pair in level.pairs]
+            state = PepsState(query.n_qubits, pairs, options.dtype, library_of(rank))
+            evolve(state, levels, options, options.max_bond, rank)
+            messages = iterated_messages(state, TOLERANCE[options.precision], MOST_SWEEPS)
+            sampler = MessageSampler(state, messages.matrices)
+            drawn = sampler.draw(
+                question.shots, np.random.default_rng(seed),
+                lambda done: rank.say_steps(done, question.shots, "shot"),
+            )  # fmt: skip
+        is_cut = state.largest_discarded > EXACT_CUTOFF[options.precision]
+        is_exact = sampler.is_tree and messages.is_converged and not is_cut
+        details = {
+            "seed": seed, "shots": question.shots, "device": rank.device.name, "ranks": 1,
+            "samples": "independent" if is_exact else "independent, of approximate probabilities",
+            "max_bond": state.max_bond, "fidelity_estimate": state.fidelity,
+            "messages_converged": messages.is_converged,
+        }  # fmt: skip
+        return Outcome(counts_of(drawn, query.program), None, STATISTICAL if is_exact else ESTIMATE, details)
+
+    return run_job(Job(prepare=prepare, work=work, needs=lambda *_: Needs()), options)
 
 
 def _words(question: ExpectationValues) -> list[Word]:

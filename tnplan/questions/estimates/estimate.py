@@ -305,7 +305,8 @@ def method_rows(
         return _state_rows(query, options, profile, kind, counts)
     if method in ON_ONE_RANK:  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
-        kind = STATISTICAL if is_sample else ESTIMATE if truncates or method == "peps" else EXACT
+        kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
+        kind = ESTIMATE if method == "peps" else kind
         cost = stabilizer_cost(query) if method == "stabilizer" else None
         if method in ON_REQUEST:
             cost = (peps_cost if method == "peps" else mpo_cost)(query, profile, options)
