@@ -42,6 +42,8 @@ MOST, OF_RATIO, OF_DISCARDED, ROUNDINGS = 4.0, 30.0, 0.6, 1e3
 tests/support/bond_limited_cases.py and to larger lattices; its test has other seeds."""
 
 
+OBJECTS_BYTES = 200_000
+"""What small objects take."""
 OF_GRADIENTS = 1.25
 """The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to 1299."""
 
@@ -211,7 +213,7 @@ class _Work:
         # Each counts its own tensors, and the others are there as well.
         inputs = sum(component.size for component in self.components)
         peak = max(one.order.peak_elements + 2 * (inputs - one.size) for one in self.components)
-        self.peak_bytes = self._item_bytes * (peak + 4 * prod(self.shape))
+        self.peak_bytes = OBJECTS_BYTES + self._item_bytes * (peak + 4 * prod(self.shape))
         kept = sum(component.order.operand_elements for component in self.components)
         self._gradient_bytes = self.peak_bytes + self._item_bytes * (kept + 2 * inputs)
         self._check_memory(self.peak_bytes, "")

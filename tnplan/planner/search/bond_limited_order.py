@@ -93,17 +93,20 @@ class _Shapes:
         bond = self.bonds[left][right]
         if bond <= self._max_bond:
             return False
-        ranks, scratch = [], 0
-        for number, other in ((left, right), (right, left)):
-            size = self._sizes[number]
-            for at_end, extent in self.bonds[number].items():
-                if at_end != other and at_end >= self.n_inputs:
-                    self.multiply_adds += size * extent + self._sizes[at_end] * extent / 2
-            ranks.append(min(bond, size // bond))
-            self.multiply_adds += size * (bond + self._max_bond)
-            scratch = max(scratch, 3 * size)
-        self.multiply_adds += ranks[0] * ranks[1] * (bond + DECOMPOSITION * min(ranks))
-        self.peak = max(self.peak, self._live + scratch + 6 * bond * bond)
+        sizes = [self._sizes[left], self._sizes[right]]
+        ranks = [min(bond, size // bond) for size in sizes]
+        if min(ranks) <= self._max_bond:  # all of one tensor goes to the other
+            self.multiply_adds += max(sizes) * min(ranks)
+            self.peak = max(self.peak, self._live + 2 * max(sizes))
+        else:
+            for number, other in ((left, right), (right, left)):
+                size = self._sizes[number]
+                for at_end, extent in self.bonds[number].items():
+                    if at_end != other and at_end >= self.n_inputs:
+                        self.multiply_adds += size * extent + self._sizes[at_end] * extent / 2
+                self.multiply_adds += size * (bond + self._max_bond)
+            self.multiply_adds += ranks[0] * ranks[1] * (bond + DECOMPOSITION * min(ranks))
+            self.peak = max(self.peak, self._live + 2 * max(sizes) + 4 * bond * bond)
         new = min(self._max_bond, *ranks)
         for number, other in ((left, right), (right, left)):
             size = self._sizes[number] // bond * new

@@ -70,7 +70,7 @@ def pieces_of(query: CircuitQuery) -> list[Sequence[Gate]]:
     gates = query.acting.gates
     if query.stops or not isinstance(query.question, ExpectationValues):
         return query.pieces(gates)
-    words = _words(query.question)
+    words = words_of(query.question)
     support = {q for x, z in words for q in range(query.n_qubits) if (x | z) >> q & 1}
     plain = {q for q in support if not any(x >> q & 1 for x, _ in words)}
     return [[gates[number] for number in light_cone(gates, support, plain)]]
@@ -142,7 +142,7 @@ def _samples(query: CircuitQuery, question: Sample, options: QuestionOptions) ->
     return run_job(Job(prepare=prepare, work=work, needs=lambda *_: Needs()), options)
 
 
-def _words(question: ExpectationValues) -> list[Word]:
+def words_of(question: ExpectationValues) -> list[Word]:
     return sorted({(x, z) for observable in question.sums for x, z, _ in observable.masks() if x | z})
 
 
@@ -166,7 +166,7 @@ def _readings(
         if state.max_bond > LOOP_BOND and share < MOST_CUT:
             small = RegionValues(cut, iterated_messages(cut, tolerance, MOST_SWEEPS).matrices)
         values = RegionValues(state, messages.matrices, small)
-        for word in _words(query.question):
+        for word in words_of(query.question):
             letters = letters_of(*word).items()
             words[word] = values.of_word({qubit: PAULI_MATRICES[letter] for qubit, letter in letters})
         reached = state.fidelity, state.largest_discarded

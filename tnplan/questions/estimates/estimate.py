@@ -14,10 +14,11 @@ from tnplan.common.units import count_text, size_text, time_text
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.task_list import ESTIMATE, EXACT, STATISTICAL, TRUNCATION
-from tnplan.questions.estimates.chain_cost import chain_cost, mpo_cost, peps_cost, stabilizer_cost
+from tnplan.questions.estimates.chain_cost import chain_cost, mpo_cost, stabilizer_cost
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
+from tnplan.questions.estimates.peps_cost import peps_cost
 from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.methods import (
     ANSWERS,
