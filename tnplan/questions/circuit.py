@@ -250,8 +250,8 @@ class Circuit(ParametricCircuit):
         Parameters
         ----------
         start : PEPS, TensorNetworkGenVector or tuple, optional
-            A state of quimb that the circuit begins with, site k of its `sites` being qubit k; or a pair of it
-            and its gauges, such as what this call gives. Without gauges quimb finds them. Default: all 0.
+            A state of quimb that the circuit begins with, site k of its `sites` being qubit k; or a pair of
+            it and its gauges, such as what this call gives. Without gauges quimb finds them. Default: all 0.
         max_bond, cutoff, precision, device, memory
             As for every question.
 

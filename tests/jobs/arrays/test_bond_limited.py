@@ -284,7 +284,11 @@ def test_states_of_quimb_are_taken_and_too_many_open_indices_refused() -> None:
 def relative_gradients(arguments: Arguments) -> list[Any]:
     """The exact derivatives of the logarithm, by contraction without a limit."""
     arrays, terms = arguments[:-1:2], arguments[1:-1:2]
-    sizes = {index: n for one, term in zip(arrays, terms, strict=True) for n, index in zip(one.shape, term, strict=True)}
+    sizes = {
+        index: n
+        for one, term in zip(arrays, terms, strict=True)
+        for n, index in zip(one.shape, term, strict=True)
+    }
     network = tnplan.Network(tuple(map(tuple, terms)), (), sizes)
     dtype = "complex128" if any(map(np.iscomplexobj, arrays)) else "float64"
     with tnplan.compile(network, dtype=dtype) as contraction:
@@ -353,7 +357,7 @@ def test_gradients_come_closer_with_the_limit_and_follow_differences() -> None:
 
 def test_gradients_that_there_are_not_are_refused() -> None:
     vectors = np.ones((2, 2)), np.ones((2, 2))
-    with pytest.raises(tnplan.InputError, match="^gradients: are those of one number"):
+    with pytest.raises(tnplan.InputError, match=r"^gradients: are those of one number"):
         tnplan.contract("ab,bc->ac", *vectors, max_bond=2).gradients()
-    with pytest.raises(tnplan.InputError, match="^gradients: are relative to the value, and it is 0"):
+    with pytest.raises(tnplan.InputError, match=r"^gradients: are relative to the value, and it is 0"):
         tnplan.contract("ab,ab->", vectors[0], 0 * vectors[1], max_bond=2).gradients()

@@ -229,9 +229,7 @@ def _tree(terms: tuple[Any, ...], shapes: tuple[tuple[int, ...], ...]) -> Any:
     return cotengra.array_contract_tree(terms, (), shapes=shapes, optimize="greedy")
 
 
-def trees(
-    neighbours: Sequence[Sequence[int]], wanted: Sequence[int]
-) -> list[tuple[frozenset[int], Region]]:
+def trees(neighbours: Sequence[Sequence[int]], wanted: Sequence[int]) -> list[tuple[frozenset[int], Region]]:
     """The sites and edges of a tree of shortest paths for the wanted sites of each part of a graph."""
     left, found = list(wanted), []
     while left:

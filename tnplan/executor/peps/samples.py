@@ -1,7 +1,7 @@
 """Bit strings from a PEPS, qubit by qubit: messages carry what was drawn to the qubits that are left.
 
-p(x_q | x before) comes from the tensor of q between the messages to it. A qubit that is drawn is projected, and
-messages change along the way to the next one, down and up a spanning tree: on a tree every string comes with
+p(x_q | x before) comes from the tensor of q between the messages to it. A qubit that is drawn is projected,
+and messages change along the way to the next one, down and up a spanning tree: on a tree every string comes with
 its probability |<x|psi>|^2. With loops messages take the neighbours of a tensor for independent, and the
 probabilities are approximate; what was drawn then also reaches the sites around it, over all edges.
 """
@@ -48,7 +48,9 @@ class MessageSampler:
     def draw(self, shots: int, generator: np.random.Generator, say: Callable[[int], None]) -> np.ndarray:
         """Independent strings, uint8 [shot, qubit]."""
         n, tensors = len(self._state.neighbours), self._state.tensors
-        a_shot = 4 * max(tensor.nbytes for tensor in tensors) + sum(one.nbytes for one in self._first.values())
+        a_shot = 4 * max(tensor.nbytes for tensor in tensors) + sum(
+            one.nbytes for one in self._first.values()
+        )
         at_once, parts = max(1, SHOT_BYTES // a_shot), [np.zeros((0, n), np.uint8)]
         for first in range(0, shots, at_once):
             say(first)
@@ -76,9 +78,7 @@ class MessageSampler:
                 self._send(a, b, messages, bits, drawn)
         return bits, logarithms
 
-    def _send(
-        self, a: int, b: int, messages: dict[Pair, Array], bits: np.ndarray, drawn: set[int]
-    ) -> None:
+    def _send(self, a: int, b: int, messages: dict[Pair, Array], bits: np.ndarray, drawn: set[int]) -> None:
         """Renew the message from a to b."""
         xp, tensor = self._xp, self._state.tensors[a]
         if a not in drawn:
@@ -129,7 +129,7 @@ def _on_host(array: Array) -> np.ndarray:
 
 
 def _walk(neighbours: Sequence[Sequence[int]]) -> list[tuple[int, list[Pair]]]:
-    """All sites, depth first, each with the edges along which messages change on the way from the last one."""
+    """All sites, depth first, each with the edges along which messages change on the way there."""
     order: list[tuple[int, list[Pair]]] = []
     seen: set[int] = set()
     for root in range(len(neighbours)):

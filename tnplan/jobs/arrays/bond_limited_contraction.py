@@ -45,7 +45,8 @@ tests/support/bond_limited_cases.py and to larger lattices; its test has other s
 OBJECTS_BYTES = 200_000
 """What small objects take."""
 OF_GRADIENTS = 1.25
-"""The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to 1299."""
+"""The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to
+1299."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ class BondLimitedContraction:
     max_bond : int
         The limit of bonds.
     error_estimate : float
-        Estimate of |value - exact value| / |value|, of arrays with the root of the sum of squares, from the difference of the values at `max_bond` and at
-        half of it, and from the discarded weight. It is no bound: on random lattices, circuits and graphs the
-        error is below it in nine cases of ten. 0 where the value is exact, infinity where nothing is known.
+        Estimate of |value - exact value| / |value|, of arrays with the root of the sum of squares. It comes
+        from the difference of the values at `max_bond` and at half of it, and from the discarded weight, and
+        is no bound: on random lattices, circuits and graphs the error is below it in nine cases of ten. 0
+        where the value is exact, infinity where nothing is known.
     discarded_weight : float
         The sum over all bonds that were cut of the squares of the singular values that were left out, over
         those of all singular values of the bond.

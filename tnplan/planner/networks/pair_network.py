@@ -2,7 +2,8 @@
 
 Axes of extent 1 go, repeated indices become diagonals, and indices that one tensor alone has are summed. An
 index of three or more tensors becomes bonds of copy tensors, which are 1 where all their indices agree. An
-open index is a bond too, with a neighbour outside that has a negative number: -1 - k is index k of the output.
+open index is a bond too, with a neighbour outside that has a negative number: -1 - k is index k of the
+output.
 """
 
 from __future__ import annotations
@@ -112,7 +113,6 @@ class PairNetwork:
             copy[(xp.arange(extent),) * 3] = 1
             tensors.append(copy)
         return tensors, exponent
-
 
     def by_arrays(self, by_tensors: Mapping[int, Any], arrays: Sequence[Any]) -> list[Any]:
         """Derivatives by the arrays of the network from those by the tensors, all NumPy's, as `tensors` makes

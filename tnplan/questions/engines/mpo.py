@@ -1,5 +1,5 @@
-"""Expectation values and traces in the Heisenberg picture: quimb takes observables, as matrix product operators, through
-the gates from the last to the first.
+"""Expectation values and traces in the Heisenberg picture: quimb takes observables, as matrix product
+operators, through the gates from the last to the first.
 
 The operator is sum_a A_0[a_0] A_1[a_1] ... A_{n-1}[a_{n-1}] P_a over all words P_a of I, X, Y and Z, with
 matrices of at most `max_bond` rows and columns (Hartmann, Prior, Clark and Plenio, PRL 102, 057202, 2009).

@@ -270,4 +270,3 @@ def _error(word: Word, full: _Reading, half: _Reading, precision: str) -> float:
 def _plain(value: Any) -> Any:
     """A value as lists of numbers, for JSON; of complex ones the real parts."""
     return np.asarray(value).real.tolist()
-

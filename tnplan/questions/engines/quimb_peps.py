@@ -1,7 +1,7 @@
 """PEPS of quimb: the final state of a circuit, and states to begin with.
 
-quimb keeps a state of the simple update as a `TensorNetworkGenVector` and a dict of gauges: the weights of each
-bond by the name of its index. The state is the product of all tensors and weights; ours are the same.
+quimb keeps a state of the simple update as a `TensorNetworkGenVector` and a dict of gauges: the weights of
+each bond by the name of its index. The state is the product of all tensors and weights; ours are the same.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def _of_quimb(n_qubits: int, pairs: Sequence[Pair], start: Any, dtype: str, xp: 
     network, gauges = (start[0], start[1]) if isinstance(start, tuple) else (start, None)
     if not hasattr(network, "site_ind") or not isinstance(gauges, Mapping | None):
         problem = f"is {type(start).__name__}"
-        raise InputError(PLACE, problem, "give a PEPS or a TensorNetworkGenVector of quimb, or a pair with gauges")
+        remedy = "give a PEPS or a TensorNetworkGenVector of quimb, or a pair with gauges"
+        raise InputError(PLACE, problem, remedy)
     if gauges is None:
         network, gauges = network.copy(), {}
         network.gauge_all_simple_(GAUGING, GAUGED, gauges=gauges)

@@ -100,6 +100,7 @@ class MethodEstimate:
             self.error_kind, needs, remark,
         )  # fmt: skip
 
+
 @dataclass(frozen=True)
 class MethodChoice:
     """What the rows of one number of devices come to.

@@ -1,4 +1,4 @@
-"""The cost of PEPS: bonds grow by the operator Schmidt ranks of the gates, and what follows has known shapes."""
+"""The cost of PEPS: bonds grow by the operator Schmidt ranks of the gates; what follows has known shapes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PepsWork:
     edges: float = 0.0
     sites: float = 0.0
     steps: float = 0.0
-    operations: Counter[str] = field(default_factory=Counter)
+    operations: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SHARE_OF_RATE, 0.0))
     peak_bytes: float = 0.0
 
     def seconds(self, rate: float) -> float:
@@ -133,9 +133,7 @@ class _Shapes:
         return sum(size for size, _ in self.sized())
 
 
-def _apply(
-    shapes: _Shapes, level: DisjointGates, max_bond: int | None, work: PepsWork, item: int
-) -> bool:
+def _apply(shapes: _Shapes, level: DisjointGates, max_bond: int | None, work: PepsWork, item: int) -> bool:
     """A level of gates; whether a bond is limited."""
     groups: Counter[Any] = Counter()
     grown: dict[Pair, int] = {}
