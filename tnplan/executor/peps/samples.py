@@ -1,8 +1,8 @@
 """Bit strings from a PEPS, qubit by qubit: messages carry what was drawn to the qubits that are left.
 
 p(x_q | x before) comes from the tensor of q between the messages to it. A qubit that is drawn is projected,
-and messages change along the way to the next one, down and up a spanning tree: on a tree every string comes with
-its probability |<x|psi>|^2. With loops messages take the neighbours of a tensor for independent, and the
+and messages change along the way to the next one, down and up a spanning tree: on a tree every string comes
+with its probability |<x|psi>|^2. With loops messages take the neighbours of a tensor for independent, and the
 probabilities are approximate; what was drawn then also reaches the sites around it, over all edges.
 """
 
