@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tnplan
+from tests.support.chi_square import check_counts
 from tests.support.circuit_families import FAMILIES, brickwork, rotation, trotter
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.kernels.gpus import needs_gpus
@@ -18,6 +19,9 @@ from tests.support.slow import slow_after
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.executor.peps.levels import levels_of
+from tnplan.executor.peps.messages import iterated_messages
+from tnplan.executor.peps.samples import MessageSampler
+from tnplan.executor.peps.state import PepsState
 from tnplan.planner.workloads.dynamics import kicked_ising
 from tnplan.questions.engines import peps
 
@@ -182,9 +186,127 @@ def test_auto_leaves_it_out_and_refusals_say_why() -> None:
         wide.expectation("Z0", method="peps")
     with pytest.raises(tnplan.InputError, match="answers expectation of gates alone"):
         circuit.expectation("Z0", method="peps", depolarizing=0.1)
-    with pytest.raises(tnplan.InputError, match="does not answer sample"):
-        circuit.sample(10, method="peps")
+    with pytest.raises(tnplan.InputError, match="does not answer amplitudes"):
+        circuit.amplitudes("0" * 20, method="peps")
+    with pytest.raises(tnplan.InputError, match="'peps' draws from the whole distribution"):
+        circuit.sample(10, sampling="rejection", method="peps")
     lattice = nx.convert_node_labels_to_integers(nx.grid_2d_graph(5, 5))
     large = GateSequence(25, tuple(brickwork(25, list(lattice.edges), 30, np.random.default_rng(0))))
     with pytest.raises(tnplan.InputError, match="give a smaller max_bond"):
         tnplan.Circuit(large).expectation("Z0", method="peps", memory="1 MB", **CPU)
+
+
+@pytest.mark.parametrize("family", ["brickwork", "trotter", "qaoa"])
+def test_samples_of_trees_follow_the_probabilities(family: str) -> None:
+    for seed in range(2):
+        random = np.random.default_rng(seed)
+        tree = nx.random_labeled_tree(6, seed=seed)
+        circuit = GateSequence(8, tuple(FAMILIES[family](6, list(tree.edges), 3, random)))  # two stay alone
+        found = tnplan.Circuit(circuit).sample(20_000, seed=5, method="peps", state="0+010-01", **CPU)
+        assert found.error_kind == "statistical"
+        assert found.details["samples"] == "independent"
+        exact = tnplan.Circuit(circuit).probabilities(method="statevector", state="0+010-01", **CPU)
+        check_counts(found.value, exact.value)
+        again = tnplan.Circuit(circuit).sample(20_000, seed=5, method="peps", state="0+010-01", **CPU)
+        assert again.value == found.value
+
+
+def sampled_probabilities(circuit: GateSequence) -> np.ndarray:
+    """The probability with which each string is drawn."""
+    levels = levels_of([(item.qubits, item.matrix) for item in circuit.gates])
+    state = PepsState(circuit.n_qubits, [pair for level in levels for pair in level.pairs], "complex128")
+    for level in levels:
+        state.apply(level, None, 1e-30)
+    sampler, n = MessageSampler(state, iterated_messages(state, 1e-10, 500).matrices), circuit.n_qubits
+    strings = (np.arange(2**n)[:, None] >> np.arange(n)[::-1] & 1).astype(np.uint8)
+    return np.asarray(np.exp(sampler.strings(np.zeros(strings.shape), strings)[1]))
+
+
+def test_probabilities_of_samples_sum_to_one_and_are_near_with_loops() -> None:
+    """Exact on trees; the total variation on rings is far below that of independent qubits."""
+    for seed in range(3):
+        tree = nx.random_labeled_tree(8, seed=seed)
+        circuit = GateSequence(8, tuple(brickwork(8, list(tree.edges), 3, np.random.default_rng(seed))))
+        exact = np.abs(state_vector(circuit).ravel()) ** 2
+        np.testing.assert_allclose(sampled_probabilities(circuit), exact, rtol=0, atol=1e-12)
+    distances = []
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        family = (brickwork, trotter, FAMILIES["qaoa"])[seed % 3]
+        circuit = GateSequence(9, tuple(family(9, list(nx.cycle_graph(9).edges), 2, random)))
+        exact, found = np.abs(state_vector(circuit).ravel()) ** 2, sampled_probabilities(circuit)
+        assert found.sum() == pytest.approx(1, abs=1e-9)
+        alone = np.ones(1)
+        for qubit in range(9):
+            axes = tuple(axis for axis in range(9) if axis != qubit)
+            alone = np.kron(alone, exact.reshape((2,) * 9).sum(axis=axes))
+        distances.append([0.5 * np.abs(one - exact).sum() for one in (found, alone)])
+    near, far = np.mean(distances, axis=0)
+    assert near < 0.1
+    assert near < far / 4
+
+
+def test_samples_with_loops_or_cuts_say_that_they_are_approximate() -> None:
+    random = np.random.default_rng(1)
+    ring = GateSequence(6, tuple(brickwork(6, list(nx.cycle_graph(6).edges), 3, random)))
+    path = GateSequence(6, tuple(brickwork(6, list(nx.path_graph(6).edges), 8, random)))
+    for circuit, bond in ((ring, None), (path, 2)):
+        found = tnplan.Circuit(circuit).sample(50, seed=1, method="peps", max_bond=bond, **CPU)
+        assert (found.error_kind, found.error) == ("estimate", None)
+        assert "approximate" in found.details["samples"]
+        assert sum(found.value.values()) == 50
+
+
+def dense(network: Any, gauges: dict[str, Any]) -> np.ndarray:
+    """The amplitudes of a state of quimb with gauges."""
+    network = network.copy()
+    for index, weights in gauges.items():
+        network.tensor_map[next(iter(network.ind_map[index]))].multiply_index_diagonal_(index, weights)
+    return np.asarray(network.contract(output_inds=network.site_inds).data).ravel()
+
+
+def test_states_go_to_quimb_and_come_back() -> None:
+    qtn = pytest.importorskip("quimb.tensor")
+    random = np.random.default_rng(2)
+    lattice = list(nx.convert_node_labels_to_integers(nx.grid_2d_graph(2, 4)).edges)
+    gates = brickwork(8, lattice, 3, random)
+    whole, exact = GateSequence(8, tuple(gates)), state_vector(GateSequence(8, tuple(gates))).ravel()
+    halves = [tnplan.Circuit(GateSequence(8, tuple(part))) for part in (gates[:9], gates[9:])]
+    network, gauges, fidelity = tnplan.Circuit(whole).peps(device="cpu")
+    assert isinstance(network, qtn.TensorNetworkGenVector)
+    assert fidelity == pytest.approx(1)
+    np.testing.assert_allclose(dense(network, gauges), exact, rtol=0, atol=1e-12)
+    z = np.diag([1.0, -1.0])
+    value = network.local_expectation_cluster(z, [3], gauges=gauges, max_distance=8)
+    expected = tnplan.Circuit(whole).expectation("Z3", method="statevector", **CPU).value
+    assert value == pytest.approx(expected, abs=1e-10)
+    first = halves[0].peps(device="cpu")
+    for start in (first, first[:2]):
+        found = halves[1].peps(start=start, device="cpu")
+        np.testing.assert_allclose(dense(*found[:2]), exact, rtol=0, atol=1e-12)
+    # Without gauges quimb finds them; the norm is that of the state.
+    given = qtn.PEPS.rand(2, 4, 2, seed=1, dtype="complex128")
+    idle = tnplan.Circuit(GateSequence(8, ()))
+    found = dense(*idle.peps(start=given, device="cpu")[:2])
+    expected = np.asarray(given.contract(output_inds=given.site_inds).data).ravel()
+    overlap = np.vdot(found, expected) / np.linalg.norm(found) / np.linalg.norm(expected)
+    assert abs(overlap) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: "a state", "start: is str"),
+        (lambda state: (state, [1.0]), "start: is tuple"),
+        (lambda state: (state, {"b0,1": np.zeros(2)}), "has no positive weights of bond b0,1"),
+        (lambda state: state.isel({"k0": 0}), "has not one tensor a site|has no"),
+    ],
+)
+def test_states_that_are_none_are_refused(change: Any, message: str) -> None:
+    pytest.importorskip("quimb")
+    circuit = tnplan.Circuit(GateSequence(2, (gate("h", (0,)), gate("cnot", (0, 1)))))
+    state = circuit.peps(device="cpu").network
+    with pytest.raises(tnplan.InputError, match=message):
+        circuit.peps(start=change(state), device="cpu")
+    with pytest.raises(tnplan.InputError, match="has 2 sites for 3 qubits"):
+        tnplan.Circuit(GateSequence(3, ())).peps(start=state, device="cpu")

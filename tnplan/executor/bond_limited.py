@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import frexp
+from functools import partial
+from math import frexp, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,12 +52,18 @@ BondLimitedStep = ContractPair | CompressBond
 
 @dataclass
 class BondLimitedValue:
-    """The value of a connected network, mantissa times 2^exponent, and what was cut on the way."""
+    """The value of a connected network, mantissa times 2^exponent, and what was cut on the way.
 
-    mantissa: float | complex = 0.0
+    Of a network with open indices the mantissa is an array [those of `output`], or 0.
+    """
+
+    mantissa: Any = 0.0
     exponent: int = 0
     discarded: list[float] = field(default_factory=list)
     """Of each bond that lost singular values: their squares over those of all."""
+    output: tuple[int, ...] = ()
+    gradients: list[Array] = field(default_factory=list)
+    """Of the mantissa, by each tensor, where they are asked for."""
 
 
 def contract_with_bond_limit(
@@ -66,15 +73,16 @@ def contract_with_bond_limit(
     max_bond: int,
     cutoff: float,
     xp: Any = np,
+    has_gradients: bool = False,
 ) -> BondLimitedValue:
-    """Contract a connected, closed network whose tensors share one bond a pair at most.
+    """Contract a connected network whose tensors share one bond a pair at most.
 
     Parameters
     ----------
     arrays
         Of float32, float64, complex64 or complex128, with no value much larger than 1.
     neighbours
-        The tensor at the other end of each axis.
+        The tensor at the other end of each axis; a negative number, different for each, for an open index.
     steps
         What is done in turn; the tensors of pairs are numbered on from those given.
     max_bond, cutoff
@@ -82,21 +90,32 @@ def contract_with_bond_limit(
         the largest.
     xp
         The library of the arrays.
+    has_gradients
+        Of a closed network: give the environment of each tensor, too. The steps are taken back with the
+        projectors as they are, so that each tensor times its environment is the value (as in the second
+        renormalization of Xie, Jiang, Chen, Weng and Xiang, PRL 103, 160601, 2009). How projectors change
+        with the tensors is left out: it is of the order of what is cut.
     """
     network = _Network(arrays, neighbours, max_bond, cutoff, xp)
+    if has_gradients:
+        network.tape = []
     for step in steps:
         if isinstance(step, CompressBond):
             network.compress(step.left, step.right)
         elif not network.contract(*step):
             return BondLimitedValue(discarded=network.discarded)
-    (last,) = network.tensors.values()
-    return BondLimitedValue(last.item(), network.exponent, network.discarded)
+    ((number, last),) = network.tensors.items()
+    output = tuple(network.neighbours[number])
+    gradients = network.taken_back(number) if has_gradients else []
+    mantissa = last if output else last.item()
+    return BondLimitedValue(mantissa, network.exponent, network.discarded, output, gradients)
 
 
 class _Network:
     """The tensors that are there at one time.
 
-    Invariant: axis k of tensor i is its bond with neighbours[i][k], the only one of the two.
+    Invariant: axis k of tensor i is its bond with neighbours[i][k], the only one of the two, or open where
+    that is negative.
     """
 
     def __init__(
@@ -106,7 +125,9 @@ class _Network:
         self.tensors = dict(enumerate(arrays))
         self.exponent = 0
         self.discarded: list[float] = []
-        self._neighbours = {number: list(others) for number, others in enumerate(neighbours)}
+        self.tape: list[Callable[[dict[int, Array]], None]] | None = None
+        """What takes the derivatives by the tensors that are there back through each change."""
+        self.neighbours = {number: list(others) for number, others in enumerate(neighbours)}
         self._n_inputs, self._max_bond, self._xp = len(arrays), max_bond, xp
         self._dtype = arrays[0].dtype
         self._cutoff = max(cutoff, float(np.finfo(self._dtype).eps))
@@ -120,29 +141,35 @@ class _Network:
     def contract(self, left: int, right: int, new: int) -> bool:
         """Contract two tensors and join the bonds that both have with a third; False where nothing is left
         but zeros."""
-        names = self._neighbours.pop(left), self._neighbours.pop(right)
+        names = self.neighbours.pop(left), self.neighbours.pop(right)
         a, b = self.tensors.pop(left), self.tensors.pop(right)
-        result = self._xp.tensordot(a, b, (names[0].index(right), names[1].index(left)))
+        axes = names[0].index(right), names[1].index(left)
+        result = self._xp.tensordot(a, b, axes)
+        if self.tape is not None:
+            self.tape.append(partial(_contract_back, left, right, new, (a, b), axes, self._xp))
         del a, b
         ends = [other for other in [*names[0], *names[1]] if other not in (left, right)]
         others = list(dict.fromkeys(ends))
         if len(others) < len(ends):
-            result = _joined(result, [[axis for axis, end in enumerate(ends) if end == o] for o in others])
+            result = self._joined(
+                new, result, [[axis for axis, end in enumerate(ends) if end == o] for o in others]
+            )
         for other in others:
-            self._rename(other, left, right, new)
-        self.tensors[new], self._neighbours[new] = result, others
+            if other >= 0:
+                self._rename(other, left, right, new)
+        self.tensors[new], self.neighbours[new] = result, others
         for number in (left, right):
             self._forget(number)
         return self._scale(new)
 
     def _rename(self, number: int, left: int, right: int, new: int) -> None:
         """Put `new` for one or both of two neighbours of a tensor, whose bonds with both are joined."""
-        names = self._neighbours[number]
+        names = self.neighbours[number]
         if left in names and right in names:
             rest = [[axis] for axis, name in enumerate(names) if name not in (left, right)]
             pair = [names.index(left), names.index(right)]
-            self.tensors[number] = _joined(self.tensors[number], [*rest, pair])
-            self._neighbours[number] = [names[axis] for (axis,) in rest] + [new]
+            self.tensors[number] = self._joined(number, self.tensors[number], [*rest, pair])
+            self.neighbours[number] = [names[axis] for (axis,) in rest] + [new]
         else:
             names[names.index(left if left in names else right)] = new
 
@@ -158,36 +185,63 @@ class _Network:
         largest = largest_component(array)
         power = frexp(largest)[1]
         if power:
+            if self.tape is not None:
+                self.tape.append(partial(_scale_back, number, 2.0**-power))
             array *= 2.0**-power
             self.exponent += power
         return largest > 0
 
     def _bond_last(self, number: int, other: int) -> Array:
         """A tensor with its bond with another one as the last axis, contiguous."""
-        names = self._neighbours[number]
+        names = self.neighbours[number]
         axis = names.index(other)
         names.append(names.pop(axis))
+        if self.tape is not None and axis < len(names) - 1:
+            self.tape.append(partial(_move_back, number, axis, self._xp))
         moved = self._xp.moveaxis(self.tensors[number], axis, -1)
         self.tensors[number] = self._xp.ascontiguousarray(moved)
         return self.tensors[number]
 
     def compress(self, left: int, right: int) -> None:
         """Cut the bond of two tensors to `max_bond`, where it is larger."""
-        if self.tensors[left].shape[self._neighbours[left].index(right)] <= self._max_bond:
+        if self.tensors[left].shape[self.neighbours[left].index(right)] <= self._max_bond:
             return
         a, b = self._bond_last(left, right), self._bond_last(right, left)
         rows = [array.reshape(-1, array.shape[-1]) for array in (a, b)]
         least = min(range(2), key=lambda end: len(rows[end]))
         if len(rows[least]) <= self._max_bond:  # all of one tensor goes to the other, and nothing is lost
+            if self.tape is not None:
+                numbers = (left, right)[least], (left, right)[1 - least]
+                operands = rows[least], rows[1 - least], (a, b)[least].shape, (a, b)[1 - least].shape
+                self.tape.append(partial(_absorb_back, *numbers, operands))
             unit = self._xp.eye(len(rows[least]), dtype=self._dtype)
             rows[1 - least], rows[least] = rows[1 - least] @ rows[least].T, unit
         else:
             # As products of matrices: libraries multiply arrays of more axes piece by piece.
             pair = (None if self._needs_qr else self._by_gram(left, right)) or self._by_qr(left, right)
+            if self.tape is not None:
+                for number, array, projector in zip((left, right), (a, b), pair, strict=True):
+                    self.tape.append(partial(_project_back, number, projector.T, array.shape))
             rows = [matrix @ projector for matrix, projector in zip(rows, pair, strict=True)]
         for number, array, new in zip((left, right), (a, b), rows, strict=True):
             self.tensors[number] = new.reshape(*array.shape[:-1], -1)
             self._forget(number)
+
+    def _joined(self, number: int, array: Array, groups: Sequence[Sequence[int]]) -> Array:
+        """An array with each group of axes, in this order, as one."""
+        order = [axis for group in groups for axis in group]
+        if self.tape is not None:
+            self.tape.append(partial(_split_back, number, [array.shape[axis] for axis in order], order))
+        shape = [prod(array.shape[axis] for axis in group) for group in groups]
+        return array.transpose(order).reshape(shape)
+
+    def taken_back(self, last: int) -> list[Array]:
+        """The derivatives of the last tensor, a number, by those that were given."""
+        assert self.tape is not None
+        found = {last: self._xp.ones((), self._dtype)}
+        while self.tape:
+            self.tape.pop()(found)
+        return [found[number] for number in range(self._n_inputs)]
 
     def _by_gram(self, left: int, right: int) -> tuple[Array, Array] | None:
         """The projectors by Gram matrices; None where these tell too few singular values apart, or where none
@@ -266,7 +320,7 @@ class _Network:
         """The reduced factor of a tensor towards its last axis, its other bonds weighted with those of the
         tensors there. Tensors that were given give no weights: they are small and know little of the rest."""
         array = self.tensors[number]
-        for axis, other in enumerate(self._neighbours[number][:-1]):
+        for axis, other in enumerate(self.neighbours[number][:-1]):
             if other >= self._n_inputs:
                 array = times_along(array, axis, self._towards(other, number, factor))
         return factor(array.reshape(-1, array.shape[-1]))
@@ -275,7 +329,7 @@ class _Network:
         """The reduced factor of a tensor towards a neighbour."""
         key = number, other, factor == self._gram_factor
         if key not in self._factors:
-            array = self._xp.moveaxis(self.tensors[number], self._neighbours[number].index(other), -1)
+            array = self._xp.moveaxis(self.tensors[number], self.neighbours[number].index(other), -1)
             self._factors[key] = factor(array.reshape(-1, array.shape[-1])).astype(array.dtype, copy=False)
         return self._factors[key]
 
@@ -293,8 +347,42 @@ class _Network:
         return matrix if matrix.shape[0] <= matrix.shape[1] else self._xp.linalg.qr(matrix, mode="r")
 
 
-def _joined(array: Array, groups: Sequence[Sequence[int]]) -> Array:
-    """An array with each group of axes, in this order, as one."""
-    order = [axis for group in groups for axis in group]
-    shape = [int(np.prod([array.shape[axis] for axis in group])) for group in groups]
-    return array.transpose(order).reshape(shape)
+# The derivatives [as the tensor] of a number by tensors, back through each change. Nothing is conjugated.
+
+
+def _contract_back(
+    left: int, right: int, new: int, pair: tuple[Array, Array], axes: tuple[int, int], xp: Any,
+    found: dict[int, Array],
+) -> None:  # fmt: skip
+    """A B along one axis: dA = G B and dB = A G over all other axes."""
+    (a, b), after = pair, found.pop(new)
+    rest = [[axis for axis in range(one.ndim) if axis != own] for one, own in zip(pair, axes, strict=True)]
+    n_left = a.ndim - 1
+    right_axes = [*range(n_left, after.ndim)]
+    found[left] = xp.moveaxis(xp.tensordot(after, b, (right_axes, rest[1])), -1, axes[0])
+    found[right] = xp.moveaxis(xp.tensordot(a, after, (rest[0], [*range(n_left)])), 0, axes[1])
+
+
+def _scale_back(number: int, factor: float, found: dict[int, Array]) -> None:
+    found[number] = found[number] * factor
+
+
+def _move_back(number: int, axis: int, xp: Any, found: dict[int, Array]) -> None:
+    found[number] = xp.moveaxis(found[number], -1, axis)
+
+
+def _split_back(number: int, shape: Sequence[int], order: Sequence[int], found: dict[int, Array]) -> None:
+    """An array whose axes were put in an order and joined."""
+    found[number] = found[number].reshape(shape).transpose(np.argsort(order).tolist())
+
+
+def _project_back(number: int, projector: Array, shape: Sequence[int], found: dict[int, Array]) -> None:
+    """A P: dA = G P^T."""
+    found[number] = (found[number].reshape(-1, projector.shape[0]) @ projector).reshape(shape)
+
+
+def _absorb_back(least: int, most: int, operands: tuple[Any, ...], found: dict[int, Array]) -> None:
+    """B A^T and the unit matrix in place of B and A: dB = G A and dA = G^T B."""
+    a, b, shape_a, shape_b = operands
+    after = found[most].reshape(len(b), len(a))
+    found[most], found[least] = (after @ a).reshape(shape_b), (after.T @ b).reshape(shape_a)

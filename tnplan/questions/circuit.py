@@ -27,6 +27,9 @@ from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import ask
 from tnplan.questions.compiled import CompiledCircuit, gradient_by_list
+from tnplan.questions.engines.mps import why_not_installed
+from tnplan.questions.engines.quimb_peps import QuimbPeps, final_peps
+from tnplan.questions.methods import check_method
 from tnplan.questions.options import QuestionKeywords, QuestionOptions, options_of
 from tnplan.questions.questions import CircuitQuery, ExpectationValues, prepared, read_state
 from tnplan.questions.read_question import (
@@ -237,6 +240,49 @@ class Circuit(ParametricCircuit):
                 return answer
         read = read_expectation(observables, names)
         return ask(lambda: self.query(read, options, names, after), options, self.file, observables)
+
+    def peps(
+        self, *, start: Any = None, max_bond: int | None = None, cutoff: float | None = None,
+        precision: str = "fp64", device: str = "auto", memory: float | str | None = None,
+    ) -> QuimbPeps:  # fmt: skip
+        """The final state as a PEPS of quimb with its gauges, as `method="peps"` has it.
+
+        Parameters
+        ----------
+        start : PEPS, TensorNetworkGenVector or tuple, optional
+            A state of quimb that the circuit begins with, site k of its `sites` being qubit k; or a pair of
+            it and its gauges, such as what this call gives. Without gauges quimb finds them. Default: all 0.
+        max_bond, cutoff, precision, device, memory
+            As for every question.
+
+        Returns
+        -------
+        QuimbPeps
+            (network, gauges, fidelity_estimate): the state is the product of all tensors, and of the gauges
+            on their bonds. Cuts by the simple update make it an estimate.
+
+        Raises
+        ------
+        InputError
+            Where the circuit has more than unitary gates on two qubits, or `start` is no such state.
+
+        Examples
+        --------
+        >>> h = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]]) / np.sqrt(2) + 0j)
+        >>> network, gauges, _ = tnplan.Circuit(tnplan.GateSequence(2, (h,))).peps(device="cpu")
+        >>> network.site_inds
+        ('k0', 'k1')
+        """
+        options = QuestionOptions.of(
+            method="peps", max_bond=max_bond, cutoff=cutoff, precision=precision, device=device,
+            memory=memory,
+        )  # fmt: skip
+        if (missing := why_not_installed()) is not None:
+            raise InputError("peps", missing, "install it, or ask for expectation values")
+        query = self.query(read_expectation("Z0", ()), options)
+        check_method("peps", query, options)
+        assert query.gates is not None
+        return final_peps(query.n_qubits, query.gates.gates, start, options)
 
     def compile(
         self, *, expectation: Any, gradient: bool = False, parameters: Sequence[str] | None = None,

@@ -20,12 +20,12 @@ from tnplan.questions.questions import CircuitQuery, ExpectationValues, Sample, 
 
 ANSWERS = {
     "amplitudes": ("statevector", "contraction", "mps"),
-    "sample": ("statevector", "contraction", "mps", "stabilizer"),
+    "sample": ("statevector", "contraction", "mps", "stabilizer", "peps"),
     "expectation": ("statevector", "contraction", "pauli", "mps", "stabilizer", "peps", "mpo"),
     "probabilities": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "reduced_density_matrix": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
     "overlap": ("statevector", "contraction", "mps"),
-    "trace": ("statevector", "contraction", "pauli"),
+    "trace": ("statevector", "contraction", "pauli", "mpo"),
 }
 """The methods that answer each question about a circuit of gates."""
 ON_REQUEST = ("peps", "mpo")
@@ -173,6 +173,8 @@ def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None
     missing = mps.why_not_installed() if method in ("mps", "mpo") else stabilizer.why_not_installed()
     if missing is not None:
         return "--method", f"{method!r} {missing}"
+    if isinstance(query.question, Trace) and query.start is not None:
+        return "--state", f"is given, and {method!r} has traces over all inputs"
     if query.has_gradient:
         return "--gradient", f"is asked of {method!r}, which has none"
     most = MOST_TABLE_QUBITS.get(query.question.name)
@@ -186,10 +188,10 @@ def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None
 
 def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     assert isinstance(query.question, Sample)
-    if method == "statevector":
+    if method in ("statevector", "peps"):
         if query.question.sampling == "rejection":
-            return "--sampling", "is 'rejection', and 'statevector' draws from the whole distribution"
-        return _too_many_qubits(query)
+            return "--sampling", f"is 'rejection', and {method!r} draws from the whole distribution"
+        return _too_many_qubits(query) if method == "statevector" else None
     try:
         has_gates = query.deferred.gates is not None
     except InputError as error:

@@ -304,9 +304,9 @@ class CircuitQuery:
 
     @cached_property
     def acting(self) -> GateSequence:
-        """The gates as they act on |0...0>; all of them where values on the way count."""
+        """The gates as they act on |0...0>; all of them where values on the way or other inputs count."""
         assert self.gates is not None
-        return self.gates if self.stops else acting_gates(self.gates)
+        return self.gates if self.stops or isinstance(self.question, Trace) else acting_gates(self.gates)
 
     @property
     def _n_prepared(self) -> int:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.bond_limited_cases import case, on_graph
+from tests.support.bond_limited_cases import Arguments, case, on_graph
 from tests.support.hypernetworks import hypernetwork
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.slow import slow_after
 from tnplan.executor import bond_limited
 
 ENOUGH = 10**6
@@ -165,7 +166,6 @@ PAIR = ("ab,ab->", np.ones((2, 3)), np.ones((2, 3)))
         ("cutoff", PAIR, {"max_bond": 2, "cutoff": 1}),
         ("cutoff", PAIR, {"max_bond": 2, "cutoff": "1e-3"}),
         ("cutoff", PAIR, {"cutoff": 1e-3}),
-        ("max_bond", ("ab,ab->a", *PAIR[1:]), {"max_bond": 2}),
         ("max_bond", ("ab,ab->", np.ones((0, 3)), np.ones((0, 3))), {"max_bond": 2}),
         ("array 1", ("a,a->", [1.0, 2.0], [np.inf, 1.0]), {"max_bond": 2}),
         ("array 0", ("a,a->", [np.nan, 2.0], [1.0, 1.0]), {"max_bond": 2}),
@@ -225,3 +225,139 @@ def test_few_of_many_singular_values_lose_no_more(seed: int, monkeypatch: pytest
     assert few.discarded_weight == pytest.approx(all_values.discarded_weight, rel=0.02)
     assert few.value == pytest.approx(all_values.value, rel=0.1 * few.error_estimate)
     assert few.value != all_values.value
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_open_indices_that_lose_nothing_are_exact(seed: int) -> None:
+    network, arrays = closed(seed)
+    random = np.random.default_rng(seed)
+    names = sorted(network.size_dict)
+    output = tuple(random.permutation(names)[: int(random.integers(1, 5))].tolist())
+    network = tnplan.Network(network.inputs, output, network.size_dict)
+    found = tnplan.contract(network, *arrays, max_bond=ENOUGH)
+    assert found.exact
+    assert found.value.shape == tuple(network.size_dict[index] for index in output)
+    sizes = tnplan.contract(network, *[abs(array) for array in arrays])
+    assert (abs(found.value - tnplan.contract(network, *arrays)) <= 1e-12 * sizes).all()
+
+
+def opened(seed: int) -> tuple[Arguments, int]:
+    """One of the closed networks with an open index on some tensors."""
+    _, arguments, bond = case(seed)
+    random = np.random.default_rng([seed, 1])
+    output = []
+    for number in random.permutation(len(arguments) // 2)[: int(random.integers(1, 5))].tolist():
+        array, labels = arguments[2 * number : 2 * number + 2]
+        values = random.uniform(-0.5, 1, (*array.shape, 2))
+        arguments[2 * number : 2 * number + 2] = array[..., None] * values, [*labels, f"out {number}"]
+        output.append(f"out {number}")
+    return [*arguments[:-1], output], bond
+
+
+@pytest.mark.parametrize("count", slow_after(1, [45, 300]))
+def test_the_estimate_covers_the_error_of_arrays(count: int) -> None:
+    covered = []
+    for seed in range(FIRST_SEED + 10**6, FIRST_SEED + 10**6 + count):
+        arguments, bond = opened(seed)
+        found = tnplan.contract(*arguments, max_bond=bond)
+        if not found.exact:
+            error = np.linalg.norm(found.value - tnplan.contract(*arguments))
+            covered.append(error <= found.error_estimate * np.linalg.norm(found.value))
+    assert len(covered) > count / 3
+    assert np.mean(covered) >= 0.9
+
+
+def test_states_of_quimb_are_taken_and_too_many_open_indices_refused() -> None:
+    quimb = pytest.importorskip("quimb.tensor")
+    state = quimb.PEPS.rand(3, 3, 2, seed=1, dtype="complex128")
+    found = tnplan.contract(state, max_bond=8)
+    exact = state.contract(output_inds=state.outer_inds()).data
+    assert np.linalg.norm(found.value - exact) < 1e-12 * np.linalg.norm(exact)
+    norm = state.make_norm()
+    assert tnplan.contract(norm, max_bond=16).value == pytest.approx(norm.contract(), rel=1e-6)
+    vector = quimb.TN_from_edges_rand([(0, 1), (1, 2), (2, 0), (2, 3)], 3, phys_dim=2, seed=3)
+    assert tnplan.contract(vector, max_bond=64).value.shape == (2, 2, 2, 2)
+    with pytest.raises(tnplan.InputError, match="64 open indices; sum or fix open indices"):
+        tnplan.contract(quimb.PEPS.rand(8, 8, 2, seed=1), max_bond=8)
+
+
+def relative_gradients(arguments: Arguments) -> list[Any]:
+    """The exact derivatives of the logarithm, by contraction without a limit."""
+    arrays, terms = arguments[:-1:2], arguments[1:-1:2]
+    sizes = {
+        index: n
+        for one, term in zip(arrays, terms, strict=True)
+        for n, index in zip(one.shape, term, strict=True)
+    }
+    network = tnplan.Network(tuple(map(tuple, terms)), (), sizes)
+    dtype = "complex128" if any(map(np.iscomplexobj, arrays)) else "float64"
+    with tnplan.compile(network, dtype=dtype) as contraction:
+        value, gradients = contraction.value_and_grad(*arrays)
+    return [gradient / value for gradient in gradients]
+
+
+def test_gradients_that_lose_nothing_are_exact() -> None:
+    for seed in range(24):
+        dtype = ("float64", "complex128")[seed % 2]
+        network, arrays = closed(seed, dtype)
+        found = tnplan.contract(network, *arrays, max_bond=ENOUGH)
+        if not found.value:
+            continue
+        gradients = found.gradients()
+        assert gradients.error_estimate == 0
+        random = np.random.default_rng(seed)
+        for number, gradient in enumerate(gradients.arrays):
+            assert gradient.shape == arrays[number].shape
+            # The value is linear in each tensor.
+            changed = [*arrays]
+            changed[number] = random.standard_normal(gradient.shape).astype(dtype)
+            expected = tnplan.contract(network, *changed) / found.value
+            size = abs(gradient * changed[number]).sum()
+            assert abs((gradient * changed[number]).sum() - expected) < 1e-9 * size + 1e-12
+
+
+@pytest.mark.parametrize("count", slow_after(1, [30, 240]))
+def test_the_estimate_covers_the_error_of_gradients(count: int) -> None:
+    covered = []
+    for seed in range(FIRST_SEED + 2 * 10**6, FIRST_SEED + 2 * 10**6 + count):
+        _, arguments, bond = case(seed)
+        found = tnplan.contract(*arguments, max_bond=bond)
+        if found.exact:
+            continue
+        gradients = found.gradients()
+        pairs = list(zip(gradients.arrays, relative_gradients(arguments), strict=True))
+        for gradient, array in zip(gradients.arrays, arguments[:-1:2], strict=True):
+            assert (gradient * array).sum() == pytest.approx(1, abs=1e-6)
+        error, size = (np.sqrt(sum(np.linalg.norm(x) ** 2 for x in parts)) for parts in (
+            [one - exact for one, exact in pairs], gradients.arrays,
+        ))  # fmt: skip
+        covered.append(error <= gradients.error_estimate * size)
+    assert len(covered) > count / 4
+    assert np.mean(covered) >= 0.9
+
+
+def test_gradients_come_closer_with_the_limit_and_follow_differences() -> None:
+    arguments = grid(rows=6, extent=4, low=-0.3)
+    exact = relative_gradients(arguments)
+    errors = []
+    for bond in (4, 12, 36):
+        gradients = tnplan.contract(*arguments, max_bond=bond).gradients().arrays
+        errors.append(max(np.abs(one - other).max() for one, other in zip(gradients, exact, strict=True)))
+    assert errors[2] < errors[1] / 50
+    assert errors[1] < errors[0] / 5
+    direction, step = np.random.default_rng(0).standard_normal(arguments[8].shape), 1e-5
+    values = []
+    for sign in (1, -1):
+        changed = [*arguments]
+        changed[8] = arguments[8] + sign * step * direction
+        values.append(tnplan.contract(*changed, max_bond=36).value)
+    slope = (values[0] - values[1]) / (2 * step) / tnplan.contract(*arguments, max_bond=36).value
+    assert (gradients[4] * direction).sum() == pytest.approx(slope, rel=1e-4)
+
+
+def test_gradients_that_there_are_not_are_refused() -> None:
+    vectors = np.ones((2, 2)), np.ones((2, 2))
+    with pytest.raises(tnplan.InputError, match=r"^gradients: are those of one number"):
+        tnplan.contract("ab,bc->ac", *vectors, max_bond=2).gradients()
+    with pytest.raises(tnplan.InputError, match=r"^gradients: are relative to the value, and it is 0"):
+        tnplan.contract("ab,ab->", vectors[0], 0 * vectors[1], max_bond=2).gradients()

@@ -8,8 +8,9 @@ near it gives another value, and the sum of all such changes corrects the first:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -111,33 +112,25 @@ class RegionValues:
         """The value in a region; None where it takes more multiplications."""
         key = region, sites if not region else frozenset()
         if key not in self._norms:
-            self._norms[key] = self._contracted(region, sites, {}, most_work)
+            self._norms[key] = self.contracted(region, sites, {}, most_work)
         norm = self._norms[key]
         if norm is None:
             return None
-        above = self._contracted(region, sites, letters, most_work)
+        above = self.contracted(region, sites, letters, most_work)
         assert above is not None
         return (above / norm).real
 
-    def _contracted(
+    def contracted(
         self, region: Region, sites: frozenset[int], letters: Mapping[int, Array], most_work: float
     ) -> complex | None:
         """<psi|letters|psi> of a region with messages around it."""
         state, xp = self.state, self.state.xp
-        inner: dict[int, set[int]] = {site: set() for site in sites}
-        for a, b in region:
-            inner.setdefault(a, set()).add(b)
-            inner.setdefault(b, set()).add(a)
+        inner = sides(region, sites)
         # Edges to the outside, and those to branches that are contracted, have a matrix [ket, bra].
         closed: dict[Pair, Array] = {}
-        leaves = deque(sorted(site for site, ends in inner.items() if len(ends) < 2))
         value: Any = 1.0
-        while leaves:
-            site = leaves.popleft()
-            if site not in inner:
-                continue
-            ket, bra = self._ket(site, inner[site], closed, letters), state.tensors[site].conj()
-            ends = inner.pop(site)
+        for site, ends in peeled(inner):
+            ket, bra = self._ket(site, ends, closed, letters), state.tensors[site].conj()
             if not ends:
                 value = value * (ket * bra).sum()
                 continue
@@ -146,9 +139,6 @@ class RegionValues:
             rows = [xp.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in (ket, bra)]
             weights = state.weights_of(site, end)
             closed[end, site] = (rows[0] @ rows[1].T) * weights[:, None] * weights[None, :]
-            inner[end].discard(site)
-            if len(inner[end]) < 2:
-                leaves.append(end)
         if inner:
             core = self._core(inner, closed, letters, most_work)
             if core is None:
@@ -180,33 +170,66 @@ class RegionValues:
         most_work: float,
     ) -> Any:  # fmt: skip
         """The rest, where every site has two edges or more; None where it takes more multiplications."""
-        import cotengra
-
-        state, arrays, terms = self.state, [], []
+        state, arrays = self.state, []
+        tree = core_tree(state, inner)
+        if tree.max_size() > MOST_ELEMENTS or tree.contraction_cost() > most_work:
+            return None
         for site, within in sorted(inner.items()):
-            ends = state.neighbours[site]
             ket, bra = self._ket(site, within, closed, letters), state.tensors[site].conj()
-            for axis, end in enumerate(ends):
+            for axis, end in enumerate(state.neighbours[site]):
                 if end in within and end < site:  # the weights of an edge go to its second end
                     weights = state.weights_of(site, end).astype(state.dtype)
                     weights = weights.reshape(-1, *(1,) * (ket.ndim - axis - 1))
                     ket, bra = ket * weights, bra * weights
-            for side, array in enumerate((ket, bra)):
-                # Inner edges have an index for the ket and one for the bra.
-                names = [(*sorted((site, end)), side if end in within else site + 2) for end in ends]
-                arrays.append(array)
-                terms.append([*names, (site,)])
-        tree = cotengra.array_contract_tree(
-            terms, (), shapes=[array.shape for array in arrays], optimize="greedy"
-        )
-        if tree.max_size() > MOST_ELEMENTS or tree.contraction_cost() > most_work:
-            return None
+            arrays += [ket, bra]
         return tree.contract(arrays)
 
 
-def trees(
-    neighbours: Sequence[Sequence[int]], wanted: Sequence[int]
-) -> list[tuple[frozenset[int], Region]]:
+def sides(region: Region, sites: Iterable[int]) -> dict[int, set[int]]:
+    """Of each site the neighbours in a region."""
+    inner: dict[int, set[int]] = {site: set() for site in sites}
+    for a, b in region:
+        inner.setdefault(a, set()).add(b)
+        inner.setdefault(b, set()).add(a)
+    return inner
+
+
+def peeled(inner: dict[int, set[int]]) -> Iterator[tuple[int, set[int]]]:
+    """Take the branches of a region off, from their leaves; each site with the one that is left beside it."""
+    leaves = deque(sorted(site for site, ends in inner.items() if len(ends) < 2))
+    while leaves:
+        site = leaves.popleft()
+        if site not in inner:
+            continue
+        ends = inner.pop(site)
+        yield site, ends
+        for end in ends:
+            inner[end].discard(site)
+            if len(inner[end]) < 2:
+                leaves.append(end)
+
+
+def core_tree(state: Any, inner: Mapping[int, Collection[int]]) -> Any:
+    """The order in which kets and bras of sites with two edges or more are contracted: by shapes alone."""
+    terms, shapes = [], []
+    for site, within in sorted(inner.items()):
+        for side in (0, 1):
+            # Inner edges have an index for the ket and one for the bra.
+            ends = state.neighbours[site]
+            names = [(*sorted((site, end)), side if end in within else site + 2) for end in ends]
+            terms.append((*names, (site,)))
+            shapes.append(tuple(state.tensors[site].shape))
+    return _tree(tuple(terms), tuple(shapes))
+
+
+@lru_cache(512)
+def _tree(terms: tuple[Any, ...], shapes: tuple[tuple[int, ...], ...]) -> Any:
+    import cotengra
+
+    return cotengra.array_contract_tree(terms, (), shapes=shapes, optimize="greedy")
+
+
+def trees(neighbours: Sequence[Sequence[int]], wanted: Sequence[int]) -> list[tuple[frozenset[int], Region]]:
     """The sites and edges of a tree of shortest paths for the wanted sites of each part of a graph."""
     left, found = list(wanted), []
     while left:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import frexp, inf, log10, prod, sqrt
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError, OverLimitError
-from tnplan.common.units import size_text
+from tnplan.common.units import plural, size_text
 from tnplan.executor.bond_limited import (
     BondLimitedValue,
     CompressBond,
@@ -32,7 +32,7 @@ from tnplan.jobs.arrays.arrays import (
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
 from tnplan.jobs.arrays.planning import memory_bytes, read_request
 from tnplan.planner.networks.importers.subscripts import EinsumCall
-from tnplan.planner.networks.pair_network import PairNetwork
+from tnplan.planner.networks.pair_network import PairNetwork, largest_component
 from tnplan.planner.search.bond_limited_order import follow, search_order
 
 TOPIC = "bond limits"
@@ -42,22 +42,31 @@ MOST, OF_RATIO, OF_DISCARDED, ROUNDINGS = 4.0, 30.0, 0.6, 1e3
 tests/support/bond_limited_cases.py and to larger lattices; its test has other seeds."""
 
 
+OBJECTS_BYTES = 200_000
+"""What small objects take."""
+OF_GRADIENTS = 1.25
+"""The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to
+1299."""
+
+
 @dataclass(frozen=True)
 class BondLimitedContraction:
     """What `contract` gives with `max_bond`: an approximate value, and an estimate of its error.
 
     Parameters
     ----------
-    mantissa : float or complex
+    mantissa : float, complex or array
         The value is mantissa * 10^exponent; the mantissa's largest real or imaginary part is from 0.5 to 1.
+        Of a network with open indices an array of NumPy, whose axes are these.
     exponent : float
         The power of ten.
     max_bond : int
         The limit of bonds.
     error_estimate : float
-        Estimate of |value - exact value| / |value|, from the difference of the values at `max_bond` and at
-        half of it, and from the discarded weight. It is no bound: on random lattices, circuits and graphs the
-        error is below it in nine cases of ten. 0 where the value is exact, infinity where nothing is known.
+        Estimate of |value - exact value| / |value|, of arrays with the root of the sum of squares. It comes
+        from the difference of the values at `max_bond` and at half of it, and from the discarded weight, and
+        is no bound: on random lattices, circuits and graphs the error is below it in nine cases of ten. 0
+        where the value is exact, infinity where nothing is known.
     discarded_weight : float
         The sum over all bonds that were cut of the squares of the singular values that were left out, over
         those of all singular values of the bond.
@@ -68,6 +77,8 @@ class BondLimitedContraction:
     details : dict
         `half_value`, mantissa and exponent with half the limit, or the same where the value is exact; `cuts`,
         how many bonds lost singular values; the predicted `multiply_adds` and `peak_bytes`; the `device`.
+    work : object
+        What `gradients` takes, with the arrays.
 
     Examples
     --------
@@ -75,7 +86,7 @@ class BondLimitedContraction:
     BondLimitedContraction(64, exact, max_bond 2)
     """
 
-    mantissa: float | complex
+    mantissa: Any
     exponent: float
     max_bond: int
     error_estimate: float
@@ -83,30 +94,75 @@ class BondLimitedContraction:
     largest_discarded_weight: float
     exact: bool
     details: dict[str, Any] = field(default_factory=dict)
+    work: Any = field(default=None, repr=False, compare=False)
+
+    def gradients(self) -> BondLimitedGradients:
+        """The derivatives of the logarithm of the value by all arrays, by another contraction.
+
+        Those of a sum of values are their sum with the values as factors. Bonds are cut as they are for the
+        value, and the projectors are taken as constant: each array times its derivatives sums to 1.
+
+        Returns
+        -------
+        BondLimitedGradients
+            Arrays of NumPy with the shapes of those given, and an estimate of their error.
+
+        Raises
+        ------
+        InputError
+            Where indices are open, the value is 0, or the memory does not suffice.
+
+        Examples
+        --------
+        >>> found = tnplan.contract("ab,ba->", np.ones((2, 2)), np.ones((2, 2)), max_bond=2)
+        >>> found.gradients().arrays[0]
+        array([[0.25, 0.25],
+               [0.25, 0.25]])
+        """
+        return cast(BondLimitedGradients, self.work.gradients())
 
     @property
-    def value(self) -> float | complex:
-        """The number itself: 0 or infinite parts where it is beyond floating point."""
+    def value(self) -> Any:
+        """The number or the array itself: 0 or infinite parts where it is beyond floating point."""
         whole = round(self.exponent)
         # Two powers: one alone may be beyond the range where the number is not.
-        number = np.complex128(self.mantissa) * 10.0 ** (self.exponent - whole)
+        number = np.asarray(self.mantissa, np.complex128) * 10.0 ** (self.exponent - whole)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             for power in (whole // 2, whole - whole // 2):
                 number = number * np.float64(10.0) ** power
-        return complex(number) if isinstance(self.mantissa, complex) else float(number.real)
+        number = number if np.iscomplexobj(self.mantissa) else number.real
+        return number if np.ndim(self.mantissa) else number.item()
 
     def __repr__(self) -> str:
-        number = f"{self.value:.6g}"
-        if abs(self.exponent) > 300:
+        if np.ndim(self.mantissa):
+            number = "x".join(map(str, np.shape(self.mantissa))) + " values"
+        else:
+            number = f"{self.value:.6g}"
+        if abs(self.exponent) > 300 and not np.ndim(self.mantissa):
             number = f"{self.mantissa:.6g} x 10^{self.exponent:.6g}"
         error = "exact" if self.exact else f"relative error estimate {self.error_estimate:.1e}"
         return f"BondLimitedContraction({number}, {error}, max_bond {self.max_bond})"
 
 
+class BondLimitedGradients(NamedTuple):
+    """Derivatives of the logarithm of a value that was contracted with a bond limit.
+
+    Parameters
+    ----------
+    arrays : list of array
+        Of each array that was given; nothing is conjugated.
+    error_estimate : float
+        Estimate of the error of all of them, as a share of their norm; no bound. 0 where nothing was cut.
+    """
+
+    arrays: list[Any]
+    error_estimate: float
+
+
 def contract_bond_limited(
     network: Any, arrays: Sequence[Any], settings: tuple[Any, ...], max_bond: int | None, cutoff: float | None
 ) -> BondLimitedContraction:
-    """Contract a closed network with a bond limit; the settings are those of `contract_arrays`, and then
+    """Contract a network with a bond limit; the settings are those of `contract_arrays`, and then
     `algebra` and `out`."""
     if max_bond is None:
         raise InputError("cutoff", "is for contractions with a bond limit", "give max_bond, too")
@@ -122,40 +178,98 @@ def contract_bond_limited(
     kind = common_kind(call.operands)
     gpu = None if options.device == "cpu" else kind.gpu
     gpu = 0 if gpu is None and options.device == "gpu" else gpu
-    pairs = PairNetwork(call.network)
+    threads = options.threads
     limit = memory_bytes(options.changed(gpu=gpu), "cpu" if gpu is None else "gpu")
-    # Gram matrices of single precision are made in double precision.
-    item_bytes = 16 if dtype.startswith("complex") else 8
-    components = [_Component(pairs, numbers, max_bond, limit / item_bytes) for numbers in pairs.components]
-    # Each counts its own tensors, and the others are there as well.
-    inputs = sum(component.size for component in components)
-    peak_bytes = item_bytes * max(one.order.peak_elements + 2 * (inputs - one.size) for one in components)
-    if peak_bytes > limit:
-        problem = f"is {size_text(limit)}, and {size_text(peak_bytes)} are needed with max_bond={max_bond}"
-        raise OverLimitError("memory", problem, "give a smaller max_bond, or more memory", topic=TOPIC)
-    threads = nullcontext() if options.threads is None else blas_threads(options.threads)
-    with threads, _library(kind, gpu) as (xp, read):
-        arrays = [
-            _finite(read(array, number), number, dtype, xp) for number, array in enumerate(call.operands)
-        ]
-        tensors, exponent = pairs.tensors(arrays, xp)
-
-        def run(bond: int) -> BondLimitedValue:
-            values = [component.contract(tensors, bond, cutoff, xp) for component in components]
-            return _product(values, exponent)
-
-        value = run(max_bond)
-        half = run(max_bond // 2) if value.discarded else value
+    work = _Work(call, dtype, kind, gpu, threads, max_bond, cutoff, limit)
+    with work.tensors() as (tensors, exponent, xp):
+        value = work.run(tensors, exponent, max_bond, xp)
+        half = work.run(tensors, exponent, max_bond // 2, xp) if value.discarded else value
     details = {
-        "half_value": _in_tens(half), "cuts": len(value.discarded), "peak_bytes": peak_bytes,
-        "multiply_adds": sum(component.order.multiply_adds for component in components),
+        "half_value": _in_tens(half), "cuts": len(value.discarded), "peak_bytes": work.peak_bytes,
+        "multiply_adds": sum(component.order.multiply_adds for component in work.components),
         "device": "cpu" if gpu is None else f"gpu {gpu}",
     }  # fmt: skip
     error = _error_estimate(value, half, float(np.finfo(dtype).eps))
     return BondLimitedContraction(
         *_in_tens(value), max_bond, error, sum(value.discarded), max(value.discarded, default=0.0),
-        not value.discarded, details,
+        not value.discarded, details, work,
     )  # fmt: skip
+
+
+class _Work:
+    """A network, its arrays and its order: what values and gradients are made of."""
+
+    def __init__(
+        self, call: EinsumCall, dtype: str, kind: ArrayKind, gpu: int | None, threads: int | None,
+        max_bond: int, cutoff: float, limit: float,
+    ) -> None:  # fmt: skip
+        self._operands, self._dtype, self._kind, self._gpu = call.operands, dtype, kind, gpu
+        self._threads, self._cutoff, self._limit = threads, cutoff, limit
+        self.max_bond = max_bond
+        self.shape = tuple(call.size_dict[index] for index in call.output)
+        self._pairs = PairNetwork(call.network)
+        # Gram matrices of single precision are made in double precision.
+        self._item_bytes = 16 if dtype.startswith("complex") else 8
+        most = limit / self._item_bytes
+        self.components = [_Component(self._pairs, part, max_bond, most) for part in self._pairs.components]
+        # Each counts its own tensors, and the others are there as well.
+        inputs = sum(component.size for component in self.components)
+        peak = max(one.order.peak_elements + 2 * (inputs - one.size) for one in self.components)
+        self.peak_bytes = OBJECTS_BYTES + self._item_bytes * (peak + 4 * prod(self.shape))
+        kept = sum(component.order.operand_elements for component in self.components)
+        self._gradient_bytes = self.peak_bytes + self._item_bytes * (kept + 2 * inputs)
+        self._check_memory(self.peak_bytes, "")
+
+    def _check_memory(self, peak_bytes: float, purpose: str) -> None:
+        if peak_bytes > self._limit:
+            needed = f"{size_text(peak_bytes)} are needed{purpose} with max_bond={self.max_bond}"
+            remedy = "give a smaller max_bond, or more memory"
+            if self.shape:
+                needed += f" and {plural(len(self.shape), 'open index', 'open indices')}"
+                remedy = "sum or fix open indices, give a smaller max_bond, or more memory"
+            raise OverLimitError("memory", f"is {size_text(self._limit)}, and {needed}", remedy, topic=TOPIC)
+
+    @contextmanager
+    def tensors(self) -> Iterator[tuple[list[Any], int, Any]]:
+        """The tensors on the device, at work there, the power of 2 of their product, and their library."""
+        threads = nullcontext() if self._threads is None else blas_threads(self._threads)
+        with threads, _library(self._kind, self._gpu) as (xp, read):
+            arrays = [_finite(read(one, k), k, self._dtype, xp) for k, one in enumerate(self._operands)]
+            yield *self._pairs.tensors(arrays, xp), xp
+
+    def run(self, tensors: Sequence[Any], exponent: int, bond: int, xp: Any) -> BondLimitedValue:
+        """The value with a limit."""
+        values = [component.contract(tensors, bond, self._cutoff, xp) for component in self.components]
+        return _product(values, exponent, self.shape, xp)
+
+    def gradients(self) -> BondLimitedGradients:
+        """The derivatives of the logarithm, and their estimate."""
+        if self.shape:
+            raise InputError("gradients", "are those of one number, and indices are open", "sum or fix them")
+        self._check_memory(self._gradient_bytes, " for gradients")
+        with self.tensors() as (tensors, _, xp):
+            full, is_cut = self._relative(tensors, self.max_bond, xp)
+            if not is_cut:
+                return BondLimitedGradients(full, 0.0)
+            half, _ = self._relative(tensors, self.max_bond // 2, xp)
+        difference = sqrt(sum(np.linalg.norm(a - b) ** 2 for a, b in zip(full, half, strict=True)))
+        size = sqrt(sum(np.linalg.norm(one) ** 2 for one in full))
+        rounding = ROUNDINGS * float(np.finfo(self._dtype).eps)
+        return BondLimitedGradients(full, max(OF_GRADIENTS * difference / size, rounding))
+
+    def _relative(self, tensors: Sequence[Any], bond: int, xp: Any) -> tuple[list[Any], bool]:
+        """The derivatives of the logarithm by all arrays, and whether bonds were cut."""
+        found: dict[int, Any] = {}
+        is_cut = False
+        for component in self.components:
+            value = component.contract(tensors, bond, self._cutoff, xp, has_gradients=True)
+            if not value.mantissa:
+                raise InputError("gradients", "are relative to the value, and it is 0", "change the tensors")
+            found |= component.numbered([one / value.mantissa for one in value.gradients])
+            is_cut |= bool(value.discarded)
+        host = {k: one.get() if hasattr(one, "get") else one for k, one in found.items()}
+        arrays = [np.asarray(host_array(one, f"array {k}")) for k, one in enumerate(self._operands)]
+        return self._pairs.by_arrays(host, arrays), is_cut
 
 
 def _options(settings: tuple[Any, ...]) -> ContractionOptions:
@@ -174,9 +288,6 @@ def _options(settings: tuple[Any, ...]) -> ContractionOptions:
 
 def _check_network(call: EinsumCall) -> None:
     """Refuse what has no one value, or an order of its own."""
-    if call.output:
-        problem = f"is for networks without open indices, and {len(call.output)} are open here"
-        raise InputError("max_bond", problem, "sum its indices, or leave max_bond out")
     if call.path is not None or call.schedule is not None:
         problem = "takes an order of its own, and a path or a schedule is given"
         raise InputError("max_bond", problem, "give its network")
@@ -217,12 +328,19 @@ class _Component:
         self._numbers = numbers
         names = {number: name for name, number in enumerate(numbers)}
         self._shapes = [
-            {names[other]: extent for other, extent in pairs.bonds[number].items()} for number in numbers
+            {names.get(other, other): extent for other, extent in pairs.bonds[number].items()}
+            for number in numbers
         ]
         self.size = sum(prod(bonds.values()) for bonds in self._shapes)
         self.order = search_order(self._shapes, max_bond, most_elements)
 
-    def contract(self, tensors: Sequence[Any], max_bond: int, cutoff: float, xp: Any) -> BondLimitedValue:
+    def numbered(self, found: Sequence[Any]) -> dict[int, Any]:
+        """Of each tensor by its number in the network."""
+        return dict(zip(self._numbers, found, strict=True))
+
+    def contract(
+        self, tensors: Sequence[Any], max_bond: int, cutoff: float, xp: Any, has_gradients: bool = False
+    ) -> BondLimitedValue:
         """Contract it with a limit, in the order that was found."""
         order = follow(self._shapes, self.order.pairs, max_bond)
         steps: list[ContractPair | CompressBond] = []
@@ -231,23 +349,38 @@ class _Component:
             steps += [ContractPair(*pair, new), *(CompressBond(*bond) for bond in bonds)]
         own = [tensors[number] for number in self._numbers]
         neighbours = [list(bonds) for bonds in self._shapes]
-        return contract_with_bond_limit(own, neighbours, steps, max_bond, cutoff, xp)
+        return contract_with_bond_limit(own, neighbours, steps, max_bond, cutoff, xp, has_gradients)
 
 
-def _product(values: Sequence[BondLimitedValue], exponent: int) -> BondLimitedValue:
-    """The product of the values of all components, and a power of 2."""
-    mantissa: float | complex = 1.0
+def _product(
+    values: Sequence[BondLimitedValue], exponent: int, shape: tuple[int, ...], xp: Any
+) -> BondLimitedValue:
+    """The product of the values of all components, on the host, with the axes of the output, and a power
+    of 2."""
+    mantissa: Any = 1.0
+    axes: list[int] = []
     for value in values:
-        mantissa *= value.mantissa
-        power = frexp(max(abs(mantissa.real), abs(mantissa.imag)))[1]
-        mantissa *= 2.0**-power
+        mantissa = mantissa * value.mantissa if not value.output else (
+            xp.tensordot(xp.asarray(mantissa), value.mantissa, axes=0)
+        )  # fmt: skip
+        axes += value.output
+        largest = largest_component(xp.asarray(mantissa))
+        power = frexp(largest)[1]
+        mantissa = mantissa * 2.0**-power
         exponent += power + value.exponent
+        if not largest:
+            break
+    if shape:
+        host = mantissa.get() if hasattr(mantissa, "get") else np.asarray(mantissa)
+        # Axes of extent 1 are left out of components; -1 - k is axis k of the output.
+        order = sorted(range(len(axes)), key=lambda axis: -axes[axis])
+        mantissa = host.transpose(order).reshape(shape) if largest else np.zeros(shape, host.dtype)
     return BondLimitedValue(mantissa, exponent, [share for value in values for share in value.discarded])
 
 
-def _in_tens(value: BondLimitedValue) -> tuple[float | complex, float]:
+def _in_tens(value: BondLimitedValue) -> tuple[Any, float]:
     """Mantissa and exponent of ten."""
-    return value.mantissa, value.exponent * log10(2.0) if value.mantissa else 0.0
+    return value.mantissa, value.exponent * log10(2.0) if np.any(value.mantissa) else 0.0
 
 
 def _error_estimate(value: BondLimitedValue, half: BondLimitedValue, epsilon: float) -> float:
@@ -258,10 +391,11 @@ def _error_estimate(value: BondLimitedValue, half: BondLimitedValue, epsilon: fl
     """
     if not value.discarded:
         return 0.0
-    if not value.mantissa:
+    if not np.any(value.mantissa):
         return inf
     weights = sum(value.discarded), sum(half.discarded)
     ratio = sqrt(weights[0] / weights[1]) if weights[1] else 1.0
     power = min(half.exponent - value.exponent, 1000)
-    difference = abs(1 - half.mantissa / value.mantissa * 2.0**power)
+    changed = value.mantissa - half.mantissa * 2.0**power
+    difference = float(np.linalg.norm(changed) / np.linalg.norm(value.mantissa))
     return max(difference * min(MOST, OF_RATIO * ratio), OF_DISCARDED * sqrt(weights[0]), ROUNDINGS * epsilon)

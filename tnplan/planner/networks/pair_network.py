@@ -1,7 +1,9 @@
-"""A closed network in which two tensors share one bond at most, and each bond has two ends.
+"""A network in which two tensors share one bond at most, and each bond has two ends.
 
 Axes of extent 1 go, repeated indices become diagonals, and indices that one tensor alone has are summed. An
-index of three or more tensors becomes bonds of copy tensors, which are 1 where all their indices agree.
+index of three or more tensors becomes bonds of copy tensors, which are 1 where all their indices agree. An
+open index is a bond too, with a neighbour outside that has a negative number: -1 - k is index k of the
+output.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tnplan.planner.networks.network import Network
 class PairNetwork:
     """The structure of such a network, and its tensors from those of the network that it is made of.
 
-    - `network`: Closed. Its tensors come first; copy tensors follow.
+    - `network`: Its tensors come first; copy tensors follow.
     - `bonds`: For each tensor the extents of its bonds, by the neighbour, in the order of its axes.
     - `components`: The tensors of each connected part.
     """
@@ -32,6 +34,9 @@ class PairNetwork:
             for index in dict.fromkeys(term):
                 if network.size_dict[index] > 1:
                     holders[index].append(number)
+        for position, index in enumerate(network.output):
+            if index in holders:
+                holders[index].append(-1 - position)
         n_tensors = len(network.inputs)
         shared: list[dict[int, list[str]]] = [defaultdict(list) for _ in range(n_tensors)]
         """Of each tensor: the indices that it shares with each neighbour."""
@@ -46,7 +51,8 @@ class PairNetwork:
                 first = copy
             if len(ends) > 1:
                 shared[first][ends[-1]].append(index)
-                shared[ends[-1]][first].append(index)
+                if ends[-1] >= 0:
+                    shared[ends[-1]][first].append(index)
         self._shared = shared
         self.bonds: list[Mapping[int, int]] = [
             {other: prod(network.size_dict[index] for index in indices) for other, indices in shares.items()}
@@ -62,7 +68,7 @@ class PairNetwork:
                 seen.add(start)
                 reached = [start]
                 for number in reached:
-                    new = [other for other in self.bonds[number] if other not in seen]
+                    new = [other for other in self.bonds[number] if other >= 0 and other not in seen]
                     seen.update(new)
                     reached += new
                 found.append(sorted(reached))
@@ -96,6 +102,31 @@ class PairNetwork:
             copy[(xp.arange(extent),) * 3] = 1
             tensors.append(copy)
         return tensors, exponent
+
+    def by_arrays(self, by_tensors: Mapping[int, Any], arrays: Sequence[Any]) -> list[Any]:
+        """Derivatives by the arrays of the network from those by the tensors, all NumPy's, as `tensors` makes
+        these of them; a tensor without one has 0."""
+        results = []
+        for number, (term, by_neighbour, array) in enumerate(
+            zip(self._network.inputs, self._shared, arrays, strict=False)
+        ):
+            power = frexp(largest_component(array))[1]
+            extents = [self._network.size_dict[index] for index in term]
+            names = [index for index, extent in zip(term, extents, strict=True) if extent > 1]
+            distinct = list(dict.fromkeys(names))
+            numbers = {index: number for number, index in enumerate(distinct)}
+            kept = [index for indices in by_neighbour.values() for index in indices]
+            found = by_tensors[number].reshape([self._network.size_dict[index] for index in kept])
+            result = np.zeros([self._network.size_dict[index] for index in names], found.dtype)
+            # Indices that are summed are constant in the derivative, and off diagonals it is 0.
+            diagonal = result
+            if len(distinct) < len(names):
+                diagonal = np.einsum(result, [numbers[index] for index in names], [*range(len(distinct))])
+            order = sorted(range(len(kept)), key=lambda axis: numbers[kept[axis]])
+            shape = [self._network.size_dict[index] if index in kept else 1 for index in distinct]
+            diagonal[...] = found.transpose(order).reshape(shape)
+            results.append(result.reshape(extents) * 2.0 ** (-power // 2) * 2.0 ** (-power - -power // 2))
+        return results
 
 
 def largest_component(array: Any) -> float:

@@ -36,12 +36,15 @@ class BondLimitedOrder:
         Of all steps.
     peak_elements : int
         The most numbers that are there at once.
+    operand_elements : int
+        The numbers of all operands of contractions, which gradients keep.
     """
 
     pairs: Pairs
     compressions: list[Pairs]
     multiply_adds: float
     peak_elements: int
+    operand_elements: int
 
 
 class _Shapes:
@@ -50,7 +53,7 @@ class _Shapes:
     def __init__(self, network: Sequence[Mapping[int, int]], max_bond: int) -> None:
         self.bonds = {number: dict(bonds) for number, bonds in enumerate(network)}
         self.new = self.n_inputs = len(network)
-        self.multiply_adds, self.peak = 0.0, 0
+        self.multiply_adds, self.peak, self.operands = 0.0, 0, 0
         self._max_bond = max_bond
         self._sizes = {number: prod(bonds.values()) for number, bonds in self.bonds.items()}
         self._live = 2 * sum(self._sizes.values())  # with the arrays that were given
@@ -68,17 +71,19 @@ class _Shapes:
         bonds, new = self.result(left, right), self.new
         sizes = self._sizes.pop(left), self._sizes.pop(right)
         size = prod(bonds.values())
+        self.operands += sum(sizes)
         self.multiply_adds += size * self.bonds[left].get(right, 1)
         # Operands are copied where their axes lie otherwise, and so are the result and its neighbours.
-        copied = max(sum(sizes) + size, size + max(self._sizes[other] for other in bonds) if bonds else 0)
+        inner = [other for other in bonds if other >= 0]
+        copied = max(sum(sizes) + size, size + max((self._sizes[other] for other in inner), default=0))
         self.peak = max(self.peak, self._live + copied, self._live - sum(sizes) + 2 * size)
         self._live += size - sum(sizes)
         for number in (left, right):
             for other in self.bonds.pop(number):
                 if other in self.bonds:
                     del self.bonds[other][number]
-        for other, extent in bonds.items():
-            self.bonds[other][new] = extent
+        for other in inner:
+            self.bonds[other][new] = bonds[other]
         self.bonds[new], self._sizes[new] = bonds, size
         self.new += 1
         return new
@@ -88,17 +93,20 @@ class _Shapes:
         bond = self.bonds[left][right]
         if bond <= self._max_bond:
             return False
-        ranks, scratch = [], 0
-        for number, other in ((left, right), (right, left)):
-            size = self._sizes[number]
-            for at_end, extent in self.bonds[number].items():
-                if at_end != other and at_end >= self.n_inputs:
-                    self.multiply_adds += size * extent + self._sizes[at_end] * extent / 2
-            ranks.append(min(bond, size // bond))
-            self.multiply_adds += size * (bond + self._max_bond)
-            scratch = max(scratch, 3 * size)
-        self.multiply_adds += ranks[0] * ranks[1] * (bond + DECOMPOSITION * min(ranks))
-        self.peak = max(self.peak, self._live + scratch + 6 * bond * bond)
+        sizes = [self._sizes[left], self._sizes[right]]
+        ranks = [min(bond, size // bond) for size in sizes]
+        if min(ranks) <= self._max_bond:  # all of one tensor goes to the other
+            self.multiply_adds += max(sizes) * min(ranks)
+            self.peak = max(self.peak, self._live + 2 * max(sizes))
+        else:
+            for number, other in ((left, right), (right, left)):
+                size = self._sizes[number]
+                for at_end, extent in self.bonds[number].items():
+                    if at_end != other and at_end >= self.n_inputs:
+                        self.multiply_adds += size * extent + self._sizes[at_end] * extent / 2
+                self.multiply_adds += size * (bond + self._max_bond)
+            self.multiply_adds += ranks[0] * ranks[1] * (bond + DECOMPOSITION * min(ranks))
+            self.peak = max(self.peak, self._live + 2 * max(sizes) + 4 * bond * bond)
         new = min(self._max_bond, *ranks)
         for number, other in ((left, right), (right, left)):
             size = self._sizes[number] // bond * new
@@ -113,7 +121,8 @@ def follow(network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int) ->
     Parameters
     ----------
     network
-        For each tensor the extents of its bonds, by the neighbour: one bond a pair.
+        For each tensor the extents of its bonds, by the neighbour: one bond a pair. Neighbours of open
+        indices have negative numbers.
     """
     shapes = _Shapes(network, max_bond)
     partners = {one: other for pair in pairs for one, other in (pair, pair[::-1])}
@@ -121,9 +130,9 @@ def follow(network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int) ->
     for left, right in pairs:
         new = shapes.contract(left, right)
         # A bond whose tensors are contracted with each other next is summed sooner than it is cut.
-        ends = [other for other in shapes.bonds[new] if partners.get(new) != other]
+        ends = [other for other in shapes.bonds[new] if other >= 0 and partners.get(new) != other]
         compressions.append([(new, other) for other in ends if shapes.compress(new, other)])
-    return BondLimitedOrder(pairs, compressions, shapes.multiply_adds, shapes.peak)
+    return BondLimitedOrder(pairs, compressions, shapes.multiply_adds, shapes.peak, shapes.operands)
 
 
 def search_order(
@@ -168,7 +177,7 @@ def _free_pairs(shapes: _Shapes) -> Pairs:
     waiting = sorted(shapes.bonds, reverse=True)
     while waiting:
         number = waiting.pop()
-        for other in list(shapes.bonds.get(number, ())):
+        for other in [other for other in shapes.bonds.get(number, ()) if other >= 0]:
             sizes = [prod(shapes.bonds[one].values()) for one in (number, other)]
             if prod(shapes.result(number, other).values()) <= max(sizes):
                 pairs.append((number, other))
@@ -186,8 +195,9 @@ def _orders(shapes: _Shapes, max_bond: int) -> Iterator[Pairs]:
         return
     from cotengra.pathfinders.path_compressed_greedy import GreedyCompressed, GreedySpan
 
-    inputs = [tuple(f"{min(n, o)},{max(n, o)}" for o in shapes.bonds[n]) for n in numbers]
-    extents = {f"{min(n, o)},{max(n, o)}": e for n in numbers for o, e in shapes.bonds[n].items()}
+    # Of open indices cotengra's spanning trees take two tensors at most: they are left out here.
+    inputs = [tuple(f"{min(n, o)},{max(n, o)}" for o in shapes.bonds[n] if o >= 0) for n in numbers]
+    extents = {f"{min(n, o)},{max(n, o)}": e for n in numbers for o, e in shapes.bonds[n].items() if o >= 0}
     random = Random(0)
     for trial in range(MOST_TRIALS):
         start = "min" if trial % 4 else "max"

@@ -1,5 +1,5 @@
-"""Expectation values in the Heisenberg picture: quimb takes observables, as matrix product operators, through
-the gates from the last to the first.
+"""Expectation values and traces in the Heisenberg picture: quimb takes observables, as matrix product
+operators, through the gates from the last to the first.
 
 The operator is sum_a A_0[a_0] A_1[a_1] ... A_{n-1}[a_{n-1}] P_a over all words P_a of I, X, Y and Z, with
 matrices of at most `max_bond` rows and columns (Hartmann, Prior, Clark and Plenio, PRL 102, 057202, 2009).
@@ -29,7 +29,7 @@ from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.questions.engines.mps import CHECKED_GROWTH, EXACT_CUTOFF, TELL_S, check_memory
 from tnplan.questions.engines.task_list import ESTIMATE, EXACT, Outcome, TaskCheckpoint
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import CircuitQuery, ExpectationValues
+from tnplan.questions.questions import CircuitQuery, ExpectationValues, Trace
 
 WORDS_AT_ONCE = 64
 """Words of a sum that one operator has: each adds 1 to the bonds before they are compressed."""
@@ -40,19 +40,20 @@ IN_ZERO_STATE = np.array([1, 0, 0, 1])
 def answer_by_mpo(
     query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
-    """The values of the question's sums of words, on one device."""
+    """The values of the question's sums of words, or its trace, on one device."""
     question = query.question
-    assert isinstance(question, ExpectationValues)
+    assert isinstance(question, ExpectationValues | Trace)
 
     def work(rank: Rank, _: None) -> Outcome:
         with rank.on_stream(), catch_warnings():
             # Where quimb's first way to singular values does not converge, it takes another one.
             filterwarnings("ignore", ".*falling back to scipy")
             evolution = _Evolution(query, options, rank)
-            results = [*map(evolution.value, question.sums)]
+            sums = (question.b,) if isinstance(question, Trace) else question.sums
+            results = [*map(evolution.value, sums)]
         values: Any = np.array([value for value, _ in results])
         errors: Any = np.array([error for _, error in results])
-        if question.is_single:
+        if isinstance(question, Trace) or question.is_single:
             values, errors = values[0].item(), errors[0].item()
         is_exact = options.max_bond is None and options.cutoff is None
         details = {"device": rank.device.name, "ranks": 1, "max_bond": evolution.max_bond}
@@ -68,16 +69,21 @@ class _Evolution:
         self._gates, self._options, self._rank = query.acting.gates, options, rank
         order = query.chain[0]
         self._position = tuple(sorted(range(len(order)), key=order.__getitem__))
+        self._measured: Sequence[tuple[int, int, complex]] | None = None
+        """Of a trace the words of A; None: the state |0...0>."""
+        if isinstance(query.question, Trace):
+            self._measured = [*query.question.a.masks()]
         self._xp: ModuleType = import_module("cupy" if rank.device.name == "gpu" else "numpy")
         cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
         self._truncation = {"max_bond": options.max_bond, "cutoff": cutoff, "cutoff_mode": "rsum2"}
         self.max_bond = 1
 
     def value(self, observable: PauliSum) -> tuple[float | complex, float]:
-        """The value of a sum of words in the circuit's state, and an estimate of its error.
+        """The value of a sum of words in the circuit's state, or of its trace with A, and an estimate of the
+        error.
 
         That is the norm of what truncation drops: sqrt(sum c^2) times the root of the share of the squares
-        that is lost.
+        that is lost; for a trace times the norm of A.
         """
         words = [*observable.masks()]
         total, error = 0.0, 0.0
@@ -106,18 +112,35 @@ class _Evolution:
                 begin, n_gates = perf_counter(), len(self._gates)
                 self._rank.say(n_gates - number, n_gates, f"gate {number}, bond {counted}")
         self.max_bond = max(self.max_bond, operator.max_bond())
-        left, squares = xp.ones(1, dtype), xp.ones((1, 1), dtype)
-        zero_state = xp.asarray(IN_ZERO_STATE.astype(dtype))
+        squares = xp.ones((1, 1), dtype)
+        coefficients, vectors = self._rows(operator.L)
+        vectors = xp.asarray(vectors.astype(dtype))
+        left = xp.ones((len(vectors), 1), dtype)
         operator.permute_arrays("lpr")
         n_sites = operator.L
         for site in range(n_sites):
             tensor = operator[site].data
             tensor = tensor[None] if site == 0 else tensor[..., None] if site == n_sites - 1 else tensor
-            left = left @ xp.tensordot(tensor, zero_state, axes=(1, 0))
+            left = xp.einsum("wb,wp,bpc->wc", left, vectors[:, site], tensor, optimize=True)
             half = xp.tensordot(squares, tensor, axes=(0, 0))
             squares = xp.tensordot(half, tensor.conj(), axes=((0, 1), (0, 1)))
         kept = float(squares[0, 0].real) / before**2 if before else 1.0
-        return left[0].item(), before * sqrt(max(1.0 - kept, 0.0))
+        measured = left[:, 0].get() if hasattr(left, "get") else left[:, 0]
+        error = before * sqrt(max(1.0 - kept, 0.0))
+        if self._measured is not None:  # |sum_a c_a d_a| is at most |c| |d|
+            error *= float(np.linalg.norm(coefficients))
+        return (coefficients @ measured).item(), error
+
+    def _rows(self, n_sites: int) -> tuple[Array, Array]:
+        """What is measured, as coefficients [w] and the values [w, site, 4] of I, X, Y and Z at each site."""
+        if self._measured is None:
+            return np.ones(1), np.tile(IN_ZERO_STATE, (1, n_sites, 1))
+        letters = np.zeros((len(self._measured), n_sites), int)
+        for row, (x, z, _) in zip(letters, self._measured, strict=True):
+            for qubit, letter in letters_of(x, z).items():
+                row[self._position[qubit]] = letter
+        coefficients = np.array([coefficient for *_, coefficient in self._measured])
+        return coefficients if coefficients.imag.any() else coefficients.real, np.eye(4)[letters]
 
     def _operator(self, words: Sequence[tuple[int, int, complex]], dtype: Any) -> Any:
         """The sum of words: bond k is for word k, whose coefficient is at the first site."""

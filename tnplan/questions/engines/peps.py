@@ -1,12 +1,13 @@
-"""Expectation values by projected entangled pair states, on the graph of the pairs that gates act on.
+"""Expectation values and samples by projected entangled pair states, on the graph of the pairs of the gates.
 
 Truncation is by the simple update, and values are read by belief propagation with loops. The answer is an
 estimate, but on trees without truncation, where it is exact. What is cut is measured by a second run with
-half the bond.
+half the bond. Samples are drawn by messages; they follow the state's probabilities on trees alone.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from math import sqrt
@@ -22,13 +23,22 @@ from tnplan.common.units import size_text
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
 from tnplan.executor.peps.messages import Messages, iterated_messages
 from tnplan.executor.peps.regions import LOOP_BOND, RegionValues, WordValue
+from tnplan.executor.peps.samples import MessageSampler
 from tnplan.executor.peps.state import PepsState
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.planner.networks.of_circuits.wires import light_cone
 from tnplan.questions.engines.mps import EXACT_CUTOFF
-from tnplan.questions.engines.task_list import ESTIMATE, EXACT, Outcome, TaskCheckpoint, series
+from tnplan.questions.engines.task_list import (
+    ESTIMATE,
+    EXACT,
+    STATISTICAL,
+    Outcome,
+    TaskCheckpoint,
+    counts_of,
+    series,
+)
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import CircuitQuery, ExpectationValues
+from tnplan.questions.questions import CircuitQuery, ExpectationValues, Sample
 
 TOLERANCE = {"fp64": 1e-8, "fp32": 1e-5}
 """Of messages."""
@@ -57,11 +67,10 @@ class _Reading(NamedTuple):
 
 def pieces_of(query: CircuitQuery) -> list[Sequence[Gate]]:
     """The gates up to each stop; where there is none, those in the light cone of what is asked for."""
-    assert isinstance(query.question, ExpectationValues)
     gates = query.acting.gates
-    if query.stops:
+    if query.stops or not isinstance(query.question, ExpectationValues):
         return query.pieces(gates)
-    words = _words(query.question)
+    words = words_of(query.question)
     support = {q for x, z in words for q in range(query.n_qubits) if (x | z) >> q & 1}
     plain = {q for q in support if not any(x >> q & 1 for x, _ in words)}
     return [[gates[number] for number in light_cone(gates, support, plain)]]
@@ -81,11 +90,13 @@ def answer_by_peps(
 ) -> Outcome:
     """The answer by a PEPS, on one device."""
     question = query.question
+    if isinstance(question, Sample):
+        return _samples(query, question, options)
     assert isinstance(question, ExpectationValues)
 
     def work(rank: Rank, _: None) -> Outcome:
         with rank.on_stream():
-            xp: ModuleType = import_module("cupy" if rank.device.name == "gpu" else "numpy")
+            xp = library_of(rank)
             pieces = [levels_of([(gate.qubits, gate.matrix) for gate in piece]) for piece in pieces_of(query)]
             first = _readings(query, pieces, options.max_bond, options, rank, xp)
             second = first
@@ -100,7 +111,38 @@ def answer_by_peps(
     return run_job(Job(prepare=lambda: None, work=work, needs=lambda *_: Needs()), options)
 
 
-def _words(question: ExpectationValues) -> list[Word]:
+def _samples(query: CircuitQuery, question: Sample, options: QuestionOptions) -> Outcome:
+    """Counts of bit strings that messages draw."""
+
+    def prepare() -> int:
+        return secrets.randbits(63) if options.seed is None else options.seed
+
+    def work(rank: Rank, seed: int) -> Outcome:
+        with rank.on_stream():
+            (levels,) = [levels_of([(gate.qubits, gate.matrix) for gate in one]) for one in pieces_of(query)]
+            pairs = [pair for level in levels for pair in level.pairs]
+            state = PepsState(query.n_qubits, pairs, options.dtype, library_of(rank))
+            evolve(state, levels, options, options.max_bond, rank)
+            messages = iterated_messages(state, TOLERANCE[options.precision], MOST_SWEEPS)
+            sampler = MessageSampler(state, messages.matrices)
+            drawn = sampler.draw(
+                question.shots, np.random.default_rng(seed),
+                lambda done: rank.say_steps(done, question.shots, "shot"),
+            )  # fmt: skip
+        is_cut = state.largest_discarded > EXACT_CUTOFF[options.precision]
+        is_exact = sampler.is_tree and messages.is_converged and not is_cut
+        details = {
+            "seed": seed, "shots": question.shots, "device": rank.device.name, "ranks": 1,
+            "samples": "independent" if is_exact else "independent, of approximate probabilities",
+            "max_bond": state.max_bond, "fidelity_estimate": state.fidelity,
+            "messages_converged": messages.is_converged,
+        }  # fmt: skip
+        return Outcome(counts_of(drawn, query.program), None, STATISTICAL if is_exact else ESTIMATE, details)
+
+    return run_job(Job(prepare=prepare, work=work, needs=lambda *_: Needs()), options)
+
+
+def words_of(question: ExpectationValues) -> list[Word]:
     return sorted({(x, z) for observable in question.sums for x, z, _ in observable.masks() if x | z})
 
 
@@ -112,14 +154,10 @@ def _readings(
     assert isinstance(query.question, ExpectationValues)
     pairs = [pair for levels in pieces for level in levels for pair in level.pairs]
     state = PepsState(query.n_qubits, pairs, options.dtype, xp)
-    cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
-    total, done, readings = sum(map(len, pieces)), 0, []
+    done, total, readings = 0, sum(map(len, pieces)), []
     for levels in pieces:
-        for level in levels:
-            _check_memory(state, level, max_bond, options.precision, rank.memory_bytes)
-            state.apply(level, max_bond, cutoff)
-            done += 1
-            rank.say(done, total, f"layer {done} of {total}, bond {state.max_bond}")
+        evolve(state, levels, options, max_bond, rank, (done, total))
+        done += len(levels)
         tolerance = TOLERANCE[options.precision]
         messages = iterated_messages(state, tolerance, MOST_SWEEPS)
         small, words = None, {}
@@ -128,12 +166,30 @@ def _readings(
         if state.max_bond > LOOP_BOND and share < MOST_CUT:
             small = RegionValues(cut, iterated_messages(cut, tolerance, MOST_SWEEPS).matrices)
         values = RegionValues(state, messages.matrices, small)
-        for word in _words(query.question):
+        for word in words_of(query.question):
             letters = letters_of(*word).items()
             words[word] = values.of_word({qubit: PAULI_MATRICES[letter] for qubit, letter in letters})
         reached = state.fidelity, state.largest_discarded
         readings.append(_Reading(state.max_bond, *reached, messages, words))
     return readings
+
+
+def library_of(rank: Rank) -> ModuleType:
+    """NumPy or CuPy, as the device has it."""
+    return import_module("cupy" if rank.device.name == "gpu" else "numpy")
+
+
+def evolve(
+    state: PepsState, levels: Sequence[DisjointGates], options: QuestionOptions, max_bond: int | None,
+    rank: Rank, progress: tuple[int, int] | None = None,
+) -> None:  # fmt: skip
+    """Apply levels of gates; of all in `progress[1]` so many are done."""
+    cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
+    before, total = progress or (0, len(levels))
+    for done, level in enumerate(levels, before + 1):
+        _check_memory(state, level, max_bond, options.precision, rank.memory_bytes)
+        state.apply(level, max_bond, cutoff)
+        rank.say(done, total, f"layer {done} of {total}, bond {state.max_bond}")
 
 
 def _check_memory(
@@ -214,4 +270,3 @@ def _error(word: Word, full: _Reading, half: _Reading, precision: str) -> float:
 def _plain(value: Any) -> Any:
     """A value as lists of numbers, for JSON; of complex ones the real parts."""
     return np.asarray(value).real.tolist()
-

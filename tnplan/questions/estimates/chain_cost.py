@@ -1,4 +1,4 @@
-"""The cost of matrix product states and operators and of PEPS, from bounds of bonds; that of stabilizers."""
+"""The cost of matrix product states and operators from bounds of bonds; that of stabilizers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import sys
 
 import numpy as np
 
-from tnplan.executor.peps.levels import Pair, levels_of
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.mps import pilot_s
-from tnplan.questions.engines.peps import pieces_of, state_bytes
 from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, room_bytes, slowness
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
@@ -33,12 +31,6 @@ SITE_S = 6e-6
 """Seconds to read a site, beside its operations."""
 TABLEAU_S, TABLEAU_GATE_S, TABLEAU_WORD_S = 0.002, 2.5e-6, 7e-5
 """Seconds of a tableau of Stim, of each of its gates and of each word, where `slowness` is 1."""
-PEPS_PAIR_S, EIGEN_FLOP, SWEEPS, SECOND_TIMES = 2e-4, 250.0, 40, 1.25
-"""Seconds of a gate on a pair of a PEPS beside its operations, where `slowness` is 1; real operations of
-eigenvectors in the cube of their number; sweeps of messages; and the time with a second run at half of the
-bond."""
-PEPS_FACTOR = 6.0
-"""By how much the time of a PEPS may be off: loops are not counted."""
 PILOT_TIMES = 1.5
 """What a question takes in all, in the time of its gates."""
 LEAST_PILOT_S = 0.05
@@ -111,7 +103,6 @@ def mpo_cost(query: CircuitQuery, profile: Profile, options: QuestionOptions) ->
 
     Gates outside of the light cones are counted, too.
     """
-    assert isinstance(query.question, ExpectationValues)
     order, log2_bond = query.chain
     position = np.argsort(order).tolist()
     bits = np.minimum(2 * log2_bond, 100.0)
@@ -128,35 +119,8 @@ def mpo_cost(query: CircuitQuery, profile: Profile, options: QuestionOptions) ->
     # Real matrices of twice the rows of a state's.
     svd_s = 2 * SVD_FLOP * crossed / profile.rate(options.dtype, options.precision)
     least_s = slowness() * (IMPORT_S + GATE_S * len(query.acting.gates))
-    seconds = least_s + len(query.question.sums) * (slowness() * FAR_S * far + svd_s)
+    seconds = least_s + len(getattr(query.question, "sums", "b")) * (slowness() * FAR_S * far + svd_s)
     return Cost(1, memory, seconds, BOUND_FACTOR, least_s / BOUND_FACTOR)
-
-
-def peps_cost(query: CircuitQuery, profile: Profile, options: QuestionOptions) -> Cost:
-    """What a PEPS takes on one device, with bonds that grow by the operator Schmidt ranks of the gates."""
-    levels = [
-        level for piece in pieces_of(query)
-        for level in levels_of([(gate.qubits, gate.matrix) for gate in piece])
-    ]  # fmt: skip
-    bonds: dict[Pair, int] = {}
-    sizes = dict.fromkeys(range(query.n_qubits), 2.0)
-    operations, n_pairs = 0.0, 0
-    for level in levels:
-        for (a, b), matrix in level.pairs.items():
-            pairs = matrix.reshape(2, 2, 2, 2).transpose(0, 2, 1, 3).reshape(4, 4)
-            rank, edge = int(np.linalg.matrix_rank(pairs)), (min(a, b), max(a, b))
-            old = bonds.get(edge, 1)
-            bonds[edge] = new = min(old * rank, options.max_bond or old * rank)
-            for qubit in edge:
-                operations += 16 * sizes[qubit] * (old + new)
-                sizes[qubit] *= new / old
-            operations += EIGEN_FLOP * float(old * rank) ** 3
-            n_pairs += 1
-    operations += SWEEPS * sum(8.0 * sum(sizes[qubit] for qubit in edge) * 4 * d for edge, d in bonds.items())
-    seconds = slowness() * PEPS_PAIR_S * (n_pairs + SWEEPS * len(bonds))
-    seconds += operations / profile.rate(options.dtype, options.precision)
-    times = SECOND_TIMES if options.max_bond is not None else 1.0
-    return Cost(1, float(state_bytes(bonds, options.precision)), times * seconds, PEPS_FACTOR)
 
 
 def stabilizer_cost(query: CircuitQuery) -> Cost:

@@ -14,10 +14,11 @@ from tnplan.common.units import count_text, size_text, time_text
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.task_list import ESTIMATE, EXACT, STATISTICAL, TRUNCATION
-from tnplan.questions.estimates.chain_cost import chain_cost, mpo_cost, peps_cost, stabilizer_cost
+from tnplan.questions.estimates.chain_cost import chain_cost, mpo_cost, stabilizer_cost
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
+from tnplan.questions.estimates.peps_cost import peps_cost
 from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
 from tnplan.questions.methods import (
     ANSWERS,
@@ -98,6 +99,7 @@ class MethodEstimate:
             self.method, str(self.devices), size_text(cost.memory_bytes), time_text(cost.time_s),
             self.error_kind, needs, remark,
         )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class MethodChoice:
@@ -302,7 +304,8 @@ def method_rows(
         return _state_rows(query, options, profile, kind, counts)
     if method in ON_ONE_RANK:  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
-        kind = STATISTICAL if is_sample else ESTIMATE if truncates or method == "peps" else EXACT
+        kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
+        kind = ESTIMATE if method == "peps" else kind
         cost = stabilizer_cost(query) if method == "stabilizer" else None
         if method in ON_REQUEST:
             cost = (peps_cost if method == "peps" else mpo_cost)(query, profile, options)
