@@ -2,7 +2,7 @@
 
 A residual leaves out the SHIFT low bits of what a prediction misses: an error of at most 2^(SHIFT - 1),
 which the next passes see as a decoder will. Predictions are clipped, so that sums stay below 2^31.
-Others make tiles of numbers of sampled values. Imported lazily.
+Imported lazily.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 
 from tnplan.common.kernels.kernel import Late, kernel
 from tnplan.common.kernels.vector_operations import unowned_views
-from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.box import LARGEST_FINE, MOST_AXES, SHIFT, STRIP
 
 jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
@@ -26,12 +25,9 @@ uint64: Any = np.uint64
 ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 """Places are numbers without sign, so that compiled code need not look whether they count from the end."""
 BLOCK = 4096
-BOX = TILE // 2
-"""Of a sampled box (`cpu.predictor`)."""
 WEIGHTS = np.array([0, *(round(2**32 / n) for n in range(1, MOST_AXES + 1))], np.int64)
 """Of a mean of so many predictions, in units of 2^-32: their sum times this is rounded to nearest."""
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
-LANES = 32
 
 
 @jit
@@ -315,7 +311,7 @@ def fill_strides(box: Any, strides: Any) -> None:
 
 
 @jit
-def fill_passes(
+def fill_box(
     fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
 ) -> None:
     """Residuals of a box of fine numbers (flat), which become what a decoder will know; or `back`.
@@ -354,6 +350,15 @@ def fill_passes(
             if not back:
                 move_strips(line, count, beside, at, row, n_rows, strip, False)
             next_row(n, lattice, place)
+
+
+@jit
+def fill_passes(
+    fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
+) -> None:
+    """The same of several boxes (boxes, points)."""
+    for k in range(fine.shape[0]):
+        fill_box(fine[k], box, lattices, cubic, strip, residuals[k], work, back)
 
 
 # Lorenzo: the residual is the difference along one axis after the other, in whole numbers that go round
@@ -405,93 +410,3 @@ def join_differences(numbers: Any, row: Any, along: Any, residuals: Any) -> None
             for i in range(row):
                 total = int32(total + own[i])
                 own[i] = total
-
-
-@jit
-def whole_number(value: Any, unit: Any) -> Any:
-    """A whole number of units; 0 for what is too large, or no number."""
-    scaled = np.rint(np.float64(value) / unit)
-    return int32(scaled) if np.abs(scaled) <= LARGEST_FINE else int32(0)
-
-
-@jit
-def count_beyond(values: Any, most: Any) -> Any:
-    """How many of the values (flat) are larger than this."""
-    count = 0
-    for i in range(values.size):
-        count += np.float64(abs(values[i])) > most
-    return count
-
-
-@jit
-def fill_zeros(tiles: Any) -> None:
-    """Zeros (components, numbers)."""
-    for c in range(tiles.shape[0]):
-        for i in range(tiles.shape[1]):
-            tiles[c, i] = 0
-
-
-@jit
-def fill_plain(values: Any, steps: Any, turned: Any, tiles: Any) -> None:
-    """The first tile of each box of values (boxes, points, components) as it is, filled up with zeros;
-    `turned`: neighbours are in rounds instead of lanes."""
-    fill_zeros(tiles)
-    n_points = min(values.shape[1], BOX)
-    for k in range(values.shape[0]):
-        for c in range(values.shape[2]):
-            for i in range(n_points):
-                position = i % (BOX // LANES) * LANES + i // (BOX // LANES) if turned else i
-                tiles[c, k * BOX + position] = whole_number(values[k, i, c], steps[c])
-
-
-@jit
-def fill_numbers(values: Any, units: Any, numbers: Any) -> None:
-    """Whole numbers (components, boxes, points) of values (boxes, points, components)."""
-    for k in range(values.shape[0]):
-        for c in range(values.shape[2]):
-            for i in range(values.shape[1]):
-                numbers[c, k, i] = whole_number(values[k, i, c], units[c])
-
-
-@jit
-def fill_residuals(
-    numbers: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any, work: Any
-) -> None:
-    """The last residuals of each box of fine numbers (components, boxes, points), filled up with zeros.
-    fine and residuals (points) are for work, and `work` is that of `fill_passes`."""
-    fill_zeros(tiles)
-    count = min(fine.size - 1, BOX)
-    for c in range(numbers.shape[0]):
-        for k in range(numbers.shape[1]):
-            for i in range(fine.size):
-                fine[i] = numbers[c, k, i]
-            fill_passes(fine, box, lattices, cubic, uint64(STRIP), residuals, work, False)
-            for i in range(count):
-                tiles[c, k * BOX + i] = residuals[fine.size - count + i]
-
-
-@jit
-def fill_differences(
-    numbers: Any, box: Any, along: Any, fine: Any, residuals: Any, tiles: Any, work: Any
-) -> None:
-    """The same of differences along the axes that are `along` (axes); the first points along each have those
-    of the second ones, since only the first ones of the whole array are not predicted."""
-    fill_zeros(tiles)
-    count = min(fine.size - 1, BOX)
-    for c in range(numbers.shape[0]):
-        for k in range(numbers.shape[1]):
-            for i in range(fine.size):
-                fine[i] = numbers[c, k, i]
-            stride = int64(1)
-            for back in range(box.size):
-                axis = box.size - 1 - back
-                extent = int64(box[axis])
-                if along[axis] and extent > 1:
-                    subtract_along(fine, extent, stride)
-                    for start in range(0, fine.size, extent * stride):
-                        for i in range(start, start + stride):
-                            fine[i] = fine[i + stride]
-                stride *= extent
-            split_differences(fine, int64(box[box.size - 1]), False, residuals, work[0][0])
-            for i in range(count):
-                tiles[c, k * BOX + i] = residuals[fine.size - count + i]
