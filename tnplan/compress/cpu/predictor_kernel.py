@@ -69,41 +69,41 @@ def fill_values(fine: Any, step: Any, component: Any) -> None:
 # Predictions are in whole numbers, so that encoder and decoder agree to the bit on any processor.
 # Weights are those of Lagrange's polynomials through neighbours at odd distances (SZ3: Zhao et al.,
 # ICDE 2021), times a power of two, with half of it added before the shift, which rounds to nearest.
-@inline
+@jit
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
     return min(max(number, int32(-LARGEST_FINE)), int32(LARGEST_FINE))
 
 
-@inline
+@jit
 def cubic_of(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Between b and c, with a and d beyond them."""
     # From -3, -1, 1, 3: (-a + 9 b + 9 c - d) / 16.
     return clipped((int32(9) * (b + c) - (a + d) + int32(8)) >> int32(4))
 
 
-@inline
+@jit
 def middle_of(b: Any, c: Any) -> Any:
     """Half way between b and c."""
     # From -1, 1: (b + c) / 2. No larger than its neighbours, so that it needs no clipping.
     return (b + c + int32(1)) >> int32(1)
 
 
-@inline
+@jit
 def side_of(a: Any, b: Any, c: Any) -> Any:
     """Between b and c, with a beyond b."""
     # From -3, -1, 1: (-a + 6 b + 3 c) / 8.
     return clipped((int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
 
 
-@inline
+@jit
 def edge_of(a: Any, b: Any) -> Any:
     """Beyond b, with a on its other side, twice as far."""
     # From -3, -1 alone, at the end of a line: (3 b - a) / 2.
     return clipped((int32(3) * b - a + int32(1)) >> int32(1))
 
 
-@inline
+@jit
 def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     """Which neighbours coordinate `at` of a line of n points has."""
     # Invariant: points at even multiples of the spacing are known, so the neighbours are at 1 and 3
@@ -118,7 +118,7 @@ def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     return LEFT if far else MIDDLE
 
 
-@inline
+@jit
 def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
     """line[k]: point first + k step from neighbours d and 3 d away on both sides."""
     for k in range(count):
@@ -126,7 +126,7 @@ def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: An
         line[k] = cubic_of(fine[i - THREE * d], fine[i - d], fine[i + d], fine[i + THREE * d])
 
 
-@inline
+@jit
 def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
     """The same from neighbours d away on both sides."""
     for k in range(count):
@@ -134,7 +134,7 @@ def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: A
         line[k] = middle_of(fine[i - d], fine[i + d])
 
 
-@inline
+@jit
 def predict_side(fine: Any, first: Any, step: Any, count: Any, places: Any, line: Any) -> None:
     """The same of neighbours at three distances: the far one, the near one beside it, the other near one."""
     a, b, c = places
@@ -143,7 +143,7 @@ def predict_side(fine: Any, first: Any, step: Any, count: Any, places: Any, line
         line[k] = side_of(fine[i + a], fine[i + b], fine[i + c])
 
 
-@inline
+@jit
 def predict_row(fine: Any, first: Any, step: Any, count: Any, d: Any, kind: Any, line: Any) -> None:
     """line[k]: the prediction of point first + k step by neighbours d and 3 d away in the flat box. Steps of
     1 and 2 have loops of their own, so that they become vector instructions."""
@@ -175,7 +175,7 @@ def predict_row(fine: Any, first: Any, step: Any, count: Any, d: Any, kind: Any,
             line[k] = fine[first + k * step - d]
 
 
-@inline
+@jit
 def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, coarse: Any, line: Any) -> None:
     """The same of the points between those known along a row of n points, whose copies go to `coarse`."""
     # Along the fastest axis neighbours are gathered once into `coarse`: afterwards all loops run
@@ -258,7 +258,7 @@ def predict(fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: 
     return first
 
 
-@inline
+@jit
 def finish_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any, back: Any) -> None:
     """Residuals of a row of points, in place of the predictions; points become what a decoder will know. Or
     `back`: points from their residuals `own`."""
@@ -277,7 +277,7 @@ def finish_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any
         fine[at] = prediction + (residual << low)
 
 
-@inline
+@jit
 def move_strips(
     row: Any, count: Any, residuals: Any, at: Any, number: Any, n_rows: Any, strip: Any, back: Any
 ) -> None:
