@@ -16,10 +16,10 @@ MOST_STEPS = 1.0
 """Decisions for each number, beyond which tables of frequencies (`cpu.rans`) are faster."""
 
 
-def _work() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _work() -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     from tnplan.compress.cpu import adaptive_kernel as kernel
 
-    return np.empty(kernel.CONTEXTS, np.int64), np.empty(2 * kernel.ROW, np.int64)
+    return np.empty(2 * kernel.CONTEXTS, np.int64), np.empty(3 * kernel.ROW, np.int32)
 
 
 def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:

@@ -29,16 +29,15 @@ ROW = 32
 MOST_SIZE, MOST_SUM = 255, 127
 LEVELS = np.array([n.bit_length() for n in range(MOST_SUM + 1)], np.int64)
 """Of a sum of magnitudes."""
-SEEN_LOG2 = 6
-RATES = np.array([round(2**17 / (2 * k + 3)) for k in range(1 << SEEN_LOG2)], np.int64)
+MOST_SEEN = 63
+RATES = np.array([round(2**17 / (2 * k + 3)) for k in range(MOST_SEEN + 1)], np.int64)
 """How far a probability goes to what was seen, in units of 2^-16, after so many decisions."""
 LEAST = 24
 """Probabilities are from this to 2^16 less this, in units of 2^-16."""
 ANY, ZERO, SIGN, LARGER, LENGTH = 0, 4, 36, 45, 61
 """Where the contexts of each kind of decision begin."""
 CONTEXTS = LENGTH + 8 * 32
-BEGIN = 1 << (15 + SEEN_LOG2)
-"""The state of a context: its probability of yes, and below that how many decisions it has seen."""
+"""The state of a context: its probability of yes, and as many places behind how many decisions it has seen."""
 WHOLE_LOG2 = 48
 WORD_LOG2 = 16
 FULL = np.uint64(1 << (WHOLE_LOG2 - WORD_LOG2))
@@ -50,14 +49,21 @@ ENDING = 3
 
 
 @jit
-def learnt(state: Any, yes: Any) -> Any:
+def begin(states: Any) -> None:
+    """All contexts before their first decision."""
+    for k in range(CONTEXTS):
+        states[k], states[CONTEXTS + k] = 1 << 15, 0
+
+
+@jit
+def learn(states: Any, context: Any, yes: Any) -> None:
     """The state of a context after a decision."""
-    seen, chance = state & int64((1 << SEEN_LOG2) - 1), state >> int64(SEEN_LOG2)
-    # Both ends are out of reach, so that no decision is ever impossible.
+    # What was seen is by itself: a next decision in the same context then waits for one product alone. Both
+    # ends are out of reach, so that no decision is ever impossible.
+    chance, seen = states[context], states[uint64(CONTEXTS) + context]
     aim = int64(65536 - LEAST) if yes else int64(LEAST)
-    chance += ((aim - chance) * RATES[seen]) >> int64(16)
-    seen += int64(seen < (1 << SEEN_LOG2) - 1)
-    return chance << int64(SEEN_LOG2) | seen
+    states[context] = chance + (((aim - chance) * RATES[seen]) >> int64(16))
+    states[uint64(CONTEXTS) + context] = seen + int64(seen < MOST_SEEN)
 
 
 @jit
@@ -77,11 +83,11 @@ def shifted(low: Any, width: Any, words: Any, at: Any) -> Any:
 @jit
 def put(states: Any, context: Any, yes: Any, low: Any, width: Any, words: Any, at: Any) -> Any:
     """Write a decision: the interval and the place of the next word."""
-    state = states[context]
-    bound = (width >> uint64(WORD_LOG2)) * uint64(state >> int64(SEEN_LOG2))
+    context = uint64(context)
+    bound = (width >> uint64(WORD_LOG2)) * uint64(states[context])
     low = low if yes else low + bound
     width = bound if yes else width - bound
-    states[context] = learnt(state, yes)
+    learn(states, context, yes)
     if width < FULL:
         return shifted(low, width, words, at)
     return low, width, at
@@ -90,12 +96,12 @@ def put(states: Any, context: Any, yes: Any, low: Any, width: Any, words: Any, a
 @jit
 def take(states: Any, context: Any, code: Any, width: Any, words: Any, at: Any) -> Any:
     """Read a decision: it, what the stream says of the interval, its width, and the place of the next word."""
-    state = states[context]
-    bound = (width >> uint64(WORD_LOG2)) * uint64(state >> int64(SEEN_LOG2))
+    context = uint64(context)
+    bound = (width >> uint64(WORD_LOG2)) * uint64(states[context])
     yes = code < bound
     code = code if yes else code - bound
     width = bound if yes else width - bound
-    states[context] = learnt(state, yes)
+    learn(states, context, yes)
     if width < FULL:
         code = code << uint64(WORD_LOG2) | uint64(words[min(at, words.size - 1)])
         width, at = width << uint64(WORD_LOG2), at + 1
@@ -105,35 +111,53 @@ def take(states: Any, context: Any, code: Any, width: Any, words: Any, at: Any) 
 @jit
 def size_of(number: Any) -> Any:
     """A magnitude, as far as contexts look at it."""
-    return int64(min(uint32(abs(number)), uint32(MOST_SIZE)))
+    return int32(min(uint32(abs(number)), uint32(MOST_SIZE)))
 
 
 @jit
 def sign_of(number: Any) -> Any:
     """1 and two of them for numbers that are not 0."""
-    return int64(number > 0) + int64(number != 0)
+    return int32(number > 0) + int32(number != 0)
 
 
 @jit
 def fill_above(q: Any, first: Any, above: Any) -> None:
-    """What the rows above add to the contexts of a row, and behind them whether the number above is not 0."""
+    """What the rows above add to the contexts of a row (ROW), and behind them whether the number above is not
+    0, and its sign (ROW each)."""
+    if first < 2 * ROW:
+        for k in range(3 * ROW):
+            above[k] = 0
+        if first == 0:
+            return
+        for k in range(ROW):
+            above[k] = 2 * size_of(q[k])
+    else:
+        # One loop over numbers in memory, so that it becomes vector instructions.
+        before, behind, high = first - uint64(ROW + 1), first - uint64(ROW - 1), first - uint64(2 * ROW)
+        for k in range(ROW):
+            at = uint64(k)
+            total = 2 * size_of(q[before + uint64(1) + at]) + size_of(q[before + at])
+            above[at] = int32(total + size_of(q[behind + at]) + size_of(q[high + at]))
+        # The number behind the row above is this row's own first one.
+        above[ROW - 1] -= size_of(q[first])
     for k in range(ROW):
-        total, up = int64(0), int64(0)
-        if first >= ROW:
-            up = size_of(q[first + k - ROW])
-            total = 2 * up + (size_of(q[first + k - ROW + 1]) if k < ROW - 1 else int64(0))
-        if first > ROW:
-            total += size_of(q[first + k - ROW - 1]) + size_of(q[first + k - 2 * ROW])
-        above[k] = total
-        above[ROW + k] = 2 * int64(up > 0)
+        up = q[first - uint64(ROW) + uint64(k)]
+        above[ROW + k] = 2 * int32(up != 0)
+        above[2 * ROW + k] = int32(up > 0) + int32(up != 0)
 
 
 @jit
-def put_large(
-    states: Any, level: Any, beyond: Any, low: Any, width: Any, words: Any, at: Any
+def put_size(
+    states: Any, level: Any, number: Any, low: Any, width: Any, words: Any, at: Any
 ) -> Any:
-    """Write a whole number from 1 on: its length, and its bits below the highest one."""
-    length = 0
+    """Write the magnitude of a number that is not 0."""
+    size = uint64(uint32(abs(number)))
+    for k in range(2):
+        low, width, at = put(states, LARGER + 2 * level + k, size > uint64(k + 1), low, width, words, at)
+        if size <= uint64(k + 1):
+            return low, width, at
+    # What is above 2: its length, and its bits below the highest one.
+    beyond, length = size - uint64(2), 0
     while beyond >> uint64(length + 1):
         length += 1
     for k in range(length + 1):
@@ -162,48 +186,46 @@ def encode(q: Any, flags: Any, most: Any, states: Any, above: Any, words: Any) -
             for k in range(ROW):
                 count += q[row * ROW + k] != 0
             n_steps += ROW + 3 * count
-    if n_steps > most:
-        return -1
-    for k in range(states.size):
-        states[k] = BEGIN
+            # Coarse points come first, of which most are not 0: what is dense shows it early.
+            if n_steps > most:
+                return -1
+    begin(states)
     low, width, at = uint64(0), uint64(1 << WHOLE_LOG2), 0
+    numbers, rows, own = unowned(q), unowned(above), unowned(states)
     for row in range(q.size // ROW):
         yes = flags[row + 2]
-        low, width, at = put(
-            states, ANY + int64(flags[row + 1]) + 2 * int64(flags[row]), yes, low, width, words, at
-        )
+        context = ANY + int64(flags[row + 1]) + 2 * int64(flags[row])
+        low, width, at = put(own, context, yes, low, width, words, at)
         if not yes:
             continue
         if at + ROOM > words.size:
             return -1
-        first = row * ROW
-        fill_above(q, first, above)
-        before, earlier = int64(0), int64(0)
+        first = uint64(row * ROW)
+        fill_above(numbers, first, rows)
+        before, earlier, left = int32(0), int32(0), int32(0)
         for k in range(ROW):
-            number = q[first + k]
-            level = LEVELS[min(above[k] + 2 * before + earlier, MOST_SUM)]
-            context = ZERO + 4 * level + int64(before > 0) + above[ROW + k]
-            low, width, at = put(states, context, number == 0, low, width, words, at)
+            number = numbers[first + uint64(k)]
+            level = LEVELS[min(rows[k] + 2 * before + earlier, MOST_SUM)]
+            context = ZERO + 4 * level + int64(before > 0) + rows[ROW + k]
+            low, width, at = put(own, context, number == 0, low, width, words, at)
             earlier, before = before, size_of(number)
-            if number == 0:
-                continue
-            left = sign_of(q[first + k - 1]) if k else int64(0)
-            up = sign_of(q[first + k - ROW]) if row else int64(0)
-            low, width, at = put(states, SIGN + 3 * left + up, number > 0, low, width, words, at)
-            size = uint64(uint32(abs(number)))
-            low, width, at = put(states, LARGER + 2 * level, size > 1, low, width, words, at)
-            if size > 1:
-                low, width, at = put(states, LARGER + 2 * level + 1, size > 2, low, width, words, at)
-            if size > 2:
-                low, width, at = put_large(states, level, size - uint64(2), low, width, words, at)
+            if number != 0:
+                context = SIGN + 3 * left + rows[2 * ROW + k]
+                low, width, at = put(own, context, number > 0, low, width, words, at)
+                low, width, at = put_size(own, level, number, low, width, words, at)
+            left = sign_of(number)
     for _ in range(ENDING):
         low, width, at = shifted(low, width, words, at)
     return at
 
 
 @jit
-def take_large(states: Any, level: Any, code: Any, width: Any, words: Any, at: Any) -> Any:
-    """The reverse of `put_large`."""
+def take_size(states: Any, level: Any, code: Any, width: Any, words: Any, at: Any) -> Any:
+    """The reverse of `put_size`."""
+    for k in range(2):
+        yes, code, width, at = take(states, LARGER + 2 * level + k, code, width, words, at)
+        if not yes:
+            return uint64(k + 1), code, width, at
     number, length = uint64(1), 0
     for k in range(32):
         yes, code, width, at = take(states, LENGTH + 32 * level + k, code, width, words, at)
@@ -220,7 +242,7 @@ def take_large(states: Any, level: Any, code: Any, width: Any, words: Any, at: A
         if width < FULL:
             code = code << uint64(WORD_LOG2) | uint64(words[min(at, words.size - 1)])
             width, at = width << uint64(WORD_LOG2), at + 1
-    return number, code, width, at
+    return number + uint64(2), code, width, at
 
 
 @jit
@@ -228,42 +250,34 @@ def decode(words: Any, states: Any, above: Any, q: Any) -> Any:
     """Fill q from words, behind which a 0 stands; returns how many were read."""
     # Invariant: `words` is not trusted. Behind the last word the same 0 is read again and again, and how many
     # numbers there are does not depend on what is read.
-    for k in range(states.size):
-        states[k] = BEGIN
+    begin(states)
     code, width, at = uint64(0), uint64(1 << WHOLE_LOG2), 0
     for _ in range(ENDING):
         code = code << uint64(WORD_LOG2) | uint64(words[min(at, words.size - 1)])
         at += 1
     flag, other = int64(0), int64(0)
+    numbers, rows, own = unowned(q), unowned(above), unowned(states)
     for row in range(q.size // ROW):
-        first = row * ROW
-        yes, code, width, at = take(states, ANY + flag + 2 * other, code, width, words, at)
+        first = uint64(row * ROW)
+        yes, code, width, at = take(own, ANY + flag + 2 * other, code, width, words, at)
         flag, other = int64(yes), flag
-        if not yes:
-            for k in range(ROW):
-                q[first + k] = 0
-            continue
-        fill_above(q, first, above)
-        before, earlier = int64(0), int64(0)
         for k in range(ROW):
-            level = LEVELS[min(above[k] + 2 * before + earlier, MOST_SUM)]
-            context = ZERO + 4 * level + int64(before > 0) + above[ROW + k]
-            none, code, width, at = take(states, context, code, width, words, at)
-            size, number = uint64(0), int32(0)
+            numbers[first + uint64(k)] = 0
+        if not yes:
+            continue
+        fill_above(numbers, first, rows)
+        before, earlier, left = int32(0), int32(0), int32(0)
+        for k in range(ROW):
+            level = LEVELS[min(rows[k] + 2 * before + earlier, MOST_SUM)]
+            context = ZERO + 4 * level + int64(before > 0) + rows[ROW + k]
+            none, code, width, at = take(own, context, code, width, words, at)
+            number = int32(0)
             if not none:
-                left = sign_of(q[first + k - 1]) if k else int64(0)
-                up = sign_of(q[first + k - ROW]) if row else int64(0)
-                positive, code, width, at = take(states, SIGN + 3 * left + up, code, width, words, at)
-                size = uint64(1)
-                yes, code, width, at = take(states, LARGER + 2 * level, code, width, words, at)
-                if yes:
-                    size = uint64(2)
-                    yes, code, width, at = take(states, LARGER + 2 * level + 1, code, width, words, at)
-                    if yes:
-                        size, code, width, at = take_large(states, level, code, width, words, at)
-                        size += uint64(2)
+                context = SIGN + 3 * left + rows[2 * ROW + k]
+                positive, code, width, at = take(own, context, code, width, words, at)
+                size, code, width, at = take_size(own, level, code, width, words, at)
                 number = int32(uint32(size))
                 number = number if positive else int32(-number)
-            q[first + k] = number
-            earlier, before = before, size_of(number)
+                numbers[first + uint64(k)] = number
+            earlier, before, left = before, size_of(number), sign_of(number)
     return at

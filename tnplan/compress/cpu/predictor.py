@@ -59,8 +59,8 @@ COARSE_BITS, COARSE_SHARE = 3, 0.2
 """What a point of a coarser level may take, and the share of all that counts."""
 LEAST_BITS = 0.1
 """From so many bits an element on sums of corners may foretell better than interpolation."""
-FINAL_BITS, N_FINALISTS, MOST_WHOLE = 0.5, 2, 1 << 16
-"""Up to so many bits an element the best few predictors and means are compared on all coarse points."""
+FINAL_BITS, MOST_WHOLE = 0.5, 1 << 15
+"""Up to so many bits an element the best predictor and means are compared on all coarse points."""
 MEAN_COST = 1.03
 """Means take half as much time again: they are taken where they save more than this."""
 FEW_BITS = 5
@@ -247,8 +247,7 @@ def candidates(n_axes: int) -> tuple[Predictor, ...]:
     last = [tuple(range(first, n_axes)) for first in range(n_axes)]
     sets = last + [(axis, *own) for own in last for axis in range(own[0] - 1)]
     several = [axes for axes in sets if len(axes) > 1]
-    orders = (*sets, *(axes[::-1] for axes in several))
-    tried = chain(product(KINDS[:2], orders), product(KINDS[2:4], several), product(KINDS[4:], sets))
+    tried = chain(product(KINDS[:2], sets), product(KINDS[2:4], several), product(KINDS[4:], sets))
     return tuple(Predictor(kind, axes) for kind, axes in tried)
 
 
@@ -297,8 +296,8 @@ class _Costs:
         self._bits = defaultdict[Predictor, list[float]](list)
 
     def chosen(self) -> Predictor:
-        """The best predictor; where it takes little, coarse points count, and the best few are tried on all
-        of these."""
+        """The best predictor; where it takes little, coarse points count, and it and means are tried on all of
+        these."""
         best = self._chosen()
         if best.is_lorenzo or self.of(best) > FINAL_BITS * self._size * self._n:
             return best
@@ -306,8 +305,8 @@ class _Costs:
         means = [Predictor(kind, axes) for kind in KINDS[2:4]] if len(axes) > 1 else []
         self._best([best, *means])
         tried = [one for one in self._bits if not one.is_lorenzo]
-        finalists = sorted(tried, key=self.of)[:N_FINALISTS]
-        finalists += [one for one in means if one not in finalists]
+        best = min(tried, key=self.of)
+        finalists = [best, *(one for one in means if one != best)]
         coarse = {one: coarse_lattice(self._shape, one.axes) for one in finalists}
         small = [one for one, (_, boxes) in coarse.items() if boxes.size <= MOST_WHOLE]
         for one, units in zip(small, self._trials.whole(small), strict=True):
@@ -324,14 +323,11 @@ class _Costs:
             if self._best([best, longer]) is best:
                 break
             best = longer
-        if len(best.axes) == 2:
-            best = self._best([best, last[0]])
         more = [replace(best, axes=(axis, *best.axes)) for axis in range(best.axes[0] - 1)]
         best = self._best([best, *more])
         best = self._best([best, replace(best, kind=other)])
         if len(best.axes) > 1:
-            turned_round = replace(best, axes=best.axes[::-1])
-            best = self._best([best, replace(best, kind=f"{best.kind} mean"), turned_round])
+            best = self._best([best, replace(best, kind=f"{best.kind} mean")])
         if self._bits[best][0] < LEAST_BITS * self._n:
             return best
         along = {tuple(range(n)), tuple(sorted(best.axes)), (n - 1,)}
