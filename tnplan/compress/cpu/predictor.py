@@ -244,10 +244,12 @@ def coarse_lattice(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, 
 
 def candidates(n_axes: int) -> tuple[Predictor, ...]:
     """All predictors that the choice may try on a box of so many axes."""
-    last = [tuple(range(first, n_axes)) for first in range(n_axes)]
+    last = [tuple(range(first, n_axes)) for first in range(max(n_axes - 1, 1))]
     sets = last + [(axis, *own) for own in last for axis in range(own[0] - 1)]
-    several = [axes for axes in sets if len(axes) > 1]
-    tried = chain(product(KINDS[:2], sets), product(KINDS[2:4], several), product(KINDS[4:], sets))
+    orders = (*sets, *(axes[::-1] for axes in sets if len(axes) > 1))
+    means = sets if n_axes > 1 else []
+    along = dict.fromkeys((*sets, (n_axes - 1,)))
+    tried = chain(product(KINDS[:2], orders), product(KINDS[2:4], means), product(KINDS[4:], along))
     return tuple(Predictor(kind, axes) for kind, axes in tried)
 
 
@@ -327,7 +329,8 @@ class _Costs:
         best = self._best([best, *more])
         best = self._best([best, replace(best, kind=other)])
         if len(best.axes) > 1:
-            best = self._best([best, replace(best, kind=f"{best.kind} mean")])
+            turned_round = replace(best, axes=best.axes[::-1])
+            best = self._best([best, replace(best, kind=f"{best.kind} mean"), turned_round])
         if self._bits[best][0] < LEAST_BITS * self._n:
             return best
         along = {tuple(range(n)), tuple(sorted(best.axes)), (n - 1,)}
@@ -429,7 +432,7 @@ class _Trial:
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
-        return int(np.count_nonzero(np.abs(self.values) > most)) / self.values.size
+        return int(np.count_nonzero(np.abs(self.values) > np.float64(most))) / self.values.size
 
     def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
