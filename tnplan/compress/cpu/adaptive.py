@@ -1,6 +1,7 @@
-"""Residuals that are nearly all 0, by adaptive binary arithmetic coding (`cpu.adaptive_kernel`): 16-bit words.
+"""Residuals that are nearly all 0, by adaptive binary arithmetic coding (`cpu.adaptive_kernel`).
 
-One sequence of decisions, so that a GPU does not read or write it: there is no table, and no state but one.
+Layout: words of 16 bits. One sequence of decisions, so that a GPU does not read or write it: there is no
+table, and no state but one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The numba kernels of residuals that are nearly all 0, by adaptive binary arithmetic coding. Imported lazily.
+"""The numba kernels of residuals that are nearly all 0: adaptive binary arithmetic coding. Imported lazily.
 
 A number is some decisions, each with a probability that follows what its context has seen (Martin, 1979, as
 in LZMA: an interval of 48 bits, from which words of 16 bits are taken). In turn: whether any of 32 numbers is
@@ -37,7 +37,7 @@ LEAST = 24
 ANY, ZERO, SIGN, LARGER, LENGTH = 0, 4, 36, 45, 61
 """Where the contexts of each kind of decision begin."""
 CONTEXTS = LENGTH + 8 * 32
-"""The state of a context: its probability of yes, and as many places behind how many decisions it has seen."""
+"""The state of a context: its probability of yes; so many places behind how many decisions it has seen."""
 WHOLE_LOG2 = 48
 WORD_LOG2 = 16
 FULL = np.uint64(1 << (WHOLE_LOG2 - WORD_LOG2))
@@ -95,7 +95,7 @@ def put(states: Any, context: Any, yes: Any, low: Any, width: Any, words: Any, a
 
 @jit
 def take(states: Any, context: Any, code: Any, width: Any, words: Any, at: Any) -> Any:
-    """Read a decision: it, what the stream says of the interval, its width, and the place of the next word."""
+    """Read a decision: it, where the stream is in the interval, its width, and the place of the next word."""
     context = uint64(context)
     bound = (width >> uint64(WORD_LOG2)) * uint64(states[context])
     yes = code < bound
@@ -147,9 +147,7 @@ def fill_above(q: Any, first: Any, above: Any) -> None:
 
 
 @jit
-def put_size(
-    states: Any, level: Any, number: Any, low: Any, width: Any, words: Any, at: Any
-) -> Any:
+def put_size(states: Any, level: Any, number: Any, low: Any, width: Any, words: Any, at: Any) -> Any:
     """Write the magnitude of a number that is not 0."""
     size = uint64(uint32(abs(number)))
     for k in range(2):

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.cpu import fixed_length as fixed
 from tnplan.compress.cpu import adaptive, predictor, rans
+from tnplan.compress.cpu import fixed_length as fixed
 from tnplan.compress.format.bit_tiling import (
     NATURAL,
     TILE,

@@ -298,8 +298,8 @@ class _Costs:
         self._bits = defaultdict[Predictor, list[float]](list)
 
     def chosen(self) -> Predictor:
-        """The best predictor; where it takes little, coarse points count, and it and means are tried on all of
-        these."""
+        """The best predictor; where it takes little, coarse points count, and it and means are tried on
+        all of these."""
         best = self._chosen()
         if best.is_lorenzo or self.of(best) > FINAL_BITS * self._size * self._n:
             return best
@@ -439,9 +439,9 @@ class _Trial:
         first = self._numbers(1)[:, :BOX]
         boxes = np.zeros((len(first), BOX), np.int32)
         boxes[:, : first.shape[1]] = first
-        if turned:
-            boxes = boxes.reshape(-1, rans.LANES, BOX // rans.LANES).swapaxes(1, 2)
-        return coded_units(np.ascontiguousarray(boxes.reshape(self.tiles.shape)))
+        lanes = boxes.reshape(-1, rans.LANES, BOX // rans.LANES)
+        tiles = lanes.swapaxes(1, 2) if turned else lanes
+        return coded_units(np.ascontiguousarray(tiles.reshape(self.tiles.shape)))
 
     def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take."""
