@@ -21,7 +21,7 @@ from tests.support.kernels.compress_arrays import (
     overflows,
     product_tensor,
 )
-from tests.support.kernels.first_streams import PREDICTED, SMALL, WITHOUT_LOSS
+from tests.support.kernels.first_streams import PREDICTED, SMALL, WITH_STRIPS, WITHOUT_LOSS
 from tests.support.kernels.hostile_arrays import hostile_array
 from tests.support.kernels.smooth_arrays import SHAPES, predictor_of, smooth_array
 from tests.support.slow import slow_after
@@ -292,6 +292,14 @@ def test_predictors_of_version_2_are_read() -> None:
     header = read_header(io.BytesIO(data))
     assert (header.version, header.predictor) == (2, EARLY_PREDICTORS[2])
     holds_bound(wanted.reshape(2, 65, 70), decompress(data), 2e-2, "range")
+
+
+def test_predictors_of_version_3_are_read() -> None:
+    waves = (np.sin(np.arange(12) / 5)[:, np.newaxis] * np.cos(np.arange(40) / 9)).astype(np.float32)
+    data = base64.b64decode(WITH_STRIPS)
+    header = read_header(io.BytesIO(data))
+    assert (header.version, header.predictor) == (3, Predictor("cubic", (1, 2)))
+    holds_bound(np.stack([waves, 2 * waves]), decompress(data), 1e-3, "range")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

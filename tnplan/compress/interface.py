@@ -71,8 +71,8 @@ def decompress(data: Buffer | Compressed, *, device: Any = None) -> Array:
     """Restore the array of a stream.
 
     Every stream gives the same bits on the host and on a device. Frames that a CPU stored without loss, such
-    as those of a bound of 0, have no kernel on a device: with them the whole stream is decoded on the host,
-    and the array copied to the device.
+    as those of a bound of 0, and smooth ones that it made very small have no kernel on a device: with them
+    the whole stream is decoded on the host, and the array copied to the device.
 
     Parameters
     ----------

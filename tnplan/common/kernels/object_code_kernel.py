@@ -153,7 +153,18 @@ def entry_alone() -> Iterator[None]:
         # A number that stands in the code is a type of its own for numba, which would compile all it reaches.
         return template(dispatcher, tuple(map(types.unliteral, arguments)), named)
 
+    resolved: Any = types.BaseFunction.get_call_type
+    signatures: dict[Any, Any] = {}
+
+    def remembered(function: Any, context: Any, arguments: Any, named: Any) -> Any:
+        # A sum of two numbers of the same types is looked up among all sums, anew each time it is met.
+        key = function, tuple(arguments), tuple(named.items())
+        if signatures.get(key) is None:
+            signatures[key] = resolved(function, context, arguments, named)
+        return signatures[key]
+
     with ExitStack() as stack:
+        stack.enter_context(replaced(types.BaseFunction, "get_call_type", remembered))
         stack.enter_context(replaced(Dispatcher, "get_call_template", of_plain_numbers))
         stack.enter_context(replaced(CPUContext, "mangler", short_name))
         stack.enter_context(replaced(CPUCodeLibrary, "_optimize_final_module", optimize_others))

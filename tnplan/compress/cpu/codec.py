@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -31,9 +31,11 @@ from tnplan.compress.format.box import (
 )
 from tnplan.compress.format.choice import ArrayFacts, CodingOptions, Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
-from tnplan.compress.format.stream import FRAME_LOG2, Header
+from tnplan.compress.format.stream import FRAME_LOG2, VERSION, Header
 
 Values = NDArray[np.floating]
+MOST_ADAPTIVE = 1 << 24
+"""Larger arrays under a predictor are left to the coder that a GPU reads too."""
 WHOLE = 1 << 21
 """In arrays of so many elements or fewer all are classified, in larger ones those of a sample."""
 
@@ -237,6 +239,8 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
         lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
         lambda header: chosen_predictor(header, trials),
     )  # fmt: skip
+    if header.predictor and header.size <= MOST_ADAPTIVE:
+        header = replace(header, version=VERSION)
     return header, _pieces(header, values, limits)
 
 

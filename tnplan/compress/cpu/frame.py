@@ -1,6 +1,6 @@
 """One frame: values to a payload and back, by a header's quantizers and coder.
 
-    payload     u64 kind: RAW, PLANES, CODED or SHUFFLED; every part is filled up to 8 bytes
+    payload     u64 kind: RAW, PLANES, CODED, SHUFFLED or ADAPTIVE; every part is filled up to 8 bytes
     RAW         the values' bytes
     PLANES      for each byte of a real number, over all of them: u64 size, bytes; raw where of full size
     SHUFFLED    u64 size, bytes: bit planes of all elements, one behind the other, through Zstandard, and
@@ -8,6 +8,7 @@
     CODED       u64 number of exact values, u64 size of the coder's bytes, those bytes; positions (u32,
                 ascending: component * padded elements + position in tile order) and bits of the exact
                 values; where there is a predictor, tiles have residuals, and positions are of elements
+    ADAPTIVE    the same with the coder `cpu.adaptive`; under a predictor, from version 4 on
 
 The kind is whichever is smallest, so that a payload is never larger than its values by more than 16 bytes.
 """
@@ -20,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.cpu import adaptive, predictor, rans
 from tnplan.compress.cpu import fixed_length as fixed
-from tnplan.compress.cpu import predictor, rans
 from tnplan.compress.format.bit_tiling import (
     NATURAL,
     TILE,
@@ -31,13 +32,13 @@ from tnplan.compress.format.bit_tiling import (
     usable_axes,
 )
 from tnplan.compress.format.bounds import LARGEST_Q, round_down
-from tnplan.compress.format.stream import Header, Quantizer, damaged_unless
+from tnplan.compress.format.stream import VERSION, Header, Quantizer, damaged_unless
 
 if TYPE_CHECKING:
     from tnplan.compress.cpu.quantize_kernel import BitRule, LinearRule
 
 RAW, PLANES, CODED = range(3)
-SHUFFLED = 4
+SHUFFLED, ADAPTIVE = 4, 5
 CODED_HEAD = struct.Struct("<QQQ")
 _U64 = struct.Struct("<Q")
 POSITION_BYTES = 4
@@ -80,7 +81,7 @@ def decode_frame(payload: bytes, header: Header, values: Values, place: str) -> 
     """Fill a frame's values from its payload; StreamError, naming `place`, where it makes no sense."""
     damaged_unless(len(payload) >= _U64.size, place)
     (kind,) = _U64.unpack(payload[: _U64.size])
-    damaged_unless(kind <= CODED or kind == SHUFFLED, place)
+    damaged_unless(kind <= CODED or kind in (SHUFFLED, ADAPTIVE), place)
     data = np.frombuffer(payload, np.uint8)
     if kind == RAW:
         damaged_unless(data.size == filled(_U64.size + values.nbytes), place)
@@ -91,7 +92,8 @@ def decode_frame(payload: bytes, header: Header, values: Values, place: str) -> 
         damaged_unless(header.coder == "lossless" and header.version >= 2, place)
         _decode_shuffled(data, values, header.components * values.itemsize, place)
     else:
-        damaged_unless(header.coder != "lossless", place)
+        is_sound = bool(header.predictor and header.version >= VERSION)
+        damaged_unless(is_sound if kind == ADAPTIVE else header.coder != "lossless", place)
         _decode_coded(data, header, values, place)
 
 
@@ -181,26 +183,30 @@ def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> 
         return None
     exact_bytes = filled(positions.size * POSITION_BYTES) + filled(positions.size * values.itemsize)
     most_bytes = values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size
-    if header.predictor:
-        coded = rans.encode(q, most_bytes, residuals=True)
-    else:
+    kind, coded = CODED, None
+    if header.predictor and header.version >= VERSION:
+        kind, coded = ADAPTIVE, adaptive.encode(q, most_bytes)
+    if coded is None and header.predictor:
+        kind, coded = CODED, rans.encode(q, most_bytes, residuals=True)
+    elif coded is None:
         coded = CODER[header.coder].encode(q, most_bytes)
     if coded is None:
         return None
     bits = _bits(values)[element_indices(positions, header, values.size, q.shape[1])]
-    head = CODED_HEAD.pack(CODED, positions.size, len(coded))
+    head = CODED_HEAD.pack(kind, positions.size, len(coded))
     return _joined(head, coded, positions.astype("<u4").tobytes(), bits.tobytes())
 
 
 def _decode_coded(data: NDArray[np.uint8], header: Header, values: Values, place: str) -> None:
     damaged_unless(data.size >= CODED_HEAD.size, place)
-    _, count, size = CODED_HEAD.unpack(data[: CODED_HEAD.size].tobytes())
+    kind, count, size = CODED_HEAD.unpack(data[: CODED_HEAD.size].tobytes())
     middle = CODED_HEAD.size + filled(size) + filled(count * POSITION_BYTES)
     damaged_unless(data.size == middle + filled(count * values.itemsize), place)
     n_elements = values.size // header.components
     q = np.empty((header.components, tile_count(n_elements) * TILE), np.int32)
     end = CODED_HEAD.size + size
-    CODER[header.coder].decode(data[CODED_HEAD.size : end], q, place)
+    coder = adaptive if kind == ADAPTIVE else CODER[header.coder]
+    coder.decode(data[CODED_HEAD.size : end], q, place)
     dequantize(q, header, values)
     if not count:
         return

@@ -25,13 +25,11 @@ def compile_encoders() -> None:
 
 def of_predictor() -> list[Sample]:
     """Residuals, and the coder `fast`."""
-    row, numbers, places = np.empty(2, np.int32), np.empty((2, 2), np.int32), np.empty(2, np.int64)
+    numbers, places = np.empty((2, 2), np.int32), np.empty(2, np.int64)
     lattices, data = np.empty((1, 12), np.uint64), np.empty(2, np.uint8)
-    box, cube, work = lattices[0], np.empty((2, 2, 2), np.int32), (numbers, lattices)
+    box, work = lattices[0], (numbers, lattices)
     return [
-        (predictor_kernel.fill_passes, (row, box, lattices, True, box[0], row, work, True)),
-        (predictor_kernel.fill_residuals, (cube, box, lattices, True, row, row, numbers, work)),
-        (predictor_kernel.fill_differences, (cube, box, np.empty(2, bool), row, row, numbers, work)),
+        (predictor_kernel.fill_passes, (numbers, box, lattices, True, box[0], numbers, work, True)),
         (fixed_length_kernel.encode, (numbers, data, places, (data, places, np.empty(2, np.uint32)))),
     ]
 

@@ -31,6 +31,7 @@ from tnplan.compress.format.box import (
     LARGEST_FINE,
     LEAST_EXTENT,
     SHIFT,
+    STRIP,
     Box,
     Predictor,
     box_of_shape,
@@ -58,8 +59,8 @@ COARSE_BITS, COARSE_SHARE = 3, 0.2
 """What a point of a coarser level may take, and the share of all that counts."""
 LEAST_BITS = 0.1
 """From so many bits an element on sums of corners may foretell better than interpolation."""
-FINAL_BITS, N_FINALISTS, MOST_WHOLE = 0.5, 2, 1 << 16
-"""Up to so many bits an element the best few predictors and means are compared on all coarse points."""
+FINAL_BITS, MOST_WHOLE = 0.5, 1 << 15
+"""Up to so many bits an element the best predictor and means are compared on all coarse points."""
 MEAN_COST = 1.03
 """Means take half as much time again: they are taken where they save more than this."""
 FEW_BITS = 5
@@ -141,8 +142,7 @@ def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: ND
         line = np.empty(box[-1], np.int32)
         kernel.split_differences(fine, box[-1], len(box) - 1 in predictor.axes, residuals, line)
         return
-    own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
-    kernel.fill_passes(fine, *own, np.uint64(predictor.strip), residuals, _work(box), False)
+    fill_passes(fine[np.newaxis], box, predictor, residuals[np.newaxis], back=False)
 
 
 def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
@@ -155,13 +155,18 @@ def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDA
             if axis in predictor.axes and fine.size:
                 kernel.add_along(fine, box[axis], prod(box[axis + 1 :]))
         return
+    fill_passes(fine[np.newaxis], box, predictor, residuals[np.newaxis], back=True)
+
+
+def fill_passes(
+    fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: NDArray[np.int32], *, back: bool
+) -> None:
+    """Residuals of boxes of fine numbers (boxes, points) under interpolation, or `back`."""
+    from tnplan.compress.cpu import predictor_kernel as kernel
+
+    work = np.empty((3, box[-1] + 1), np.int32), np.empty((2, len(box)), np.uint64)
     own = np.array(box, np.uint64), lattices(box, predictor), predictor.is_cubic
-    kernel.fill_passes(fine, *own, np.uint64(predictor.strip), residuals, _work(box), True)
-
-
-def _work(box: Box) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """Memory for work on the rows of a box."""
-    return np.empty((3, box[-1] + 1), np.int32), np.empty((2, len(box)), np.uint64)
+    kernel.fill_passes(fine, *own, np.uint64(predictor.strip), residuals, work, back)
 
 
 @dataclass(frozen=True)
@@ -239,11 +244,12 @@ def coarse_lattice(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, 
 
 def candidates(n_axes: int) -> tuple[Predictor, ...]:
     """All predictors that the choice may try on a box of so many axes."""
-    last = [tuple(range(first, n_axes)) for first in range(n_axes)]
+    last = [tuple(range(first, n_axes)) for first in range(max(n_axes - 1, 1))]
     sets = last + [(axis, *own) for own in last for axis in range(own[0] - 1)]
-    several = [axes for axes in sets if len(axes) > 1]
-    orders = (*sets, *(axes[::-1] for axes in several))
-    tried = chain(product(KINDS[:2], orders), product(KINDS[2:4], several), product(KINDS[4:], sets))
+    orders = (*sets, *(axes[::-1] for axes in sets if len(axes) > 1))
+    means = sets if n_axes > 1 else []
+    along = dict.fromkeys((*sets, (n_axes - 1,)))
+    tried = chain(product(KINDS[:2], orders), product(KINDS[2:4], means), product(KINDS[4:], along))
     return tuple(Predictor(kind, axes) for kind, axes in tried)
 
 
@@ -292,8 +298,8 @@ class _Costs:
         self._bits = defaultdict[Predictor, list[float]](list)
 
     def chosen(self) -> Predictor:
-        """The best predictor; where it takes little, coarse points count, and the best few are tried on all
-        of these."""
+        """The best predictor; where it takes little, coarse points count, and it and means are tried on
+        all of these."""
         best = self._chosen()
         if best.is_lorenzo or self.of(best) > FINAL_BITS * self._size * self._n:
             return best
@@ -301,8 +307,8 @@ class _Costs:
         means = [Predictor(kind, axes) for kind in KINDS[2:4]] if len(axes) > 1 else []
         self._best([best, *means])
         tried = [one for one in self._bits if not one.is_lorenzo]
-        finalists = sorted(tried, key=self.of)[:N_FINALISTS]
-        finalists += [one for one in means if one not in finalists]
+        best = min(tried, key=self.of)
+        finalists = [best, *(one for one in means if one != best)]
         coarse = {one: coarse_lattice(self._shape, one.axes) for one in finalists}
         small = [one for one, (_, boxes) in coarse.items() if boxes.size <= MOST_WHOLE]
         for one, units in zip(small, self._trials.whole(small), strict=True):
@@ -319,8 +325,6 @@ class _Costs:
             if self._best([best, longer]) is best:
                 break
             best = longer
-        if len(best.axes) == 2:
-            best = self._best([best, last[0]])
         more = [replace(best, axes=(axis, *best.axes)) for axis in range(best.axes[0] - 1)]
         best = self._best([best, *more])
         best = self._best([best, replace(best, kind=other)])
@@ -409,7 +413,10 @@ class HostTrials:
 
     def _whole(self, predictor: Predictor) -> int:
         boxes = coarse_lattice(self._shape, predictor.axes)[1]
-        return whole_units(self._take(boxes)[0], boxes.counts, predictor, self._steps)
+        residuals = np.zeros((len(self._steps), tile_count(boxes.size) * TILE), np.int32)
+        fine = _Trial(boxes, self._take(boxes), self._steps).fine()
+        fill_passes(fine, boxes.counts, predictor, residuals, back=False)
+        return coded_units(residuals)
 
 
 class _Trial:
@@ -417,44 +424,61 @@ class _Trial:
 
     def __init__(self, boxes: SampledBoxes, values: NDArray[np.floating], steps: NDArray[np.float64]) -> None:
         self.box, self.values, self.steps = boxes.counts, values, steps
-        self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
+        # Of each box what is looked at, its last numbers, and zeros.
+        self.count = min(boxes.size - 1, BOX)
         self.tiles = np.zeros((len(steps), len(boxes.starts) * BOX), np.int32)
+        self.residuals = np.empty((len(steps) * len(boxes.starts), boxes.size), np.int32)
         self.numbers: dict[int, NDArray[np.int32]] = {}
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
-        from tnplan.compress.cpu import predictor_kernel as kernel
-
-        return int(kernel.count_beyond(self.values.reshape(-1), most)) / self.values.size
+        return int(np.count_nonzero(np.abs(self.values) > np.float64(most))) / self.values.size
 
     def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
-        from tnplan.compress.cpu import predictor_kernel as kernel
-
-        kernel.fill_plain(self.values, self.steps, turned, self.tiles)
-        return coded_units(self.tiles)
+        first = self._numbers(1)[:, :BOX]
+        boxes = np.zeros((len(first), BOX), np.int32)
+        boxes[:, : first.shape[1]] = first
+        lanes = boxes.reshape(-1, rans.LANES, BOX // rans.LANES)
+        tiles = lanes.swapaxes(1, 2) if turned else lanes
+        return coded_units(np.ascontiguousarray(tiles.reshape(self.tiles.shape)))
 
     def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take."""
-        from tnplan.compress.cpu import predictor_kernel as kernel
-
-        box, work = np.array(self.box, np.uint64), (self.fine, self.residuals, self.tiles)
         if predictor.is_lorenzo:
-            along = np.array([axis in predictor.axes for axis in range(len(self.box))])
-            kernel.fill_differences(self._numbers(1), box, along, *work, _work(self.box))
+            last = self._differences(predictor.axes)
         else:
-            own = lattices(self.box, predictor), predictor.is_cubic
-            kernel.fill_residuals(self._numbers(1 << SHIFT), box, *own, *work, _work(self.box))
+            fill_passes(self.fine(), self.box, predictor, self.residuals, back=False)
+            last = self.residuals
+        self.tiles.reshape(-1, BOX)[:, : self.count] = last[:, -self.count :]
         return coded_units(self.tiles)
 
-    def _numbers(self, per_step: int) -> NDArray[np.int32]:
-        """The values in units of which so many make a step (components, boxes, points)."""
-        from tnplan.compress.cpu import predictor_kernel as kernel
+    def fine(self) -> NDArray[np.int32]:
+        """The fine numbers, which a predictor may change (components * boxes, points)."""
+        return self._numbers(1 << SHIFT).copy()
 
+    def _differences(self, axes: tuple[int, ...]) -> NDArray[np.int32]:
+        """Differences along axes, in strips; the first points along each axis have those of the second ones,
+        since only the first ones of the whole array are not predicted."""
+        found = self._numbers(1).reshape(-1, *self.box).copy()
+        for axis in axes:
+            if self.box[axis] > 1:
+                lines = np.moveaxis(found, 1 + axis, 0)
+                lines[1:] -= lines[:-1].copy()
+                lines[0] = lines[1]
+        strips = [found[..., k : k + STRIP].reshape(len(found), -1) for k in range(0, self.box[-1], STRIP)]
+        return np.concatenate(strips, axis=1)
+
+    def _numbers(self, per_step: int) -> NDArray[np.int32]:
+        """The values in units of which so many make a step (components * boxes, points); 0 for what is too
+        large, or no number."""
         if per_step not in self.numbers:
-            numbers = np.empty((len(self.steps), len(self.values), self.fine.size), np.int32)
-            kernel.fill_numbers(self.values, self.steps / per_step, numbers)
-            self.numbers[per_step] = numbers
+            with np.errstate(all="ignore"):
+                scaled = np.rint(self.values.astype(np.float64) / (self.steps / per_step))
+                if not np.abs(scaled).max() <= LARGEST_FINE:
+                    scaled = np.where(np.abs(scaled) <= LARGEST_FINE, scaled, 0.0)
+            whole = np.moveaxis(scaled, 2, 0).astype(np.int32, order="C")
+            self.numbers[per_step] = whole.reshape(self.residuals.shape)
         return self.numbers[per_step]
 
 
@@ -512,18 +536,6 @@ def _edges(extents: Box) -> Box:
         axis = min(longer, key=lambda axis: counts[axis] / extents[axis] ** 0.5)
         counts[axis] = longer[axis]
     return tuple(counts)
-
-
-def whole_units(points: Values, box: Box, predictor: Predictor, steps: NDArray[np.float64]) -> int:
-    """What all residuals of a box of values (points, components) take."""
-    from tnplan.compress.cpu import predictor_kernel as kernel
-
-    numbers = np.empty((len(steps), 1, len(points)), np.int32)
-    kernel.fill_numbers(points[np.newaxis], steps / (1 << SHIFT), numbers)
-    q = np.zeros((len(steps), tile_count(len(points)) * TILE), np.int32)
-    for own, residuals in zip(numbers, q, strict=True):
-        split(own[0], box, predictor, residuals)
-    return coded_units(q)
 
 
 def coded_units(q: NDArray[np.int32]) -> int:

@@ -2,7 +2,7 @@
 
 A residual leaves out the SHIFT low bits of what a prediction misses: an error of at most 2^(SHIFT - 1),
 which the next passes see as a decoder will. Predictions are clipped, so that sums stay below 2^31.
-Others make tiles of numbers of sampled values. Imported lazily.
+Imported lazily.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 
 from tnplan.common.kernels.kernel import Late, kernel
 from tnplan.common.kernels.vector_operations import unowned_views
-from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.box import LARGEST_FINE, MOST_AXES, SHIFT, STRIP
 
 jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
@@ -26,12 +25,9 @@ uint64: Any = np.uint64
 ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 """Places are numbers without sign, so that compiled code need not look whether they count from the end."""
 BLOCK = 4096
-BOX = TILE // 2
-"""Of a sampled box (`cpu.predictor`)."""
 WEIGHTS = np.array([0, *(round(2**32 / n) for n in range(1, MOST_AXES + 1))], np.int64)
 """Of a mean of so many predictions, in units of 2^-32: their sum times this is rounded to nearest."""
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
-LANES = 32
 
 
 @jit
@@ -73,41 +69,41 @@ def fill_values(fine: Any, step: Any, component: Any) -> None:
 # Predictions are in whole numbers, so that encoder and decoder agree to the bit on any processor.
 # Weights are those of Lagrange's polynomials through neighbours at odd distances (SZ3: Zhao et al.,
 # ICDE 2021), times a power of two, with half of it added before the shift, which rounds to nearest.
-@inline
+@jit
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
     return min(max(number, int32(-LARGEST_FINE)), int32(LARGEST_FINE))
 
 
-@inline
+@jit
 def cubic_of(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Between b and c, with a and d beyond them."""
     # From -3, -1, 1, 3: (-a + 9 b + 9 c - d) / 16.
     return clipped((int32(9) * (b + c) - (a + d) + int32(8)) >> int32(4))
 
 
-@inline
+@jit
 def middle_of(b: Any, c: Any) -> Any:
     """Half way between b and c."""
     # From -1, 1: (b + c) / 2. No larger than its neighbours, so that it needs no clipping.
     return (b + c + int32(1)) >> int32(1)
 
 
-@inline
+@jit
 def side_of(a: Any, b: Any, c: Any) -> Any:
     """Between b and c, with a beyond b."""
     # From -3, -1, 1: (-a + 6 b + 3 c) / 8.
     return clipped((int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
 
 
-@inline
+@jit
 def edge_of(a: Any, b: Any) -> Any:
     """Beyond b, with a on its other side, twice as far."""
     # From -3, -1 alone, at the end of a line: (3 b - a) / 2.
     return clipped((int32(3) * b - a + int32(1)) >> int32(1))
 
 
-@inline
+@jit
 def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     """Which neighbours coordinate `at` of a line of n points has."""
     # Invariant: points at even multiples of the spacing are known, so the neighbours are at 1 and 3
@@ -122,7 +118,7 @@ def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     return LEFT if far else MIDDLE
 
 
-@inline
+@jit
 def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
     """line[k]: point first + k step from neighbours d and 3 d away on both sides."""
     for k in range(count):
@@ -130,7 +126,7 @@ def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: An
         line[k] = cubic_of(fine[i - THREE * d], fine[i - d], fine[i + d], fine[i + THREE * d])
 
 
-@inline
+@jit
 def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
     """The same from neighbours d away on both sides."""
     for k in range(count):
@@ -138,7 +134,7 @@ def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: A
         line[k] = middle_of(fine[i - d], fine[i + d])
 
 
-@inline
+@jit
 def predict_side(fine: Any, first: Any, step: Any, count: Any, places: Any, line: Any) -> None:
     """The same of neighbours at three distances: the far one, the near one beside it, the other near one."""
     a, b, c = places
@@ -147,7 +143,7 @@ def predict_side(fine: Any, first: Any, step: Any, count: Any, places: Any, line
         line[k] = side_of(fine[i + a], fine[i + b], fine[i + c])
 
 
-@inline
+@jit
 def predict_row(fine: Any, first: Any, step: Any, count: Any, d: Any, kind: Any, line: Any) -> None:
     """line[k]: the prediction of point first + k step by neighbours d and 3 d away in the flat box. Steps of
     1 and 2 have loops of their own, so that they become vector instructions."""
@@ -179,7 +175,7 @@ def predict_row(fine: Any, first: Any, step: Any, count: Any, d: Any, kind: Any,
             line[k] = fine[first + k * step - d]
 
 
-@inline
+@jit
 def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, coarse: Any, line: Any) -> None:
     """The same of the points between those known along a row of n points, whose copies go to `coarse`."""
     # Along the fastest axis neighbours are gathered once into `coarse`: afterwards all loops run
@@ -262,7 +258,7 @@ def predict(fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: 
     return first
 
 
-@inline
+@jit
 def finish_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any, back: Any) -> None:
     """Residuals of a row of points, in place of the predictions; points become what a decoder will know. Or
     `back`: points from their residuals `own`."""
@@ -281,7 +277,7 @@ def finish_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any
         fine[at] = prediction + (residual << low)
 
 
-@inline
+@jit
 def move_strips(
     row: Any, count: Any, residuals: Any, at: Any, number: Any, n_rows: Any, strip: Any, back: Any
 ) -> None:
@@ -315,7 +311,7 @@ def fill_strides(box: Any, strides: Any) -> None:
 
 
 @jit
-def fill_passes(
+def fill_box(
     fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
 ) -> None:
     """Residuals of a box of fine numbers (flat), which become what a decoder will know; or `back`.
@@ -354,6 +350,15 @@ def fill_passes(
             if not back:
                 move_strips(line, count, beside, at, row, n_rows, strip, False)
             next_row(n, lattice, place)
+
+
+@jit
+def fill_passes(
+    fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
+) -> None:
+    """The same of several boxes (boxes, points)."""
+    for k in range(fine.shape[0]):
+        fill_box(fine[k], box, lattices, cubic, strip, residuals[k], work, back)
 
 
 # Lorenzo: the residual is the difference along one axis after the other, in whole numbers that go round
@@ -405,93 +410,3 @@ def join_differences(numbers: Any, row: Any, along: Any, residuals: Any) -> None
             for i in range(row):
                 total = int32(total + own[i])
                 own[i] = total
-
-
-@jit
-def whole_number(value: Any, unit: Any) -> Any:
-    """A whole number of units; 0 for what is too large, or no number."""
-    scaled = np.rint(np.float64(value) / unit)
-    return int32(scaled) if np.abs(scaled) <= LARGEST_FINE else int32(0)
-
-
-@jit
-def count_beyond(values: Any, most: Any) -> Any:
-    """How many of the values (flat) are larger than this."""
-    count = 0
-    for i in range(values.size):
-        count += np.float64(abs(values[i])) > most
-    return count
-
-
-@jit
-def fill_zeros(tiles: Any) -> None:
-    """Zeros (components, numbers)."""
-    for c in range(tiles.shape[0]):
-        for i in range(tiles.shape[1]):
-            tiles[c, i] = 0
-
-
-@jit
-def fill_plain(values: Any, steps: Any, turned: Any, tiles: Any) -> None:
-    """The first tile of each box of values (boxes, points, components) as it is, filled up with zeros;
-    `turned`: neighbours are in rounds instead of lanes."""
-    fill_zeros(tiles)
-    n_points = min(values.shape[1], BOX)
-    for k in range(values.shape[0]):
-        for c in range(values.shape[2]):
-            for i in range(n_points):
-                position = i % (BOX // LANES) * LANES + i // (BOX // LANES) if turned else i
-                tiles[c, k * BOX + position] = whole_number(values[k, i, c], steps[c])
-
-
-@jit
-def fill_numbers(values: Any, units: Any, numbers: Any) -> None:
-    """Whole numbers (components, boxes, points) of values (boxes, points, components)."""
-    for k in range(values.shape[0]):
-        for c in range(values.shape[2]):
-            for i in range(values.shape[1]):
-                numbers[c, k, i] = whole_number(values[k, i, c], units[c])
-
-
-@jit
-def fill_residuals(
-    numbers: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any, work: Any
-) -> None:
-    """The last residuals of each box of fine numbers (components, boxes, points), filled up with zeros.
-    fine and residuals (points) are for work, and `work` is that of `fill_passes`."""
-    fill_zeros(tiles)
-    count = min(fine.size - 1, BOX)
-    for c in range(numbers.shape[0]):
-        for k in range(numbers.shape[1]):
-            for i in range(fine.size):
-                fine[i] = numbers[c, k, i]
-            fill_passes(fine, box, lattices, cubic, uint64(STRIP), residuals, work, False)
-            for i in range(count):
-                tiles[c, k * BOX + i] = residuals[fine.size - count + i]
-
-
-@jit
-def fill_differences(
-    numbers: Any, box: Any, along: Any, fine: Any, residuals: Any, tiles: Any, work: Any
-) -> None:
-    """The same of differences along the axes that are `along` (axes); the first points along each have those
-    of the second ones, since only the first ones of the whole array are not predicted."""
-    fill_zeros(tiles)
-    count = min(fine.size - 1, BOX)
-    for c in range(numbers.shape[0]):
-        for k in range(numbers.shape[1]):
-            for i in range(fine.size):
-                fine[i] = numbers[c, k, i]
-            stride = int64(1)
-            for back in range(box.size):
-                axis = box.size - 1 - back
-                extent = int64(box[axis])
-                if along[axis] and extent > 1:
-                    subtract_along(fine, extent, stride)
-                    for start in range(0, fine.size, extent * stride):
-                        for i in range(start, start + stride):
-                            fine[i] = fine[i + stride]
-                stride *= extent
-            split_differences(fine, int64(box[box.size - 1]), False, residuals, work[0][0])
-            for i in range(count):
-                tiles[c, k * BOX + i] = residuals[fine.size - count + i]

@@ -17,7 +17,13 @@ from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_a
 from tnplan.compress.format.bounds import Extent, check_bound, error_limit, fine_quantizer, quantizer
 from tnplan.compress.format.box import SHIFT, Predictor, may_be_smooth
 from tnplan.compress.format.errors import CodecError
-from tnplan.compress.format.stream import FIRST_VERSION, LOSSLESS_VERSION, VERSION, Header, Quantizer
+from tnplan.compress.format.stream import (
+    FIRST_VERSION,
+    LOSSLESS_VERSION,
+    PREDICTED_VERSION,
+    Header,
+    Quantizer,
+)
 
 SETTINGS = ("auto", "fast", "small")
 """The coders that a caller may ask for; 'auto' chooses on a sample."""
@@ -116,7 +122,7 @@ def chosen_header(
     if predictor and header.coder == "small":
         if not predictor.is_lorenzo:
             lossy = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
-        return replace(header, predictor=predictor, quantizers=lossy, version=VERSION), limits
+        return replace(header, predictor=predictor, quantizers=lossy, version=PREDICTED_VERSION), limits
     n_axes = axis_count(header.stored, header.frame_log2)
     if not n_axes:
         return header, limits

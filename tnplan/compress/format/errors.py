@@ -42,4 +42,4 @@ class StreamError(CodecError):
 
 
 class HostOnlyError(CodecError):
-    """A stream with frames that only the host can read: those that a CPU stored without loss."""
+    """A stream with frames that only the host can read: without loss, or in its adaptive coder."""

@@ -16,6 +16,7 @@ Changelog of `tnplan.compressed`:
 2 (2026-11-26): predictors (`format.box`), in the byte that was 0; frames without loss as bit planes. Streams
 that have neither are written as version 1.
 3 (2026-12-01): predictors over up to six axes, with batches, means, differences and strips.
+4 (2026-12-01): frames under a predictor in another coder (`cpu.adaptive`), which no GPU reads or writes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from tnplan.compress.format.box import REFLECTIONS, Predictor, is_predictor, unp
 from tnplan.compress.format.errors import CodecError, StreamError
 
 FORMAT = "tnplan.compressed"
-VERSION = 3
+VERSION = 4
+PREDICTED_VERSION = 3
 LOSSLESS_VERSION = 2
 FIRST_VERSION = 1
 MAGIC = b"tnplanCZ"

@@ -2,8 +2,8 @@
 
 Whoever can drive a library's arrays registers a device for it (`cuda.array_codec` does for CuPy).
 An array belongs to the library that its type's module starts with. Streams stay where the arrays are; what
-is NumPy's goes to the device that is given. Frames that a CPU stored without loss have no kernel: the host
-decodes streams with such, and the array is copied to the device.
+is NumPy's goes to the device that is given. Frames that a CPU stored without loss, or in its adaptive coder,
+have no kernel: the host decodes streams with such, and the array is copied to the device.
 """
 
 from __future__ import annotations

@@ -141,9 +141,9 @@ def decode(
     The device may still be filling values, in the order of its launches: the host goes on when it is known
     that all of them will be right. Raises StreamError for what is no whole, undamaged stream, or has
     another header (some of `values` may be filled then), CodecError where `values` do not suit it, and
-    HostOnlyError for frames that a CPU stored without loss: these have no kernel. Streams that a device wrote
-    have none, so that the executor, whose ranks write and read on devices of one kind, never meets them;
-    `gpu.arrays` decodes them on the host.
+    HostOnlyError for frames that only a CPU reads: those without loss, and residuals that are nearly all 0.
+    Streams that a device wrote have none, so that the executor, whose ranks write and read on devices of one
+    kind, never meets them; `gpu.arrays` decodes them on the host.
     """
     # A header that the caller knows saves a wait for the device before the first launch.
     header_bytes = b""
@@ -182,7 +182,7 @@ def decode(
     wrong, by_cpu, end = words[: VERDICT_WORDS - 1].tolist()
     if wrong < plan.n_frames:
         damaged_unless(bool(by_cpu), f"frame {wrong}")
-        raise HostOnlyError("stream", "was stored without loss by a CPU", "decompress it there")
+        raise HostOnlyError("stream", "has frames that only a CPU reads", "decompress it there")
     _check_end(end, data)
     return header
 

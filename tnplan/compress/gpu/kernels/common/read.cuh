@@ -1,8 +1,9 @@
 // Frames of a stream that is read, found one behind the other while others look at those that are found.
 
 #define PLANES 1
-// A CPU stores without loss in two ways; for kernels they are one.
+// A CPU stores without loss in two ways, and residuals in one of its own; for kernels they are one.
 #define SHUFFLED 4
+#define ADAPTIVE 5
 
 // What the host knows of a stream: its bytes, those of its header, how many frames it has, whether these may be coded,
 // and how many blocks read it, in all launches; and of a launch, whose frames are of equal size: the first one, and
@@ -47,10 +48,10 @@ __device__ __forceinline__ Frame frame_at(
         good = good && span.coded && size >= CODED_HEAD_BYTES && exact <= size && bytes <= size && bytes % 4 == 0
             && size == CODED_HEAD_BYTES + filled(bytes) + exact_bytes(exact);
         frame.exact = exact, frame.coded = bytes;
-    } else good = good && (kind == PLANES || kind == SHUFFLED);
+    } else good = good && (kind == PLANES || kind == SHUFFLED || kind == ADAPTIVE);
     if (!good) return frame;
     frame.size = size, frame.stated = stated - size - (number + 1) * GOLDEN;
-    frame.kind = kind == SHUFFLED ? PLANES : kind, frame.damaged = 0;
+    frame.kind = kind == SHUFFLED || kind == ADAPTIVE ? PLANES : kind, frame.damaged = 0;
     return frame;
 }
 

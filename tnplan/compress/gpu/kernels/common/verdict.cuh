@@ -1,7 +1,7 @@
 // The verdict on a stream, which the last block that reads it sends to the host.
 
 // Words before those of the header: the number of the first frame that is damaged, whose sum is wrong, or that a CPU
-// stored without loss, or n_frames; whether it is of the last kind; where the last frame ends; whether any frame has
+// alone reads, or n_frames; whether it is of the last kind; where the last frame ends; whether any frame has
 // exact values.
 #define VERDICT_WORDS 4
 
