@@ -48,6 +48,30 @@ def odd_network(seed: int, tensors: int = 14, indices: int = 22) -> Network:
     return Network(tuple(map(tuple, terms)), ("i0", "i1"), sizes)
 
 
+CHANGES = ("more", "less", "extents", "fixed")
+
+
+def changed(network: Network, how: str, seed: int) -> Network:
+    """A tensor more on three others, one less, other extents, or indices that are fixed."""
+    draw = random.Random(f"{how} {seed}")
+    terms, sizes = [[*term] for term in network.inputs], dict(network.size_dict)
+    closed = sorted({index for term in terms for index in term} - {*network.output})
+    if how == "more":
+        terms[draw.randrange(len(terms))].append("new")
+        sizes["new"] = 2
+        terms.insert(draw.randrange(len(terms) + 1), ["new", *draw.sample(closed, 2)])
+    elif how == "less":
+        del terms[draw.randrange(len(terms))]
+    elif how == "extents":
+        sizes.update({index: draw.choice((1, 2, 3, 4)) for index in draw.sample(closed, 5)})
+    else:
+        fixed = {*draw.sample(closed, 3)}
+        terms = [[index for index in term if index not in fixed] for term in terms]
+    there = {index for term in terms for index in term}
+    output = tuple(index for index in network.output if index in there)
+    return Network(tuple(map(tuple, terms)), output, {index: sizes[index] for index in there})
+
+
 def chain_path(network: Network, seed: int) -> tuple[tuple[int, int], ...]:
     """Random pairs."""
     draw = random.Random(seed)

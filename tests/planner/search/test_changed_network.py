@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from random import Random
 from typing import Any
 
 import pytest
 
-from tests.support.search import odd_network
+from tests.support.search import CHANGES, changed, odd_network
 from tests.support.slow import slow_after
 from tnplan.calls.search import search
 from tnplan.common.errors import InputError
@@ -18,29 +17,7 @@ from tnplan.planner.search.changed_network import path_of_changed
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.workloads.mixed import regular_network
 
-CHANGES = ("more", "less", "extents", "fixed")
 LIMIT = 2**14
-
-
-def changed(network: Network, how: str, seed: int) -> Network:
-    """A tensor more on three others, one less, other extents, or indices that are fixed."""
-    draw = Random(f"{how} {seed}")
-    terms, sizes = [[*term] for term in network.inputs], dict(network.size_dict)
-    closed = sorted({index for term in terms for index in term} - {*network.output})
-    if how == "more":
-        terms[draw.randrange(len(terms))].append("new")
-        sizes["new"] = 2
-        terms.insert(draw.randrange(len(terms) + 1), ["new", *draw.sample(closed, 2)])
-    elif how == "less":
-        del terms[draw.randrange(len(terms))]
-    elif how == "extents":
-        sizes.update({index: draw.choice((1, 2, 3, 4)) for index in draw.sample(closed, 5)})
-    else:
-        fixed = {*draw.sample(closed, 3)}
-        terms = [[index for index in term if index not in fixed] for term in terms]
-    there = {index for term in terms for index in term}
-    output = tuple(index for index in network.output if index in there)
-    return Network(tuple(map(tuple, terms)), output, {index: sizes[index] for index in there})
 
 
 @pytest.mark.parametrize("how", CHANGES)

@@ -40,7 +40,14 @@ from tnplan.planner.passes.tree.build import build, mode_orders
 from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.passes.tree.loop_nest import InvariantHoisting
 from tnplan.planner.passes.tree.lower_bounds import LeastSeconds, over_limit, step_over, step_without_room
-from tnplan.planner.passes.variants import HOISTED_SHARES, VariantSpace, divided_s, fastest, seconds_alone
+from tnplan.planner.passes.variants import (
+    HOISTED_SHARES,
+    UNLIMITED_SHARE,
+    VariantSpace,
+    divided_s,
+    fastest,
+    seconds_alone,
+)
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -52,6 +59,8 @@ PAPER_THRESHOLD_OVER_OURS = 128
 """Ours distributes from this many times smaller tensors on, where that is faster."""
 LEAST_SAVING_OF_A_GROUP = 0.05
 """A larger group is planned only where it could save this share of the time."""
+NEAR_ESTIMATE = 1.25
+"""A first plan that takes no more than so many times the estimate is the only one."""
 LARGEST_WORLD = 2**24
 """Devices that a plan may be for, at most."""
 MOST_SLICES, MOST_WORK = 2**512, 2**960
@@ -315,8 +324,17 @@ class Planner:
     def first_s(self, ranks: int, groups: int = 1, tightens: bool = True) -> float:
         """Seconds of all slices in the first likely variant that fits, mostly near those of `plan`; infinite
         where none does."""
-        first = self._first(self.space.likely(ranks, groups, tightens), ranks)
-        return inf if first is None else emit_schedule(first, first.variant.policy).projected_s(groups)
+        least_s = inf
+        for variant in self.space.likely(ranks, groups, tightens):
+            planned = self._first((variant,), ranks)
+            if planned is not None:
+                schedule = emit_schedule(planned, variant.policy)
+                least_s = min(least_s, schedule.projected_s(groups))
+                # What is above all memory of several ranks is mostly the fastest where it fits, not always.
+                others_too = ranks > 1 and variant.share == UNLIMITED_SHARE
+                if not others_too or least_s <= NEAR_ESTIMATE * self.estimated_s(ranks * groups, ranks):
+                    break
+        return least_s
 
     def _first(self, variants: Iterable[Variant], ranks: int) -> PlanContext | None:
         if step_without_room(self.tree, self.model, self.limit_bytes, ranks) is not None:

@@ -101,6 +101,8 @@ class VariantSpace:
         several_tiers = len({digit.tier for digit in make_grid(ranks, self.profile)}) > 1
         if several_tiers:
             yield Variant(ranks, self.loop_nest(self.shares[0], ranks, groups), PERSISTENT)
+        elif (above := self._above_all_memory(ranks, groups)) is not None:
+            yield above
         policy = BY_TIER if several_tiers else "ours"
         if tightens:
             yield from self._under_limit(policy, self.shares, ranks, groups, {})

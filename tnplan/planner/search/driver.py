@@ -54,6 +54,9 @@ that make trees much better go on to the end, and the plan of the best may take 
 GAIN_SHARE, GAIN_BITS = 0.3, 0.1
 """Rounds go on while they are expected to gain so many bits until the end: as they gained in this last share
 of the time. Trees near the fastest gain about as much."""
+LAST_PLANS, LAST_SHARE = 5, 0.1
+"""But where so many plans take no more than this share of the time, that much is left for them: one round
+with twice the limit may gain more than all others of that time."""
 PLAN_TENSOR_S, WHOLE_PLAN, RANKING_DECAY = 5e-4, 4, 0.7
 """Nominal seconds of a first plan, for each tensor and size of groups; whole plans take so many times more. A
 plan is expected to take as long as the last one, or this share of what was expected of that."""
@@ -305,6 +308,8 @@ class _Rounds:
             return self.pools.given >= (1.0 - RANKING_SHARE) * self.n_planned
         if left_s > RANKING_SHARE * time_s or self.pools.limited.fastest is not None:
             return left_s <= RANKING_SHARE * time_s
+        if left_s <= LAST_PLANS * self.ranking_s <= LAST_SHARE * time_s:
+            return True
         since = time.monotonic() - GAIN_SHARE * time_s
         before = min((score for ended, score in self.history if ended <= since), default=self.reported_score)
         gain = (before - self.pools.limited.pool[0].score) / self.pools.limited.power

@@ -52,33 +52,40 @@ def core_of(
 
 
 class _Reducer:
-    """Tensors as sets of indices, `holders` the tensors of each index, and `beside` its neighbours."""
+    """Tensors as sets of indices, and `holders` the tensors of each index."""
 
     def __init__(
         self, inputs: Sequence[Sequence[str]], output: Sequence[str], sizes: Mapping[str, float], most: float
     ) -> None:
         self.bits = {index: log2(size) for index, size in sizes.items()}
         self.most = most
-        # Invariant: beside[index] is the union of the terms of all tensors that have the index, itself
-        # included; open indices are one clique more, that of the result.
         self.open = {index for index in output if sizes[index] > 1}
         self.terms = {t: {i for i in term if sizes[i] > 1} for t, term in enumerate(inputs)}
         self.next = len(inputs)
         self.pairs: list[tuple[int, int]] = []
         self.holders: dict[str, set[int]] = {}
-        self.beside: dict[str, set[str]] = {}
         for tensor, term in self.terms.items():
             for index in term:
                 self.holders.setdefault(index, set()).add(tensor)
-                self.beside.setdefault(index, set()).update(term)
-        for index in self.open:
-            self.beside.setdefault(index, set()).update(self.open)
+        # Invariant: beside[index] is what `_near` gives. It is kept for open indices and for those of more
+        # than two tensors alone: of the others, which are nearly all of a large network, it is made when it
+        # is asked for, from two terms.
+        self.beside: dict[str, set[str]] = {}
+        many = {index for index, holders in self.holders.items() if len(holders) > 2} | self.open
+        self.beside = {index: self._near(index) for index in many}
+
+    def _near(self, index: str) -> set[str]:
+        """The neighbours of an index: what is on its tensors, itself included; the result is one of these."""
+        if index in self.beside:
+            return self.beside[index]
+        terms = [self.terms[tensor] for tensor in self.holders.get(index, ())]
+        return set().union(*terms, self.open if index in self.open else ())
 
     def run(self) -> None:
         """Contract until nothing is left to do; indices again where a neighbour is gone."""
         # Least degree first, as in elimination. An index comes back only where a neighbour is gone, since the
         # test depends on its neighbours alone.
-        queue = deque(sorted(self.holders, key=lambda index: (len(self.beside[index]), index)))
+        queue = deque(sorted(self.holders, key=lambda index: (len(self._near(index)), index)))
         waiting = set(queue)
         self._merge_cliques(list(self.terms))
         while queue:
@@ -86,7 +93,7 @@ class _Reducer:
             waiting.discard(index)
             if index in self.open or index not in self.holders:
                 continue
-            near = self.beside[index]
+            near = self._near(index)
             if self._sum_out(index):
                 again = sorted((near & self.holders.keys()) - waiting)
                 queue += again
@@ -114,7 +121,7 @@ class _Reducer:
             return None
         # A host must have an index in common; the rarest has the fewest candidates.
         rarest = min(term, key=lambda index: (len(self.holders[index]), index))
-        common = set.intersection(*(self.beside[index] for index in term))
+        common = set.intersection(*map(self._near, term))
         best, least = None, self.most + SLACK
         for other in sorted(self.holders[rarest]):
             if other == tensor or not self.terms[other] <= common:
@@ -127,7 +134,7 @@ class _Reducer:
     def _sum_out(self, index: str) -> bool:
         """Contract all tensors of an index if that is safe; whether it was."""
         holders = self.holders[index]
-        union = self.beside[index]
+        union = self._near(index)
         size = self._size(union)
         if size > self.most + SLACK:
             return False
@@ -160,7 +167,7 @@ class _Reducer:
                 holders.add(new)
         # Where one term contains the other and no index is gone, all neighbours stay the same.
         for index in union if not (first <= second or second <= first) or gone else ():
-            if index not in gone:
+            if index in self.beside and index not in gone:
                 self.beside[index] |= union
                 self.beside[index] -= gone
         self.terms[new] = union - gone
