@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log2, log10, prod
 from pathlib import Path
 
-from shared import PATHS
+from shared import RESULTS
 
 from tnplan.common.arrays import ITEM_BYTES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
@@ -41,7 +41,7 @@ EFFICIENCY = {"fp32": 0.62, "tf32": 0.23, "fp16x3": 0.2}
 in tf32 0.204 s a slice for 0.271 in fp32 (sycamore.md)."""
 WATTS = {"a100": 400.0, "dgx-h100": 700.0, "h200-nvlink": 700.0}
 """The board's limit; no device takes more."""
-PATH = PATHS / "sycamore_n53_m20_strings_b34.json"
+PATH = RESULTS / "sycamore_strings_path.json"
 J_PER_KWH, ELEMENT_WEIGHT = 3.6e6, 10.0
 
 
@@ -149,8 +149,8 @@ def main() -> None:
     parser.add_argument("--hardware", choices=WATTS, default="a100")
     parser.add_argument("--precision", choices=EFFICIENCY, default="fp32")
     parser.add_argument("--path", type=Path, default=PATH)
-    parser.add_argument("--bunches", type=int, default=62_500, help="in one contraction")
-    parser.add_argument("--open", type=int, default=4, help="qubits of which a bunch has all values")
+    parser.add_argument("--bunches", type=int, default=3_000_000, help="in one contraction")
+    parser.add_argument("--open", type=int, default=9, help="qubits of which a bunch has all values")
     parser.add_argument("--log2", type=int, default=34, help="of the elements of the largest tensor")
     parser.add_argument("--time", type=float, default=400.0, help="seconds of the search")
     parser.add_argument("--seed", type=int, default=1)
