@@ -2,12 +2,15 @@
 
     python benchmarks/contraction/many_amplitudes.py operations [--time 60] [--values] [-o results.json]
     python benchmarks/contraction/many_amplitudes.py patch [--threads 2] [-o results.json]
+    python benchmarks/contraction/many_amplitudes.py turns [--strings 1000] [--gates cz] [--seed 0]
 
 `operations`: 2^10 and 2^16 strings of `tnplan workload sycamore --cycles 10`, all values of the last qubits
 and random ones, counted without a limit of memory. With `--values` the former are contracted within 4 GB, and
 three are compared with single amplitudes. Goal: 16 and 300 times the multiply-adds of one amplitude on the
 best known path. `patch`: 10,000 random strings of `tnplan workload
-sycamore --qubits 30 --cycles 14`, from a file. Goal: 2 minutes on two cores.
+sycamore --qubits 30 --cycles 14`, from a file. Goal: 2 minutes on two cores. `turns`: random strings of 30
+qubits on a 5 x 6 lattice, 14 layers of random rotations and one kind of gates, one core; single strings, all
+together with their search, and single strings again, in processor seconds. Goal: 0.2 of the time one by one.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ GOALS = {10: 16.0, 16: 300.0}
 GOAL_S = 120.0
 STRINGS = 10_000
 CHECKED = 3
+SINGLES = 4
 MEMORY, UNLIMITED = 4e9, 1e18
 TOLERANCE = 1e-5
 
@@ -105,9 +109,37 @@ def patch(threads: int) -> Row:
     }  # fmt: skip
 
 
+def turns(n_strings: int, gates: str, seed: int) -> Row:
+    """All strings together, search and all, beside some of them one by one along a path that is known."""
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from tests.support.circuit_families import rotations_and
+
+    circuit = rotations_and(gates, 5, 6, 14, seed)
+    strings = np.random.default_rng(seed + 100).integers(0, 2, (n_strings, 30), dtype=np.uint8)
+    options = ContractionOptions(precision="fp32", device="cpu", threads=1, memory=MEMORY)
+
+    def timed(bits: np.ndarray) -> tuple[np.ndarray, float]:
+        start = time.process_time()
+        return amplitudes(circuit, bits, options), time.process_time() - start
+
+    timed(strings[:1])
+    before = [timed(strings[[number]]) for number in range(SINGLES)]
+    together, all_s = timed(strings)
+    after = [timed(strings[[number]]) for number in range(SINGLES)]
+    single_s = min(seconds for _, seconds in before + after)
+    error = max(abs(value[0] - together[number]) for number, (value, _) in enumerate(before)) * 2**15
+    return {
+        "strings": n_strings, "gates": gates, "seed": seed, "together_s": all_s, "single_s": single_s,
+        "ratio": all_s / (n_strings * single_s), "goal": 0.2, "error": float(error),
+    }  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=["operations", "patch"])
+    parser.add_argument("what", choices=["operations", "patch", "turns"])
+    parser.add_argument("--strings", type=int, default=1000)
+    parser.add_argument("--gates", choices=["cz", "fs"], default="cz")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time", type=float, default=60.0, help="seconds of each search")
     parser.add_argument("--values", action="store_true", help="contract too, within 4 GB")
     parser.add_argument("--threads", type=int, default=2)
@@ -116,6 +148,8 @@ def main() -> int:
     rows: list[Row] = []
     if options.what == "patch":
         rows.append(patch(options.threads))
+    elif options.what == "turns":
+        rows.append(turns(options.strings, options.gates, options.seed))
     else:
         for bits, kind in product(GOALS, ("last qubits", "random")):
             rows.append(operations(options.time, bits, kind, options.values and kind != "random"))

@@ -14,6 +14,7 @@ from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import inverse
 from tnplan.circuits.gates import KINDS, X, Z, gate, turn
 from tnplan.circuits.program import CircuitProgram, Conditional, Measurement, Operation, Reset
+from tnplan.planner.workloads.lattice import edge_colours
 
 Edges = list[tuple[int, int]]
 Layers = list[Edges]
@@ -229,3 +230,15 @@ def random_cases(first: int, count: int, **limits: int) -> Iterator[Case]:
     """The cases of so many seeds."""
     for seed in range(first, first + count):
         yield random_case(seed, **limits)
+
+
+def rotations_and(name: str, rows: int, columns: int, layers: int, seed: int) -> GateSequence:
+    """Layers of random rotations and of one kind of gate on a colour of a rectangular lattice's edges."""
+    random, n = np.random.default_rng(seed), rows * columns
+    colours, gates = edge_colours("rectangular", rows, columns), list[Gate]()
+    for level in range(layers):
+        gates += [gate("rxy", (q,), random.uniform(0, 2 * pi, 2).tolist()) for q in range(n)]
+        angles = [0.7, 0.3][: KINDS[name].n_params]
+        gates += [gate(name, pair, angles) for pair in colours[level % len(colours)]]
+    gates += [gate("rxy", (q,), random.uniform(0, 2 * pi, 2).tolist()) for q in range(n)]
+    return GateSequence(n, tuple(gates))

@@ -149,6 +149,13 @@ def _sample(answer: CircuitAnswer, options: Options) -> Iterator[str]:
     where none of them is measured. The circuit may measure, reset and branch anywhere.
     """
     yield from largest_rows("count", answer.value.items(), "d")
+    told = answer.details
+    if "predicted_xeb" in told:
+        likeliest = f", the likeliest of {told['best_of']}" if told["best_of"] > 1 else ""
+        yield (
+            f"predicted XEB: {_number(told['predicted_xeb'], told['predicted_xeb_error'])} (an estimate); "
+            f"{told['samples']} samples{likeliest}, {told['share_of_slices']:.3g} of the slices"
+        )
     if "linear_xeb" in answer.details:
         yield f"linear XEB: {_number(answer.details['linear_xeb'], answer.details['linear_xeb_error'])}"
 
@@ -260,7 +267,7 @@ def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options
     predicted from the profile, Pauli propagation from a short pilot run: see docs/how-to/questions.md.
     """
     options["expectation"] = list(options["expectation"]) or None
-    sampling = {name: options.pop(name) for name in ("sampling", "n_open", "fidelity")}
+    sampling = {name: options.pop(name) for name in ("sampling", "n_open", "fidelity", "xeb")}
     if options["sample"] is None:
         refuse_without("sample", *sampling)
     else:

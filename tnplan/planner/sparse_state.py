@@ -146,7 +146,9 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
 def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
     """The plan with further indices sliced until there are `least` slices, each time that which costs least.
 
-    Raises InputError where the indices that are summed do not make so many.
+    Indices beside the final qubits come last: a slice of theirs has strings that it gives nothing, and a
+    share of such slices is no state of the same kind. Raises InputError where the indices that are summed do
+    not make so many.
     """
     sizes = plan.network.size_dict
     legs = [set(term) for term in plan.leaf_legs]
@@ -156,6 +158,10 @@ def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
         legs.append(set(step.legs))
     products = [float(step.products) for step in plan.steps]
     sliced = list(plan.sliced)
+    ends = {
+        index
+        for (final, _), own in zip(plan.leaf_bits, plan.leaf_legs, strict=True) if final for index in own
+    }  # fmt: skip
     while prod(sizes[index] for index in sliced) < least:
         # Multiply-adds of all slices if this index is sliced too: steps that have it become smaller, all are
         # repeated.
@@ -167,6 +173,7 @@ def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
             )
             for index in sorted(set().union(*spans) - set(sliced))
         }
+        costs = {index: cost for index, cost in costs.items() if index not in ends} or costs
         if not costs:
             n_slices = prod(sizes[index] for index in sliced)
             raise InputError("slices", f"are {n_slices}, and {least} are asked for", "ask for fewer")
@@ -197,11 +204,19 @@ class BatchSearch:
 
 
 def search_batch_in_proportion(
-    network: Network, bitstrings: Array, products_per_s: float, options: BatchSearch
+    network: Network,
+    bitstrings: Array,
+    products_per_s: float,
+    options: BatchSearch,
+    start: ContractionPath | None = None,
 ) -> BatchPlan:
-    """The plan for distinct bit strings, of a search as long as it can gain, or as `options` say."""
-    asked, path = options.time_s, None
-    plan = batch_plan(ContractionPath(network, greedy_path(closed_network(network))), bitstrings)
+    """The plan for distinct bit strings, of a search as long as it can gain, or as `options` say.
+
+    It begins with the path `start`, or else with a greedy one.
+    """
+    asked, path = options.time_s, start
+    first = start or ContractionPath(network, greedy_path(closed_network(network)))
+    plan = batch_plan(first, bitstrings)
     most = options.max_elements or inf
     if asked is None and plan.largest <= most and plan.products < SEARCH_FROM_S * products_per_s:
         return plan

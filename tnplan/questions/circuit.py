@@ -169,7 +169,7 @@ class Circuit(ParametricCircuit):
 
     def sample(
         self, shots: int, *, sampling: str = "auto", open_qubits: int = 0, fidelity: float = 1.0,
-        **options: Unpack[QuestionKeywords],
+        xeb: float | None = None, **options: Unpack[QuestionKeywords],
     ) -> CircuitAnswer:  # fmt: skip
         """How often each outcome comes in so many shots.
 
@@ -187,10 +187,15 @@ class Circuit(ParametricCircuit):
             By rejection, so many qubits of a candidate take all their values; samples are correlated then.
         fidelity : float
             By rejection, the share of the slices that are summed, which is about the fidelity of the state.
+        xeb : float, optional
+            Take the cheapest way to samples of a deep random circuit whose linear cross-entropy is at least
+            that, above 0 and at most 1: a share of the slices, and the likeliest string of each of many
+            random bunches. They are independent, and do not follow the circuit's distribution. The answer's
+            details have `predicted_xeb`, an estimate.
         **options
             As for every question; `seed` makes the outcomes the same in every run.
         """
-        return self._ask("sample", read_sample(shots, sampling, open_qubits, fidelity), options)
+        return self._ask("sample", read_sample(shots, sampling, open_qubits, fidelity, xeb), options)
 
     def expectation(
         self, observables: Any, *, gradient: bool | Sequence[str] = False,
@@ -394,7 +399,7 @@ class Circuit(ParametricCircuit):
             The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
             `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
             the options of every question. With `expectation`, `gradient` and `after` as there; with `sample`,
-            `sampling`, `open_qubits` and `fidelity`.
+            `sampling`, `open_qubits`, `fidelity` and `xeb`.
         """
         wanted = self._gradient_names(keywords.pop("gradient", False))
         after = keywords.pop("after", None)

@@ -182,15 +182,20 @@ def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None
     if most is not None and len(qubits) > most:
         return "--qubits", f"has {len(qubits)} qubits, and {method!r} takes {most}"
     if isinstance(query.question, Sample) and query.question.sampling == "rejection":
-        return "--sampling", f"is 'rejection', and {method!r} draws from the whole distribution"
+        return _whole_distribution(query.question, method)
     return stabilizer.why_not_clifford(query.program.operations) if method == "stabilizer" else None
+
+
+def _whole_distribution(question: Sample, method: str) -> tuple[str, str]:
+    place, given = ("--sampling", "is 'rejection'") if question.xeb is None else ("--xeb", "is given")
+    return place, f"{given}, and {method!r} draws from the whole distribution"
 
 
 def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     assert isinstance(query.question, Sample)
     if method in ("statevector", "peps"):
         if query.question.sampling == "rejection":
-            return "--sampling", f"is 'rejection', and {method!r} draws from the whole distribution"
+            return _whole_distribution(query.question, method)
         return _too_many_qubits(query) if method == "statevector" else None
     try:
         has_gates = query.deferred.gates is not None
@@ -199,6 +204,8 @@ def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     sampling = query.question.sampling
     if (sampling == "gates" and not has_gates) or (sampling == "rejection" and query.is_random):
         circuits = "pure states" if query.is_mixed else "gates alone"
+        if query.question.xeb is not None:
+            return "--xeb", f"is for {circuits}"
         return "--sampling", f"is {sampling!r}, which is for {circuits}"
     return None
 

@@ -106,13 +106,14 @@ class Sample:
     """Counts of the outcomes of so many shots.
 
     How a contraction draws them: `sampling`, "auto", "chain", "gates" or "rejection", the last with
-    `open_qubits` and `fidelity`.
+    `open_qubits` and `fidelity`, or with the linear cross-entropy `xeb` that samples are to reach.
     """
 
     shots: int
     sampling: str = "auto"
     open_qubits: int = 0
     fidelity: float = 1.0
+    xeb: float | None = None
     name = "sample"
 
 

@@ -33,6 +33,7 @@ from tnplan.questions.questions import (
 
 Reader = Callable[[int], Question]
 """The question for a number of qubits; raises InputError for what does not fit it."""
+HOW_TO_SAMPLE = ("sampling", "open_qubits", "fidelity", "xeb")
 SAMPLING = ("auto", "chain", "gates", "rejection")
 """How a contraction draws samples."""
 BARRIERS = "barriers"
@@ -54,7 +55,9 @@ def read_amplitudes(bitstrings: Any, open_qubits: Sequence[int] | None = None) -
     return read
 
 
-def read_sample(shots: Any, sampling: str = "auto", open_qubits: int = 0, fidelity: float = 1.0) -> Reader:
+def read_sample(
+    shots: Any, sampling: str = "auto", open_qubits: int = 0, fidelity: float = 1.0, xeb: float | None = None
+) -> Reader:
     """Outcomes of so many shots, and how a contraction draws them."""
 
     def read(n_qubits: int) -> Question:
@@ -62,10 +65,19 @@ def read_sample(shots: Any, sampling: str = "auto", open_qubits: int = 0, fideli
         check_count("--open-qubits", open_qubits, 0)
         if not is_number(fidelity) or not 0 < fidelity <= 1:
             raise InputError("--fidelity", f"is {fidelity!r}", "give more than 0 and at most 1")
-        if sampling != "rejection" and (open_qubits or fidelity < 1):
+        if xeb is None and sampling != "rejection" and (open_qubits or fidelity < 1):
             place = "--open-qubits" if open_qubits else "--fidelity"
             raise InputError(place, "is for samples by rejection", "leave it out, or sample so")
-        return Sample(checked_shots(shots, LARGEST_SHOTS), sampling, open_qubits, fidelity)
+        if xeb is None:
+            return Sample(checked_shots(shots, LARGEST_SHOTS), sampling, open_qubits, fidelity)
+        if not is_number(xeb) or not 0 < xeb <= 1:
+            raise InputError("--xeb", f"is {xeb!r}", "give more than 0 and at most 1")
+        if sampling in ("chain", "gates") or open_qubits or fidelity < 1:
+            raise InputError(
+                "--xeb", "chooses how samples are drawn, their bunches and their fidelity",
+                "leave out sampling, open qubits and fidelity, or xeb",
+            )  # fmt: skip
+        return Sample(checked_shots(shots, LARGEST_SHOTS), "rejection", xeb=float(xeb))
 
     return read
 
@@ -151,12 +163,12 @@ def _operator(place: str, operator: Any, n_qubits: int) -> PauliSum:
 def read_named(questions: dict[str, Any], names: Sequence[str] = ()) -> Reader:
     """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives.
 
-    Beside "sample" stand its `sampling`, `open_qubits` and `fidelity`.
+    Beside "sample" stand its `sampling`, `open_qubits`, `fidelity` and `xeb`.
     """
     how: dict[str, Any] = {}
     # How to sample stands beside the question in one call, and is taken out before the question is counted.
     if "sample" in questions:
-        how = {name: questions[name] for name in ("sampling", "open_qubits", "fidelity") if name in questions}
+        how = {name: questions[name] for name in HOW_TO_SAMPLE if name in questions}
         questions = {name: argument for name, argument in questions.items() if name not in how}
     readers: dict[str, Callable[[Any], Reader]] = {
         "amplitudes": read_amplitudes,

@@ -134,6 +134,32 @@ def test_the_path_of_all_strings_is_searched_in_a_share_of_its_time(
     assert state.predicted_s <= before_s
 
 
+def test_a_search_begins_with_the_path_of_one_where_its_rows_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It did from nothing, and ended far above the strings one by one."""
+    from tnplan.planner import sparse_state as planning
+
+    circuit, bits = lattice_circuit("rectangular", 3, 4, 12, 1), distinct_strings(strings(12, 200, 0))[0]
+    begun: list[ContractionPath | None] = []
+    search_batch = planning.search_batch
+
+    def search(network: Network, n: int, given: BatchSearch, start: ContractionPath | None = None) -> object:
+        begun.append(start)
+        return search_batch(network, n, replace(given, time_s=0.2), start)
+
+    monkeypatch.setattr(sparse_state, "GREEDY_S", 0.0)
+    monkeypatch.setattr(planning, "SEARCH_FROM_S", 0.0)
+    monkeypatch.setattr(planning, "search_batch", search)
+    state = SparseState(circuit, bits, options("fp64", memory=4e5), along_one=True)
+    assert state.fits
+    first = begun[0]
+    assert first is not None
+    assert first.ssa_path == state.path_of_one.ssa_path
+    wanted = state_vector(circuit)[tuple(bits.T)]
+    np.testing.assert_allclose(state.amplitudes(), wanted, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize(("devices", "memory"), [(1, None), (1, 2e6), (2, None)])
 def test_calls_for_each_string_equal_dense_ones(devices: int, memory: float | None) -> None:
     circuit, bits = lattice_circuit("triangular", 3, 4, 6, 2), strings(12, 30, 1)

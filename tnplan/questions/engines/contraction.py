@@ -111,14 +111,14 @@ def _sampled(query: CircuitQuery, options: QuestionOptions, use: ContractionOpti
 
     question = query.question
     assert isinstance(question, Sample)
-    how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
+    how = SampleOptions(question.sampling, question.open_qubits, question.fidelity, question.xeb)
     deferred = query.deferred
     drawn, seed = shared_samples(deferred, question.shots, how, options, use)
     details = {
         "device": options.device, "ranks": launched_size(), "seed": seed,
         "shots": question.shots, "samples": drawn.kind, "sampling": drawn.method,
         "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
-        "candidates": drawn.candidates,
+        "candidates": drawn.candidates, **(drawn.predicted or {}),
         **_cross_entropy(query, drawn, options, use),
     }  # fmt: skip
     return Outcome(counts_of(drawn.bitstrings, deferred.program), None, STATISTICAL, details)

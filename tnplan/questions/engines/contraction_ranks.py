@@ -25,6 +25,9 @@ from tnplan.questions.tensor_networks.amplitudes import amplitudes
 from tnplan.questions.tensor_networks.expectation import LightCones, PlannedAhead
 from tnplan.questions.tensor_networks.sample import ContractionSamples, SampleOptions, sample
 
+N_FIGURES = 7
+"""Numbers before the bits of a part of the shots: three of all samples, and the four of `predicted`."""
+
 
 def shared_expectations(
     query: CircuitQuery, options: QuestionOptions, use: ContractionOptions, checkpoint: TaskCheckpoint | None
@@ -99,13 +102,16 @@ def shared_samples(
             drawn = sample(query.circuit, parts[number], own, here, how, n_drawn)
             kinds.append(drawn)
             known = np.zeros(0) if drawn.probabilities is None else drawn.probabilities
-            return np.concatenate([[drawn.clipped, drawn.candidates], drawn.bitstrings.ravel(), known])
+            figures = [drawn.clipped, drawn.candidates, drawn.fidelity, *(drawn.predicted or {}).values()]
+            head = np.zeros(N_FIGURES)
+            head[: len(figures)] = figures
+            return np.concatenate([head, drawn.bitstrings.ravel(), known])
 
-        # A row of numbers is all that tasks exchange: the share that was clipped, candidates, then
-        # bits, then probabilities.
+        # A row of numbers is all that tasks exchange: the share that was clipped, candidates, the fidelity
+        # and what was predicted, then bits, then probabilities.
         rows = TaskList(rank, len(parts), row_of, noun="part").shared({})
-        ends = [2 + part * n_drawn for part in parts]
-        bits = np.concatenate([row[2:end] for row, end in zip(rows, ends, strict=True)])
+        ends = [N_FIGURES + part * n_drawn for part in parts]
+        bits = np.concatenate([row[N_FIGURES:end] for row, end in zip(rows, ends, strict=True)])
         known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])
         # Invariant: part 0 is rank 0's, the first task of the first rank, so that `kinds` is not empty there.
         first: ContractionSamples = rank.world.broadcast_object(kinds[0] if rank.is_first else None, 0)
@@ -113,7 +119,15 @@ def shared_samples(
             first, bitstrings=bits.astype(np.uint8).reshape(shots, -1),
             probabilities=known if known.size else None, clipped=float(np.mean([row[0] for row in rows])),
             candidates=int(sum(row[1] for row in rows)),
+            fidelity=float(np.average([row[2] for row in rows], weights=parts)),
         )  # fmt: skip
+        if drawn.predicted is not None:
+            xeb, _, share, _ = np.average([row[3:N_FIGURES] for row in rows], axis=0, weights=parts).tolist()
+            # Parts are independent: their errors add up as squares.
+            errors = [part * row[4] / shots for part, row in zip(parts, rows, strict=True)]
+            error = float(np.linalg.norm(errors))
+            both = {"predicted_xeb": xeb, "predicted_xeb_error": error, "share_of_slices": share}
+            drawn = replace(drawn, predicted={**drawn.predicted, **both})
         return drawn, seed
 
     return _run(options, work, lambda: secrets.randbits(63) if options.seed is None else options.seed)

@@ -89,6 +89,7 @@ from tnplan.questions.tensor_networks.samples_by_gates import (
     networks_of_chain,
     why_not_by_gates,
 )
+from tnplan.questions.tensor_networks.samples_by_xeb import plan_bunches
 from tnplan.questions.tensor_networks.sparse_state import SparseState, batch_s
 
 GRADIENT_MEMORY = 3
@@ -478,6 +479,11 @@ def rejection_cost(
     costs = {}
     for count in devices:
         shots = ceil(question.shots / count)
+        if question.xeb is not None:
+            found = _bunches(circuit, shots, question.xeb, here, precision)
+            if found is not None:
+                costs[count] = Cost(count, *found, SAMPLES_FACTOR)
+                continue
         # Candidates come in rounds, and rounds of one size cost the same.
         rounds = Counter(expected_rounds(shots))
         costs_of_rounds = [
@@ -494,6 +500,21 @@ def rejection_cost(
             seconds += exact[1] if exact else 0.0
         costs[count] = Cost(count, memory, seconds, SAMPLES_FACTOR)
     return costs
+
+
+def _bunches(
+    circuit: GateSequence, shots: int, xeb: float, profile: Profile, precision: str
+) -> tuple[float, float] | None:
+    """Bytes and seconds of samples of a linear cross-entropy; None where rejection draws them."""
+    options = ContractionOptions(
+        device="cpu", hardware=profile, memory=float(room_bytes(profile)), precision=precision
+    )
+    begin = perf_counter()
+    plan = plan_bunches(circuit, shots, xeb, np.random.default_rng(0), options)
+    if plan is None:
+        return None
+    size_bytes = ITEM_BYTES[plan.state.dtype] * peak_elements(plan.state.plan)
+    return size_bytes, perf_counter() - begin + plan.time_s
 
 
 def _round(

@@ -32,6 +32,7 @@ from tnplan.questions.tensor_networks.samples_by_gates import (
     why_not_by_gates,
     work_of,
 )
+from tnplan.questions.tensor_networks.samples_by_xeb import draw_bunches, figures_of, predicted_xeb
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 # What sampling by contraction gives: bit strings, how they depend on each other, and their probabilities.
@@ -60,8 +61,11 @@ class ContractionSamples:
         The exact probability of each string, float64 [shots]; None where some of the slices were summed.
     candidates : int
         By rejection, how many strings were drawn and taken or not.
-    method : {"chain", "gates", "rejection"}
+    method : {"chain", "gates", "rejection", "bunches"}
         How they were drawn.
+    predicted : dict or None
+        Where a linear cross-entropy was asked for: `predicted_xeb` and its standard error, both estimates,
+        `share_of_slices`, and `best_of`, the strings of which the likeliest one was taken.
     """
 
     bitstrings: Array
@@ -72,6 +76,7 @@ class ContractionSamples:
     probabilities: Array | None = None
     candidates: int = 0
     method: str = "rejection"
+    predicted: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         shots, n_qubits = self.bitstrings.shape
@@ -112,11 +117,15 @@ class SampleOptions:
     fidelity : float
         By rejection, the share of the slices that are summed, above 0 and at most 1. The state that is
         sampled has about this fidelity.
+    xeb : float, optional
+        By rejection, the linear cross-entropy that samples are to reach, in place of both:
+        `samples_by_xeb.py`.
     """
 
     method: str = "auto"
     open_qubits: int = 0
     fidelity: float = 1.0
+    xeb: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("sampling method", self.method, METHODS)
@@ -182,7 +191,8 @@ def sample(
     else:
         # Rejection needs amplitudes, and so a pure state of gates.
         gates = as_circuit(circuit, "circuit") if isinstance(circuit, CircuitProgram) else circuit
-        drawn = _by_rejection(gates, shots, generator, options, how)
+        by = _by_rejection if how.xeb is None else _by_xeb
+        drawn = by(gates, shots, generator, options, how)
     if drawn.bitstrings.shape[1] == n_drawn:
         return drawn
     return replace(drawn, bitstrings=drawn.bitstrings[:, :n_drawn], probabilities=None)
@@ -217,6 +227,28 @@ def _chain(
         drawn[:, group] = bits_of(chosen, len(group)).T
         work.say(len(before), group[-1] + 1, n_qubits, "qubit")
     return drawn, chances
+
+
+def _by_xeb(
+    circuit: GateSequence, shots: int, generator: np.random.Generator, options: ContractionOptions,
+    how: SampleOptions,
+) -> ContractionSamples:  # fmt: skip
+    """Strings of a linear cross-entropy: the likeliest of bunches.
+
+    Where there are fewer bunches than shots the state is small: all of it is sampled, by rejection.
+    """
+    assert how.xeb is not None
+    found = draw_bunches(circuit, shots, how.xeb, generator, options)
+    if found is not None:
+        predicted = figures_of(found.xeb, found.error, found.share, found.best_of)
+        return ContractionSamples(
+            found.bitstrings, INDEPENDENT, False, found.fidelity, 0.0, found.probabilities,
+            shots * found.best_of, "bunches", predicted,
+        )  # fmt: skip
+    drawn = _by_rejection(circuit, shots, generator, options, how)
+    assert drawn.probabilities is not None
+    xeb, error = predicted_xeb(drawn.probabilities * 2.0**circuit.n_qubits, 1.0)
+    return replace(drawn, predicted=figures_of(xeb, error, 1.0, 1))
 
 
 def _by_rejection(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from math import log2, prod
 
@@ -76,8 +77,8 @@ class SparseState:
         self.options, self.dtype = options, dtype_of(options)
         # Qubits with the same bit in all strings are closed by it, and the network is contracted
         # down to the others.
-        varied, ends = varied_ends(bitstrings)
-        self.bitstrings = bitstrings = bitstrings[:, varied]
+        self.varied, ends = varied_ends(bitstrings)
+        self.bitstrings = bitstrings = bitstrings[:, self.varied]
         network, self.arrays = simplify(*circuit_network(circuit, ends))
         profile = known_profile(options.hardware or "cpu")
         self.network, self.profile = network, profile
@@ -86,15 +87,20 @@ class SparseState:
         limit_bytes = min(memory_bytes(options, "cpu"), host_memory()[1])
         self.elements = elements = limit_bytes / ITEM_BYTES[self.dtype]
         self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        start = None
         if along_one and options.search_s is None:
             self.plan = self._along(greedy_path(closed_network(network)))
             if not self.is_short:
-                self.plan = self._along(self.path_of_one.ssa_path, self.path_of_one.sliced_inds)
+                # Rows make tensors larger. A search from the path of one slices it until it fits, and ends
+                # far below one from nothing that is as long.
+                one = self.path_of_one
+                start = ContractionPath(network, one.ssa_path, one.sliced_inds)
+                self.plan = batch_plan(start, bitstrings)
             if self.fits:
                 return
         while True:
             search = BatchSearch(options.search_s, most, options.seed, weight, longest_search_s)
-            self.plan = search_batch_in_proportion(network, bitstrings, rate, search)
+            self.plan = search_batch_in_proportion(network, bitstrings, rate, search, start)
             # The search bounds single tensors; how many are there at once is known of the plan
             # alone. Halve the bound until it fits.
             if self.fits:
@@ -160,15 +166,17 @@ class SparseState:
     def search_longer(self) -> None:
         """Search the path of all strings, where no time is stated, in a share of their predicted seconds.
 
-        A better path that fits is taken.
+        That is of the strings one by one where these take less. A better path that fits is taken.
         """
         spent_s, first_s = 0.0, FIRST_SEARCH_S if are_compiled() else SHORTEST_SEARCH_S
+        singly_s = len(self.bitstrings) * self.alone_s
         while self.options.search_s is None:
             before_s = self.predicted_s
+            worth_s = min(before_s, singly_s)
             if spent_s:
-                time_s = min(SHARE * before_s, MUCH_LONGER * spent_s, LONGEST_SEARCH_S)
+                time_s = min(SHARE * worth_s, MUCH_LONGER * spent_s, LONGEST_SEARCH_S)
             else:
-                time_s = min(FIRST_SHARE * before_s, first_s)
+                time_s = min(FIRST_SHARE * worth_s, first_s)
             if time_s < (LONGER * spent_s or first_s / 2):
                 return
             spent_s = time_s
@@ -180,8 +188,9 @@ class SparseState:
             old, self.plan = self.plan, batch_plan(path, self.bitstrings)
             if self.predicted_s >= before_s or not self.fits:
                 self.plan = old
-            # Short searches come first: one that saved less than it took is the last.
-            if before_s - self.predicted_s < spent_s:
+            # Short searches come first: one that saved less than it took is the last, but where the strings
+            # still take longer together than one by one.
+            if before_s - self.predicted_s < spent_s and self.predicted_s < singly_s:
                 return
 
     @property
@@ -192,6 +201,14 @@ class SparseState:
     def _seconds(self, plan: BatchPlan) -> float:
         once_s = batch_s(plan, self.products_per_s, self.dtype, self.profile)
         return once_s + (MOVES - 1) * moved_s(plan, self.dtype, self.profile)
+
+    def of_strings(self, bitstrings: Array) -> SparseState:
+        """The same path for other distinct strings, which have the same bits where all of these agree."""
+        other = copy(self)
+        other.bitstrings = bitstrings[:, self.varied]
+        pairs = tuple((step.left, step.right) for step in self.plan.steps)
+        other.plan = other._along(pairs, self.plan.sliced)
+        return other
 
     def slice_more(self, least: int) -> None:
         """Slice further indices until there are so many slices, those first that cost least."""

@@ -1,0 +1,254 @@
+"""Samples that reach a linear cross-entropy: the likeliest string of each bunch, from a share of the slices.
+
+Write r = 2^n |a|^2 for the amplitude a that some of the slices sum up to, and f for its mean, the fidelity
+(Markov et al., arXiv 1807.10749). Where the other slices add an independent Gaussian b, whose
+2^n E|b|^2 = 1 - f, the exact probability p of a string has 2^n E[p | r] = r + 1 - f. So strings that are
+chosen by r alone have
+
+    XEB = 2^n <p> - 1 = <r> - f.
+
+The likeliest of K exponentially distributed values (Porter-Thomas) is H_K = 1 + 1/2 + ... + 1/K times their
+mean in the mean, and so XEB = f (H_K - 1): post-selection as in Pan, Chen and Zhang, arXiv 2111.03011.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import GateSequence
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.planner.sparse_state import FIRST_SEARCH_S
+from tnplan.questions.tensor_networks.sparse_state import SparseState
+
+BUNCHES = (2, 4, 6, 8, 10, 12)
+"""Open qubits of a bunch: it has 2 to their number of strings."""
+LARGEST_BATCH = 1 << 17
+"""Strings of one contraction."""
+FEWEST_AT_ONCE = 32
+"""Bunches of a contraction, where there are more."""
+MOST_LONGER = 8
+"""How many times the planned slices are summed at most, where these do not suffice."""
+TOLERANCE = 5.0
+"""Standard errors by which the prediction for the strings that were drawn may miss the target by chance."""
+DISTANCE, DEVIATIONS = 0.02, 1.63
+"""The largest distance of the distribution of r from an exponential one, and what chance adds to it, over the
+square root of the number of candidates (Kolmogorov's distance exceeds 1.63 / sqrt(N) with a chance of
+0.01)."""
+
+
+@dataclass(frozen=True)
+class BunchPlan:
+    """How samples of a cross-entropy are drawn.
+
+    `closed` has the bits of the qubits that a bunch shares, uint8 [bunch, qubit]; `state` is planned for the
+    first `at_once` bunches; `n_slices` of its slices are summed, which takes `time_s` for all bunches.
+    """
+
+    n_open: int
+    closed: Array
+    at_once: int
+    state: SparseState
+    n_slices: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class ChosenStrings:
+    """The likeliest string of each bunch, uint8 [bunch, qubit], and the cross-entropy predicted of them.
+
+    `fidelity` is the mean of r over all candidates, `share` that of the slices; `error` is one standard
+    error. `probabilities` are known where all slices were summed.
+    """
+
+    bitstrings: Array
+    fidelity: float
+    share: float
+    xeb: float
+    error: float
+    best_of: int
+    probabilities: Array | None
+
+
+def raised_by(count: int) -> float:
+    """H_count - 1: the cross-entropy of the likeliest of so many strings, at fidelity 1."""
+    return float((1 / np.arange(2, count + 1)).sum())
+
+
+def plan_bunches(
+    circuit: GateSequence, shots: int, xeb: float, generator: np.random.Generator, options: ContractionOptions
+) -> BunchPlan | None:
+    """The plan of least predicted time that reaches the cross-entropy; None where no size of bunches does.
+
+    Every sample has a bunch of its own, so that samples are as independent as random bunches.
+    """
+    best: BunchPlan | None = None
+    for n_open in BUNCHES:
+        size, n_closed = 2**n_open, circuit.n_qubits - n_open
+        if n_closed < 1 or (n_closed < 63 and shots > 2**n_closed):
+            break
+        share = xeb / raised_by(size)
+        if share > 1:
+            continue
+        at_once = min(shots, max(1, LARGEST_BATCH // size))
+        closed = _distinct_rows(shots, n_closed, generator)
+        while True:
+            strings = with_bunches(closed[:at_once], n_open)
+            try:
+                state = SparseState(circuit, strings, options, FIRST_SEARCH_S, along_one=True)
+                break
+            except InputError:  # the memory does not hold so many strings at once
+                if at_once <= min(shots, FEWEST_AT_ONCE):
+                    raise
+                at_once = max(min(shots, FEWEST_AT_ONCE), at_once // 4)
+        before = best
+        for is_sliced in (False, True):
+            if is_sliced and not _sliced(state, ceil(1 / share)):
+                continue
+            # One slice at least; they are taken in turn, and their weights are about equal.
+            n_slices = ceil(share * state.plan.n_slices)
+            time_s = ceil(shots / at_once) * state.predicted_s * n_slices / state.plan.n_slices
+            if best is None or time_s < best.time_s:
+                best = BunchPlan(n_open, closed, at_once, copy(state), n_slices, time_s)
+        # Larger bunches need fewer slices of more strings: past the least time they only become dearer.
+        if best is before:
+            break
+    return best
+
+
+def draw_bunches(
+    circuit: GateSequence, shots: int, xeb: float, generator: np.random.Generator, options: ContractionOptions
+) -> ChosenStrings | None:
+    """The likeliest string of each of `shots` random bunches; None where no size of bunches reaches `xeb`."""
+    plan = plan_bunches(circuit, shots, xeb, generator, options)
+    return None if plan is None else draw_along(plan, circuit, xeb)
+
+
+def draw_along(plan: BunchPlan, circuit: GateSequence, xeb: float) -> ChosenStrings:
+    """The likeliest string of each bunch of a plan.
+
+    Raises InputError where candidates are not distributed as the prediction assumes, and where they do not
+    reach the cross-entropy.
+    """
+    shots = len(plan.closed)
+    size, n_slices, total = 2**plan.n_open, plan.n_slices, plan.state.plan.n_slices
+    chosen, raised, means = [], [], []
+    for first in range(0, shots, plan.at_once):
+        closed = plan.closed[first : first + plan.at_once]
+        state = plan.state if not first else plan.state.of_strings(with_bunches(closed, plan.n_open))
+        values = state.amplitudes(range(n_slices))
+        scaled = _scaled(values, circuit.n_qubits)
+        # Slices weigh differently, and few of them less than their share: more are added in the first batch
+        # until the fidelity, which is the mean over all candidates, suffices, and until they are mixed
+        # enough. The others take as many. Where all are summed r is exact, and nothing is assumed of it.
+        most = min(total, MOST_LONGER * plan.n_slices)
+        while not first and n_slices < most:
+            reached = float(scaled.mean()) * raised_by(size)
+            if reached >= xeb and is_porter_thomas(scaled):
+                break
+            wanted = 2 * n_slices if reached >= xeb else n_slices * xeb / max(reached, xeb / 2)
+            more = min(most, max(n_slices + 1, ceil(wanted)))
+            values = values + state.amplitudes(range(n_slices, more))
+            scaled, n_slices = _scaled(values, circuit.n_qubits), more
+        if n_slices < total and not is_porter_thomas(scaled):
+            raise InputError(
+                "--xeb", f"cannot be predicted: probabilities of {n_slices} of {total} slices are not "
+                "exponentially distributed (Porter-Thomas), as those of deep random circuits are",
+                "leave it out: exact samples need no such distribution",
+            )  # fmt: skip
+        rows = np.arange(len(closed)) * size + scaled.reshape(-1, size).argmax(axis=1)
+        chosen.append(with_bunches(closed, plan.n_open)[rows])
+        raised.append(scaled[rows])
+        means.append(np.full(len(closed), scaled.mean()))
+    of_chosen = np.concatenate(raised)
+    is_whole = n_slices == total
+    fidelity = 1.0 if is_whole else min(1.0, float(np.concatenate(means).mean()))
+    known = of_chosen / 2.0**circuit.n_qubits if is_whole else None
+    found, error = predicted_xeb(of_chosen, fidelity)
+    if found < xeb - TOLERANCE * error:
+        raise InputError(
+            "--xeb", f"is {xeb:.3g}, and the likeliest of {size} strings reach {found:.3g}",
+            "leave it out: their probabilities are too even",
+        )  # fmt: skip
+    return ChosenStrings(np.concatenate(chosen), fidelity, n_slices / total, found, error, size, known)
+
+
+def predicted_xeb(of_chosen: Array, fidelity: float) -> tuple[float, float]:
+    """The linear cross-entropy of strings with these r, and the standard error that exact probabilities of so
+    many strings give it."""
+    # p = |a + b|^2 has the variance (1 - f)^2 + 2 r (1 - f) for a given r, in units of 2^-n; r varies too.
+    lost = 1 - fidelity
+    variance = (lost**2 + 2 * of_chosen * lost).mean() + of_chosen.var()
+    return float(of_chosen.mean()) - fidelity, float(np.sqrt(variance / len(of_chosen)))
+
+
+def figures_of(xeb: float, error: float, share: float, best_of: int) -> dict[str, Any]:
+    """What an answer says of the prediction."""
+    return {
+        "predicted_xeb": xeb, "predicted_xeb_error": error, "share_of_slices": share, "best_of": best_of,
+    }  # fmt: skip
+
+
+def with_bunches(closed: Array, n_open: int) -> Array:
+    """All strings of bunches, uint8 [string, qubit]: the last qubits take all their values."""
+    values = np.array(list(product((0, 1), repeat=n_open)), np.uint8)
+    return np.hstack([np.repeat(closed, len(values), axis=0), np.tile(values, (len(closed), 1))])
+
+
+def is_porter_thomas(scaled: Array) -> bool:
+    """Whether values are exponentially distributed, by Kolmogorov's distance.
+
+    Parameters
+    ----------
+    scaled
+        r of all candidates, float64.
+    """
+    mean = float(scaled.mean())
+    distance = 1.0
+    if mean > 0:
+        ordered, count = np.sort(scaled) / mean, len(scaled)
+        below = 1 - np.exp(-ordered)
+        steps = np.arange(count + 1) / count
+        distance = float(max((steps[1:] - below).max(), (below - steps[:-1]).max()))
+    return distance <= DISTANCE + DEVIATIONS / np.sqrt(len(scaled))
+
+
+def _scaled(values: Array, n_qubits: int) -> Array:
+    """r = 2^n |a|^2, float64."""
+    return np.abs(values.astype(np.complex128)) ** 2 * 2.0**n_qubits
+
+
+def _sliced(state: SparseState, least: int) -> bool:
+    """Slice further, if there are too few slices and indices for more."""
+    if state.plan.n_slices >= least:
+        return False
+    try:
+        state.slice_more(least)
+    except InputError:
+        return False
+    return True
+
+
+def _distinct_rows(count: int, n_bits: int, generator: np.random.Generator) -> Array:
+    """Random distinct rows of bits, uint8 [row, bit], in random order."""
+    if n_bits <= 20:
+        numbers = generator.permutation(1 << n_bits)[:count]
+        rows = (numbers[:, None] >> np.arange(n_bits - 1, -1, -1) & 1).astype(np.uint8)
+    else:
+        rows = np.zeros((0, n_bits), np.uint8)
+        while len(rows) < count:
+            drawn = generator.integers(0, 2, (count - len(rows), n_bits), dtype=np.uint8)
+            rows = np.unique(np.concatenate([rows, drawn]), axis=0)
+        rows = generator.permutation(rows)
+    # The plan of the first batch serves the others, since no bit is the same in all of it: with the fewest
+    # bunches of a batch that is so but for a chance of n 2^-31, and they are drawn again.
+    if count > FEWEST_AT_ONCE and not (rows[:FEWEST_AT_ONCE] != rows[0]).any(axis=0).all():
+        return _distinct_rows(count, n_bits, generator)
+    return rows
