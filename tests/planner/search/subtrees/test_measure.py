@@ -138,20 +138,38 @@ def test_an_order_of_a_tensor_with_thousands_of_indices_takes_all_tensors_once()
     assert len(ContractionPath(network, tuple(rooted(pairs, len(terms)))).ssa_path) == n + 1
 
 
-@pytest.mark.parametrize("n_open", [0, 3])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_long_chain_is_measured_as_any_tree(
-    seed: int, n_open: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without its legs, of which a chain over a random graph has too many to go through."""
-    network = regular_network(80, seed, extents=(2, 3), n_open=n_open)
-    graph, n = make_hypergraph(network.inputs, network.output, network.size_dict), 80
-    draw = random.Random(seed)
-    order = draw.sample(range(n), n)
-    pairs = [(order[0], order[1]), *((n + i, t)[:: draw.choice((1, -1))] for i, t in enumerate(order[2:]))]
+def random_tree(n: int, chance: random.Random) -> tuple[Any, Any]:
+    """A tree, a chain now and then, whose products are numbered in any order."""
+    live, pairs = list(range(n)), []
+    is_chain = chance.random() < 0.3
+    while len(live) > 1:
+        a = live.pop() if is_chain and pairs else live.pop(chance.randrange(len(live)))
+        b = live.pop(chance.randrange(len(live)))
+        pairs.append((a, b)[:: chance.choice((1, -1))])
+        live.append(n + len(pairs) - 1)
     left, right, _ = tree_of(pairs, n)
-    slowly = measured(graph, graph.weights, left, right)
-    monkeypatch.setattr(measure_kernel, "LONG_CHAIN", 0)
+    # Annealing leaves the root as the last node, and others where they are.
+    new = np.concatenate([np.arange(n), n + np.array(chance.sample(range(n - 2), n - 2), int), [2 * n - 2]])
+    turned = [np.zeros_like(left), np.zeros_like(right)]
+    for side, own in zip(turned, (left, right), strict=True):
+        side[new[n:]] = new[own[n:]]
+    return turned[0], turned[1]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_large_tree_is_measured_without_its_legs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    n = chance.choice((4, 14, 40))
+    if chance.random() < 0.5:
+        network = hypernetwork(seed, n, chance.choice((n, 2 * n)))
+    else:
+        network = regular_network(max(n, 14) // 2 * 2, seed, extents=(2, 3), n_open=chance.choice((0, 3)))
+    n = len(network.inputs)
+    graph = make_hypergraph(network.inputs, network.output, network.size_dict)
+    weights = graph.weights * np.array([chance.random() < 0.8 for _ in graph.weights])  # others are sliced
+    left, right = random_tree(n, chance)
+    slowly = measured(graph, weights, left, right)
+    monkeypatch.setattr(measure_kernel, "MANY_NODES", 0)
     monkeypatch.setattr(measure_kernel, "run_measure", None)  # which goes through the legs
-    for quick, slow in zip(measured(graph, graph.weights, left, right), slowly, strict=True):
-        np.testing.assert_allclose(quick, slow, atol=1e-9)
+    for quick, slow in zip(measured(graph, weights, left, right), slowly, strict=True):
+        np.testing.assert_allclose(quick, slow, atol=1e-11)

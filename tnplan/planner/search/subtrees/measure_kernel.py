@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import Price
+from tnplan.planner.search.subtrees.ancestor_kernel import node_sizes
 from tnplan.planner.search.subtrees.legs_kernel import (
     Floats,
     Ints,
@@ -26,8 +27,8 @@ NEGLIGIBLE_BITS = 60.0
 """A step that costs 2^-NEGLIGIBLE_BITS of the largest has no say in shares."""
 SLACK = 1e-9
 BITS_AT_ONCE = 6.0
-LONG_CHAIN = 10_000
-"""Nodes of a chain that is measured without its legs."""
+MANY_NODES = 10_000
+"""Nodes from which on a tree is measured without its legs: of a wide tree there are thousands a node."""
 LEGS_AT_ONCE = 2**23
 """Of tensors over the limit whose legs are in memory at a time."""
 
@@ -59,48 +60,12 @@ class KeptLegs(NamedTuple):
 
 def measured(graph: Any, weights: Floats, left: Ints, right: Ints) -> NodeSizes:
     """Measure a tree. `weights`: log2 of extents, 0 for what is sliced."""
-    if left.size >= LONG_CHAIN and is_chain(left, right):
-        return _measured_chain(graph, weights, left, right)
+    if left.size >= MANY_NODES:
+        return NodeSizes(*node_sizes(graph, weights, left, right))
     nothing = KeptLegs(np.full(left.size, -1), np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0), 0.0)
     stack = _new_stack(graph, weights, left.size)
     run_measure(graph, weights, (left, right, products_in_order(left, right, left.size - 1)), stack, nothing)
     return NodeSizes(stack.size, stack.span, stack.length)
-
-
-def is_chain(left: Ints, right: Ints) -> bool:
-    """Whether each product takes the one before it and an input."""
-    n = (left.size + 1) // 2
-    a, b = left[n + 1 :], right[n + 1 :]
-    has_last = np.array_equal(np.maximum(a, b), np.arange(n, left.size - 1))
-    return has_last and bool((np.minimum(a, b) < n).all())
-
-
-def _measured_chain(graph: Any, weights: Floats, left: Ints, right: Ints) -> NodeSizes:
-    """The same for a chain, without its legs: an index is one from its first tensor to its last."""
-    n = (left.size + 1) // 2
-    places = np.full(graph.n_tensors, n)  # the result, if there is one, takes none before the end
-    places[np.minimum(left[n:], right[n:])] = np.arange(1, n)
-    places[max(left[n], right[n])] = 0
-    taken = places[graph.tensors]
-    firsts = np.minimum.reduceat(taken, graph.index_starts[:-1])
-    lasts = np.maximum.reduceat(taken, graph.index_starts[:-1])
-
-    def sums(values: Any, at: Ints) -> Any:
-        return np.bincount(at, values, minlength=n + 1)[:n]
-
-    nodes = NodeSizes(np.zeros(2 * n - 1), np.full(2 * n - 1, -np.inf), np.zeros(2 * n - 1, np.int64))
-    entries = np.repeat(np.arange(graph.n_tensors), np.diff(graph.tensor_starts))
-    inputs = entries < n
-    nodes.size[:n] = np.bincount(entries[inputs], weights[graph.indices[inputs]], minlength=n)
-    nodes.length[:n] = np.diff(graph.tensor_starts)[:n]
-    # A step has the legs that are open before it, and those that begin with it.
-    begun = np.cumsum(sums(weights, firsts))
-    ended = np.cumsum(sums(weights, lasts))
-    many = np.cumsum(sums(None, firsts)) - np.cumsum(sums(None, lasts))
-    nodes.span[n:] = begun[1:] - ended[:-1]
-    nodes.size[n:] = begun[1:] - ended[1:]
-    nodes.length[n:] = many[1:]
-    return nodes
 
 
 def kept_legs(
