@@ -192,7 +192,7 @@ REFUSED: list[Row] = [
     ("--size 1000", "--size", "is 1000", "give an integer from 1048576 up"),
     ("--size some", "--size", "'some' is no size", "write bytes, or a"),
     ("--name ''", "--name", "is empty", "name the profile, or leave it out for the base's name"),
-    ("--base nowhere", "--base", "'nowhere' is no profile", "choose from cpu"),
+    ("--base nowhere", "--base", "'nowhere' is no profile", "choose from a100, cpu"),
     ("--device tpu", "Invalid value for '--device'", "'tpu'", "see 'tnplan calibrate"),
     ("-o nowhere/own.toml", "nowhere/own.toml", "its folder does not exist", "choose a folder that"),
     ("-o .", ".", "is a folder", "give the name of a file"),

@@ -177,7 +177,7 @@ ESTIMATES: list[Row] = [
     ({"sample": 0}, "--shots", "is 0", "give an integer from 1"),
     ({"sample": 5, "devices": []}, "--devices", "is an empty list", "give one number or more"),
     ({"sample": 5, "devices": [0]}, "--devices", "is 0", "give an integer from 1"),
-    ({"sample": 5, "hardware": "abacus"}, "--hardware", "abacus", "choose from cpu"),
+    ({"sample": 5, "hardware": "abacus"}, "--hardware", "abacus", "choose from a100, cpu"),
     ({"sample": 5, "search_time": -1}, "--search-time", "is -1", "give seconds"),
     ({"sample": 5, "method": "pauli"}, "--method", "'pauli' does not answer sample", "use statevector or"),
     ({"expectation": "Z0", "monte_carlo": FOUR}, "--repetitions", "need a limit of terms", "--max-terms"),

@@ -33,7 +33,7 @@ DECOMPRESS: list[Row] = [
     ("t.npy", "t.npy", "does not end in .tnz", "name the output with -o"),
     ("t.npy -o x.npy", "t.npy", "is no compressed array of tnplan", "give what 'tnplan"),
     ("damaged.npy.tnz", "damaged.npy.tnz: stream: frame 0", "is damaged", "give the stream as it"),
-    ("newer.npy.tnz", "newer.npy.tnz", "is version 9 of tnplan.compressed", "this tnplan reads 1 to 3"),
+    ("newer.npy.tnz", "newer.npy.tnz", "is version 9 of tnplan.compressed", "this tnplan reads 1 to 4"),
     ("absent.tnz", "absent.tnz", "cannot be read", "check the name and its"),
 ]
 # fmt: on

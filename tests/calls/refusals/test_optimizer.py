@@ -18,7 +18,7 @@ OPTIONS: list[Row] = [
     ({"seed": "x"}, "seed", "is 'x'", "give an integer from 0"),
     ({"rounds": 0}, "rounds", "is 0", "give an integer from 1"),
     ({"rounds": 3, "time": 1}, "rounds", "stands beside time", "give one of the two"),
-    ({"hardware": "abacus"}, "--hardware", "abacus", "choose from cpu"),
+    ({"hardware": "abacus"}, "--hardware", "abacus", "choose from a100, cpu"),
 ]
 NETWORKS: list[Row] = [
     ((["ab", "bc"], "ac", {"a": 2, "b": 2}), "sizes", "have no extent of index 'c'", "one for each index"),
