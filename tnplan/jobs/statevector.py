@@ -248,6 +248,7 @@ def _work(
                 del simulator, result  # the memory of the state is taken by the next
                 problem = replace(problem, bits=bits)
                 simulator, result = _answered(rank, problem, request)
+                assert isinstance(simulator.state, PackedState)
                 more_bits(simulator.state, request.fidelity, rank)
                 needed = _needs(problem, request, world.size, rank.threads).cpu_bytes
         time_s = perf_counter() - begin

@@ -6,12 +6,12 @@ where a is the rounding of its arithmetic, and stores phi_t = phi' + e. U is uni
     ||phi_t - psi_t|| <= ||phi_(t-1) - psi_(t-1)|| + ||a_t|| + ||e_t||
 
 and the sum d of these norms bounds the error of the last state. Its fidelity F is |<psi|phi>|^2 / <phi|phi>.
-Of all multiples of phi the projection c phi is nearest to psi, and ||psi - c phi||^2 = 1 - F. So 1 - F <= d^2,
-also for phi divided by its norm.
+Of all multiples of phi the projection c phi is nearest to psi, and ||psi - c phi||^2 = 1 - F. So
+1 - F <= d^2, also for phi divided by its norm.
 
-||e_t|| is measured. Stochastic rounding gives e_t the mean 0 for any state before it (to 1/8192 of a step), so
-that the errors of different passes are uncorrelated: the mean of ||phi_T - psi_T||^2 is the sum S of the means
-of ||e_t||^2, as increments of a martingale are orthogonal. Little of the error points along psi. With
+||e_t|| is measured. Stochastic rounding gives e_t the mean 0 for any state before it (to 1/8192 of a step).
+So errors of different passes are uncorrelated, as increments of a martingale are: the mean of
+||phi_T - psi_T||^2 is the sum S of the means of ||e_t||^2. Little of the error points along psi. With
 <psi|phi> = 1 and <phi|phi> = 1 + S the fidelity is estimated to be 1 / (1 + S).
 """
 

@@ -28,7 +28,7 @@ FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 """Constants of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
 DITHER_BITS = 12
 PLACES = np.uint64((1 << DITHER_BITS) - 1)
-"""Places in `dither`: the middles of so many equal parts of (0, 1) in random order, and its beginning again."""
+"""Places in `dither`: the middles of so many equal parts of (0, 1) in any order, and its beginning again."""
 SMALLEST = 1e-30
 """Blocks whose parts are all smaller are stored as zeros: their scale could not be inverted."""
 
