@@ -22,7 +22,8 @@ PEAK = "tnplan.executor.statevector.packed_error.PEAK"
 def test_answers_are_near_those_of_the_exact_state(precision: str) -> None:
     circuit = unseen_circuit("vqe", 10, 77)
     exact = state_vector(circuit).reshape(-1)
-    asked = {"shots": 2000, "observable": "Z0 X3 - Z9", "amplitudes": ["0" * 10, "1" * 10], "marginal": [0, 7]}
+    bit_strings = ["0" * 10, "1" * 10]
+    asked = {"shots": 2000, "observable": "Z0 X3 - Z9", "amplitudes": bit_strings, "marginal": [0, 7]}
     plain = tnplan.simulate(circuit, **asked, seed=5, device="cpu")
     for fidelity, bits in ((0.99, 8), (0.999999, 16)):
         done = tnplan.simulate(circuit, **asked, seed=5, fidelity=fidelity, precision=precision)
@@ -51,7 +52,7 @@ def test_a_run_is_done_again_with_more_bits(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(PEAK, 1e-6)
     report = tnplan.simulate(circuit, fidelity=0.999999).report
     assert (report["bits"], report["fidelity_estimate"] >= 0.999999) == (16, True)
-    with pytest.raises(InputError, match="the run with 16 bits has about 0.99999999"):
+    with pytest.raises(InputError, match=r"the run with 16 bits has about 0\.99999999"):
         tnplan.simulate(circuit, fidelity=1 - 1e-11)
 
 

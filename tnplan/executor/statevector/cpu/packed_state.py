@@ -38,6 +38,8 @@ CHUNK_BITS = 14
 """Answers decode so many amplitudes at a time (256 KiB)."""
 DITHER = 1 << 12
 """Different numbers of the rounding; see `packed_kernel`."""
+MOST_PARTIAL = 1 << 20
+"""Partial values of words at most, 16 MiB."""
 SUMMED = 64
 """Squares of a block are summed in the precision of its tile: their sum is wrong by so many units at most."""
 ONE = 64, 2.0**-6
@@ -221,7 +223,8 @@ class PackedState:
                 inside = masks[chosen] & (1 << size) - 1
                 out[chosen] += (1 - 2.0 * odd) * words_between(others, own, inside)
 
-        return complex(self._summed(add, np.zeros((PARTS, len(masks)), np.complex128)) @ factors)
+        n_parts = max(1, min(PARTS, MOST_PARTIAL // max(1, len(masks))))
+        return complex(self._summed(add, np.zeros((n_parts, len(masks)), np.complex128)) @ factors)
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, complex128."""
