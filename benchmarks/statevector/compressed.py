@@ -64,11 +64,11 @@ def coverage(qubits: tuple[int, int], n_circuits: int, seed: int) -> list[dict[s
             for bits in (8, 16):
                 tile_bits = int(random.integers(9, 13))
                 own = compressed(circuit, dtype, bits, seed + number, tile_bits)
-                errors: Any = own.state.errors
+                state: Any = own.state
                 rows.append({
                     "kind": kind, "qubits": n, "dtype": dtype, "bits": bits, "passes": own.passes,
-                    "error": infidelity(own, exact), "estimate": 1 - errors.fidelity_estimate,
-                    "bound": 1 - errors.fidelity_bound,
+                    "error": infidelity(own, exact), "estimate": 1 - state.errors.fidelity_estimate,
+                    "bound": 1 - state.errors.fidelity_bound,
                 })  # fmt: skip
     return rows
 
