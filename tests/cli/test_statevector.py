@@ -63,7 +63,7 @@ def test_a_file_gives_its_answers(circuit: Path, capsys: pytest.CaptureFixture[s
     assert run([*arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(output.read_text())
-    assert (printed["format"], printed["version"]) == ("tnplan.statevector", 2)
+    assert (printed["format"], printed["version"]) == ("tnplan.statevector", 3)
     assert printed["expectation"] == pytest.approx(math.cos(0.6), abs=1e-14)
     assert sum(printed["counts"].values()) == 1000
     state = state_vector(GateSequence(2, (gate("h", (0,)), gate("cnot", (0, 1)), gate("rx", (0,), (0.3,)),

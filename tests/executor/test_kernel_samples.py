@@ -28,6 +28,18 @@ def test_simulations_call_what_samples_say(precision: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
+@pytest.mark.parametrize(("fidelity", "bits"), [(0.99, 8), (0.999999, 16)])
+def test_compressed_states_call_what_samples_say(
+    precision: str, dtype: str, fidelity: float, bits: int
+) -> None:
+    samples = states.of_packed(dtype, f"int{bits}")
+    forget(samples)
+    circuit = lattice_circuit("rectangular", 3, 3, 4, 0)
+    tnplan.simulate(circuit, shots=9, observable="Z0 X1", fidelity=fidelity, precision=precision)
+    check_called(samples)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
 def test_wide_gates_call_what_samples_say(precision: str, dtype: str) -> None:
     """A pass with a gate on three qubits, and one without."""
     names = [one.function for one in states.state_kernels(dtype, 8, 3)]

@@ -168,10 +168,17 @@ def test_a_simulation() -> None:
     assert done.answer.expectation == pytest.approx(1)
 
 
+def test_a_compressed_simulation() -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    Path("circuit.qasm").write_text(QASM + "rx(0.3) q[0];\nry(0.2) q[1];\n")
+    report = run_example("statevector.md", 1, tnplan=tnplan)["done"].report
+    assert 0.99 <= report["fidelity_bound"] <= report["fidelity_estimate"]
+
+
 def test_the_gradient_of_a_simulation(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM + "rx(0.3) q[0];\nry(0.2) q[1];\n")
-    (first, second) = run_example("statevector.md", 1, tnplan=tnplan)["done"].answer.gradient
+    (first, second) = run_example("statevector.md", 2, tnplan=tnplan)["done"].answer.gradient
     assert (first.name, first.angle, second.name) == ("rx", 0.3, "ry")
     assert second.derivative == pytest.approx(-cos(0.3) * sin(0.2), abs=1e-12)
     assert len(capsys.readouterr().out.splitlines()) == 2

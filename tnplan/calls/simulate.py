@@ -27,6 +27,7 @@ class SimulationKeywords(JobKeywords, total=False):
     """The keywords of a simulation's job; `SimulationOptions` says what they mean."""
 
     precision: str
+    fidelity: float | None
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,13 @@ class SimulationOptions(JobOptions):
     ----------
     precision : {"fp64", "fp32"}
         That of amplitudes: complex128 or complex64.
+    fidelity : float, optional
+        Keep amplitudes in 8 or 16 bits a part, the fewest by which the final state is estimated to have this
+        fidelity; `precision` is then that inside of a pass. On the CPU, one rank, gates alone.
     """
 
     precision: str = "fp64"
+    fidelity: float | None = None
     checkpoint: bool = False
 
 
@@ -125,6 +130,6 @@ def simulate(
 
     request = SimulationRequest(
         shots, observable, amplitudes, marginal, gradient, parameters, depolarize, mode, seed, start, save,
-        options.precision,
+        options.precision, options.fidelity,
     )  # fmt: skip
     return run_simulation(circuit, request, options)

@@ -5,13 +5,14 @@ The arithmetic is in executor/statevector. What only one kind of state needs is 
 Changelog of `tnplan.statevector`, the JSON of a result:
 1 (2026-11-21): first version.
 2 (2026-11-26): `gradient`.
+3 (2026-12-01): `fidelity`, `bits`, `fidelity_estimate`, `fidelity_bound`.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,6 +32,7 @@ from tnplan.common.shown_text import largest_rows, number_text
 from tnplan.common.units import count_text
 from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.statevector.cpu.packed_state import PackedState
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, can_branch, check_question
 from tnplan.executor.statevector.memory_estimate import (
@@ -52,6 +54,14 @@ from tnplan.executor.statevector.state_file import (
     save_part,
     state_of,
 )
+from tnplan.jobs.compressed_state import (
+    bits_for,
+    check_fidelity,
+    check_ranks_alone,
+    compressed_needs,
+    fidelity_report,
+    more_bits,
+)
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs import Writes
@@ -61,7 +71,7 @@ TOPIC = "state vectors"
 DTYPES = {"fp64": "complex128", "fp32": "complex64"}
 """The dtype of amplitudes in each precision."""
 FORMAT = "tnplan.statevector"
-VERSION = 2
+VERSION = 3
 NORM = 1e-2
 """How far from 1 the sum of all probabilities of a saved state may be."""
 
@@ -111,6 +121,11 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         f"{count_text(report['exchanges'], 'exchange', 'exchanges')}, {report['time_s']:.3g} s; "
         f"sum of probabilities {report['norm']:.9f}"
     )
+    if "bits" in report:
+        yield (
+            f"amplitudes of {report['bits']} bits a part: fidelity {report['fidelity_estimate']:.10g} "
+            f"(estimate), at least {report['fidelity_bound']:.10g} (bound)"
+        )
     if "expectation" in report:
         deviation = report["deviation"]
         more = "" if not deviation else f" +- {deviation:.2g}"
@@ -144,6 +159,7 @@ class SimulationRequest:
     start: Start | None
     save: str | Path | None
     precision: str
+    fidelity: float | None
 
     @property
     def dtype(self) -> str:
@@ -158,13 +174,21 @@ class SimulationProblem:
     program: CircuitProgram
     question: Question
     seed: int
+    bits: int | None = None
+    """Those of a compressed state's numbers."""
 
 
 def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions) -> Simulation:
     """Simulate on the ranks of this process, or on those of mpirun."""
     check_choice("--precision", request.precision, DTYPES)
+    if request.fidelity is not None:
+        others = {"--gradient": request.gradient, "--start": request.start, "--save": request.save}
+        check_fidelity(request.fidelity, options.device, others)
+        options = replace(options, device="cpu")
 
     def check_ranks(problem: SimulationProblem, n_ranks: int) -> None:
+        if request.fidelity is not None:
+            check_ranks_alone(n_ranks)
         check_state_ranks(n_ranks, problem.program.n_qubits)
         _check_outputs(request, options.output, n_ranks, circuit)
 
@@ -193,10 +217,14 @@ def _prepare(circuit: Any, request: SimulationRequest) -> SimulationProblem:
     problem = SimulationProblem(program, question, seed)
     _check(problem, request)
     compile_soon([COVERS])
-    return problem
+    if request.fidelity is None:
+        return problem
+    return replace(problem, bits=bits_for(request.fidelity, program, request.dtype, request.mode))
 
 
 def _needs(problem: SimulationProblem, request: SimulationRequest, n_ranks: int, threads: int) -> Needs:
+    if problem.bits is not None:
+        return compressed_needs(problem.program.n_qubits, problem.bits, request.dtype, threads)
     states = GRADIENT_STATES if problem.question.gradient else 1
     return state_needs(problem.program.n_qubits, request.dtype, n_ranks, threads, states)
 
@@ -212,14 +240,16 @@ def _work(
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = open_state(rank, n, request.dtype, problem.program.operations, gradient=question.gradient)
-        simulator = Simulator(state, n, request.mode, problem.seed)
-        if request.start is not None:
-            _continue(simulator, request.start, request.dtype, world)
-        result = answer(
-            simulator, problem.program, question,
-            lambda done, shots: rank.say_steps(done, shots, "run", not can_branch(simulator)),
-        )  # fmt: skip
+        simulator, result = _answered(rank, problem, request)
+        if request.fidelity is not None and isinstance(simulator.state, PackedState):
+            bits = more_bits(simulator.state, request.fidelity, rank)
+            if bits is not None:
+                del simulator, result  # the memory of the state is taken by the next
+                problem = replace(problem, bits=bits)
+                simulator, result = _answered(rank, problem, request)
+                assert isinstance(simulator.state, PackedState)
+                more_bits(simulator.state, request.fidelity, rank)
+                needed = _needs(problem, request, world.size, rank.threads).cpu_bytes
         time_s = perf_counter() - begin
         if request.save is not None:
             _save(request.save, simulator, world, request.dtype)
@@ -228,13 +258,36 @@ def _work(
         "dtype": request.dtype, "mode": request.mode, "device": rank.device.name, "ranks": world.size,
         "threads": rank.threads,
         "seed": problem.seed, "shots": question.shots, **_answer_report(result, question),
+        **fidelity_report(simulator.state, request.fidelity),
         "norm": result.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
         "predicted_bytes": needed, "time_s": time_s, "energy": rank.energy(), "environment": host_facts(),
     }  # fmt: skip
     if output is not None and rank.is_first:
         write_json(output, report)
-    end_state(rank, state)
+    end_state(rank, simulator.state)
     return Simulation(result, simulator, report)
+
+
+def _answered(
+    rank: Rank, problem: SimulationProblem, request: SimulationRequest
+) -> tuple[Simulator, Answer]:  # fmt: skip
+    """Open a state, run the program and answer; collective."""
+    program, question, n = problem.program, problem.question, problem.program.n_qubits
+    state: StateVector
+    if problem.bits is None:
+        state = open_state(rank, n, request.dtype, program.operations, gradient=question.gradient)
+    else:
+        from tnplan.executor.statevector.cpu.kernel_samples import packed_kernels
+
+        compile_soon(packed_kernels(request.dtype, problem.bits))
+        state = PackedState(n, request.dtype, problem.bits, rank.threads, problem.seed)
+    simulator = Simulator(state, n, request.mode, problem.seed)
+    if request.start is not None:
+        _continue(simulator, request.start, request.dtype, rank.world)
+    return simulator, answer(
+        simulator, program, question,
+        lambda done, shots: rank.say_steps(done, shots, "run", not can_branch(simulator)),
+    )  # fmt: skip
 
 
 def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: str) -> None:

@@ -26,8 +26,12 @@ def predicted_bytes(
     """The bytes that a rank of a simulation takes at most for the amplitudes of so many states, tiles and
     tables."""
     item = np.dtype(dtype).itemsize
-    amplitudes = states * (item << n_qubits) // ranks
-    return amplitudes + threads * TILES_A_THREAD * (item << min(n_qubits, tile.bits))
+    return states * (item << n_qubits) // ranks + tile_bytes(n_qubits, dtype, tile, threads)
+
+
+def tile_bytes(n_qubits: int, dtype: str, tile: Tile, threads: int) -> int:
+    """The bytes of the tiles and tables of so many threads."""
+    return threads * TILES_A_THREAD * (np.dtype(dtype).itemsize << min(n_qubits, tile.bits))
 
 
 def observables_at_once(n_sums: int, room_bytes: float, n_qubits: int, dtype: str, ranks: int) -> int:

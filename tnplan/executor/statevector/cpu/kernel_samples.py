@@ -7,7 +7,7 @@ import numpy as np
 from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu import joint_sum_kernel as sum_kernel
-from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel, word_kernel
+from tnplan.executor.statevector.cpu import measure_kernel, packed_kernel, tiled_pass_kernel, word_kernel
 from tnplan.executor.statevector.cpu.joint_sum_tables import sum_pass
 from tnplan.executor.statevector.cpu.state import JOINT_FROM, sum_scratch
 from tnplan.executor.statevector.cpu.tile_scratch import tile_scratch
@@ -30,6 +30,28 @@ def gradient_kernels(dtype: str, n_bits: int, n_ranks: int) -> list[Samples]:
     """What a gradient does besides, with 2^n_bits amplitudes a rank."""
     name = "of_joint_gradients" if n_ranks == 1 and n_bits >= JOINT_FROM else "of_gradients"
     return [Samples(__name__, name, (dtype,))]
+
+
+def packed_kernels(dtype: str, bits: int) -> list[Samples]:
+    """What is done with numbers of so many bits in passes of this dtype."""
+    return [
+        Samples(__name__, "of_packed", (dtype, f"int{bits}")),
+        Samples(__name__, "of_measures", ("complex128",)),
+    ]
+
+
+def of_packed(dtype: str, numbers: str) -> list[Sample]:
+    """The kernels of a compressed state."""
+    real = np.empty(0, dtype).real.dtype
+    tables = vector_pass(Pass((0, 1), (from_matrix((0,), np.eye(2)[::-1]),)), 2, real, 0)
+    packed = np.zeros(8, numbers), np.zeros(1, np.float32)
+    rounding = 0, np.ones(1, real), np.zeros(8, real)
+    pass_tables = tables.flat, tables.numbers
+    scratch = tile_scratch(tables, real)
+    return [
+        (packed_kernel.run_packed, (packed, rounding, pass_tables, scratch, (0, 0), np.zeros((1, 2)))),
+        (packed_kernel.unpack, (packed, 0, 1.0, np.zeros(0, np.complex128))),
+    ]
 
 
 def of_rounds(dtype: str) -> list[Sample]:

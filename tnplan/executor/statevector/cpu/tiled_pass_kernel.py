@@ -59,43 +59,50 @@ def run_rounds(
 def run_tiles(amplitudes: Any, rank_base: int, pass_tables: Any, scratch: Any, first: int, last: int) -> None:
     """Do all steps of a pass, rounds and others; see `run_rounds`."""
     tables, numbers = pass_tables
-    places, idle = tables.places, tables.idle
-    values_re, values_im = numbers.values_re, numbers.values_im
-    q = tables.tile_bits.size
-    side = 1 << q
+    side = 1 << tables.tile_bits.size
     re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
     for tile in range(first, last):
         base = spread(tile, tables.far)
         read_tile(amplitudes, base, tables.starts, re, im)
         index = base | rank_base
-        outside_re, outside_im = numbers.outside_re, numbers.outside_im
-        turns_of_tile(index, tables.beyond, outside_re, outside_im, scratch.tile_re, scratch.tile_im)
-        for s in range(len(tables.steps)):
-            # A multiplexed gate: t targets and `near` selectors inside the tile, `outer` selectors
-            # outside. The latter are constant in a tile and choose which of the matrices it sees.
-            kind, t, near, outer, offset, value, number = tables.steps[s]
-            if kind == ROUND:
-                apply_round((re, im), tables.steps[s], tables, numbers, scratch)
-                continue
-            chosen = 0
-            for k in range(outer):
-                chosen |= (index >> places[offset + t + near + k] & 1) << k
-            # Matrices are ordered by the value of all selectors, the outer ones being the high
-            # bits: 4^t numbers each, and 2^near of them for a tile.
-            value += chosen << near + 2 * t
-            number += chosen << near
-            inside = places[offset : offset + t + near]
-            if kind == DIAGONAL:
-                apply_diagonal(re, im, q, inside, values_re[value:], values_im[value:])
-            else:
-                for v in range(1 << near):
-                    # A matrix that is the identity is skipped.
-                    if not idle[number + v]:
-                        at = value + (v << 2 * t)
-                        apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], scratch)
+        steps_of_tile((re, im), index, tables, numbers, scratch)
         offset = factor_of(index, tables.numbered, numbers.factors_re)
         factor = numbers.factors_re[offset], numbers.factors_im[offset]
         write_tile(amplitudes, base, tables.starts, (re, im), factor)
+
+
+@jit
+def steps_of_tile(tile: Any, index: int, tables: Any, numbers: Any, scratch: Any) -> None:
+    """Do all steps of a pass, rounds and others, on the tile whose first amplitude has this index."""
+    re, im = tile
+    places, idle = tables.places, tables.idle
+    values_re, values_im = numbers.values_re, numbers.values_im
+    q = tables.tile_bits.size
+    outside_re, outside_im = numbers.outside_re, numbers.outside_im
+    turns_of_tile(index, tables.beyond, outside_re, outside_im, scratch.tile_re, scratch.tile_im)
+    for s in range(len(tables.steps)):
+        # A multiplexed gate: t targets and `near` selectors inside the tile, `outer` selectors
+        # outside. The latter are constant in a tile and choose which of the matrices it sees.
+        kind, t, near, outer, offset, value, number = tables.steps[s]
+        if kind == ROUND:
+            apply_round((re, im), tables.steps[s], tables, numbers, scratch)
+            continue
+        chosen = 0
+        for k in range(outer):
+            chosen |= (index >> places[offset + t + near + k] & 1) << k
+        # Matrices are ordered by the value of all selectors, the outer ones being the high
+        # bits: 4^t numbers each, and 2^near of them for a tile.
+        value += chosen << near + 2 * t
+        number += chosen << near
+        inside = places[offset : offset + t + near]
+        if kind == DIAGONAL:
+            apply_diagonal(re, im, q, inside, values_re[value:], values_im[value:])
+        else:
+            for v in range(1 << near):
+                # A matrix that is the identity is skipped.
+                if not idle[number + v]:
+                    at = value + (v << 2 * t)
+                    apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], scratch)
 
 
 @jit

@@ -1,0 +1,272 @@
+"""A state in the memory of this host whose amplitudes are whole numbers of 8 or 16 bits with a scale a block.
+
+It takes 2.125 or 4.125 bytes an amplitude. A pass decodes a tile, does its steps and encodes it again, in one
+kernel; answers decode chunks. `packed_error` says what that costs. Knows tables, not circuits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.common.kernels.vector_operations import VECTOR_BYTES, WORD_VECTORS
+from tnplan.common.units import size_text
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.statevector.cpu.state import (
+    LEAST_WORD_BITS,
+    LOW,
+    PARTS,
+    TABLE_PARTS,
+    WORD_PART,
+    over_chunks,
+)
+from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
+from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
+from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
+from tnplan.executor.statevector.packed_error import EncodingErrors, arithmetic_bound, largest_number
+from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, index_of
+from tnplan.executor.statevector.scheduling.tiled_passes import TILES, Pass, Tile
+
+BLOCK_BITS = 5
+"""Amplitudes of a block are the shortest runs of tiles."""
+CHUNK_BITS = 14
+"""Answers decode so many amplitudes at a time (256 KiB)."""
+DITHER = 1 << 12
+"""Different numbers of the rounding; see `packed_kernel`."""
+MOST_PARTIAL = 1 << 20
+"""Partial values of words at most, 16 MiB."""
+SUMMED = 64
+"""Squares of a block are summed in the precision of its tile: their sum is wrong by so many units at most."""
+ONE = 64, 2.0**-6
+"""The amplitude 1: a whole number and a scale."""
+
+
+def packed_tile(dtype: str) -> Tile:
+    """The tile of passes in this precision, whose runs are whole blocks."""
+    return replace(TILES[dtype], run_bits=BLOCK_BITS)
+
+
+def packed_bytes(n_bits: int, bits: int, dtype: str) -> int:
+    """The bytes of 2^n_bits amplitudes and of the sums of a pass."""
+    n_tiles = 1 << max(0, n_bits - packed_tile(dtype).bits)
+    return (2 * bits // 8 << n_bits) + (4 << max(0, n_bits - BLOCK_BITS)) + 16 * n_tiles
+
+
+class PackedState:
+    """2^n_bits amplitudes in numbers of `bits` bits, in |0...0>; passes compute with amplitudes of `dtype`.
+
+    Parameters
+    ----------
+    n_bits
+        Bits of the index.
+    dtype
+        complex64 or complex128: the precision inside of a pass.
+    bits
+        8 or 16, of the real and of the imaginary part each.
+    threads
+        So many at once.
+    seed
+        Of the rounding.
+    """
+
+    name = "cpu"
+
+    def __init__(self, n_bits: int, dtype: str, bits: int, threads: int = 1, seed: int = 0) -> None:
+        self.n_bits, self.dtype, self.bits, self.threads = n_bits, dtype, bits, threads
+        self.tile = packed_tile(dtype)
+        self._real = np.empty(0, dtype).real.dtype
+        self._unit = float(np.finfo(self._real).eps) / 2
+        self._block = 1 << min(n_bits, BLOCK_BITS)
+        self._codes = aligned((2 << n_bits,), np.dtype(f"int{bits}"))
+        self._scales = aligned(((1 << n_bits) // self._block,), np.dtype(np.float32))
+        self._random = np.random.default_rng([seed, bits])
+        middles = (self._random.permutation(DITHER) + 0.5) / DITHER
+        self._dither = np.concatenate([middles, middles[: self._block]]).astype(self._real)
+        self._begin()
+
+    def restart(self) -> None:
+        """Back to |0...0>."""
+        self._codes.fill(0)
+        self._scales.fill(0)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._codes[0], self._scales[0] = ONE
+        self.errors, self._norm, self._varying = EncodingErrors(), 1.0, 0
+
+    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[VectorPass]:
+        """The tables of passes."""
+        return [vector_pass(step, self.n_bits, self._real, LOW) for step in steps if isinstance(step, Pass)]
+
+    def apply(self, tables: VectorPass) -> None:
+        """Do a pass, and add its errors. Tiles of zeros stay as they are."""
+        from tnplan.executor.statevector.cpu.packed_kernel import run_packed
+
+        # As in `HostState.apply`: bits of a tile's number that no amplitude other than 0 has.
+        far = tables.far[self._varying >> tables.far & 1 == 1]
+        passed, out = tables.flat._replace(far=far), np.empty((1 << len(far), 2))
+        largest = np.array([largest_number(self.bits)], self._real)
+        rounding = int(self._random.integers(1 << 62)), largest, self._dither
+
+        def work(first: int, last: int) -> None:
+            scratch = tile_scratch(tables, self._real)
+            pass_tables = passed, tables.numbers
+            run_packed((self._codes, self._scales), rounding, pass_tables, scratch, (first, last), out)
+
+        over_chunks(len(out), self.threads, work)
+        squares, norm = out.sum(axis=0).tolist()
+        arithmetic = arithmetic_bound(tables, self.n_bits, self._unit) * self._norm
+        self.errors.add(sqrt(squares) * (1 + SUMMED * self._unit + 1e-10), arithmetic, self._unit)
+        self._norm = sqrt(norm)
+        self._varying |= mask_of(tables.flat.tile_bits.tolist())
+
+    # Answers are those of the state divided by its norm.
+
+    def _decoded(self, chunk: int, chunk_bits: int) -> Array:
+        """The amplitudes of a chunk of 2^chunk_bits, complex128."""
+        from tnplan.executor.statevector.cpu.packed_kernel import unpack
+
+        out = np.empty(1 << chunk_bits, np.complex128)
+        unpack((self._codes, self._scales), (chunk << chunk_bits) // self._block, 1 / self._norm, out)
+        return out
+
+    def _summed(self, add: Callable[[int, Array, Array], None], parts: Array) -> Array:
+        """The sum of what add(chunk, amplitudes, part) adds for all chunks, each to one of so many parts."""
+        # Invariant: the parts do not depend on threads, and each takes its chunks in turn.
+        size = -(-(1 << self.n_bits - self._chunk_bits) // len(parts))
+
+        def work(first: int, last: int) -> None:
+            for chunk in range(first * size, min(last * size, 1 << self.n_bits - self._chunk_bits)):
+                add(chunk, self._decoded(chunk, self._chunk_bits), parts[chunk // size])
+
+        over_chunks(len(parts), self.threads, work)
+        return np.asarray(parts.sum(axis=0))
+
+    def _over_chunks(self, work: Callable[[int, Array], None]) -> None:
+        """Call work(chunk, amplitudes) for all chunks."""
+
+        def decode(first: int, last: int) -> None:
+            for chunk in range(first, last):
+                work(chunk, self._decoded(chunk, self._chunk_bits))
+
+        over_chunks(1 << self.n_bits - self._chunk_bits, self.threads, decode)
+
+    @property
+    def _chunk_bits(self) -> int:
+        return min(self.n_bits, CHUNK_BITS)
+
+    def sums(self, chunk_bits: int) -> Array:
+        """The probability of each chunk of 2^chunk_bits amplitudes, at most 2^14, float64."""
+        from tnplan.executor.statevector.cpu.measure_kernel import chunk_sums
+
+        rows = np.empty((1 << self.n_bits - self._chunk_bits, 1 << self._chunk_bits - chunk_bits))
+        self._over_chunks(lambda chunk, own: chunk_sums(own, chunk_bits, 0, rows.shape[1], rows[chunk]))
+        return rows.reshape(-1)
+
+    def draw(self, chunk_bits: int, chunks: Array, rests: Array) -> Array:
+        """The indices, int64, where the sums over chunks[k] reach rests[k]; chunks rise, rests in a chunk."""
+        from tnplan.executor.statevector.cpu.measure_kernel import draw
+
+        out = np.empty(len(chunks), np.int64)
+        chosen, starts = np.unique(chunks, return_index=True)
+        ends = np.append(starts[1:], len(chunks))
+
+        def work(first: int, last: int) -> None:
+            for chunk, begin, end in zip(
+                chosen[first:last], starts[first:last], ends[first:last], strict=True
+            ):
+                own, zeros = self._decoded(int(chunk), chunk_bits), np.zeros(end - begin, np.int64)
+                draw(own, chunk_bits, (zeros, rests[begin:end]), 0, len(zeros), out[begin:end])
+                out[begin:end] += int(chunk) << chunk_bits
+
+        over_chunks(len(chosen), self.threads, work)
+        return out
+
+    def marginal(self, bits: Sequence[int]) -> Array:
+        """The probability, float64 [2^m], of each value of some bits, the first least significant."""
+        from tnplan.executor.statevector.cpu.measure_kernel import marginal
+
+        size = self._chunk_bits
+        places = [k for k, bit in enumerate(bits) if bit < size]
+        low = np.array([bits[k] for k in places], np.int64)
+        inside = index_of(np.arange(1 << len(places)), places)
+
+        def add(chunk: int, own: Array, out: Array) -> None:
+            table = np.zeros(len(inside))
+            marginal(own, low, 0, len(own), table)
+            outside = sum((chunk << size >> bit & 1) << k for k, bit in enumerate(bits) if bit >= size)
+            out[inside | outside] += table
+
+        return self._summed(add, np.zeros((max(1, TABLE_PARTS >> len(bits)), 1 << len(bits))))
+
+    def pauli(self, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
+        return self.pauli_sum([(x, z, 1.0)])
+
+    def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
+        """The sum over words, masks x and z and factors, of factors times `pauli`."""
+        size = self._chunk_bits
+        masks = np.array([word[:2] for word in words], np.int64).reshape(-1, 2)
+        factors = np.array([word[2] for word in words], np.complex128)
+        groups = [(int(far), np.flatnonzero(masks[:, 0] >> size == far)) for far in set(masks[:, 0] >> size)]
+
+        def add(chunk: int, own: Array, out: Array) -> None:
+            # Words whose x has the same bits outside of a chunk read the same two chunks.
+            for far, chosen in groups:
+                others = self._decoded(chunk ^ far, size) if far else own
+                odd = np.bitwise_count(masks[chosen, 1] >> size & chunk) & 1
+                inside = masks[chosen] & (1 << size) - 1
+                out[chosen] += (1 - 2.0 * odd) * words_between(others, own, inside)
+
+        n_parts = max(1, min(PARTS, MOST_PARTIAL // max(1, len(masks))))
+        return complex(self._summed(add, np.zeros((n_parts, len(masks)), np.complex128)) @ factors)
+
+    def take(self, indices: Array) -> Array:
+        """The amplitudes at some indices, complex128."""
+        block, place = np.divmod(indices, self._block)
+        first = 2 * self._block * block + place
+        parts = self._codes[first] + 1j * self._codes[first + self._block].astype(np.float64)
+        return np.asarray(parts * (self._scales[block].astype(np.float64) / self._norm))
+
+    def to_host(self) -> Array:
+        """All amplitudes, decoded; refused where there is no room for them."""
+        needed, free = np.dtype(self.dtype).itemsize << self.n_bits, host_memory()[1]
+        if 2 * needed > free:
+            raise InputError(
+                "array", f"takes {size_text(2 * needed)} decoded, and {size_text(free)} are free",
+                "ask for single amplitudes, samples or values", topic="memory",
+            )  # fmt: skip
+        out = np.empty((1 << self.n_bits - self._chunk_bits, 1 << self._chunk_bits), self.dtype)
+        self._over_chunks(lambda chunk, own: out.__setitem__(chunk, own))
+        return out.reshape(-1)
+
+    shard = to_host
+
+    def load(self, amplitudes: Array) -> None:
+        """Refused: the error of what is loaded is not known."""
+        raise InputError("load", "is asked of a state with a fidelity", "leave out the fidelity")
+
+
+def words_between(others: Array, own: Array, masks: Array) -> Array:
+    """For each row x, z the sum over i of (-1)^|z & i| conj(others[i ^ x]) own[i], complex128 states."""
+    from tnplan.executor.statevector.cpu.measure_kernel import pauli
+    from tnplan.executor.statevector.cpu.word_kernel import add_words
+
+    if len(own) < 1 << LEAST_WORD_BITS:
+        rows = [complex(*pauli(others, own, x, z, 0, len(own))) for x, z in masks.tolist()]
+        return np.array(rows, np.complex128)
+    lanes = VECTOR_BYTES // 8
+    # Words with the same low bits of x follow each other, as `add_words` wants them.
+    order = np.argsort(masks[:, 0] & (lanes // 2 - 1), kind="stable")
+    sums = np.zeros((1, len(masks), 2))
+    size = min(len(own), WORD_PART)
+    scratch = np.empty((2, 2 * size)), np.empty(2 * lanes), np.empty(WORD_VECTORS)
+    add_words((others.view(np.float64), own.view(np.float64)), masks[order], 0, 1, scratch, sums)
+    values = np.empty(len(masks), np.complex128)
+    values[order] = sums[0] @ [1, 1j]
+    return values

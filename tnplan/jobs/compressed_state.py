@@ -1,0 +1,96 @@
+"""Simulations with `fidelity`: what they refuse, the bits of their amplitudes, and their state.
+
+The arithmetic is in executor/statevector/cpu/packed_state.py, the errors in packed_error.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.program import CircuitProgram, final_measurements
+from tnplan.common.checks import is_number
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
+from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes, packed_tile
+from tnplan.executor.statevector.memory_estimate import tile_bytes
+from tnplan.executor.statevector.packed_error import BITS, fewest_bits
+from tnplan.executor.statevector.prepared_program import Segment, prepare_program
+from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
+from tnplan.jobs.job import Needs, Rank
+
+TOPIC = "state vectors"
+"""What the errors of this module are about, where one says no topic of its own."""
+PLACE = "--fidelity"
+
+
+def check_fidelity(fidelity: Any, device: str, others: Mapping[str, Any]) -> None:
+    """Refuse what is no fidelity, and options that do not stand beside one; `others` by their names."""
+    if not (is_number(fidelity) and 0 < fidelity < 1):
+        raise InputError(PLACE, f"is {fidelity!r}", "give a number between 0 and 1")
+    if device == "gpu":
+        raise InputError(PLACE, "stands beside --device gpu", "leave one of them out: it is for the CPU")
+    for option, value in others.items():
+        if value is not None and value is not False:
+            raise InputError(PLACE, f"stands beside {option}", "leave one of them out")
+
+
+def bits_for(fidelity: float, program: CircuitProgram, dtype: str, mode: str) -> int:
+    """The fewest bits by which a program is predicted to have a fidelity."""
+    if final_measurements(program) is None:
+        raise InputError(
+            PLACE, "is asked of a program that measures, resets or is noisy on its way",
+            "leave it out: errors are summed for gates alone",
+        )  # fmt: skip
+    n = program.n_qubits
+    # The passes of the run: as `Simulator` makes them from |0...0>.
+    n_passes = 0
+    for step in prepare_program([item for item in program.operations if isinstance(item, Gate)]):
+        assert isinstance(step, Segment)
+        n_passes += len(compile_gates(step.gates, range(n)[::-1], packed_tile(dtype), mode).passes)
+    return fewest_bits(fidelity, n_passes)
+
+
+def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int) -> Needs:
+    """What a rank needs for a compressed state."""
+    tiles = tile_bytes(n_qubits, dtype, packed_tile(dtype), threads)
+    size_bytes = packed_bytes(n_qubits, bits, dtype) + tiles
+    other = "a lower --fidelity, " if bits > BITS[0] else ""
+    return Needs(size_bytes, size_bytes, f"use {other}more memory or fewer qubits")
+
+
+def check_ranks_alone(n_ranks: int) -> None:
+    """Refuse several ranks."""
+    if n_ranks > 1:
+        raise InputError(PLACE, f"stands beside {n_ranks} ranks", "use one rank, with threads")
+
+
+def more_bits(state: PackedState, fidelity: float, rank: Rank) -> int | None:
+    """None where a run reached the fidelity by its estimate, else with how many bits it is done again.
+
+    Raises InputError where more bits do not fit, or where there are none.
+    """
+    estimate = state.errors.fidelity_estimate
+    if estimate >= fidelity:
+        return None
+    place, problem = PLACE, f"is {fidelity!r}, and the run with {state.bits} bits has about {estimate:.10g}"
+    if state.bits == BITS[-1]:
+        raise InputError(place, problem, "ask for less, or leave it out for a state that is not compressed")
+    bits = BITS[BITS.index(state.bits) + 1]
+    needed = compressed_needs(state.n_bits, bits, state.dtype, rank.threads).cpu_bytes
+    if needed > rank.memory_bytes:
+        remedy = f"ask for less, or have {size_text(needed)} for {bits} bits"
+        raise InputError(place, problem, remedy, topic="memory")
+    return bits
+
+
+def fidelity_report(state: Any, fidelity: float | None) -> dict[str, Any]:
+    """What the JSON of a result says about a compressed state; nothing about another."""
+    if not isinstance(state, PackedState):
+        return {}
+    errors = state.errors
+    return {
+        "fidelity": fidelity, "bits": state.bits, "fidelity_estimate": errors.fidelity_estimate,
+        "fidelity_bound": errors.fidelity_bound,
+    }  # fmt: skip
