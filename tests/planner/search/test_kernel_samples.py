@@ -26,7 +26,7 @@ from tnplan.planner.search.orders.starts import OrderStarts
 from tnplan.planner.search.orders.uncompiled import KERNELS
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import SearchOptions
-from tnplan.planner.search.subtrees import regions
+from tnplan.planner.search.subtrees import measure_kernel, regions
 from tnplan.planner.search.subtrees.regions import LargeTree
 from tnplan.planner.workloads.mixed import peps_network
 
@@ -44,6 +44,8 @@ def test_searches_call_what_samples_say(monkeypatch: pytest.MonkeyPatch) -> None
         starts.tree(number)
     tree = LargeTree(replace(task, limit=None), ScoredTree(0.0, chain_path(network, 1), ()))
     tree.improve(Heat(8.0, 0.3, 0.02, 1.0), 200_000, time.monotonic() + 60, random.Random(0))
+    monkeypatch.setattr(measure_kernel, "MANY_NODES", 0)
+    starts.tree(0)
     check_called(samples)
     for kernel, arguments in samples:
         made = find_object(kernel, argument_types(*arguments))

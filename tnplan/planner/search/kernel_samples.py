@@ -12,7 +12,12 @@ from tnplan.planner.search.orders.dissection_kernel import Cuts, cut_all, new_di
 from tnplan.planner.search.orders.elimination_kernel import FILL, Rule, begin, go_on, new_elimination
 from tnplan.planner.search.orders.front_kernel import SIDEWAYS, new_front, run_front
 from tnplan.planner.search.orders.hypergraph import make_hypergraph
-from tnplan.planner.search.subtrees.ancestor_kernel import add_up, count_at_ancestors
+from tnplan.planner.search.subtrees.ancestor_kernel import (
+    HeavyPaths,
+    add_up,
+    count_at_ancestors,
+    follow_paths,
+)
 from tnplan.planner.search.subtrees.legs_kernel import join_all, leaf_legs, put_in_order, total_bits
 from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, run_measure, take_indices
 from tnplan.planner.search.subtrees.optimal_kernel import new_sweep, region_below, run_sweep
@@ -55,8 +60,10 @@ def of_trees() -> list[Sample]:
     legs, weights, numbers = leaf_legs(PAIR, PAIR.weights, 2), PAIR.weights, np.zeros(3, np.int64)
     stored = KeptLegs(numbers, numbers, numbers, weights, 0.0)
     tree, sums = (numbers, numbers, numbers), np.zeros((2, 2, 3), np.int64)
+    paths = HeavyPaths(*np.zeros((5, 3), np.int32))
     return [
-        (count_at_ancestors, ((PAIR.index_starts, PAIR.tensors, numbers), tree, sums)),
+        (follow_paths, (tree, paths)),
+        (count_at_ancestors, ((PAIR.index_starts, numbers, numbers), paths, numbers, sums)),
         (add_up, (tree, sums)),
         (put_in_order, (numbers, numbers, 2, numbers, numbers)),
         (join_all, (legs, weights, numbers, numbers, numbers, 0)),

@@ -9,12 +9,13 @@ whatever its width is. Compiled.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tnplan.planner.search.subtrees.legs_kernel import Floats, Ints, jit, products_in_order
 
+int64: Any = np.int64
 FIXED_BITS = 44
 """Weights are summed as whole numbers of 2^-44: sums that grow and fall again lose nothing, and what is more
 than 64 bits on the way comes back. 60 legs are exact to 2e-12."""
@@ -25,83 +26,96 @@ def node_sizes(graph: Any, weights: Floats, left: Ints, right: Ints) -> tuple[Fl
 
     The second is minus infinity for a tensor.
     """
-    n, order = (left.size + 1) // 2, products_in_order(left, right, left.size - 1)
+    n, tree = (left.size + 1) // 2, (left, right, products_in_order(left, right, left.size - 1))
+    paths = HeavyPaths(*np.zeros((5, left.size), np.int32))
+    follow_paths(tree, paths)
+    leaf_at = np.argsort(paths.first[:n])
+    # The tensors of each index from left to right; the result, of which open indices are, is behind all.
+    places = np.append(paths.first[:n], np.full(max(0, graph.n_tensors - n), n))[graph.tensors]
+    numbers = np.repeat(np.arange(weights.size), np.diff(graph.index_starts))
+    places = places[np.lexsort((places, numbers))].astype(np.int64)
     fixed = np.rint(weights * 2.0**FIXED_BITS).astype(np.int64)
     sums = np.zeros((2, 2, left.size), np.int64)  # bits and legs; different indices, and those that end here
-    count_at_ancestors((graph.index_starts, graph.tensors, fixed), (left, right, order), sums)
+    count_at_ancestors((graph.index_starts, places, fixed), paths, leaf_at, sums)
     (found, ended), (legs, ended_legs) = sums
     here = ended.copy()
-    add_up((left, right, order), sums)
+    add_up(tree, sums)
     size = (found - ended) * 2.0**-FIXED_BITS
     span = size + here * 2.0**-FIXED_BITS
     span[:n] = -np.inf
     return size, span, legs - ended_legs
 
 
-@jit
-def count_at_ancestors(indices: Any, tree: Any, sums: Any) -> None:
-    """What each index adds and takes off at single nodes.
+class HeavyPaths(NamedTuple):
+    """Paths that go on from each node to its larger child, so that a leaf is below at most log2 of all nodes
+    such paths. All int32 [node]."""
 
-    Ancestors are found along heavy paths: to the larger child a path goes on, so that a leaf is below at most
-    log2 of all nodes such paths.
-    """
-    starts, tensors, fixed = indices
+    parent: Any
+    leaves: Any
+    head: Any
+    """The first node of its path."""
+    depth: Any
+    first: Any
+    """The number of the first leaf below, from left to right."""
+
+
+@jit
+def follow_paths(tree: Any, paths: Any) -> None:
+    """Fill in the paths of a tree."""
     left, right, order = tree
-    n = (left.size + 1) // 2
-    leaves = np.ones(left.size, np.int32)
-    parent = np.full(left.size, -1, np.int32)
+    for v in range((left.size + 1) // 2):
+        paths.leaves[v] = 1
+    root = left.size - 1
+    paths.parent[root], paths.head[root] = -1, root
     for v in order:
-        leaves[v] = leaves[left[v]] + leaves[right[v]]
-        parent[left[v]], parent[right[v]] = v, v
-    head, depth = np.arange(left.size).astype(np.int32), np.zeros(left.size, np.int32)
-    first = np.zeros(left.size, np.int32)  # number of the first leaf below, from left to right
+        paths.leaves[v] = paths.leaves[left[v]] + paths.leaves[right[v]]
+        paths.parent[left[v]], paths.parent[right[v]] = v, v
     for k in range(order.size - 1, -1, -1):
         v = order[k]
         a, b = left[v], right[v]
-        depth[a], depth[b] = depth[v] + 1, depth[v] + 1
-        first[a], first[b] = first[v], first[v] + leaves[a]
-        larger = a if leaves[a] >= leaves[b] else b
-        head[larger] = head[v]
-    leaf_at = np.zeros(n, np.int32)
-    for t in range(n):
-        leaf_at[first[t]] = t
+        paths.depth[a], paths.depth[b] = paths.depth[v] + 1, paths.depth[v] + 1
+        paths.first[a], paths.first[b] = paths.first[v], paths.first[v] + paths.leaves[a]
+        a_is_larger = paths.leaves[a] >= paths.leaves[b]
+        paths.head[a] = paths.head[v] if a_is_larger else a
+        paths.head[b] = b if a_is_larger else paths.head[v]
+
+
+@jit
+def count_at_ancestors(indices: Any, paths: Any, leaf_at: Any, sums: Any) -> None:
+    """What each index adds and takes off at single nodes."""
+    starts, places, fixed = indices
+    n = leaf_at.size
     for u in range(starts.size - 1):
-        inside, is_open = 0, False
-        places = np.zeros(starts[u + 1] - starts[u], np.int32)
-        for q in range(starts[u], starts[u + 1]):
-            if tensors[q] < n:
-                places[inside] = first[tensors[q]]
-                inside += 1
-            else:
-                is_open = True
-        places = np.sort(places[:inside])
         end = -1
-        for k in range(inside):
-            leaf = leaf_at[places[k]]
+        for q in range(starts[u], starts[u + 1]):
+            if places[q] == n:
+                end = -1  # it is open
+                break
+            leaf = leaf_at[places[q]]
             sums[0, 0, leaf] += fixed[u]
             sums[1, 0, leaf] += 1
-            if k == 0:
-                end = parent[leaf]  # of a single tensor: the index is there, and is summed in its product
+            if q == starts[u]:
+                # Of a single tensor: the index is there, and is summed in its product.
+                end = paths.parent[leaf]
                 continue
-            v = common(leaf_at[places[k - 1]], leaf, parent, head, depth)
+            v = common(leaf_at[places[q - 1]], leaf, paths)
             sums[0, 0, v] -= fixed[u]
             sums[1, 0, v] -= 1
-            if k == inside - 1:
-                end = common(leaf_at[places[0]], leaf, parent, head, depth)
-        if end >= 0 and not is_open:
+            end = common(leaf_at[places[starts[u]]], leaf, paths)
+        if end >= 0:
             sums[0, 1, end] += fixed[u]
             sums[1, 1, end] += 1
 
 
 @jit
-def common(a: Any, b: Any, parent: Any, head: Any, depth: Any) -> Any:
+def common(a: Any, b: Any, paths: Any) -> Any:
     """The lowest common ancestor of two nodes."""
-    while head[a] != head[b]:
-        if depth[head[a]] >= depth[head[b]]:
-            a = parent[head[a]]
+    while paths.head[a] != paths.head[b]:
+        if paths.depth[paths.head[a]] >= paths.depth[paths.head[b]]:
+            a = int64(paths.parent[paths.head[a]])
         else:
-            b = parent[head[b]]
-    return a if depth[a] < depth[b] else b
+            b = int64(paths.parent[paths.head[b]])
+    return a if paths.depth[a] < paths.depth[b] else b
 
 
 @jit
