@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -20,7 +21,7 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import Call
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.verify.verify import verify
-from tnplan.planner.schedule.schedule import Contract, Fused, Schedule
+from tnplan.planner.schedule.schedule import Contract, Free, Fused, Schedule
 
 
 class ShufflingDevice(NumpyDevice):
@@ -107,3 +108,18 @@ def test_waits_leave_out_what_follows() -> None:
         indirect = {other for earlier in direct for other in found[earlier]}
         assert not indirect & set(direct)
         assert all(other < number for other in direct)
+
+
+def test_chains_keep_their_order() -> None:
+    """Kernels of one kind hold the branches in the same memory of a GPU."""
+    schedule = plan(replace(window(16, 12), dtype="complex64"), fusing_profile(1 << 15), memory_bytes=inf)
+    items = [item for item in small_buffers_apart(schedule).once if not isinstance(item, Free)]
+    chains = [number for number, item in enumerate(items) if isinstance(item, Fused)]
+    assert len(chains) > 1
+    found = waits(small_buffers_apart(schedule), items)
+    assert found is not None
+    over: list[set[int]] = []
+    for direct in found:
+        over.append(set(direct).union(*(over[other] for other in direct)))
+    for earlier, chain in pairwise(chains):
+        assert earlier in over[chain]

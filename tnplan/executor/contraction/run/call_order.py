@@ -2,7 +2,8 @@
 
 Two calls keep their order where one writes bytes of the arena that the other reads or writes. A planned arena
 uses the same bytes again and again, which orders nearly all calls; so small buffers get bytes of their own
-first. Knows instructions and buffers; nothing of devices.
+first. Chains keep their order too: a device may hold the branches of one at a time. Knows instructions and
+buffers; nothing of devices.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from tnplan.common.arrays import ALIGNMENT_BYTES, round_up
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.planner.schedule.data_flow import reads, writes
-from tnplan.planner.schedule.schedule import Instruction, Schedule
+from tnplan.planner.schedule.schedule import Fused, Instruction, Schedule
 
 MOST_CALLS = 4096
 """Of more calls the order is the one of the schedule: that of all pairs would take too long."""
@@ -66,7 +67,10 @@ def waits(schedule: Schedule, instructions: Sequence[Instruction]) -> list[tuple
         for earlier in range(number - 1, -1, -1):
             if known >> earlier & 1:
                 continue
-            if _overlap(written[number], touched[earlier]) or _overlap(read[number], written[earlier]):
+            if (
+                _overlap(written[number], touched[earlier]) or _overlap(read[number], written[earlier])
+                or (isinstance(instructions[number], Fused) and isinstance(instructions[earlier], Fused))
+            ):  # fmt: skip
                 last.append(earlier)
                 known |= before[earlier]
         before.append(known)
