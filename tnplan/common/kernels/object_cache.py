@@ -187,7 +187,9 @@ def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
     seen[id(value)] = len(seen)
     if function is not value:
         options = getattr(value, "options", None) or getattr(value, "targetoptions", {})
-        yield repr((sorted(options.items(), key=str), getattr(value, "keeps_subnormals", False))).encode()
+        # Sets have another order in every process.
+        plain = {name: sorted(of) if isinstance(of, set) else of for name, of in options.items()}
+        yield repr((sorted(plain.items(), key=str), getattr(value, "keeps_subnormals", False))).encode()
     for code in _codes(function.__code__):
         # Bytecode, names and constants, not the text: comments and line numbers change no key.
         yield code.co_code + repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
