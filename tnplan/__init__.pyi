@@ -74,8 +74,6 @@ from tnplan.jobs.schedules import ExecutionResult as ExecutionResult
 from tnplan.jobs.statevector import Simulation as Simulation
 from tnplan.planner.hardware.profile import Profile as Profile
 from tnplan.planner.hardware.profile import load_profile as load_profile
-from tnplan.planner.load import load_path as load_path
-from tnplan.planner.load import load_schedule as load_schedule
 from tnplan.planner.networks.contraction_path import ContractionPath as ContractionPath
 from tnplan.planner.networks.importers import from_cotengra as from_cotengra
 from tnplan.planner.networks.importers import from_cotengra_json as from_cotengra_json
@@ -86,6 +84,8 @@ from tnplan.planner.networks.importers import load_jet as load_jet
 from tnplan.planner.networks.importers import load_omeinsum as load_omeinsum
 from tnplan.planner.networks.network import Network as Network
 from tnplan.planner.networks.tensor_network import TensorNetwork as TensorNetwork
+from tnplan.planner.passes.load import load_path as load_path
+from tnplan.planner.passes.load import load_schedule as load_schedule
 from tnplan.planner.projection.projection import Projection as Projection
 from tnplan.planner.schedule.schedule import Schedule as Schedule
 from tnplan.questions.answer import CircuitAnswer as CircuitAnswer

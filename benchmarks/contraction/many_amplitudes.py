@@ -32,7 +32,7 @@ from tnplan.common.files import write_text
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.planner.sparse_state import distinct_strings
+from tnplan.planner.search.sparse_state import distinct_strings
 from tnplan.planner.workloads.sycamore import sycamore_circuit
 from tnplan.questions.tensor_networks.amplitudes import amplitudes
 from tnplan.questions.tensor_networks.sparse_state import SparseState

@@ -30,7 +30,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.path_file import load_path, save_path
 from tnplan.planner.networks.simplify import simplify
-from tnplan.planner.sparse_state import BatchSearch, search_batch
+from tnplan.planner.search.sparse_state import BatchSearch, search_batch
 from tnplan.planner.workloads.sycamore import sycamore_circuit
 from tnplan.questions.tensor_networks.samples_by_xeb import raised_by
 

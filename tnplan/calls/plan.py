@@ -13,10 +13,10 @@ from tnplan.common.units import size_in_bytes
 from tnplan.executor.device.cpu.algebra import algebra_of
 from tnplan.planner.hardware.compression_options import check_lossless, parse_request
 from tnplan.planner.hardware.profile import Profile, known_profile
-from tnplan.planner.load import read_to_plan
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.passes import pipeline
+from tnplan.planner.passes.load import read_to_plan
 from tnplan.planner.schedule.file import save_schedule, with_identity
 from tnplan.planner.schedule.schedule import Schedule
 

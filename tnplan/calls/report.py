@@ -15,10 +15,10 @@ from tnplan.common.checks import is_finite
 from tnplan.common.errors import InputError, NothingFitsError
 from tnplan.common.files import check_json_name, check_suffix, check_writable, file_path, write_text
 from tnplan.planner.hardware.profile import Profile, known_profile
-from tnplan.planner.load import read_to_plan
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import structure_key
 from tnplan.planner.networks.path_file import save_path
+from tnplan.planner.passes.load import read_to_plan
 from tnplan.planner.projection.baseline import DEFAULT_S, BaselineSearch
 from tnplan.planner.projection.projection import Progress, Projection, project
 

@@ -14,7 +14,7 @@ from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_suffix, check_writable, write_text
 from tnplan.common.shown_text import html_table
-from tnplan.planner.load import load_schedule
+from tnplan.planner.passes.load import load_schedule
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting import json_documents, tables
 from tnplan.reporting.chain import Link, largest, use_chain

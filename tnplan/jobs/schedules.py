@@ -48,9 +48,9 @@ from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs import Writes
 from tnplan.planner.hardware.compression_options import Request, check_lossless, parse_request
-from tnplan.planner.load import load_schedule
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import check_tensors, load_tensors, values_identity
+from tnplan.planner.passes.load import load_schedule
 from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify

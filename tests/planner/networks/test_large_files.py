@@ -15,8 +15,8 @@ import pytest
 
 from tnplan.calls.plan import plan
 from tnplan.common.errors import InputError
-from tnplan.planner.load import load_path
 from tnplan.planner.networks.contraction_path import BLOCK, ssa_from_linear
+from tnplan.planner.passes.load import load_path
 
 Fields = dict[str, Any]
 

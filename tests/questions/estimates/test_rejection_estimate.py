@@ -12,7 +12,7 @@ import pytest
 import tnplan
 from tests.support.bad_input import refused
 from tnplan.cli.main import run
-from tnplan.executor.contraction.sparse_state import RowProducts, RowTensor, StepLegs
+from tnplan.executor.contraction.run.sparse_state import RowProducts, RowTensor, StepLegs
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.workloads.lattice import lattice_circuit

@@ -11,12 +11,12 @@ from tests.support.circuit_families import GRAPHS, brickwork, graph
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import GateSequence
-from tnplan.executor.contraction.sparse_state import peak_elements
+from tnplan.executor.contraction.run.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.sparse_state import BatchSearch, batch_plan, distinct_strings, search_batch
+from tnplan.planner.search.sparse_state import BatchSearch, batch_plan, distinct_strings, search_batch
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.tensor_networks import amplitudes as module
 from tnplan.questions.tensor_networks import sparse_state
@@ -138,7 +138,7 @@ def test_a_search_begins_with_the_path_of_one_where_its_rows_do_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It did from nothing, and ended far above the strings one by one."""
-    from tnplan.planner import sparse_state as planning
+    from tnplan.planner.search import sparse_state as planning
 
     circuit, bits = lattice_circuit("rectangular", 3, 4, 12, 1), distinct_strings(strings(12, 200, 0))[0]
     begun: list[ContractionPath | None] = []

@@ -32,8 +32,6 @@ LOOP_BOND = 16
 """The bond up to which loops are contracted in the state itself, and not in one that is cut to it."""
 MOST_GROWTHS = 8
 """How often a region takes in the sites around it."""
-MOST_STARTS = 16
-"""Orders of contraction that are compared."""
 MOST_ELEMENTS = 2.0**25
 """Of a tensor of a region with loops."""
 LOOP_WORK, REGION_WORK = 2.0**35, 2.0**27

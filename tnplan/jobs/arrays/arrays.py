@@ -120,7 +120,7 @@ def torch_addresses(
         return None
     plain, dense, wanted = torch.Tensor, torch.strided, getattr(torch, dtype.name)
     device, has_graph = torch.device("cuda", gpu), torch.is_grad_enabled()
-    found = []
+    addresses = []
     for array, shape in zip(arrays, shapes, strict=True):
         # In the order of what is asked fastest; a layout other than strided has no address.
         if (
@@ -130,8 +130,8 @@ def torch_addresses(
             or (has_graph and array.requires_grad)
         ):  # fmt: skip
             return None
-        found.append(array.data_ptr())
-    return found
+        addresses.append(array.data_ptr())
+    return addresses
 
 
 def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> None:

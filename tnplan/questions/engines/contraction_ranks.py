@@ -17,7 +17,7 @@ from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.job import Job, Rank, Request, Result, run_job
-from tnplan.planner.sparse_state import distinct_strings
+from tnplan.planner.search.sparse_state import distinct_strings
 from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, TaskList
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import Amplitudes, CircuitQuery, ExpectationValues

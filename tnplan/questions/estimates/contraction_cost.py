@@ -19,7 +19,7 @@ import numpy as np
 from tnplan.circuits.bond_bounds import log2_cuts
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.sparse_state import peak_elements
+from tnplan.executor.contraction.run.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import batched_network, find_path
 from tnplan.jobs.statevector import DTYPES
@@ -50,7 +50,7 @@ from tnplan.planner.search.search_in_proportion import (
     search_share_s,
 )
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
-from tnplan.planner.sparse_state import SHORTEST_SEARCH_S, distinct_strings, worth_searching_s
+from tnplan.planner.search.sparse_state import SHORTEST_SEARCH_S, distinct_strings, worth_searching_s
 from tnplan.questions.estimates.cost import (
     CONTRACTION_FACTOR,
     GRADIENT_TIME,

@@ -12,7 +12,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.select import sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
-from tnplan.planner.sparse_state import FIRST_SEARCH_S, distinct_strings
+from tnplan.planner.search.sparse_state import FIRST_SEARCH_S, distinct_strings
 from tnplan.questions.tensor_networks.networks import amplitudes_by_calls, contract_network, dtype_of
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 

@@ -25,7 +25,7 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.planner.sparse_state import FIRST_SEARCH_S
+from tnplan.planner.search.sparse_state import FIRST_SEARCH_S
 from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 BUNCHES = (2, 4, 6, 8, 10, 12)

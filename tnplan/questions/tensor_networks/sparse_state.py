@@ -12,7 +12,7 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import ITEM_BYTES, Array
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.sparse_state import BatchReplay, peak_elements
+from tnplan.executor.contraction.run.sparse_state import BatchReplay, peak_elements
 from tnplan.executor.device.cpu.host_memory import cores, host_memory
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import find_path, memory_bytes
@@ -27,7 +27,7 @@ from tnplan.planner.schedule.batch_plan import BatchPlan
 from tnplan.planner.search.orders.uncompiled import are_compiled
 from tnplan.planner.search.search_in_proportion import LONGER, MUCH_LONGER, greedy_path
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
-from tnplan.planner.sparse_state import (
+from tnplan.planner.search.sparse_state import (
     FIRST_SEARCH_S,
     LONGEST_SEARCH_S,
     SHORTEST_SEARCH_S,

@@ -31,17 +31,17 @@ def node_sizes(graph: Any, weights: Floats, left: Ints, right: Ints) -> tuple[Fl
     follow_paths(tree, paths)
     leaf_at = np.argsort(paths.first[:n])
     # The tensors of each index from left to right; the result, of which open indices are, is behind all.
-    places = np.append(paths.first[:n], np.full(max(0, graph.n_tensors - n), n))[graph.tensors]
+    leaf_numbers = np.append(paths.first[:n], np.full(max(0, graph.n_tensors - n), n))[graph.tensors]
     numbers = np.repeat(np.arange(weights.size), np.diff(graph.index_starts))
-    places = places[np.lexsort((places, numbers))].astype(np.int64)
+    leaf_numbers = leaf_numbers[np.lexsort((leaf_numbers, numbers))].astype(np.int64)
     fixed = np.rint(weights * 2.0**FIXED_BITS).astype(np.int64)
     sums = np.zeros((2, 2, left.size), np.int64)  # bits and legs; different indices, and those that end here
-    count_at_ancestors((graph.index_starts, places, fixed), paths, leaf_at, sums)
-    (found, ended), (legs, ended_legs) = sums
-    here = ended.copy()
+    count_at_ancestors((graph.index_starts, leaf_numbers, fixed), paths, leaf_at, sums)
+    (begun, ended), (legs, ended_legs) = sums
+    ended_here = ended.copy()
     add_up(tree, sums)
-    size = (found - ended) * 2.0**-FIXED_BITS
-    span = size + here * 2.0**-FIXED_BITS
+    size = (begun - ended) * 2.0**-FIXED_BITS
+    span = size + ended_here * 2.0**-FIXED_BITS
     span[:n] = -np.inf
     return size, span, legs - ended_legs
 
@@ -83,25 +83,25 @@ def follow_paths(tree: Any, paths: Any) -> None:
 @jit
 def count_at_ancestors(indices: Any, paths: Any, leaf_at: Any, sums: Any) -> None:
     """What each index adds and takes off at single nodes."""
-    starts, places, fixed = indices
+    starts, leaf_numbers, fixed = indices
     n = leaf_at.size
     for u in range(starts.size - 1):
         end = -1
         for q in range(starts[u], starts[u + 1]):
-            if places[q] == n:
+            if leaf_numbers[q] == n:
                 end = -1  # it is open
                 break
-            leaf = leaf_at[places[q]]
+            leaf = leaf_at[leaf_numbers[q]]
             sums[0, 0, leaf] += fixed[u]
             sums[1, 0, leaf] += 1
             if q == starts[u]:
                 # Of a single tensor: the index is there, and is summed in its product.
                 end = paths.parent[leaf]
                 continue
-            v = common(leaf_at[places[q - 1]], leaf, paths)
+            v = common(leaf_at[leaf_numbers[q - 1]], leaf, paths)
             sums[0, 0, v] -= fixed[u]
             sums[1, 0, v] -= 1
-            end = common(leaf_at[places[starts[u]]], leaf, paths)
+            end = common(leaf_at[leaf_numbers[starts[u]]], leaf, paths)
         if end >= 0:
             sums[0, 1, end] += fixed[u]
             sums[1, 1, end] += 1

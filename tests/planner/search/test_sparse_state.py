@@ -14,7 +14,7 @@ from tnplan.planner.networks.of_circuits.amplitude_network import circuit_networ
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import greedy_path
-from tnplan.planner.sparse_state import (
+from tnplan.planner.search.sparse_state import (
     BatchSearch,
     batch_plan,
     distinct_strings,
