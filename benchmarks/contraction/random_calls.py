@@ -25,9 +25,11 @@ from calls import environment, lattice
 from shared import RESULTS
 
 import tnplan
-from tests.support.contraction.random_calls import check, libraries, random_call
 from tnplan.common.files import write_text
 from tnplan.planner.networks.tensors import random_tensors
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.support.contraction.random_calls import check, libraries, random_call
 
 GROWTH_BYTES = 8 << 20
 """More than this is growth: allocators keep some blocks."""

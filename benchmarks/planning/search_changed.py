@@ -9,6 +9,7 @@ are those of the processor, which is also the clock of the searches.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
 time.monotonic = time.process_time  # before modules take it
@@ -16,6 +17,7 @@ from pathlib import Path  # noqa: E402
 from statistics import median  # noqa: E402
 from typing import Any  # noqa: E402
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import tnplan  # noqa: E402
 from tests.support.search import CHANGES, changed  # noqa: E402
 from tnplan.calls.search import search  # noqa: E402

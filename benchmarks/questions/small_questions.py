@@ -18,6 +18,7 @@ import argparse
 import cProfile
 import gc
 import pstats
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,8 +29,10 @@ from typing import Any
 import numpy as np
 
 import tnplan
-from tests.support.circuit_families import random_case
 from tnplan.executor.statevector.gate_list import GateList
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.support.circuit_families import random_case
 
 JOB: dict[str, Any] = {"threads": 1, "device": "cpu"}
 TRIES = 5
