@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import signal
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,14 @@ def pytest_configure() -> None:
     """Let commands that tests start hear interrupts, which shells make their background jobs ignore."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _warn_of_forks() -> None:
+    """Warn of each fork, as JAX does where a test before has loaded it: an error, in any order of tests."""
+    warnings.warn("a process with threads is forked", RuntimeWarning, stacklevel=2)
+
+
+os.register_at_fork(before=_warn_of_forks)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

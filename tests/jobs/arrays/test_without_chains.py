@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from math import inf
@@ -161,3 +162,23 @@ def test_first_calls_on_a_gpu_have_the_values_of_later_ones(
         wait_for(found.kernels.are_ready)
     values += [tnplan.contract(path, *tensors, device="gpu") for _ in range(2)]
     np.testing.assert_allclose(values, [expected] * 3, rtol=1e-4)
+
+
+@needs_gpus(1)
+def test_threads_contract_with_chains_at_the_same_time() -> None:
+    """The same chains with other values, each on a thread and a stream of its own: as one thread has them."""
+    path, arrays = circuit_case()
+    schedule = tnplan.plan(path, hardware="h100-nvlink", memory=inf)
+    assert chains_of_one_rank(schedule)
+    chance = np.random.default_rng(5)
+    values = [[array * chance.normal(size=array.shape) for array in arrays] for _ in range(4)]
+    programs = [tnplan.compile(schedule, device="gpu") for _ in values]
+    alone = [program(*own) for program, own in zip(programs, values, strict=True)]
+
+    def different(number: int) -> int:
+        return sum(programs[number](*values[number]) != alone[number] for _ in range(500))
+
+    with ThreadPoolExecutor(len(programs)) as threads:
+        assert sum(threads.map(different, range(len(programs)))) == 0
+    for program in programs:
+        program.close()

@@ -42,17 +42,18 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, most_bytes: int = MOST_SHARED_BY
     from tnplan.executor.device.cuda.fused import adjoint
 
     def kernel(
-        _: Any, entry: str, defines: Any, _threads: int, shared_bytes: int, _r: str
+        _: Any, entry: str, defines: Any, _threads: int, shared_bytes: int, _r: str, _copy: int
     ) -> tuple[Any, int]:
         assert entry == "adjoint"
         assert shared_bytes <= most_bytes
         return _library(defines).emulated_adjoint, BLOCKS
 
-    def hold(_: Any, defines: Any) -> tuple[Any, int]:
+    def hold(_: Any, defines: Any, _copy: int) -> tuple[Any, int]:
         return _library(defines).emulated_hold, _library(defines).constant_address()
 
     patch.setattr(adjoint, "on_device", lambda *tables: [np.array(table).view(Arrays) for table in tables])
     patch.setattr(runtime, "memsetAsync", lambda at, value, size, _: ctypes.memset(at, value, size))
+    patch.setattr(adjoint, "module_copy", lambda *_: 0)
     patch.setattr(adjoint, "find_kernel", kernel)
     patch.setattr(adjoint, "find_hold", hold)
     patch.setattr(adjoint, "block_shared_bytes", lambda: most_bytes)

@@ -31,6 +31,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
+from tests.support.heeded_signals import heeded
 from tests.support.mpirun import MPIRUN
 from tests.support.robustness import faults
 from tests.support.robustness.commands import COMMANDS, ON_RANKS, make_inputs
@@ -319,10 +320,11 @@ class _Run:
                 1, [*arguments, "--timeout", str(TIMEOUT_S)], cwd=self.folder, **self.environment
             )
         else:
-            self._job = subprocess.Popen(
-                [sys.executable, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True, start_new_session=True, env={**os.environ, **self.environment}, preexec_fn=_hear,
-            )  # fmt: skip
+            with heeded(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+                self._job = subprocess.Popen(
+                    [sys.executable, *arguments], cwd=self.folder, stdout=subprocess.PIPE, text=True,
+                    stderr=subprocess.PIPE, start_new_session=True, env={**os.environ, **self.environment},
+                )  # fmt: skip
         return self._job
 
     def ended(self, limit_s: float = 600.0) -> tuple[int | None, str, str]:
@@ -386,12 +388,6 @@ class _Run:
     def counts(self) -> tuple[int, ...]:
         """How often each kind of call was made."""
         return tuple(map(int, self._found))
-
-
-def _hear() -> None:
-    """Let signals end this process that its starter ignores, such as nohup and shells for what is behind."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _wrong(

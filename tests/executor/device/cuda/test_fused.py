@@ -382,3 +382,20 @@ def test_a_capacity_that_the_kernel_was_not_made_for_is_refused():
             InputError, match=f"fused_bytes: is {capacity_bytes}; plan for GPUs with 16384 or"
         ):
             bind_fused(shape, np.empty(2, np.float32), [None], None, None, capacity_bytes)
+
+
+class Stream:
+    """A stream, as far as it is told apart from others."""
+
+
+def test_streams_that_live_use_copies_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The branches of a chain are in memory of its code, which two threads would write at once."""
+    chain = pytest.importorskip("tnplan.executor.device.cuda.fused.chain")
+    monkeypatch.setattr(chain.cupy.cuda.runtime, "getDevice", lambda: 0)
+    first, second, third = Stream(), Stream(), Stream()
+    numbers = [chain.module_copy(chain.FILE, (("N", 1),), stream) for stream in (first, second, first, third)]
+    assert numbers == [0, 1, 0, 2]
+    assert chain.module_copy(chain.FILE, (("N", 2),), third) == 0
+    del first
+    assert chain.module_copy(chain.FILE, (("N", 1),), Stream()) == 0
+    assert chain.module_copy(chain.FILE, (("N", 1),), third) == 2

@@ -28,6 +28,7 @@ from tnplan.executor.device.cuda.fused.chain import (
     find_hold,
     find_kernel,
     listed,
+    module_copy,
     stage_text,
     tile_elements,
 )
@@ -61,8 +62,9 @@ def bind_adjoint(
     if tables.n_tiles == 0:  # sums of no terms
         return call_in_turn([bind_zero(out, stream) for out in outputs if out is not None and out.size])
     defines = adjoint_defines(dtype.name, shape, tables)
-    kernel, n_blocks = _kernel(defines, tables)
-    hold, constant = find_hold(FILE, defines)
+    copy = module_copy(FILE, defines, stream)
+    kernel, n_blocks = _kernel(defines, tables, copy)
+    hold, constant = find_hold(FILE, defines, copy)
     *on_gpu, branch_place = on_device(
         tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.slots, tables.branch_place
     )
@@ -135,8 +137,8 @@ def target_addresses(
     return np.concatenate(addresses)
 
 
-def _kernel(defines: Defines, tables: AdjointTables) -> tuple[Any, int]:
-    return find_kernel(FILE, "adjoint", defines, tables.threads, tables.shared_bytes, REMEDY)
+def _kernel(defines: Defines, tables: AdjointTables, copy: int = 0) -> tuple[Any, int]:
+    return find_kernel(FILE, "adjoint", defines, tables.threads, tables.shared_bytes, REMEDY, copy)
 
 
 def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> Defines:

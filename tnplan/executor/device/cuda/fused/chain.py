@@ -6,8 +6,11 @@ Knows CuPy and the kernel fused.cu; never which steps make a chain.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cupy
 import numpy as np
@@ -45,6 +48,9 @@ TERMS = {"tf32": 1, "fp16x3": 3}
 """Products on tensor cores that make one of a chain, by precision; those of others are multiply-adds."""
 
 Defines = tuple[tuple[str, str | int], ...]
+_copies: dict[tuple[int, Path, Defines], WeakKeyDictionary[Any, int]] = {}
+"""For the code of each chain on each device, which copy of it each living stream uses."""
+_numbering = Lock()
 
 
 def bind_fused(
@@ -63,8 +69,9 @@ def bind_fused(
     if tables.n_tiles == 0 or out.size == 0:
         return nothing
     defines = kernel_defines(dtype, tables, terms, shape.adds, shape.closes)
-    kernel, n_blocks = find_kernel(FILE, "fused", defines, tables.threads, tables.shared_bytes, REMEDY)
-    hold, constant = find_hold(FILE, defines)
+    copy = module_copy(FILE, defines, stream)
+    kernel, n_blocks = find_kernel(FILE, "fused", defines, tables.threads, tables.shared_bytes, REMEDY, copy)
+    hold, constant = find_hold(FILE, defines, copy)
     *on_gpu, branch_place = on_device(
         tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.branch_place
     )
@@ -139,16 +146,31 @@ def block_shared_bytes() -> int:
     return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
 
 
+def module_copy(file: Path, defines: Defines, stream: Any) -> int:
+    """Which copy of a chain's code this stream of the current device uses.
+
+    Invariant: the branches of a chain are in memory of its code, so two streams that live at the same time
+    never use the same copy. Threads of a process contract on streams of their own.
+    """
+    with _numbering:
+        numbers = _copies.setdefault((cupy.cuda.runtime.getDevice(), file, defines), WeakKeyDictionary())
+        if stream not in numbers:
+            used = set(numbers.values())
+            numbers[stream] = next(number for number in count() if number not in used)
+        return numbers[stream]
+
+
 @cached_per_device
-def find_hold(file: Path, defines: Defines) -> tuple[Any, int]:
+def find_hold(file: Path, defines: Defines, copy: int) -> tuple[Any, int]:
     """The kernel of a file that holds the branches, and the address of constant memory that it writes."""
     definitions = dict(defines)
-    return load_kernel(file, "hold", definitions), load_symbol(file, "constant_branches", definitions)
+    hold = load_kernel(file, "hold", definitions, copy=copy)
+    return hold, load_symbol(file, "constant_branches", definitions, copy)
 
 
 @cached_per_device
 def find_kernel(
-    file: Path, entry: str, defines: Defines, threads: int, shared_bytes: int, remedy: str
+    file: Path, entry: str, defines: Defines, threads: int, shared_bytes: int, remedy: str, copy: int
 ) -> tuple[Any, int]:  # fmt: skip
     """The kernel of these definitions on the current device; the blocks that fill it."""
     most = block_shared_bytes()
@@ -158,7 +180,7 @@ def find_kernel(
             f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
             remedy, topic="hardware profiles",
         )
-    kernel = load_kernel(file, entry, dict(defines))
+    kernel = load_kernel(file, entry, dict(defines), copy=copy)
     # Never less than before: launches that were bound with more use the same kernel.
     kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
     a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(

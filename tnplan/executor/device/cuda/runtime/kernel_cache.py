@@ -101,18 +101,20 @@ def has_quick() -> bool:
     return bool(nvrtc.getVersion() >= QUICK_SINCE)
 
 
-def load_kernel(file: Path, entry: str, defines: Mapping[str, str | int], arch_specific: bool = False) -> Any:
+def load_kernel(
+    file: Path, entry: str, defines: Mapping[str, str | int], arch_specific: bool = False, copy: int = 0
+) -> Any:
     """Kernel `entry` of `file` with these definitions, for the current device; launched like a RawKernel.
 
-    `arch_specific`: it has some that later architectures lack.
+    `arch_specific`: it has some that later architectures lack. `copy`: each number has variables of its own.
     """
-    module = _module(cupy.cuda.Device().id, file, _sorted(defines), arch_specific)
+    module = _module(cupy.cuda.Device().id, file, _sorted(defines), arch_specific, copy)
     return module.get_function(entry)
 
 
-def load_symbol(file: Path, name: str, defines: Mapping[str, str | int]) -> int:
-    """The address of variable `name` of `file` with these definitions, on the current device."""
-    module = _module(cupy.cuda.Device().id, file, _sorted(defines), False)
+def load_symbol(file: Path, name: str, defines: Mapping[str, str | int], copy: int) -> int:
+    """The address of variable `name` in a copy of `file` with these definitions, on the current device."""
+    module = _module(cupy.cuda.Device().id, file, _sorted(defines), False, copy)
     return int(module.get_global(name).ptr)
 
 
@@ -173,7 +175,7 @@ def cached_per_device(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 @cache
-def _module(device: int, file: Path, defines: Defines, arch_specific: bool) -> Any:
+def _module(device: int, file: Path, defines: Defines, arch_specific: bool, copy: int) -> Any:
     """A kernel's code, loaded from a file of this process alone, since CuPy takes the name of a file.
 
     Invariant: a kernel and the variables that it reads come from one module. So `arch_specific` has no
