@@ -178,7 +178,8 @@ def _searched(
     if options.joint:
         task = task.with_arrays()
     reached.at_once(task, options, whole)
-    core = core_for(task, on_early) if _has_core(task, options, whole) else None
+    quick_ends = started + CORE_SHARE * (options.effort.time_s or inf)
+    core = core_for(task, on_early, quick_ends) if _has_core(task, options, whole) else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}

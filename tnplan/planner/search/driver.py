@@ -482,5 +482,6 @@ def _source(task: Task, next_round: Round, ends: float) -> ScoredTree:
         return next_round.source
     starts = OrderStarts(task if next_round.kind == "order" else replace(task, limit=None), ends)
     first, n = DRAWN_TREES * (next_round.number + FIRST_ORDERS), len(task.inputs)
-    trees = [starts.tree(first + i) for i in range(DRAWN_TREES) if has_time(n, ends)]
+    drawn = (starts.tree(first + i) for i in range(DRAWN_TREES) if has_time(n, ends))
+    trees = (tree for tree in drawn if tree is not None)
     return min(trees, key=lambda tree: tree.score, default=next_round.source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -225,3 +226,19 @@ def test_a_front_comes_to_an_open_side(side: int) -> None:
     network = Network(inputs, opened, {**closed.size_dict, **dict.fromkeys(opened, 2)})
     best = min(OrderStarts(task_of(network)).tree(number).score for number in range(5))
     assert best <= side + 2 + math.log2(side * side) + 0.6
+
+
+def test_an_elimination_ends_with_its_time() -> None:
+    """That of a large graph is given up, whose tensors soon have thousands of legs; small ones do not ask."""
+    graphs = {}
+    for n in (100, 10_000):
+        terms: list[list[str]] = [[] for _ in range(n)]
+        for number, edge in enumerate(nx.random_regular_graph(3, n, seed=1).edges):
+            for vertex in edge:
+                terms[vertex].append(str(number))
+        graphs[n] = make_hypergraph(tuple(map(tuple, terms)), (), {str(k): 2.0 for k in range(3 * n // 2)})
+    rule = Rule(FILL, 0.0, 1e-6)
+    assert eliminate(graphs[100], np.zeros(150, np.int64), rule, 0, ends=-math.inf) is not None
+    assert eliminate(graphs[10_000], np.zeros(15_000, np.int64), rule, 0, ends=-math.inf) is None
+    whole = eliminate(graphs[10_000], np.zeros(15_000, np.int64), rule, 0)
+    assert np.array_equal(np.sort(whole.ravel()), np.arange(2 * 10_000 - 2))

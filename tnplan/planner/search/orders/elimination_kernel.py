@@ -6,8 +6,9 @@ an elimination takes time and memory of the tensors that it touches. Knows no na
 
 from __future__ import annotations
 
+import time
 from heapq import heapify, heappop, heappush
-from math import log2
+from math import inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ MOST_KEYED = 4096
 MOST_PAIRWISE = 12
 """Of more tensors of one index the two smallest are contracted, of fewer the two with the smallest union."""
 USED, MADE, NEW, PASSES = 0, 1, 2, 3
+PAUSE, STEPS = -1, 10**7
+"""After so many steps, some hundredths of a second, the caller may look at its clock."""
 
 
 class Rule(NamedTuple):
@@ -70,8 +73,9 @@ class Elimination(NamedTuple):
     random: Any
 
 
-def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:
-    """The pairs (2, T - 1) of a tree over all tensors, named once (SSA).
+def eliminate(graph: Any, stages: Any, rule: Rule, seed: int, ends: float = inf) -> Any:
+    """The pairs (2, T - 1) of a tree over all tensors, named once (SSA); None where `time.monotonic` comes to
+    `ends` first.
 
     `stages` (I) come one after the other, the lowest first.
     """
@@ -80,6 +84,10 @@ def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:
     state = new_elimination(graph, seed)
     begin(graph, stages, rule, state)
     while need := go_on(graph, stages, rule, state):
+        if time.monotonic() > ends:
+            return None
+        if need == PAUSE:
+            continue
         pool = np.empty(need, np.int64)
         pool[: state.at[USED]] = state.pool[: state.at[USED]]
         state = state._replace(pool=pool)
@@ -130,8 +138,9 @@ def begin(graph: Any, stages: Any, rule: Any, state: Any) -> None:
 
 @jit
 def go_on(graph: Any, stages: Any, rule: Any, state: Any) -> int:
-    """Eliminate until no index is left; else the size of the pool that is needed to go on."""
+    """Eliminate until no index is left; else the size of the pool that is needed to go on, or PAUSE."""
     at, heap, position, key = state.at, state.heap, state.position, state.key
+    steps = 0
     while heap[-1] > 0:
         v = heap[0]
         # Eliminating a vertex of the line graph makes a clique of its neighbours: contracting all tensors of
@@ -155,6 +164,10 @@ def go_on(graph: Any, stages: Any, rule: Any, state: Any) -> int:
             for q in range(state.start[new], state.start[new] + state.length[new]):
                 u = state.pool[q]
                 put(heap, position, key, u, stages[u] * STAGE + _key(graph, rule, u, state))
+            # A key goes through the indices of the tensors of its own, most of which are beside each other.
+            steps += state.length[new] ** 2
+            if steps > STEPS:
+                return PAUSE
     return 0
 
 

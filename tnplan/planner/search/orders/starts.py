@@ -144,14 +144,18 @@ class OrderStarts:
         self.open = self.graph.n_tensors > self.n
         self.limit_bits = inf if task.limit is None else log2(task.limit)
 
-    def tree(self, number: int) -> ScoredTree:
-        """A tree without slices."""
-        return self.improved(self._drawn(number))
+    def tree(self, number: int) -> ScoredTree | None:
+        """A tree without slices; None where it is not made before `ends`."""
+        pairs = self._drawn(number)
+        return None if pairs is None else self.improved(pairs)
 
     def plain(self, number: int) -> tuple[float, ScoredTree | None]:
         """log2 of the cost of the same tree before its parts are put in order, and that tree, sliced where
         there is a limit; None where it is not within that."""
-        left, right, _ = tree_of(self._drawn(number), self.n)
+        pairs = self._drawn(number)
+        if pairs is None:
+            return inf, None
+        left, right, _ = tree_of(pairs, self.n)
         bits, largest, _ = tree_cost(self.graph, self.graph.weights, left, right, self.price)
         score, largest, weights = self._sliced(left, right, bits, largest)
         if largest > self.limit_bits + SLACK:
@@ -178,20 +182,21 @@ class OrderStarts:
             bits += over
         return float(bits), largest, weights
 
-    def _drawn(self, number: int) -> list[tuple[int, int]]:
+    def _drawn(self, number: int) -> list[tuple[int, int]] | None:
         draw = random.Random(f"{self.seed} {number} order")
         kind = FIRST_KINDS[number] if number < len(FIRST_KINDS) else draw.choice(FIRST_KINDS)
         if len(self.graph.weights) == 0:
             kind = "elimination"
-        return rooted(self._pairs(kind, draw, number), self.n)
+        pairs = self._pairs(kind, draw, number)
+        return None if pairs is None else rooted(pairs, self.n)
 
-    def _pairs(self, kind: str, draw: random.Random, number: int) -> np.ndarray:
+    def _pairs(self, kind: str, draw: random.Random, number: int) -> np.ndarray | None:
         from tnplan.planner.search.orders.dissection_kernel import Cuts, dissect
         from tnplan.planner.search.orders.elimination_kernel import DEGREE, FILL, GROWTH, Rule, eliminate
         from tnplan.planner.search.orders.front_kernel import grow
 
         seed = draw.getrandbits(31)
-        pairs: np.ndarray
+        pairs: np.ndarray | None
         if kind == "front":
             drawn = draw.choice(PULLS), self._direction(draw), draw.choice(FRONT_NOISES)
             plain = PLAIN_TO_RESULT if self.open else PLAIN_FRONTS
@@ -217,7 +222,8 @@ class OrderStarts:
             draw.choice((DEGREE, FILL, GROWTH, GROWTH)), draw.uniform(*GROWTH_WEIGHT),
             between(draw, *KEY_NOISE),
         )  # fmt: skip
-        pairs = eliminate(self.graph, stages, rule, seed)
+        # The first tree is made whatever the time.
+        pairs = eliminate(self.graph, stages, rule, seed, self.ends if number else inf)
         return pairs
 
     def _direction(self, draw: random.Random) -> int:
@@ -259,25 +265,30 @@ def has_time(n_tensors: int, ends: float) -> bool:
     return n_tensors <= QUICK_TENSORS or time.monotonic() + ORDER_TENSOR_S * n_tensors <= ends
 
 
-def core_for(task: Task, on_better: OnBetter) -> Core:
+def core_for(task: Task, on_better: OnBetter, ends: float = inf) -> Core:
     """The core of a task: what is done before it takes a small share of what quick trees cost.
 
-    Of a large network `on_better` gets these, sliced where there is a limit.
+    Of a large network `on_better` gets these, sliced where there is a limit; one alone where the other would
+    not be made before `ends`, by `time.monotonic`.
     """
     n = len(task.inputs)
     if n <= 2:
         return core_of(task.inputs, task.output, task.sizes, -inf)
     starts = OrderStarts(task)
     if n <= QUICK_TENSORS:
-        bits = min(tree_bits(task, starts.tree(number)) for number in range(QUICK_TREES))
+        trees = map(starts.tree, range(QUICK_TREES))
+        bits = min(tree_bits(task, tree) for tree in trees if tree is not None)
     else:
         bits, best = inf, inf
         for number in QUICK_KINDS:
+            began = time.monotonic()
             cost, tree = starts.plain(number)
             bits = min(bits, cost)
             if tree is not None and tree.score < best:
                 best = tree.score
                 on_better(tree)
+            if 2 * time.monotonic() - began > ends:
+                break
     # Safe contractions together are to cost a small share of the best quick tree: n of them at most, each
     # below that share over n.
     most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
@@ -337,6 +348,8 @@ def first_trees(task: Task, on_better: OnBetter, search_ends: float = inf) -> li
         if number and not has_time(n, search_ends - longest_s):
             break
         tree = starts.tree(number)
+        if tree is None:
+            break
         longest_s = max(longest_s, time.monotonic() - now - ORDER_TENSOR_S * n)
         by_score.setdefault(round(tree.score, 6), tree)
         if task.limit is None and number >= max(QUICK_KINDS):
