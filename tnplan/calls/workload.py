@@ -82,15 +82,17 @@ def sycamore(
 def zuchongzhi(
     cycles: int, *, qubits: int = 60, seed: int = 0, **options: Unpack[CircuitOptions]
 ) -> TensorNetwork:
-    """A random circuit on 56 or 60 qubits of a Zuchongzhi chip, patterns ABCDCDAB.
+    """A random circuit on 56, 60 or 83 qubits of a Zuchongzhi chip, patterns ABCDCDAB.
 
     The chips are those of Wu et al., PRL 127, 180501 (2021), and Zhu et al., Science Bulletin 67, 240 (2022).
+    The circuits with 83 qubits (Gao et al., PRL 134, 090601, 2025) are not published: twelve rows of their
+    chip are taken, but for one corner.
 
     Parameters
     ----------
     cycles : int
         Layers of two-qubit gates.
-    qubits : {56, 60}
+    qubits : {56, 60, 83}
         Which chip.
 
     Examples

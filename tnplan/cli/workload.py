@@ -71,7 +71,7 @@ OWN: dict[str, dict[str, Change]] = {
     "sycamore": {"qubits": {"type": int}},
     "zuchongzhi": {
         "qubits": {
-            "type": click.Choice(["56", "60"]), "callback": lambda context, parameter, value: int(value)
+            "type": click.Choice(["56", "60", "83"]), "callback": lambda context, parameter, value: int(value)
         }
     },
 }  # fmt: skip

@@ -22,6 +22,7 @@ from tnplan.planner.workloads.zuchongzhi import CHIPS, ORDER, couplers, zuchongz
 
 PUBLISHED = {"zuchongzhi_n60_m24": (60, 24), "zuchongzhi_n56_m20": (56, 20)}
 SIZES = {60: {"A": 25, "B": 24, "C": 27, "D": 23}, 56: {"A": 23, "B": 24, "C": 23, "D": 24}}
+SIZES[83] = {"A": 35, "B": 36, "C": 36, "D": 35}
 
 
 def two_qubit_layers(circuit: GateSequence) -> list[list[tuple[int, ...]]]:
@@ -101,7 +102,7 @@ def test_same_seed_same_circuit() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((61, 2, 0), "qubits: is 61: no chip has that many; give 56 or 60"),
+        ((61, 2, 0), "qubits: is 61: no chip has that many; give 56, 60 or 83"),
         ((60, 0, 0), "cycles: is 0"),
         ((60, 2, -1), "seed: is -1"),
     ],

@@ -1,7 +1,9 @@
-"""Random circuits on two chips of the Zuchongzhi family: 60 and 56 qubits, patterns in the order ABCDCDAB.
+"""Random circuits on three chips of the Zuchongzhi family: 60, 56 and 83 qubits, patterns in the order ABCDCDAB.
 
 Which qubits are in use and which couplers each pattern has are those of the published circuits (Zhu et al.,
-arXiv 2109.03494, 60 qubits; Wu et al., arXiv 2106.14734, 56). Assumed: theta scattered about pi/2 and any phi
+arXiv 2109.03494, 60 qubits; Wu et al., arXiv 2106.14734, 56). No circuit with 83 qubits is published (Gao et
+al., arXiv 2412.11924): its chip has 15 rows of 7 qubits and 182 couplers, of which twelve whole rows but for
+one corner are taken, and chains in turn; both are assumed. Assumed for all: theta scattered about pi/2 and any phi
 equally likely, one pair of angles a coupler, the same in every cycle. Knows no tensor network.
 """
 
@@ -77,6 +79,12 @@ CHIPS = {
         rising="110001111",
         falling="000001100",
     ),
+    83: Chip(
+        ("..o.o.o.o.o.o.", ".o.o.o.o.o.o.o", *("o.o.o.o.o.o.o.", ".o.o.o.o.o.o.o") * 5),
+        RISING,
+        rising="01010101010",
+        falling="010101010101",
+    ),
 }
 
 
@@ -121,6 +129,7 @@ def zuchongzhi_circuit(n_qubits: int, cycles: int, seed: int) -> GateSequence:
 
 def _chip(n_qubits: int) -> Chip:
     if n_qubits not in CHIPS:
-        known = " or ".join(map(str, sorted(CHIPS)))
+        *first, last = map(str, sorted(CHIPS))
+        known = f"{', '.join(first)} or {last}"
         raise InputError("--qubits", f"is {n_qubits}: no chip has that many", f"give {known}")
     return CHIPS[n_qubits]
