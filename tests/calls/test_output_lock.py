@@ -229,7 +229,7 @@ def planted(kind: str, place: Path, precious: Path) -> None:
     ("kind", "says"),
     [
         ("link", "is a link"), ("link to nothing", "is a link"), ("hard link", "has another name too"),
-        ("pipe", "is no file"), ("folder", "Is a directory"), ("file", "is no lock of a run"),
+        ("pipe", "is not a file"), ("folder", "Is a directory"), ("file", "is not a lock of a run"),
         pytest.param(
             "file of others", "belongs to another user",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away"),

@@ -73,7 +73,7 @@ def test_pennylane(n_qubits: int) -> None:
     assert PauliSum.of(qml.pauli.PauliWord({0: "X"}), 2) == PauliSum.of("X0", 2)
     with pytest.raises(InputError, match="'w0'; name all its qubits in"):
         PauliSum.of(named)
-    with pytest.raises(InputError, match="RX is no sum of Pauli words"):
+    with pytest.raises(InputError, match="RX is not a sum of Pauli words"):
         PauliSum.of(qml.RX(0.1, 0))
 
 

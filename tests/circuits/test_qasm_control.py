@@ -155,9 +155,9 @@ def test_inputs_are_set(tmp_path: Path) -> None:
         assert complex(tnplan.contract(network)) == pytest.approx(np.cos(0.25), abs=1e-12)
     for wrong, message in (
         ({"t": 1}, r"c\.qasm: line 1 \(input\): has no value for 'b'; give one: parameters b=VALUE"),
-        ({"t": 1, "b": 2, "x": 0}, "^parameter x: is no input of"),
+        ({"t": 1, "b": 2, "x": 0}, "^parameter x: is not an input of"),
         ({"t": "nope", "b": 2}, "^parameter t: 'nope': uses 'nope', which is not declared"),
-        ({"t": "1 +", "b": 2}, r"^parameter t: line 1: is no OpenQASM"),
+        ({"t": "1 +", "b": 2}, r"^parameter t: line 1: is not OpenQASM"),
         ({"t": [1], "b": 2}, r"^parameter t: is \[1\]; give a number"),
         ({"t": float("nan"), "b": 2}, "number nan; let all numbers be finite"),
         ({"t": 1, "b": 4}, r"makes bit\[2\] of 4"),

@@ -247,7 +247,7 @@ def test_spoilt_programs_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch
         text, parameters = random.choice(PROGRAMS)
         message = refusal(spoilt(text, random), parameters)
         refused += message is not None
-        pattern = r"(c\.qasm: |parameter t: is no input of)[^\n]*"
+        pattern = r"(c\.qasm: |parameter t: is not an input of)[^\n]*"
         assert message is None or (re.fullmatch(pattern, message) and len(message) < 400)
     assert refused > 125
 

@@ -190,9 +190,9 @@ def test_hosts_with_different_numbers_of_ranks_are_refused(monkeypatch: pytest.M
 REFUSED: list[Row] = [
     ("--dtype int8", "--dtype", "'int8' is unknown", "choose from float32,"),
     ("--size 1000", "--size", "is 1000", "give an integer from 1048576 up"),
-    ("--size some", "--size", "'some' is no size", "write bytes, or a"),
+    ("--size some", "--size", "'some' is not a size", "write bytes, or a"),
     ("--name ''", "--name", "is empty", "name the profile, or leave it out for the base's name"),
-    ("--base nowhere", "--base", "'nowhere' is no profile", "choose from a100, cpu"),
+    ("--base nowhere", "--base", "'nowhere' is not a profile", "choose from a100, cpu"),
     ("--device tpu", "Invalid value for '--device'", "'tpu'", "see 'tnplan calibrate"),
     ("-o nowhere/own.toml", "nowhere/own.toml", "its folder does not exist", "choose a folder that"),
     ("-o .", ".", "is a folder", "give the name of a file"),

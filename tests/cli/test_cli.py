@@ -107,7 +107,7 @@ WRONG_USAGE: list[Row] = [
     ("show x.json --colour", "No such option '--colour'", "", "see 'tnplan show --help'"),
     ("report x.json --hardware cpu", "Missing option '--devices'", "", "see 'tnplan report"),
     ("report x.json --hardware cpu --devices 1,2,x", "Invalid value for '--devices'",
-     "'x' in '1,2,x' is no number of devices", "write 1,2,4 or"),
+     "'x' in '1,2,x' is not a number of devices", "write 1,2,4 or"),
 ]
 # fmt: on
 

@@ -267,7 +267,7 @@ def test_inputs_are_set(tmp_path: Path, capsys: pytest.CaptureFixture[str], give
         for wrong, message in (
             (["--set", "t"], "'t' sets nothing; write a name and a value, such as theta=0.3"),
             ([*options, "--set", "t=1"], "sets t twice; set it once"),
-            ([*options, "--set", "s=1"], "parameter s: is no input of"),
+            ([*options, "--set", "s=1"], "parameter s: is not an input of"),
         ):
             assert run([*command, *wrong]) == 2
             error = capsys.readouterr().err

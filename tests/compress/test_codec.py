@@ -238,7 +238,7 @@ def test_buffers_that_cannot_be_filled_are_refused() -> None:
     read_only = np.zeros(50_000, np.uint8)
     read_only.flags.writeable = False
     for out in (np.zeros(50_000), np.zeros((2, 50_000), np.uint8), bytearray(50_000), read_only):
-        with pytest.raises(CodecError, match="out: is no array of bytes to write to"):
+        with pytest.raises(CodecError, match="out: is not an array of bytes to write to"):
             compress_into(array, out, 1e-3)  # type: ignore[arg-type]
     with pytest.raises(CodecError, match="out: shares memory with the array"):
         compress_into(array, array.view(np.uint8), 1e-3)
@@ -247,7 +247,7 @@ def test_buffers_that_cannot_be_filled_are_refused() -> None:
     fixed = np.zeros(5000)
     fixed.flags.writeable = False
     for target in (fixed, [0.0] * 5000):
-        with pytest.raises(CodecError, match="out: is no array to write to"):
+        with pytest.raises(CodecError, match="out: is not an array to write to"):
             decompress_into(data, target)  # type: ignore[arg-type]
     # Its dtype has the name of the stream's.
     with pytest.raises(CodecError, match="out: is >f8"):

@@ -142,7 +142,7 @@ def test_exchanged_frames_and_frames_of_other_streams_are_refused() -> None:
 
 def test_foreign_bytes_are_refused() -> None:
     for data in (b"\x93NUMPY\x01\x00" + bytes(200), b"PK" + bytes(200), bytes(200)):
-        with pytest.raises(StreamError, match="is no compressed array of tnplan"):
+        with pytest.raises(StreamError, match="is not a compressed array of tnplan"):
             decompress(data)
     with pytest.raises(StreamError, match="ends inside its header"):
         decompress(b"")

@@ -299,7 +299,7 @@ def test_states_go_to_quimb_and_come_back() -> None:
         (lambda state: "a state", "start: is str"),
         (lambda state: (state, [1.0]), "start: is tuple"),
         (lambda state: (state, {"b0,1": np.zeros(2)}), "has no positive weights of bond b0,1"),
-        (lambda state: state.isel({"k0": 0}), "has not one tensor a site|has no"),
+        (lambda state: state.isel({"k0": 0}), "has not one tensor per site|has no"),
     ],
 )
 def test_states_that_are_none_are_refused(change: Any, message: str) -> None:

@@ -144,7 +144,7 @@ def test_what_is_no_clifford_gate_is_named() -> None:
     program = circuit_program(GateSequence(1, ()))
     damped = tnplan.Channel((0,), (np.diag([1, 0.6]), np.array([[0, 0.8], [0, 0]])))
     noisy = CircuitProgram(1, 1, (*program.operations, damped, Measurement(0, 0)))
-    with pytest.raises(tnplan.InputError, match="is no mixture of Pauli words"):
+    with pytest.raises(tnplan.InputError, match="is not a mixture of Pauli words"):
         tnplan.Circuit(noisy).sample(10, method="stabilizer", **CPU)
 
 

@@ -105,7 +105,7 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
         raise InputError(name, f"does not end in {SUFFIX}", "name the output with -o")
     target = file_path(output) if output is not None else Path(name.removesuffix(SUFFIX))
     if output is None and target.exists():
-        raise InputError(str(target), "is there already", "name the output with -o")
+        raise InputError(str(target), "already exists", "name the output with -o")
     check_writable(target, source)
     start_s = perf_counter()
     try:

@@ -266,7 +266,7 @@ def _check_time(time: float | str, rounds: int | None, methods: Sequence[str]) -
     if rounds is not None:
         check_count("--rounds", rounds)
         if time != "auto":
-            raise InputError("--rounds", "stands beside --time", "give one of the two")
+            raise InputError("--rounds", "is given together with --time", "give one of the two")
         if JOINT not in methods:
             raise InputError("--rounds", f"is for the method {JOINT}", "leave it out, or give --time")
     if time != "auto" and (isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S):

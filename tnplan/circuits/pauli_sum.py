@@ -235,7 +235,7 @@ class PauliSum:
     def to_matrix(self) -> Array:
         """The matrix, complex128 [2^n, 2^n], of up to 12 qubits; qubit 0 is the most significant bit."""
         if self.n_qubits > LARGEST_DENSE:
-            raise InputError("matrix", f"is of {self.n_qubits} qubits", f"use {LARGEST_DENSE} at most")
+            raise InputError("matrix", f"is of {self.n_qubits} qubits", f"use at most {LARGEST_DENSE}")
         states = np.arange(2**self.n_qubits)
         matrix = np.zeros((len(states), len(states)), np.complex128)
         for x, z, coefficient in self.masks():
@@ -479,7 +479,7 @@ def check_range(coefficients: Array, most: float) -> None:
     if not size <= most:
         raise InputError(
             "--observable", f"has coefficients whose magnitudes add up to {size:.6g}",
-            f"give {most:.6g} in all at most",
+            f"give at most {most:.6g} in all",
         )  # fmt: skip
 
 
@@ -613,5 +613,5 @@ def load_words(path: str | Path) -> tuple[int, Mapping[str, Any]]:
     n_qubits = check_count(f"{path}: n_qubits", document.get("n_qubits"), 1, LARGEST_CIRCUIT)
     words = document.get("terms")
     if not isinstance(words, Mapping):
-        raise InputError(f"{path}: terms", "is no object", REMEDY)
+        raise InputError(f"{path}: terms", "is not an object", REMEDY)
     return n_qubits, words

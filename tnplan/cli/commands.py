@@ -21,7 +21,7 @@ SHOWN_STEPS = 6
     open_qubits={"flags": ["--open"], "type": QUBITS},
     simplify={
         "flags": ["--no-simplify"], "flag_value": False, "show_default": False,
-        "help": "Keep one tensor a gate.",
+        "help": "Keep one tensor per gate.",
     },
     output="Network file; its tensors go beside it. Default: CIRCUIT.json, here.",
 )  # fmt: skip

@@ -47,7 +47,7 @@ def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
     stabilizers = rest.pop("stabilizers")
     if stabilizers is not None:
         if rest["state"] is not None:
-            raise InputError("--stabilizers", "are given with --state", "leave one of them out")
+            raise InputError("--stabilizers", "are given together with --state", "leave one of them out")
         rest["state"] = [word.strip() for word in stabilizers.split(",")]
     truncation = taken(Truncation, rest)
     if truncation != Truncation():

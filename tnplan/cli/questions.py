@@ -115,7 +115,7 @@ def _strings(options: Options) -> Options:
     """The bit strings of amplitudes: those of the command line, or their file."""
     file, strings = options.pop("file"), options["bitstrings"]
     if file is not None and strings is not None:
-        raise click.UsageError("--file stands beside --bitstrings; give one of them")
+        raise click.UsageError("--file is given together with --bitstrings; give one of them")
     if strings is not None and options["open_qubits"] is not None:
         strings = ",".join(strings)
     return {**options, "bitstrings": strings or file}
@@ -123,7 +123,7 @@ def _strings(options: Options) -> Options:
 
 @question(
     Circuit.amplitudes, EXACT,
-    click.option("--file", type=FILE, help="Bit strings, one a line, or an array [string, qubit] in .npy."),
+    click.option("--file", type=FILE, help="Bit strings, one per line, or an array [string, qubit] in .npy."),
     arguments_of=_strings,
     bitstrings={"type": BITS, "help": "0 or 1 for each qubit; character k is qubit k."},
     open_qubits={
@@ -171,7 +171,7 @@ def _observables(options: Options) -> Options:
 @question(
     Circuit.expectation, {**REPEATED, "checkpoint": {}, "resume": {}},
     click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times."),
-    click.option("--file", type=FILE, help="Observables, one a line, or a JSON list."),
+    click.option("--file", type=FILE, help="Observables, one per line, or a JSON list."),
     arguments_of=_observables,
     observables={
         "flags": ["--observable"], "type": str, "multiple": True, "required": False, "metavar": "SUM",

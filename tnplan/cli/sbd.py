@@ -32,7 +32,7 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
 @command(
     "diagonalize.diagonalize",
     integrals=click.argument("integrals", type=FILE, metavar="FCIDUMP"),
-    alpha={"type": FILE, "help": "Alpha strings, one a line, or all."},
+    alpha={"type": FILE, "help": "Alpha strings, one per line, or all."},
     beta={"type": FILE, "help": "Beta strings, or all. Default: those of --alpha."},
     grow=added(
         click.option(
@@ -123,7 +123,7 @@ def sbd_qubits(call: Call, hamiltonian: str, start: Path | None, as_json: bool, 
     """
     file = Path(hamiltonian)
     if not file.exists() and FILE_NAME.fullmatch(hamiltonian):
-        raise InputError("HAMILTONIAN", f"{hamiltonian!r} is no file", "check the name, or write a Pauli sum")
+        raise InputError("HAMILTONIAN", f"{hamiltonian!r} is not a file", "check the name, or write a Pauli sum")
     criteria, observables = taken(Criteria, options), options.pop("observables")
     result = call(
         file if file.exists() else hamiltonian, criteria=criteria, observables=list(observables),

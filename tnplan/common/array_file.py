@@ -62,7 +62,7 @@ def read_header(stream: BinaryIO, place: str) -> ArrayHeader:
     remedy = "give an array that numpy.save wrote"
     start = stream.read(8)
     if start[:6] != MAGIC or len(start) < 8 or start[6] not in LENGTHS:
-        raise InputError(place, "cannot be read (it is no .npy file)", remedy)
+        raise InputError(place, "cannot be read (it is not an .npy file)", remedy)
     form = LENGTHS[start[6]]
     length = stream.read(struct.calcsize(form))
     if len(length) < struct.calcsize(form):

@@ -300,7 +300,7 @@ def step_text(step: DavidsonStep, unit: str) -> str:
     kind = "share at most" if step.is_share else "residual"
     return (
         f"{name} {step.number}: energy {energies}{more}{unit}, {kind} {max(step.residuals):.1e}, "
-        f"{step.multiplication_s:.3g} s a multiplication"
+        f"{step.multiplication_s:.3g} s per multiplication"
     )
 
 

@@ -189,13 +189,13 @@ def _check_own(handle: int, path: Path) -> None:
     """Refuse what is no lock, or not this user's."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
-        raise _not_a_lock(path, "is no file")
+        raise _not_a_lock(path, "is not a file")
     if status.st_nlink > 1:
         raise _not_a_lock(path, "has another name too")
     if status.st_uid != os.geteuid():
         raise _not_a_lock(path, "belongs to another user")
     if not BEGINS.startswith(os.pread(handle, len(BEGINS), 0)):
-        raise _not_a_lock(path, "is no lock of a run")
+        raise _not_a_lock(path, "is not a lock of a run")
 
 
 def _is_locked(handle: int, path: Path, is_new: bool) -> bool:

@@ -165,7 +165,7 @@ class ExecutionResult:
         yield (
             f"{count_text(report['ranks'], 'rank', 'ranks')} in "
             f"{count_text(report['groups'], 'group', 'groups')}, {count_text(n_slices, 'slice', 'slices')}, "
-            f"{count_text(report['threads_per_rank'], 'thread', 'threads')} a rank"
+            f"{count_text(report['threads_per_rank'], 'thread', 'threads')} per rank"
         )
         yield f"{'':<20}{'measured':>12}{'predicted':>12}"
         for name, value, expected in rows:
@@ -301,7 +301,7 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     if engine == "cutensormp":
         if plan.compression is not None:
             raise InputError(
-                "--engine", "cutensormp compresses nothing", "take --engine native", topic="cuTENSOR"
+                "--engine", "cutensormp compresses nothing", "use --engine native", topic="cuTENSOR"
             )
         plan = unfuse(plan)
     chosen = parse_slices(_slices_text(request.slices), plan.n_slices)
@@ -391,7 +391,7 @@ def _check_document(path: Path, format_: str, inputs: Sequence[object]) -> None:
     if not isinstance(present, dict) or present.get("format") != format_:
         raise InputError(
             str(path),
-            f"would be replaced, and is no {format_}",
+            f"would be replaced, and is not a {format_}",
             "choose another name for --output, or move the file",
         )
 

@@ -308,7 +308,7 @@ def _check(problem: SimulationProblem, request: SimulationRequest) -> None:
     if (request.start is not None or request.save) and final_measurements(problem.program) is None:
         raise InputError(
             "--start" if request.start is not None else "--save",
-            "stands beside a program that ends in another state in each run", "leave it out",
+            "is given together with a program that ends in a different state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(problem.program.operations)
 
@@ -404,7 +404,7 @@ def check_state_ranks(n_ranks: int, n_qubits: int) -> None:
     if n_ranks > 1 and n_bits < LARGEST_TARGETS:
         raise InputError(
             "--ranks",
-            f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_bits)} a rank",
+            f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_bits)} per rank",
             f"take fewer ranks: each needs {LARGEST_TARGETS} qubits or more",
         )  # fmt: skip
 

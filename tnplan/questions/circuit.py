@@ -462,7 +462,7 @@ class Circuit(ParametricCircuit):
         names = self.names if gradient is True else tuple(gradient) if is_list else ()
         if not names or len(set(names)) < len(names):
             text = (
-                "the circuit has none" if gradient is True else f"{gradient!r} is no list of names, each once"
+                "the circuit has none" if gradient is True else f"{gradient!r} is not a list of names, each once"
             )
             raise InputError(
                 "--gradient", f"is by named parameters, and {text}",

@@ -243,7 +243,7 @@ def _why_not_sampled(query: CircuitQuery) -> tuple[str, str] | None:
 
 def _why_not_statevector(query: CircuitQuery, options: QuestionOptions) -> tuple[str, str] | None:
     if query.is_random and options.trajectories is None:
-        why = "the circuit measures, resets or is noisy on its way"
+        why = "the circuit measures, resets or is noisy before its end"
         return "--trajectories", f"is missing, and {'the input state is mixed' if query.is_mixed else why}"
     return _too_many_qubits(query)
 

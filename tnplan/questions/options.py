@@ -103,7 +103,7 @@ class QuestionOptions(JobOptions):
         if self.monte_carlo is not None and not isinstance(self.monte_carlo, MonteCarlo):
             raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give MonteCarlo")
         if self.monte_carlo is not None and self.seed is not None:
-            raise InputError("--seed", "stands beside monte_carlo, which has one", "leave one of them out")
+            raise InputError("--seed", "is given together with monte_carlo, which has one", "leave one of them out")
         if self.max_bond is not None:
             check_count("--max-bond", self.max_bond, 1, LARGEST_BOND)
         if self.cutoff is not None and not (is_number(self.cutoff) and 0 <= self.cutoff < 1):

@@ -105,7 +105,7 @@ def read_after(
     """The numbers of operations after which values, and no derivatives, are asked for."""
     count = len(program.operations)
     if names:
-        raise InputError("--after", "stands beside --gradient", "leave one of them out")
+        raise InputError("--after", "is given together with --gradient", "leave one of them out")
     if isinstance(after, str) and after == BARRIERS:
         if not program.barriers:
             raise InputError(

@@ -30,8 +30,8 @@ SAVED = STREAM.getvalue()
 # fmt: off
 AMPLITUDES: list[Row] = [
     (lambda c: c.amplitudes(["000", "01"]), "--bitstrings",
-     '"01" is no bit string', "give 0 or 1 for 3 qubits"),
-    (lambda c: c.amplitudes("0a0"), "--bitstrings", '"0a0" is no bit string', "give 0 or 1 for 3 qubits"),
+     '"01" is not a bit string', "give 0 or 1 for 3 qubits"),
+    (lambda c: c.amplitudes("0a0"), "--bitstrings", '"0a0" is not a bit string', "give 0 or 1 for 3 qubits"),
     (lambda c: c.amplitudes([]), "--bitstrings", "is an empty list", "give one bit string or more"),
     (lambda c: c.amplitudes(), "--bitstrings", "are missing", "give bit strings or open qubits"),
     (lambda c: c.amplitudes(5), "--bitstrings", "is 5", "give bit strings, an array or a file"),
@@ -81,7 +81,7 @@ EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", state=["i*X0"]), "--stabilizers",
      "'i*X0' is no Pauli word", "write a sum such as"),
     (lambda c: c.expectation("Z0", gradient=None), "--gradient",
-     "None is no list of names, each once", "name some; simulate has"),
+     "None is not a list of names, each once", "name some; simulate has"),
     (lambda c: c.expectation("Z7"), "--observable", "names qubit 7", "use qubits 0 to 2"),
     (lambda c: c.expectation([]), "--observable", "is an empty list", "give one observable or more"),
     (lambda c: c.expectation(tnplan.PauliSum(4, np.zeros((1, 2), np.uint64), np.ones(1))), "--observable",
@@ -108,7 +108,7 @@ EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", truncation=FEW, method="statevector", monte_carlo=FOUR), "--repetitions",
      "are given, and 'statevector' resamples nothing", "use pauli"),
     (lambda c: c.expectation("Z0", truncation=FEW, seed=1, monte_carlo=FOUR), "--seed",
-     "stands beside monte_carlo, which has one", "leave one of them out"),
+     "is given together with monte_carlo, which has one", "leave one of them out"),
     (lambda c: c.expectation("Z0", truncation=tnplan.Truncation(max_terms=4, max_weight=2), monte_carlo=FOUR),
      "--repetitions", "resample terms and cut none", "leave the cuts out"),
     (lambda c: c.expectation("Z0", after=[]), "--after", "is []", "give a list of numbers of operations, or"),
@@ -144,7 +144,7 @@ OVERLAP: list[Row] = [
 ]
 TRACE: list[Row] = [
     (lambda c: c.trace("Z0", "Z0", state="01"), "--state",
-     "'01' is no state", "give one of 0 1 + - r l for 3 qubits"),
+     "'01' is not a state", "give one of 0 1 + - r l for 3 qubits"),
     (lambda c: c.trace("Z0", "Z0", method="statevector", state=MIXED), "--method",
      "answers trace in pure states, and the input state is mixed", "use pauli"),
     (lambda c: c.trace("Z0", "Z0", state="000", truncation=FEW, monte_carlo=FOUR), "--repetitions",
@@ -157,9 +157,9 @@ BIND: list[Row] = [
     (lambda c: c.bind(theta=1), "parameter theta", "is none of circuit", "leave it out"),
 ]
 STATES: list[Row] = [
-    ("0a0", "--state", "'0a0' is no state", "give one of 0 1 + - r l for 3 qubits"),
-    ("++", "--state", "'++' is no state", "give one of 0 1 + - r l for 3 qubits"),
-    ("", "--state", "'' is no state", "give one of 0 1 + - r l"),
+    ("0a0", "--state", "'0a0' is not a state", "give one of 0 1 + - r l for 3 qubits"),
+    ("++", "--state", "'++' is not a state", "give one of 0 1 + - r l for 3 qubits"),
+    ("", "--state", "'' is not a state", "give one of 0 1 + - r l"),
     (5, "--state", "is 5", "give letters, Bloch vectors [qubit, 3], or a list of stabilizers"),
     (np.zeros((2, 3)), "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with"),
     (np.ones((3, 3)), "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with"),
@@ -167,7 +167,7 @@ STATES: list[Row] = [
     (["X0", "Z0"], "--stabilizers", "'Z0' anticommutes with another", "remove it"),
     (["X0", "-X0"], "--stabilizers", "have -I as a product", "change a sign"),
     (["X5"], "--stabilizers", "names qubit 5", "use qubits 0 to 2"),
-    (["0.5*X0"], "--stabilizers", "'0.5*X0' is no word with a", "write -X0 Z1"),
+    (["0.5*X0"], "--stabilizers", "'0.5*X0' is not a word with a", "write -X0 Z1"),
 ]
 ESTIMATES: list[Row] = [
     ({}, "question", "is missing", "give one of amplitudes,"),
@@ -183,15 +183,15 @@ ESTIMATES: list[Row] = [
     ({"expectation": "Z0", "monte_carlo": FOUR}, "--repetitions", "need a limit of terms", "--max-terms"),
 ]
 BIT_STRINGS: list[Row] = [
-    (("bits.txt", b"000\n\n01\n"), "bits.txt: line 3", '"01" is no bit string', "give 0 or 1 for 3 qubits"),
-    (("bits.txt", b"\n"), "bits.txt", "has no bit strings", "write one a line"),
+    (("bits.txt", b"000\n\n01\n"), "bits.txt: line 3", '"01" is not a bit string', "give 0 or 1 for 3 qubits"),
+    (("bits.txt", b"\n"), "bits.txt", "has no bit strings", "write one per line"),
     (("bits.npy", SAVED), "bits.npy", "has shape (2, 2)", "give [string, qubit]"),
     (("bad.npy", b"no array"), "bad.npy", "cannot be read", "give an array that"),
 ]
 OBSERVABLES: list[Row] = [
     (("o.txt", "Z0\nQ1\n"), "o.txt: line 2", "'Q1' is no Pauli word", "write a sum such as"),
-    (("o.txt", "# nothing\n"), "o.txt", "has no observables", "write one a line"),
-    (("o.json", "{}"), "o.json", "is no list", "give a list of observables"),
+    (("o.txt", "# nothing\n"), "o.txt", "has no observables", "write one per line"),
+    (("o.json", "{}"), "o.json", "is not a list", "give a list of observables"),
     (("o.json", '["Z0", 5]'), "o.json: entry 1", "is 5", "give its text"),
     (("o.json", '[{"Z9": 1}]'), "o.json: entry 0", "names qubit 9", "use qubits 0 to 2"),
     (("o.json", '[{"Z0": "a"}]'), "o.json: entry 0", 'has the coefficient "a"', "give a number or [real"),
@@ -200,11 +200,11 @@ OBSERVABLES: list[Row] = [
 COMMANDS: list[Row] = [
     ("amplitudes c.qsim", "--bitstrings", "are missing", "give bit strings or"),
     ("amplitudes c.qsim --bitstrings 00,1", "--bitstrings",
-     '"1" is no bit string', "give 0 or 1 for 2 qubits"),
-    ("amplitudes c.qsim --bitstrings 00 --file bits.txt", "--file stands beside --bitstrings",
+     '"1" is not a bit string', "give 0 or 1 for 2 qubits"),
+    ("amplitudes c.qsim --bitstrings 00 --file bits.txt", "--file is given together with --bitstrings",
      "", "give one of them"),
     ("amplitudes c.qsim --file bits.txt -o out.json", "bits.txt: line 2",
-     '"111" is no bit string', "give 0 or 1 for 2 qubits"),
+     '"111" is not a bit string', "give 0 or 1 for 2 qubits"),
     ("amplitudes c.qsim --bitstrings 00 -o c.qsim", "c.qsim", "is an input", "give the output another"),
     ("amplitudes c.qsim --file good.txt -o good.txt", "good.txt", "is an input", "give the output another"),
     ("overlap c.qsim d.qsim -o d.qsim", "d.qsim", "is an input", "give the output another"),
@@ -231,7 +231,7 @@ COMMANDS: list[Row] = [
     ("expectation c.qsim --observable Z0 --after 1 -o out.json --resume", "--resume",
      "is for expectation values without gradients, trajectories and --after", "leave it out"),
     ("expectation p.qasm --observable Z0 --set t=1 --gradient --after 0", "--after",
-     "stands beside --gradient", "leave one of them out"),
+     "is given together with --gradient", "leave one of them out"),
     ("probabilities c.qsim --qubits 0,0", "--qubits", "names qubit 0 twice", "name each qubit once"),
     ("reduced-density-matrix c.qsim --qubits 5", "--qubits", "names qubit 5", "use qubits 0 to 1"),
     ("overlap c.qsim p.qasm", "p.qasm: line 1 (input)", "has no value for 't'", "give one: --set t=VALUE"),

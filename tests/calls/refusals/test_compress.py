@@ -20,7 +20,7 @@ COMPRESS: list[Row] = [
     ("t.npy --bound x", "Invalid value for '--bound'", "'x' is not a valid float", "see 'tnplan compress"),
     ("whole.npy", "whole.npy", "holds integers (int64)", "give the bound 0"),
     ("spoilt.npy --refuse-nonfinite", "spoilt.npy", "holds NaN or infinities", "mend it, or do not"),
-    ("text.npy", "text.npy", "cannot be read (it is no .npy file)", "give an array that"),
+    ("text.npy", "text.npy", "cannot be read (it is not an .npy file)", "give an array that"),
     ("objects.npy", "objects.npy", "cannot be read", "give an array that"),
     ("cut.npy", "cut.npy", "cannot be read", "give the whole file"),
     ("absent.npy", "absent.npy", "cannot be read (No such file", "check the name and its"),
@@ -31,7 +31,7 @@ COMPRESS: list[Row] = [
 ]
 DECOMPRESS: list[Row] = [
     ("t.npy", "t.npy", "does not end in .tnz", "name the output with -o"),
-    ("t.npy -o x.npy", "t.npy", "is no compressed array of tnplan", "give what 'tnplan"),
+    ("t.npy -o x.npy", "t.npy", "is not a compressed array of tnplan", "give what 'tnplan"),
     ("damaged.npy.tnz", "damaged.npy.tnz: stream: frame 0", "is damaged", "give the stream as it"),
     ("newer.npy.tnz", "newer.npy.tnz", "is version 9 of tnplan.compressed", "this tnplan reads 1 to 4"),
     ("absent.tnz", "absent.tnz", "cannot be read", "check the name and its"),

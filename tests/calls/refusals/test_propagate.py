@@ -28,7 +28,7 @@ CALLS: list[Row] = [
     ({"truncation": 5}, "truncation", "is 5", "give Truncation"),
     ({"device": "tpu"}, "--device", "'tpu' is unknown", "choose from auto, cpu"),
     ({"state": 0}, "--state", "is 0", "give letters"),
-    ({"state": ["0", "0"]}, "--stabilizers", "'0' is no word with a sign", "write -X0 Z1"),
+    ({"state": ["0", "0"]}, "--stabilizers", "'0' is not a word with a sign", "write -X0 Z1"),
     ({"depolarize": "x"}, "--depolarizing", "probability is 'x'", "give 0 to 1"),
     ({"circuit": GateSequence(2, ()), "depolarize": 2}, "--depolarizing", "probability is 2", "give 0 to 1"),
     ({"stop_above": "x"}, "stop_above", "is 'x'", "give an integer from 0"),
@@ -40,7 +40,7 @@ CALLS: list[Row] = [
 COMMANDS: list[Row] = [
     ("--observable Z2", "--observable", "names qubit 2", "use qubits 0 to 1"),
     ("--observable ZZZ", "--observable", "has a word of 3 letters", "give one for each of 2"),
-    ("--observable Z0 --state 012", "--state", "'012' is no state", "give one of 0 1 + - r l"),
+    ("--observable Z0 --state 012", "--state", "'012' is not a state", "give one of 0 1 + - r l"),
     ("--observable Z0 --max-weight -1", "max_weight", "is -1", "give an integer from 0"),
     ("--observable Z0 --depolarizing 2", "--depolarizing", "probability is 2", "give 0 to 1"),
     ("--observable 'Z0 + Z1' --max-terms 1", "max_terms",
@@ -61,7 +61,7 @@ COMMANDS: list[Row] = [
     ("--observable Z0 --symmetry 0,1 --symmetry 1,0", "gate 0 (h)",
      "has no equal one in its layer where permutation 1", "give a symmetry of every"),
     ("--observable Z0 --symmetry 0,1 --gradient", "--symmetry",
-     "goes with none of schroedinger, gradient", "leave it or them out"),
+     "cannot be combined with any of schroedinger, gradient", "leave it or them out"),
     ("--observable Z0 --record x.png", "x.png", "does not end in .json or .svg", "no other format is"),
 ]
 # fmt: on

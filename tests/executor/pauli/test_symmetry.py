@@ -150,8 +150,8 @@ REFUSED: list[Row] = [
     ({"state": "0+0"}, "--symmetry", "changes the state by permutation 0", "leave it out"),
     ({"state": ["Z0 Z1"]}, "--symmetry", "changes the state by permutation 0", "leave it out"),
     ({"overlap": "Z0 + Z1"}, "--symmetry", "changes the state by permutation 0", "leave it out"),
-    ({"gradient": True}, "--symmetry", "goes with none of schroedinger, gradient", "leave it or them out"),
-    ({"picture": "schroedinger"}, "--symmetry", "goes with none of schroedinger", "leave it or them out"),
+    ({"gradient": True}, "--symmetry", "cannot be combined with any of schroedinger, gradient", "leave it or them out"),
+    ({"picture": "schroedinger"}, "--symmetry", "cannot be combined with any of schroedinger", "leave it or them out"),
     ({"ranks": 2}, "ranks", "are 2, and --symmetry is for one", "start one"),
 ]
 # fmt: on

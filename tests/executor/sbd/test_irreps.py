@@ -102,7 +102,7 @@ RIGHT = symmetric_integrals((2, 2))
 WRONG = replace(random_integrals(N, 2, 2, 31), labels=OrbitalLabels(LABELS, 3))
 # fmt: off
 REFUSED: list[Row] = [
-    ((WRONG, {}), "ISYM", "asks for a symmetry that integrals break by", "mend ORBSYM, or give"),
+    ((WRONG, {}), "ISYM", "asks for a symmetry that integrals break by", "correct ORBSYM, or give"),
     ((replace(RIGHT, labels=OrbitalLabels()), {"symmetry": 2}), "--symmetry",
      "is 2, and orbitals have no labels", "give an FCIDUMP with"),
     ((RIGHT, {"symmetry": 9}), "--symmetry", "is 9, and labels go from 1 to 8", "give an FCIDUMP with"),

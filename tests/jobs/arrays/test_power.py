@@ -224,7 +224,7 @@ def test_what_has_no_power_is_refused() -> None:
             wide.power(2, matrix, np.ones((2, 3)))
         with pytest.raises(tnplan.InputError, match="n: is -1"):
             wide.power(-1, matrix, np.ones((2, 3)), vector=1)
-        with pytest.raises(tnplan.InputError, match="vector: 2 is no tensor that calls take"):
+        with pytest.raises(tnplan.InputError, match="vector: 2 is not a tensor that calls take"):
             wide.power(1, matrix, np.ones((2, 3)), vector=2)
         with pytest.raises(tnplan.InputError, match="resume: has no checkpoint"):
             wide.power(1, matrix, np.ones((2, 3)), vector=1, resume=True)

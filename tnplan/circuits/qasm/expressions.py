@@ -318,7 +318,7 @@ class Evaluator:
             raise Mistake(f"calls {name!r}, which is {symbol.description}", "define it with def")
         function = (FUNCTIONS if self.version == 3 else FUNCTIONS_2).get(name)
         if function is None:
-            raise Mistake(f"calls {shown(name)!r}, which is no function", "define it with def")
+            raise Mistake(f"calls {shown(name)!r}, which is not a function", "define it with def")
         expected = ARGUMENTS.get(name, 1)
         if len(node.arguments) != expected:
             raise Mistake(f"gives {name} {len(node.arguments)} arguments", f"give {expected}")
@@ -331,7 +331,7 @@ class Evaluator:
         if isinstance(symbol, Bits | Qubits) and dimension == 0:
             return len(symbol.slots if isinstance(symbol, Bits) else symbol.numbers)
         if not isinstance(symbol, Array):
-            raise Mistake("takes the size of what is no array", "give an array or a register")
+            raise Mistake("takes the size of what is not an array", "give an array or a register")
         level = symbol.slots
         for _ in range(dimension):
             level = level[0] if isinstance(level, list) else None
@@ -345,7 +345,7 @@ class Evaluator:
         for side in (node.lhs, node.rhs):
             bits = register_bits(self.value(side))
             if bits is None:
-                raise Mistake("puts together what are no registers of bits", "use registers")
+                raise Mistake("puts together what are not registers of bits", "use registers")
             items += bits
         return bit_string(tuple(items))
 
@@ -381,7 +381,7 @@ def is_constant(symbol: Named) -> bool:
 def _check_count(count: int, most: int) -> None:
     if count > most:
         raise Mistake(
-            f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
+            f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use at most {LARGEST_CIRCUIT} of each"
         )
 
 

@@ -244,7 +244,7 @@ class GateCalls:
                     return self._matrix(name, target, (exponent * params[0],), ())
                 if abs(exponent) > LARGEST_EXPANSION:
                     raise Mistake(
-                        f"takes the power {exponent:g}", f"use {LARGEST_EXPANSION} at most, of either sign"
+                        f"takes the power {exponent:g}", f"use at most {LARGEST_EXPANSION}, of either sign"
                     )
                 matrix = power(matrix, exponent)
                 if turn:
@@ -326,7 +326,7 @@ class GateCalls:
             return replace(body[0], modifiers=(*call.modifiers, *body[0].modifiers), qubits=on)
         if n > self.largest:
             raise Mistake(
-                f"takes a power that is no integer of a gate on {n} qubits",
+                f"takes a power that is not an integer of a gate on {n} qubits",
                 f"give an integer, or a gate on {self.largest} qubits or fewer",
             )
         name, _, matrix = self._matrix(call.name, call.target, call.params, call.modifiers)

@@ -415,7 +415,7 @@ class Interpreter:
             return [self.recorder.read(slot) for slot in collection.slots]
         items = self.declarations.items(collection)
         if items is None:
-            raise Mistake("goes over what is no range", "write [first:last], a set, bits or an array")
+            raise Mistake("goes over what is not a range", "write [first:last], a set, bits or an array")
         return items
 
     def _expression(self, node: Any) -> None:

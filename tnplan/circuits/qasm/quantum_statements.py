@@ -56,7 +56,7 @@ class QuantumStatements:
         if len(set(names)) != len(names):
             raise Mistake(f"defines gate {shown(name)!r} with one name for two things", "use other names")
         if name in self.gates.definitions or isinstance(self.scopes.find(name), Subroutine):
-            raise Mistake(f"defines {shown(name)!r}, which is there already", "give it another name")
+            raise Mistake(f"defines {shown(name)!r}, which already exists", "give it another name")
         self.gates.definitions[name] = definition
 
     def plain_gate(self, item: PlainGate) -> None:
@@ -150,7 +150,7 @@ class QuantumStatements:
     def outside_definition(self) -> None:
         """Refuse what stands in the definition of a gate."""
         if self._calls is not None:
-            raise Mistake("is no gate, and stands in the definition of one", "define a subroutine with def")
+            raise Mistake("is not a gate, and stands in the definition of one", "define a subroutine with def")
 
     def _body(self, definition: Definition, params: tuple[float, ...]) -> tuple[Call, ...]:
         """The calls in a definition, its qubits being 0, 1, ..."""

@@ -183,7 +183,7 @@ def parse_value(text: str, place: str) -> Any:
     """The node of one expression."""
     statements = _parse(f"({text});", place)
     if len(statements) != 1 or not hasattr(statements[0], "expression"):
-        raise InputError(place, f"{text[:40]!r} is no value", "write a number, such as 0.3 or pi/4")
+        raise InputError(place, f"{text[:40]!r} is not a value", "write a number, such as 0.3 or pi/4")
     return statements[0].expression
 
 
@@ -328,7 +328,7 @@ def _refusal(place: str, message: str) -> InputError:
     position = re.match(r"L(\d+):C\d+: ", message)
     if position is not None:
         place, message = f"{place}: line {position[1]}", message[position.end() :]
-    return InputError(place, f"is no OpenQASM ({message.replace(ESCAPE, '')})", "mend the file")
+    return InputError(place, f"is not OpenQASM ({message.replace(ESCAPE, '')})", "correct the file")
 
 
 def _syntax(error: Exception) -> str:

@@ -169,7 +169,7 @@ def number(value: Any) -> Any:
         return TURN * value.value / (1 << value.width) if value.kind == "angle" else value.value
     if isinstance(value, bool | int | float | complex):
         return value
-    raise Mistake("calculates with what is no number", "use numbers and bits")
+    raise Mistake("calculates with what is not a number", "use numbers and bits")
 
 
 def truth(value: Any) -> bool:

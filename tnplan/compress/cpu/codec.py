@@ -146,7 +146,7 @@ def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options:
     True
     """
     if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.ndim != 1 or not out.flags.writeable:
-        raise CodecError("out", "is no array of bytes to write to", "give a 1-D NumPy array of uint8")
+        raise CodecError("out", "is not an array of bytes to write to", "give a 1-D NumPy array of uint8")
     # Pieces are written while later frames are still read: memory that both share would change
     # them.
     if isinstance(array, np.ndarray) and np.may_share_memory(array, out):
@@ -334,7 +334,7 @@ def decompress_into(data: Buffer, out: Array) -> None:
     np.float64(0.0)
     """
     if not isinstance(out, np.ndarray) or not out.flags.writeable:
-        raise CodecError("out", "is no array to write to", "give a NumPy array that is not read-only")
+        raise CodecError("out", "is not an array to write to", "give a NumPy array that is not read-only")
 
     def checked(header: Header) -> Array:
         if out.shape != header.shape or out.dtype != header.dtype or not out.flags.c_contiguous:

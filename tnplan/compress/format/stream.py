@@ -224,7 +224,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         fixed
     )
     if magic != MAGIC:
-        raise StreamError("stream", "is no compressed array of tnplan", "give what 'tnplan compress' wrote")
+        raise StreamError("stream", "is not a compressed array of tnplan", "give what 'tnplan compress' wrote")
     if not FIRST_VERSION <= version <= VERSION:
         raise StreamError(
             "stream", f"is version {version} of {FORMAT}", f"this tnplan reads {FIRST_VERSION} to {VERSION}"

@@ -85,7 +85,7 @@ def check_bits(bit_strings: Sequence[str], n_qubits: int) -> None:
     for bits in bit_strings:
         if not isinstance(bits, str) or len(bits) != n_qubits or set(bits) - {"0", "1"}:
             raise InputError(
-                "--amplitudes", f"{str(bits)[:40]!r} is no bit string", f"give 0 or 1 for {n_qubits} qubits"
+                "--amplitudes", f"{str(bits)[:40]!r} is not a bit string", f"give 0 or 1 for {n_qubits} qubits"
             )
 
 

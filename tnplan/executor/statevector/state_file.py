@@ -38,7 +38,7 @@ def check_state_writable(
 ) -> None:  # fmt: skip
     """Refuse a name to which `ranks` cannot write a state next to `output`, before any work is done."""
     if file_path(path).suffix != ".json":
-        raise InputError(str(path), "is no .json", "give the state a name that ends in .json")
+        raise InputError(str(path), "is not a .json file", "give the state a name that ends in .json")
     for target in (Path(path), *(state_file(path, rank) for rank in range(ranks))):
         check_writable(target, *inputs)
         if output is not None and target.resolve() == Path(output).resolve():

@@ -292,7 +292,7 @@ def _check_network(call: EinsumCall) -> None:
         problem = "takes an order of its own, and a path or a schedule is given"
         raise InputError("max_bond", problem, "give its network")
     if not call.operands:
-        raise InputError("contract", "has no arrays", "give one array a tensor")
+        raise InputError("contract", "has no arrays", "give one array per tensor")
     if 0 in call.size_dict.values():
         raise InputError("max_bond", "is for axes with elements, and one has none", "leave max_bond out")
 

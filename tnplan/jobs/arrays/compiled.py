@@ -237,7 +237,7 @@ class CompiledContraction:
             raise InputError("arrays", f"are {type(arrays).__name__}", "give a list of arrays")
         if len(arrays) != len(self._inputs):
             problem = f"has {count_text(len(arrays), 'array', 'arrays')}, and takes {len(self._inputs)}"
-            raise InputError("call", problem, "give one array a tensor that is not constant, in their order")
+            raise InputError("call", problem, "give one array per tensor that is not constant, in their order")
         return dict(zip(self._inputs, arrays, strict=True))
 
     def value_and_grad(self, *arrays: Any, wrt: Sequence[int] | None = None) -> tuple[Any, tuple[Any, ...]]:
@@ -557,7 +557,7 @@ class CompiledContraction:
             raise InputError("power", problem, "compile it without")
         number = next(iter(self._inputs), None) if vector is None else vector
         if number not in self._inputs:
-            problem = f"{vector!r} is no tensor that calls take"
+            problem = f"{vector!r} is not a tensor that calls take"
             raise InputError("vector", problem, f"name one of {', '.join(map(str, self._inputs))}")
         shape = self._leaves[number]
         if shape != self.schedule.output_shape:

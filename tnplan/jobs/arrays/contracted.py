@@ -228,7 +228,7 @@ def contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]
 
     call = read_request(network, arrays, takes_shapes=False)
     if not call.operands:
-        raise InputError("contract", "has no arrays", "give one array a tensor")
+        raise InputError("contract", "has no arrays", "give one array per tensor")
     check_axes(call.output)
     follower = follower_of(call.operands)
     if follower is not None:

@@ -137,7 +137,7 @@ def _call(
     """The operands of a network, each with the shape that it must have; none stand for any."""
     if operands and len(operands) != len(network.inputs):
         problem = f"has {plural(len(operands), 'array', 'arrays')} for {len(network.inputs)} tensors"
-        raise InputError("contraction", problem, "give one array a tensor, in the order of the network")
+        raise InputError("contraction", problem, "give one array per tensor, in the order of the network")
     for number, operand in enumerate(operands):
         shape = shape_of(operand, number)
         if shape != network.shape(number):

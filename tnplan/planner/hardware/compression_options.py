@@ -121,6 +121,6 @@ def _bound(name: str, text: str | None) -> tuple[float, float | None] | None:
     values = tuple(None if value is None else float(value) for value in texts)
     if not values or values[0] is None or not all(value is None or isfinite(value) for value in values):
         raise InputError(
-            PLACE, f"{name}={text} is no bound", "give a bound such as 1e-3, or bound:ratio, 1e-3:4"
+            PLACE, f"{name}={text} is not a bound", "give a bound such as 1e-3, or bound:ratio, 1e-3:4"
         )
     return values[0], values[1]

@@ -179,7 +179,7 @@ class Profile:
 
     def __repr__(self) -> str:
         tiers = ", ".join(tier.name for tier in self.tiers)
-        return f"Profile({self.name}: {size_text(self.memory_bytes)} a device, tiers {tiers})"
+        return f"Profile({self.name}: {size_text(self.memory_bytes)} per device, tiers {tiers})"
 
     def _check_tables(self, place: str) -> None:
         for name, codec in self.codecs.items():
@@ -321,7 +321,7 @@ def load_profile(name: str | Path) -> Profile:
         known = ", ".join(shipped_profiles())
         raise InputError(
             "--hardware",
-            f"{str(name)!r} is no profile, and cannot be read as a file ({error.strerror})",
+            f"{str(name)!r} is not a profile, and cannot be read as a file ({error.strerror})",
             f"choose from {known}, or a TOML file",
         ) from None
     return _parsed(read_text(name, "a TOML file"), str(name))
@@ -346,7 +346,7 @@ def _parsed(text: str, place: str) -> Profile:
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(place, f"not TOML ({error})", "mend the file") from None
+        raise InputError(place, f"not TOML ({error})", "correct the file") from None
     except RecursionError:
         raise InputError(place, "is nested too deeply to be read", "give a flatter file") from None
 
@@ -379,7 +379,7 @@ def _check_fields(table: Any, kind: type, place: str) -> None:
     known = [item.name for item in fields(kind)]
     for name in table if isinstance(table, dict) else ():
         if name not in known:
-            raise InputError(f"{place}: {name}", "is no field of it", f"use {', '.join(known)}")
+            raise InputError(f"{place}: {name}", "is not a field of it", f"use {', '.join(known)}")
 
 
 def _check_figure(place: str, value: float, *, zero: bool = False) -> None:

@@ -104,7 +104,7 @@ class SearchOptions:
         # minutes.
         if None not in (self.max_tensor_elements, self.memory_bytes):
             raise InputError(
-                "--max-tensor", "stands beside a memory limit", "give one of the two", topic="memory",
+                "--max-tensor", "is given together with a memory limit", "give one of the two", topic="memory",
             )
         objectives = JOINT_OBJECTIVES if self.joint else ("flops",)
         if self.objective not in objectives:

@@ -234,7 +234,7 @@ def parse_model(text: str, place: str) -> ErrorModel:
     try:
         model = stim.DetectorErrorModel(text)
     except (ValueError, IndexError) as error:
-        raise InputError(place, f"is no model that stim reads ({error})", "mend the file") from None
+        raise InputError(place, f"is not a model that stim reads ({error})", "correct the file") from None
     return located(place, lambda: _model(model))
 
 

@@ -132,7 +132,7 @@ def count_instance(
     if weights is not None and weights is not False:
         if by_size or problem.products is None:
             other = "by_size=True" if by_size else name
-            raise InputError("weights", f"stand beside {other}", "leave them out")
+            raise InputError("weights", f"are given together with {other}", "leave them out")
         pairs, units = whole_products(problem.products(instance, weights))
         total, primes = count_products(model, pairs, options, listener)
         # One fraction at the end: each takes a common divisor of long numbers.

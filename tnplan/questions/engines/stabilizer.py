@@ -70,7 +70,7 @@ def why_not_clifford(operations: Sequence[Operation]) -> tuple[str, str] | None:
         if isinstance(operation, Gate) and clifford_lines(operation.matrix.tobytes()) is None:
             return f"gate {number} ({operation.name})", "is no Clifford gate"
         if isinstance(operation, Channel) and _word_chances(operation) is None:
-            return f"operation {number} (noise)", "is no mixture of Pauli words"
+            return f"operation {number} (noise)", "is not a mixture of Pauli words"
         if isinstance(operation, Conditional | WhileLoop):
             reason = why_not_clifford(inner_operations(operation))
             if reason is not None:

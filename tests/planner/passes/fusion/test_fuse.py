@@ -324,8 +324,8 @@ def swapped_layout() -> Schedule:
     ("broken", "message"),
     [
         (lambda: edit(branches=CHAIN.branches[:1], steps=CHAIN.steps[:1]), "modes of out do not follow"),
-        (lambda: edit(steps=CHAIN.steps[:1]), "one step a branch"),
-        (lambda: edit(branches=(), steps=()), "one step a branch"),
+        (lambda: edit(steps=CHAIN.steps[:1]), "one step per branch"),
+        (lambda: edit(branches=(), steps=()), "one step per branch"),
         (lambda: edit(branches=(CHAIN.branches[0],) * 3, steps=(CHAIN.steps[0],) * 3), "summed before"),
         (lambda: edit(operand=CHAIN.out), "holds nothing"),
         (lambda: edit(branches=(CHAIN.branches[0], CHAIN.out)), "holds nothing"),

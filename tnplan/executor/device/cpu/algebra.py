@@ -208,7 +208,7 @@ class Modular(Algebra):
             self.modulus[0] = UNREDUCED
             return
         if not isinstance(prime, int) or not 2 <= prime < LARGEST_PRIME or not is_prime(prime):
-            problem = f"modulus {prime!r} is no prime below 2^23"
+            problem = f"modulus {prime!r} is not a prime below 2^23"
             raise InputError("--algebra", problem, "give such a prime, and combine the results of several")
         self.modulus[0] = prime
 
@@ -350,7 +350,7 @@ def check_counts(counts: Array, place: str, modulus: float) -> None:
     if ((counts < 0) | (counts >= modulus) | (counts != np.floor(counts))).any():
         most = "up" if modulus == UNREDUCED else f"to {int(modulus) - 1}"
         remedy = "reduce them modulo the prime"
-        raise InputError(place, f"has values that are no integers from 0 {most}", remedy, topic="algebras")
+        raise InputError(place, f"has values that are not integers from 0 {most}", remedy, topic="algebras")
 
 
 def modulus_text(algebra: Algebra | None) -> str:

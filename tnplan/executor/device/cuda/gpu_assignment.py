@@ -34,7 +34,7 @@ def assign(seen: Sequence[VisibleGpus], rank: int) -> int:
             n_gpus = len({identity for other in beside for identity in other.identities})
             raise InputError(
                 PLACE, f"{gpus.host} has {_count(n_gpus, 'GPU')} for {_count(len(beside), 'rank')}",
-                "start one rank a GPU, or plan for fewer devices",
+                "start one rank per GPU, or plan for fewer devices",
                 topic="GPUs",
             )  # fmt: skip
         first = owner.setdefault(gpus.identities[number], own)

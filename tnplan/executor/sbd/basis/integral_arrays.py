@@ -168,9 +168,9 @@ def _numbers(name: str, values: Any, dtype: np.dtype[Any]) -> Array:
     try:
         array = np.array(values, dtype=dtype)
     except (TypeError, ValueError):
-        raise InputError(name, "are no real or complex numbers", "give an array of numbers") from None
+        raise InputError(name, "are not real or complex numbers", "give an array of numbers") from None
     if not np.isfinite(array).all():
-        raise InputError(name, "hold values that are NaN or infinite", "mend the integrals")
+        raise InputError(name, "hold values that are NaN or infinite", "correct the integrals")
     return array
 
 

@@ -280,7 +280,7 @@ def given_states(
         except (TypeError, ValueError) as error:
             raise InputError(source, f"holds no states ({error})", "give a list of arrays") from None
     if any(state.dtype.kind not in ("iufc" if is_complex else "iuf") for state in states):
-        raise InputError(source, "holds values that are no real numbers", "give states of real numbers")
+        raise InputError(source, "holds values that are not real numbers", "give states of real numbers")
     return [np.asarray(state, np.complex128 if is_complex else np.float64) for state in states]
 
 

@@ -288,7 +288,7 @@ class _StateSearch:
         if len(vectors) < n_roots:
             raise InputError(
                 "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
-                f"ask for {len(vectors)} at most",
+                f"ask for at most {len(vectors)}",
             )  # fmt: skip
         early = 0
         if self.mixed_precision and isinstance(self.hamiltonian, ProductHamiltonian):

@@ -176,7 +176,7 @@ def _labels(place: str, fields: dict[str, str], n_orbitals: int) -> OrbitalLabel
         raise InputError(
             f"{place}: ISYM",
             f"is {state_irrep}, and ORBSYM does not give every orbital a number from 1 to 8",
-            "mend ORBSYM, or take ISYM out to look for states of any symmetry",
+            "correct ORBSYM, or take ISYM out to look for states of any symmetry",
         )  # fmt: skip
     if len(momenta) == n_orbitals:
         labels = OrbitalLabels(labels.irreps, labels.wanted, momenta)

@@ -193,7 +193,7 @@ def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputErro
             is_value = column < len(row) - 4
             if (NUMBER if is_value else re.compile(r"\d{1,9}")).fullmatch(entry) is None:
                 kind = "real number" if is_value else "orbital's number"
-                return InputError(f"{place}: line {first_line + number}", f"{entry!r} is no {kind}", REMEDY)
+                return InputError(f"{place}: line {first_line + number}", f"{entry!r} is not a {kind}", REMEDY)
     return InputError(place, "holds a number out of range", REMEDY)
 
 

@@ -222,7 +222,7 @@ def check_momenta(entries: IntegralLines, momenta: Sequence[int]) -> None:
         at = int(np.argmax(wrong))
         raise entries.refusal(
             at, f"is an integral between orbitals of SYMLZ {momenta_of[at].tolist()}, for which it is 0",
-            "mend SYMLZ: the orbitals are not those that it says",
+            "correct SYMLZ: the orbitals are not those that it says",
         )  # fmt: skip
 
 
