@@ -104,7 +104,7 @@ def _check_order(tape: Any, highest: int) -> tuple[Any, Any]:
 
 def _too_high(order: int) -> str:
     return (
-        f"a derivative of order {order} is asked for, and the QNode has lower ones: "
+        f"a derivative of order {order} is asked for, but the QNode has only lower ones: "
         f"make it with diff_method='parameter-shift' and max_diff={order}"
     )
 

@@ -39,7 +39,7 @@ def test_a_second_run_is_refused_and_a_killed_one_forgotten(tmp_path: Path) -> N
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(InputError, match=f"is held by another run .process {holder.pid} on"), locked(output):
+    with pytest.raises(InputError, match=f"is used by another run .process {holder.pid} on"), locked(output):
         pass
     holder.kill()
     holder.communicate()
@@ -228,7 +228,7 @@ def planted(kind: str, place: Path, precious: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("link", "is a link"), ("link to nothing", "is a link"), ("hard link", "has another name too"),
+        ("link", "is a link"), ("link to nothing", "is a link"), ("hard link", "has a second name"),
         ("pipe", "is not a file"), ("folder", "Is a directory"), ("file", "is not a lock of a run"),
         pytest.param(
             "file of others", "belongs to another user",

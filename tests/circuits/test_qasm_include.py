@@ -107,7 +107,7 @@ def test_a_circuit_that_is_no_file_includes_none(places: Path, monkeypatch: pyte
     monkeypatch.chdir(places / "own")
     text = HEAD3 + 'include "gates.inc";\nown q[0];'
     for parse in (parse_qasm, parse_qasm_program):
-        with pytest.raises(InputError, match=r"includes 'gates\.inc', and has no folder itself"):
+        with pytest.raises(InputError, match=r"includes 'gates\.inc', but this text is not in a folder"):
             parse(text, "a circuit")
     monkeypatch.setenv(FOLDERS_VARIABLE, str(places / "own"))
     assert [one.name for one in parse_qasm(text, "a circuit").gates] == ["own"]

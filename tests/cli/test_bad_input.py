@@ -252,7 +252,7 @@ USAGE: list[tuple[str, str]] = [
     ("show four.json --top 0", "0 is not in the range"),
     # execute
     *[(f"execute four.json -o r.npy --ranks {ranks}", problem) for ranks, problem in
-      (("3", "3 ranks are no multiple of the schedule's group of 4"), ("0", "0 is not in"), ("x", "'x'"),
+      (("3", "3 ranks are not a multiple of the schedule's group of 4"), ("0", "0 is not in"), ("x", "'x'"),
        ("100000000", "--ranks: is 100000000"))],
     *[(f"execute four.json -o r.npy --slices '{slices}'", f"--slices: {problem}") for slices, problem in
       (("5:2", "5:2 holds no slice of the 2"), ("0:999999", "0:999999 holds"), ("1", "'1' is not a range"),

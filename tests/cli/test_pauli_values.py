@@ -226,7 +226,7 @@ def test_values_of_each_term_and_of_lists(circuit: Path, capsys: pytest.CaptureF
 REFUSED: list[Row] = [
     ("--repetitions 4", "--repetitions", "need a limit of terms", "give --max-terms"),
     ("--repetitions 4 --max-terms 9 --branch-cut 1", "--repetitions",
-     "resample terms and cut none", "leave the cuts out"),
+     "resample terms instead of cutting them", "leave the cuts out"),
     ("--repetitions 4 --max-terms 9 --gradient", "--repetitions", "cannot be combined with any of", "leave them out"),
     ("--repetitions 4 --max-terms 9 --resample-by square", "--resample-by square",
      "is for the overlap of an echo with its own observable", "give --overlap the"),

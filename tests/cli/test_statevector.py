@@ -96,7 +96,7 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
         ({"parts": []}, r"parts: is \[\]"),
         ({"version": 9}, "version: is 9"), ({"version": 1}, "version: is 1; this tnplan reads version 2"),
         ({"checksums": []}, r"checksums: is \[\]"),
-        ({"checksums": ["0" * 64]}, r"half\.0\.npy: is not as it was saved \(its checksum is another\)"),
+        ({"checksums": ["0" * 64]}, r"half\.0\.npy: is not as it was saved \(its checksum differs\)"),
     ):  # fmt: skip
         broken = tmp_path / "broken.json"
         broken.write_text(json.dumps(signed(document | change)))
@@ -135,7 +135,7 @@ def test_a_saved_state_that_was_changed_is_refused(tmp_path: Path, ranks: int) -
 def test_a_state_has_files_of_its_own(tmp_path: Path) -> None:
     saved, part = tmp_path / "state.json", tmp_path / "state.1.npy"
     for output in (saved, part):
-        with pytest.raises(InputError, match="is a file of the state too; give the result another name"):
+        with pytest.raises(InputError, match="is also a file of the state; give the result another name"):
             tnplan.simulate(GateSequence(6, ()), ranks=2, save=saved, output=output)
     save_qsim(GateSequence(6, ()), part)
     with pytest.raises(InputError, match="is an input and would be replaced"):

@@ -182,7 +182,7 @@ def test_auto_leaves_it_out_and_refusals_say_why() -> None:
     toffoli = np.eye(8)[[0, 1, 2, 3, 4, 5, 7, 6]]
     gates = [*(gate("h", (q,)) for q in range(3)), Gate("ccx", (0, 1, 2), toffoli)]
     wide = tnplan.Circuit(GateSequence(3, tuple(gates)))
-    with pytest.raises(tnplan.InputError, match="acts on 3 qubits, and 'peps' takes 2"):
+    with pytest.raises(tnplan.InputError, match="acts on 3 qubits, but 'peps' takes at most 2"):
         wide.expectation("Z0", method="peps")
     with pytest.raises(tnplan.InputError, match="answers expectation of gates alone"):
         circuit.expectation("Z0", method="peps", depolarizing=0.1)

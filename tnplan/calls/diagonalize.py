@@ -262,7 +262,7 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     request = _Request(known, space, given_states(problem.start, space.shape, known.is_complex), rotation)
     kind = _fp64_only(known, space)
     if problem.is_mixed and kind:
-        raise InputError("--precision", f"mixed is not there for {kind}", "leave it out", topic="precision")
+        raise InputError("--precision", f"mixed is not available for {kind}", "leave it out", topic="precision")
     return request
 
 

@@ -140,8 +140,8 @@ class ReportOptions:
                 return BaselineSearch(time_s, read_to_plan(file)[0])
             check_writable(file)
             if not time_s:
-                problem = "is not there, and nothing is searched"
-                raise InputError(f"--baseline: {file}", problem, "give --baseline-time seconds")
+                problem = "does not exist, and no path is searched for"
+                raise InputError(f"--baseline: {file}", problem, "give --baseline-time SECONDS, to search for one")
         return BaselineSearch(time_s) if time_s else None
 
 
@@ -164,7 +164,7 @@ def report_all(
     for number, path in enumerate(paths):
         kinds.setdefault(_kind(path), []).append(number)
     if options.baseline is not None and len(kinds) * len(profiles) > 1:
-        raise InputError("--baseline", "is of one network on one profile", "report them one at a time")
+        raise InputError("--baseline", "is the path of one network on one profile", "report them one at a time")
     projections, left_out, refusals = [], [], []
     # Without paths there is one kind, of none, which `project` refuses.
     for numbers, profile in product(kinds.values() or [[]], profiles):

@@ -110,7 +110,7 @@ def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
         flat = np.empty(prod(header.shape), header.dtype)
     except (MemoryError, ValueError):
         raise InputError(
-            place, f"holds {header.size_bytes} bytes, more than there is memory", "use more", topic="memory",
+            place, f"holds {header.size_bytes} bytes, more than the memory", "use a machine with more memory, topic="memory",
         ) from None
     # Filled in pieces, so that the content is never in memory twice.
     view, at = flat.view(np.uint8).data if flat.size else memoryview(b""), 0
@@ -174,7 +174,7 @@ class ArrayArchive:
         self._archive, self._place = archive, place
         self._members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         if len(self._members) < len(archive.infolist()):
-            raise InputError(place, "has two arrays of one name", "write it again")
+            raise InputError(place, "has two arrays of the same name", "write it again")
 
     @property
     def names(self) -> list[str]:

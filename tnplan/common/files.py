@@ -81,7 +81,7 @@ def identity_of(document: Any) -> str:
 def open_input(path: str | Path) -> Iterator[BinaryIO]:
     """A file to read from; InputError where it cannot be read, there or later, or is no regular file."""
     file = file_path(path)
-    remedy = "check the name and its rights"
+    remedy = "check the name and the permissions"
     try:
         mode = os.stat(file).st_mode
         if stat.S_ISREG(mode):
@@ -122,7 +122,7 @@ def load_json(path: str | Path) -> Any:
     except RecursionError:
         raise InputError(str(path), "is nested too deeply to be read", "give a flatter file") from None
     except _RepeatedKeyError as error:
-        raise InputError(f"{path}: {error}", "stands twice in one object", "give each key once") from None
+        raise InputError(f"{path}: {error}", "appears twice in one object", "give each key once") from None
     except ValueError:
         raise InputError(str(path), "holds a number of too many digits", "correct the file") from None
     # What is read goes through recursive readers later; the depth is bounded once, here.
@@ -343,7 +343,7 @@ def check_suffix(path: str | Path, *suffixes: str) -> None:
     """Refuse an output path whose name promises another format than the `suffixes` that can be written."""
     if Path(path).suffix.lower() not in suffixes:
         raise InputError(
-            str(path), f"does not end in {' or '.join(suffixes)}", "no other format is written: rename it"
+            str(path), f"does not end in {' or '.join(suffixes)}", "give it this ending: no other format is written"
         )
 
 

@@ -40,7 +40,7 @@ def bits_for(fidelity: float, program: CircuitProgram, dtype: str, mode: str) ->
     """The fewest bits by which a program is predicted to have a fidelity."""
     if final_measurements(program) is None:
         raise InputError(
-            PLACE, "is asked of a program that measures, resets or is noisy before its end",
+            PLACE, "is asked for, but the program measures, resets or is noisy before its end",
             "leave it out: errors are summed for gates alone",
         )  # fmt: skip
     n = program.n_qubits

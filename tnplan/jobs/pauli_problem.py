@@ -150,7 +150,7 @@ def _noise(gate: Gate, place: str, request: PauliRequest) -> list[PauliStep]:
         return []
     if len(gate.qubits) > MOST_QUBITS:
         raise InputError(
-            place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {MOST_QUBITS}",
+            place, f"acts on {len(gate.qubits)} qubits, but depolarizing noise acts on at most {MOST_QUBITS}",
             "split the gate, or leave --depolarizing out",
         )  # fmt: skip
     return [depolarizing(gate.qubits, request.depolarize)]
@@ -200,4 +200,4 @@ def _check_files(circuit: Any, output: str | Path | None, record: str | Path | N
     if record is not None:
         check_suffix(record, ".json", ".svg")
         if output is not None and Path(record).resolve() == Path(output).resolve():
-            raise InputError(str(record), "is the file of the result too", "give the record another name")
+            raise InputError(str(record), "is also the file of the result", "give the record another name")

@@ -308,7 +308,7 @@ def _check(problem: SimulationProblem, request: SimulationRequest) -> None:
     if (request.start is not None or request.save) and final_measurements(problem.program) is None:
         raise InputError(
             "--start" if request.start is not None else "--save",
-            "is given together with a program that ends in a different state in each run", "leave it out",
+            "is given, but the program ends in a different state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(problem.program.operations)
 

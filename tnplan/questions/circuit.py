@@ -98,7 +98,7 @@ class Circuit(ParametricCircuit):
         for name, value in values_by_name(parameters).items():
             if name not in names:
                 remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
-                raise InputError(f"parameter {name}", f"is none of {self.place}", remedy)
+                raise InputError(f"parameter {name}", f"is not a parameter of {self.place}", remedy)
             self._values[name] = value
         if self.given.keys() >= names:
             self.program()  # what is wrong with a circuit is said when it is read
@@ -406,7 +406,7 @@ class Circuit(ParametricCircuit):
         names = [name for name in keywords if name not in QuestionKeywords.__annotations__]
         for option, is_given in (("--gradient", wanted), ("--after", after is not None)):
             if is_given and names != ["expectation"]:
-                raise InputError(option, "is of expectation values", "ask for expectation")
+                raise InputError(option, "is for expectation values only", "ask for expectation, or leave it out")
         read = read_named({name: keywords.pop(name) for name in names}, wanted)
         options = QuestionOptions.of(**keywords)
         is_time = search_time is None or (is_number(search_time) and 0 <= search_time <= LONGEST_SEARCH_S)
@@ -470,7 +470,7 @@ class Circuit(ParametricCircuit):
             )  # fmt: skip
         for name in names:
             if name not in self._values:
-                problem = "has no value" if name in self.names else f"is none of {self.place}"
+                problem = "has no value" if name in self.names else f"is not a parameter of {self.place}"
                 remedy = f"bind it, or use {', '.join(self._values) or 'circuits with parameters'}"
                 raise InputError(f"parameter {name}", problem, remedy)
         return names

@@ -37,13 +37,13 @@ def recommendation(projection: Projection) -> list[str]:
     first = projection.rows[0]
     if more:
         text += (
-            f"; beyond {figure_text(row.devices)} the time falls by less than "
-            f"{LEAST_GAIN:.0%} for each doubling{_cause(projection, more[0])}"
+            f"; with more than {figure_text(row.devices)}, each doubling shortens the time by less than "
+            f"{LEAST_GAIN:.0%}{_cause(projection, more[0])}"
         )
     elif row is not first and projection.has_searched_baseline:
-        text += f", {figure_text(first.time_s / row.time_s)} times less than on {_devices_text(first)}"
+        text += f", {figure_text(first.time_s / row.time_s)} times faster than {_devices_text(first)}"
     sentences = [f"{text}."]
-    # Without a path that was searched for one device, "so many times less" would compare with a bad path.
+    # Without a path that was searched for one device, "so many times faster" would compare with a bad path.
     if not projection.has_searched_baseline:
         return [*sentences, projection.baseline_text]
     # Device time P T_P is what clusters bill.
@@ -53,11 +53,11 @@ def recommendation(projection: Projection) -> list[str]:
         saved = figure_text(cost_s / least_s)
         sentences.append(
             f"{_devices_text(cheapest).capitalize()} {'takes' if cheapest.devices == 1 else 'take'} "
-            f"{time_text(cheapest.time_s)} and {saved} times less device time."
+            f"{time_text(cheapest.time_s)}; devices times time is then {saved} times less."
         )
     elif row is not first and first.devices * first.time_s > (1 + EQUAL_COST) * cost_s:
         saved = figure_text(first.devices * first.time_s / cost_s)
-        sentences.append(f"This is also {saved} times less device time than on {_devices_text(first)}.")
+        sentences.append(f"Devices times time is {saved} times less than on {_devices_text(first)}.")
     return [*sentences, projection.baseline_text]
 
 

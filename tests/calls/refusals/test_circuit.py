@@ -110,7 +110,7 @@ EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", truncation=FEW, seed=1, monte_carlo=FOUR), "--seed",
      "is given together with monte_carlo, which has one", "leave one of them out"),
     (lambda c: c.expectation("Z0", truncation=tnplan.Truncation(max_terms=4, max_weight=2), monte_carlo=FOUR),
-     "--repetitions", "resample terms and cut none", "leave the cuts out"),
+     "--repetitions", "resample terms instead of cutting them", "leave the cuts out"),
     (lambda c: c.expectation("Z0", after=[]), "--after", "is []", "give a list of numbers of operations, or"),
     (lambda c: c.expectation("Z0", after=5), "--after", "is 5", "give a list of numbers of operations, or"),
     (lambda c: c.expectation("Z0", after="layers"), "--after", "is 'layers'", "or barriers"),
@@ -120,7 +120,7 @@ EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", after="barriers"), "--after",
      "names barriers, and the circuit has none", "give numbers of operations"),
     (lambda c: c.expectation("Z0", after=[1], truncation=FEW, monte_carlo=FOUR), "--repetitions",
-     "are given, and --after has none", "leave them out"),
+     "are given, but --after has no repetitions", "leave them out"),
 ]
 PROBABILITIES: list[Row] = [
     (lambda c: c.probabilities([]), "--qubits", "has 0 qubits", "name 1 to 26"),

@@ -91,7 +91,7 @@ QASM: list[Row] = [
 ]
 PROGRAMS: list[Row] = [
     ("int n; c[0] = measure q[0];\nwhile (c[0]) {n += 1; c[0] = measure q[0];}", "c.qasm: line 5 (while)",
-     "changes a variable of type int in a loop whose rounds measured bits decide", "change bits and bools"),
+     "changes a variable of type int in a loop whose number of rounds depends on measured bits", "change bits and bools"),
     ("c[0] = measure q[0];\nwhile (c[0]) {x q[0]; if (c[1]) break; break;}", "c.qasm: line 5 (while)",
      "has a break that measured bits decide", "put into an if what it"),
     ("c[0] = measure q[0];\nif (c[0]) {end;}", "c.qasm: line 5 (if)",
@@ -137,7 +137,7 @@ PROGRAMS: list[Row] = [
     ("int k = 2; gate g a {for int i in [1:k] x a;}\ng q[1];", "c.qasm: line 4 (for)",
      "uses 'k' in the definition of a gate", "use its own qubits and angles"),
     ("gate g a, a {x a;}", "c.qasm: line 4",
-     "defines gate 'g' with one name for two things", "use other names"),
+     "defines gate 'g' with the same name for two parameters", "use other names"),
     ("uint k = -3;", "c.qasm: line 4", "makes uint of -3", "give no negative number"),
     ("int k = 2 ** 200000;", "c.qasm: line 4", "has an integer that is too large", "let integers have"),
     ("int k = sqrt(-1);", "c.qasm: line 4", "takes a function of -1", "give a number where it"),
@@ -162,7 +162,7 @@ OTHERS: list[Row] = [
       for ask in (tnplan.load_circuit, tnplan.Circuit, tnplan.simulate, tnplan.network)),
     (lambda: tnplan.load_circuit(GateSequence(1, ()), {"t": 1}), "parameter t",
      "is none of circuit, which has no parameters", "leave it out"),
-    (lambda: load_circuit("none.qsim"), "none.qsim", "cannot be read", "check the name and its rights"),
+    (lambda: load_circuit("none.qsim"), "none.qsim", "cannot be read", "check the name and the permissions"),
     (lambda: load_circuit("b.qsim"), "b.qsim", "is not UTF-8", "give a qsim or OpenQASM file"),
 ]
 # fmt: on

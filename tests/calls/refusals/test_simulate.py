@@ -88,7 +88,7 @@ COMMANDS: list[Row] = [
     ("--depolarizing 2 --shots 5", "depolarizing", "probability is 2", "give 0 to 1"),
     ("--depolarizing 0.1", "--shots", "is missing", "say how many times to"),
     ("--depolarizing 0.1 --shots 2 --marginal 0", "--marginal",
-     "is asked of a program that ends in a different state in each run", "ask for shots or an"),
+     "is asked for, but the program ends in a different state in each run", "ask for shots or an"),
     ("--save state.npy", "state.npy", "is not a .json file", "give the state a name"),
     ("--start nowhere.json", "nowhere.json", "cannot be read", "check the name and its"),
     ("-o no/where/result.json", "no/where/result.json", "its folder does not exist", "choose a folder that"),

@@ -127,7 +127,7 @@ class Interpreter:
             except Jump as jump:
                 if jump.word != "end":
                     raise InputError(
-                        source.place, f"has a {jump.word} outside of what it leaves", "take it out"
+                        source.place, f"has a {jump.word} outside of a loop or subroutine", "remove it"
                     ) from None
                 # `end` ends the whole program, also from an included file.
                 if self._included:
@@ -243,7 +243,7 @@ class Interpreter:
                 action()
             except Jump as jump:
                 raise Mistake(
-                    f"has a {jump.word} that measured bits decide", "put into an if what it leaves out"
+                    f"has a {jump.word} that depends on measured bits", "put the statements that it skips into an if"
                 ) from None
 
         return guarded
@@ -415,7 +415,7 @@ class Interpreter:
             return [self.recorder.read(slot) for slot in collection.slots]
         items = self.declarations.items(collection)
         if items is None:
-            raise Mistake("goes over what is not a range", "write [first:last], a set, bits or an array")
+            raise Mistake("loops over something that is not a range", "write [first:last], a set, bits or an array")
         return items
 
     def _expression(self, node: Any) -> None:

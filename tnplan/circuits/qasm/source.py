@@ -153,12 +153,12 @@ def included_file(name: str, beside: str, own: Path | None) -> Path:
             return folder / name
         is_outside = True
     if not is_outside:
-        raise Mistake(f"includes {name!r}, which is not there", "put the file beside this one")
+        raise Mistake(f"includes {name!r}, which is not there", "put that file into the same folder as this one")
     if own is None:
-        problem = f"includes {name!r}, and has no folder itself"
+        problem = f"includes {name!r}, but this text is not in a folder"
         raise Mistake(problem, f"name the folder of that file in {FOLDERS_VARIABLE}")
     raise Mistake(
-        f"includes {name!r}, which lies outside of the circuit's folder",
+        f"includes {name!r}, which is outside of the circuit's folder",
         f"put the file below that folder, or name its own in {FOLDERS_VARIABLE}",
     )
 
@@ -213,7 +213,7 @@ def _check_nesting(bare: str, place: str) -> None:
         if depth > LONGEST_NESTING:
             line = bare.count("\n", 0, bracket.start()) + 1
             raise InputError(
-                f"{place}: line {line}", f"has brackets inside {LONGEST_NESTING} others", "nest fewer"
+                f"{place}: line {line}", f"has brackets nested more than {LONGEST_NESTING} levels deep", "nest fewer"
             )
 
 

@@ -292,7 +292,7 @@ def allocate(header: Header) -> Array:
 def no_memory(header: Header) -> CodecError:
     """What is raised where there is no memory for the array of a stream."""
     size = header.size * np.dtype(header.dtype).itemsize
-    return CodecError("stream", f"holds {size} bytes, more than there is memory", "use more")
+    return CodecError("stream", f"holds {size} bytes, more than the memory", "use a machine with more memory)
 
 
 @contextmanager
@@ -302,8 +302,8 @@ def enough_memory() -> Iterator[None]:
         yield
     except MemoryError:
         raise CodecError(
-            "array", "needs more memory beside it than there is",
-            "allow more; C arrays and small frames (frame_log2) need the least",
+            "array", "needs more additional memory than is free",
+            "free some memory; C arrays and small frames (frame_log2) need the least",
         ) from None  # fmt: skip
 
 

@@ -275,14 +275,14 @@ def check_given(header: Header) -> None:
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
-        raise CodecError("header", "is none that a stream can have", "give that of the stream, or none")
+        raise CodecError("header", "cannot be the header of any stream", "give that of the stream, or leave it out")
 
 
 def check_same(expected: bytes, actual: bytes) -> None:
     """Refuse a stream whose header is not the `expected` one; both may go on with other bytes."""
     size = min(len(expected), len(actual))
     if expected[:size] != actual[:size]:
-        raise StreamError("stream", "begins with another header than the one given", "give its own, or none")
+        raise StreamError("stream", "begins with another header than the one given", "give its own header, or leave it out")
 
 
 def _is_sound(header: Header) -> bool:
@@ -388,7 +388,7 @@ def _frame_checksum(payload_checksum: int, number: int, seed: int) -> int:
 def check_ended(source: BinaryIO) -> None:
     """Refuse bytes after the last frame."""
     if source.read(1):
-        raise StreamError("stream", "goes on after its last frame", "give one stream, whole and alone")
+        raise StreamError("stream", "continues after its last frame", "give exactly one whole stream")
 
 
 def damaged_unless(good: bool, place: str) -> None:

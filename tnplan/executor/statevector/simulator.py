@@ -187,7 +187,7 @@ class Simulator:
             if _value(bits, rounds.bits) != rounds.value:
                 return
             self.run(rounds.body, bits)
-        raise InputError("while", f"is still true after {MOST_ROUNDS} rounds", "let its body make it false")
+        raise InputError("while", f"is still true after {MOST_ROUNDS} rounds", "let the body of the loop make it false")
 
     def _apply_all(self, segments: Sequence[Segment]) -> None:
         if len(segments) == 1:

@@ -42,7 +42,7 @@ def check_state_writable(
     for target in (Path(path), *(state_file(path, rank) for rank in range(ranks))):
         check_writable(target, *inputs)
         if output is not None and target.resolve() == Path(output).resolve():
-            raise InputError(str(output), "is a file of the state too", "give the result another name")
+            raise InputError(str(output), "is also a file of the state", "give the result another name")
 
 
 def remove_index(path: str | Path) -> None:
@@ -94,7 +94,7 @@ class SavedState:
         for number in range(rank, len(self.checksums), ranks):
             if _checksum(self.parts[number]) != self.checksums[number]:
                 raise InputError(
-                    str(self.files[number]), "is not as it was saved (its checksum is another)", REMEDY
+                    str(self.files[number]), "is not as it was saved (its checksum differs)", REMEDY
                 )
 
     def read(self, first: int, count: int) -> Array:

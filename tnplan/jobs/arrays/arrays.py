@@ -139,7 +139,7 @@ def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> 
     for number, array in arrays:
         library = follower_of([array])
         if library is not None:
-            problem = f"is differentiated, mapped or traced by {library}, which is not followed here"
+            problem = f"is differentiated, mapped or traced by {library}, which this call does not support"
             remedy = "give its values, or call tnplan.contract or what tnplan.compile returns"
             raise InputError(f"{place} {number}", problem, remedy)
 
@@ -347,7 +347,7 @@ def store(result: Any, out: Any) -> Any:
         raise InputError("out", f"has dtype {own}, and would round {dtype}", "give an array of that dtype")
     follower = follower_of([out, result])
     if follower is not None:
-        raise InputError("out", f"is not for arrays that {follower} follows", "leave it out")
+        raise InputError("out", f"is not possible for arrays that {follower} traces", "leave it out")
     try:
         out[...] = result
     except (ValueError, RuntimeError) as error:

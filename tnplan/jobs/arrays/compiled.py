@@ -202,7 +202,7 @@ class CompiledContraction:
                 for number, array in zip(self._inputs, arrays, strict=True):
                     self._check(array, number)
             if self._strips:
-                problem = f"strips exponents, and {follower} follows it"
+                problem = f"strips exponents, but {follower} traces the call"
                 raise InputError("call", problem, "give the values of the arrays")
             return followed_call(self, arrays, follower)
         with self._open().together():
@@ -311,7 +311,7 @@ class CompiledContraction:
         """
         refuse_followed(self._by_number(arrays).items())
         if follower_of([cotangent]):
-            problem = "is differentiated, mapped or traced, which is not followed here"
+            problem = "is differentiated, mapped or traced, which this call does not support"
             raise InputError("cotangent", problem, "give its values, or differentiate a call")
         return self._go_back(arrays, cotangent, wrt)
 
@@ -553,7 +553,7 @@ class CompiledContraction:
     def _vector(self, vector: int | None) -> int:
         """The number of the tensor that the result replaces; raises InputError where it cannot."""
         if self._batched or self._strips:
-            problem = "is called, and the contraction has a batch, or strips exponents"
+            problem = "is called, but the contraction has a batch, or strips exponents"
             raise InputError("power", problem, "compile it without")
         number = next(iter(self._inputs), None) if vector is None else vector
         if number not in self._inputs:

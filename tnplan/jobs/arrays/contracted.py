@@ -255,7 +255,7 @@ def _contract_followed(
     from tnplan.jobs.arrays.compiled import followed_call
 
     if options.strip_exponent:
-        problem = f"is asked for, and {library} follows the call"
+        problem = f"is asked for, but {library} traces the call"
         raise InputError("strip_exponent", problem, "give the values of the arrays")
     result_dtype = _result_dtype(tuple(map(stated_dtype, call.operands)), options)
     dtype = result_dtype.name if result_dtype.kind in "biu" else computed_dtype(result_dtype)

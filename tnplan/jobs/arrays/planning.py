@@ -87,7 +87,7 @@ GPU_FROM_S = 1.0
 def read_request(network: Any, operands: Sequence[Any], *, takes_shapes: bool = True) -> EinsumCall:
     """What the arguments of a call name; `operands` are arrays, or shapes, or none where they are known.
 
-    Unless it takes shapes, numbers and lists of numbers are arrays, as for NumPy.
+    Unless it takes shapes, numbers and nested lists become arrays of NumPy.
     """
     if not takes_shapes:
         network, operands = _with_arrays(network, operands)
@@ -624,5 +624,5 @@ def _stated(request: EinsumCall, network: Any) -> str:
     if arrays and len(arrays) == len(request.operands):
         return computed_dtype(common_dtype(tuple(map(stated_dtype, arrays))))
     if request.path is None or is_tree(network):
-        raise InputError("dtype", "is missing", "state it, or give arrays instead of shapes")
+        raise InputError("dtype", "is missing", "give dtype=, or arrays instead of shapes")
     return request.path.dtype

@@ -213,7 +213,7 @@ class Profile:
                     _check_figure(f"{place}: {own}", rate)
                     if precision not in tables[other].get(dtype, {}):
                         raise InputError(
-                            f"{place}: {own}", f"has no rate beside it in {other}", "give both or neither"
+                            f"{place}: {own}", f"has no rate for the same dtype and precision in {other}", "give both or neither"
                         )
 
     def rate(self, dtype: str, precision: str) -> float:
@@ -379,7 +379,7 @@ def _check_fields(table: Any, kind: type, place: str) -> None:
     known = [item.name for item in fields(kind)]
     for name in table if isinstance(table, dict) else ():
         if name not in known:
-            raise InputError(f"{place}: {name}", "is not a field of it", f"use {', '.join(known)}")
+            raise InputError(f"{place}: {name}", "is not a field of a profile", f"use {', '.join(known)}")
 
 
 def _check_figure(place: str, value: float, *, zero: bool = False) -> None:

@@ -170,5 +170,5 @@ def test_counts_and_optima_on_a_gpu(problem_name: str) -> None:
 
 
 def test_an_algebra_of_a_user_stays_on_the_cpu() -> None:
-    with pytest.raises(tnplan.InputError, match="max-min, whose functions are those of the CPU"):
+    with pytest.raises(tnplan.InputError, match="max-min, whose functions run on a CPU only"):
         tnplan.compile("ab->a", (2, 2), algebra=MAX_MIN, device="gpu")

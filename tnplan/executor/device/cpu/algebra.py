@@ -89,7 +89,7 @@ class Algebra:
     def check_gpu(self) -> None:
         """Raise InputError where there are no kernels for a GPU."""
         if not self.has_gpu_kernels:
-            problem = f"has no kernels for the algebra {self.name}, whose functions are those of the CPU"
+            problem = f"has no kernels for the algebra {self.name}, whose functions run on a CPU only"
             raise InputError("--device gpu", problem, "choose --device cpu", topic="algebras")
 
     def exactly(self, values: Array, place: str) -> Array:
@@ -100,8 +100,8 @@ class Algebra:
         is_narrower = values.dtype.kind == "c" and np.dtype(self.dtype).kind != "c"
         converted = (values.real if is_narrower else values).astype(self.dtype, copy=False)
         if is_narrower or not ((converted.astype(values.dtype) == values) | (values != values)).all():
-            problem = f"has values of {values.dtype} that {self.dtype}, the dtype of {self.name}, rounds"
-            raise InputError(place, problem, "give values that it has exactly", topic="algebras")
+            problem = f"has values of {values.dtype} that {self.dtype}, the dtype of {self.name}, would round"
+            raise InputError(place, problem, "give values that this dtype represents exactly", topic="algebras")
         self.check(converted, place)
         return converted
 

@@ -41,7 +41,7 @@ def assign(seen: Sequence[VisibleGpus], rank: int) -> int:
         if first != own:
             raise InputError(
                 PLACE, f"ranks {first} and {own} would share a GPU of {gpus.host}",
-                "show every rank of a host the same GPUs, or each one of its own",
+                "let every rank of a host see the same GPUs, or each rank a different one",
                 topic="GPUs",
             )  # fmt: skip
         numbers.append(number)

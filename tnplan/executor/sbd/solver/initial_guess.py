@@ -290,7 +290,7 @@ def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:
 
     def check(header: ArrayHeader) -> None:
         if not header.shape or not header.shape[0]:
-            raise InputError(place, "there is none in it", remedy)
+            raise InputError(place, "holds no state", remedy)
         if header.shape[1:] != shape:
             raise _OtherSpaceError(
                 place, f"holds states of shape {header.shape[1:]}, this space has {shape}",

@@ -336,7 +336,7 @@ def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None
     """Refuse to look for more states than a space has."""
     if check_count("roots", n_roots) > n_states:
         raise InputError(
-            "roots", f"are {n_roots} in a space of {n_states} {kind}", f"ask for 1 to {n_states}"
+            "roots", f"are {n_roots}, but the space has only {n_states} {kind}", f"ask for 1 to {n_states}"
         )
 
 

@@ -174,7 +174,7 @@ def _bounded(path: ContractionPath, n_modes: int) -> int:
     if n_modes > MOST_MODES_OF_A_TENSOR:
         raise InputError(
             path.name or "the path",
-            f"has a tensor of more than 2^{MOST_MODES_OF_A_TENSOR} elements, too many for any figure of them",
+            f"has a tensor of more than 2^{MOST_MODES_OF_A_TENSOR} elements, more than a float can count",
             "search a path with smaller tensors",
         )
     return n_modes

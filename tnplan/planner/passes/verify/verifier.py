@@ -239,7 +239,7 @@ class Verifier:
                 self._fail(f"a workspace of {buffer.size_bytes} bytes holds no element")
             return
         self._check_modes(buffer.modes)
-        self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode stands twice")
+        self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode appears twice")
         spread = [mode for mode in buffer.layout if mode is not None]
         self._require(len(set(spread)) == len(spread), "a mode is spread over two digits")
         for digit, mode in zip(schedule.grid, buffer.layout, strict=True):
@@ -404,7 +404,7 @@ class Verifier:
         if item.engine not in ENGINES:
             self._fail(f"engine {item.engine!r} is unknown")
         if item.precision not in self.schedule.profile["flop_per_s"][self.schedule.dtype]:
-            self._fail(f"precision {item.precision!r} is none of its dtype's")
+            self._fail(f"precision {item.precision!r} does not exist for its dtype")
 
     def _takes_place(self, item: Fused) -> bool:
         """Whether the result lies where the operand did, so that no tile is written over what is yet to be
@@ -431,7 +431,7 @@ class Verifier:
         one_each = len(others(item)) == len(item.steps)
         self._require(bool(item.branches) and one_each, "it does not have one step per branch")
         known = item.precision in self.fused_precisions
-        self._require(known, f"precision {item.precision!r} is none of its dtype's chains")
+        self._require(known, f"precision {item.precision!r} does not exist for chains of its dtype")
         for number in item.steps:
             self._check_step(number)
         numbers = {self.schedule.steps[number].fused for number in item.steps}
@@ -536,7 +536,7 @@ def index_problems(schedule: Schedule) -> Iterator[str]:
             yield f"the modes of index {index!r} do not make up its size"
     for number, described in enumerate(schedule.modes):
         if number not in schedule.indices.get(described.index, ()):
-            yield f"mode {number} is none of index {described.index!r}"
+            yield f"mode {number} does not belong to index {described.index!r}"
 
 
 def loop_problems(schedule: Schedule) -> Iterator[tuple[int, str]]:

@@ -245,12 +245,12 @@ def _blocks(entries: IntegralLines, bounds: Array) -> tuple[dict[str, IntegralLi
     if len(bounds) != BOUNDS:
         raise InputError(
             entries.place,
-            f"has {len(bounds)} lines of four zeros, which part the blocks of orbitals of each spin",
+            f"has {len(bounds)} lines of four zeros, which separate the blocks of orbitals of each spin",
             f"give {BOUNDS}: after integrals of alpha, beta and both, after h of both spins; the core energy",
         )
     wrong = np.flatnonzero(entries.values[bounds[:-1]] != 0)
     if len(wrong):
-        raise entries.refusal(int(bounds[wrong[0]]), "parts two blocks and is not 0")
+        raise entries.refusal(int(bounds[wrong[0]]), "separates two blocks, but is not 0")
     blocks = [
         entries.take(np.arange(*span)) for span in zip(np.append(-1, bounds[:-1]) + 1, bounds, strict=True)
     ]

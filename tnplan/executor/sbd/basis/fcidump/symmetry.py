@@ -182,7 +182,7 @@ def _check_exchange(two_body: Sequence[IntegralLines], keyword: str) -> None:
             raise InputError(
                 f"{two.place}: {keyword}",
                 "is set, for orbitals that are complex, and (pq|qp) is missing beside (pq|pq)",
-                "list the integrals of complex orbitals, or take the keyword out where they are real",
+                "list the integrals of complex orbitals, or remove the keyword where they are real",
             )
 
 
