@@ -308,7 +308,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "outside": (lambda: PauliSum.of("X3", 3), "names qubit 3; use qubits 0 to 2"),
     "far": (lambda: PauliSum.of("X100000"), "is 100001; give an integer from 1 to 100000"),
     "qubits": (lambda: PauliSum.of("X0", 0), "is 0; give an integer from 1"),
-    "coefficient": (lambda: PauliSum.of({"X0": "1"}), "has the coefficient \"1\""),
+    "coefficient": (lambda: PauliSum.of({"X0": "1"}), 'has the coefficient "1"'),
     "infinite": (lambda: PauliSum.of({"X0": complex("infj")}), "has the coefficient"),
     "key": (lambda: PauliSum.of({3: 1.0}), "3 is no Pauli word"),
     "empty key": (lambda: PauliSum.of({" ": 1.0}), '" " is no Pauli word'),

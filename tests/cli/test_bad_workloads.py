@@ -33,7 +33,8 @@ CIRCUITS: list[Row] = [
      "'square' is not one of", "see 'tnplan workload"),
     (f"{LATTICE} --kind random", "Invalid value for '--kind'",
      "'random' is not one of 'generic', 'trotter'", "see 'tnplan workload"),
-    (f"{LATTICE} --time-step 0.1", "--time-step", "is given together with --kind generic", "give it for --kind"),
+    (f"{LATTICE} --time-step 0.1", "--time-step", "is given together with --kind generic",
+    "give it for --kind"),
     (f"{LATTICE} --kind trotter --time-step 0", "--time-step", "is 0.0", "give a finite number"),
     (f"{LATTICE} --kind trotter --time-step nan", "--time-step", "is nan", "give a finite number"),
     (f"{LATTICE} --amplitude 0x", "--amplitude", "has 2 characters", "give one for each of 9"),
@@ -114,16 +115,12 @@ def line_of(arguments: str) -> str:
 
 
 @table(CIRCUITS)
-def test_a_refusal_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
+def test_a_refusal_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
     refusal.ends(line_of(refusal.given), capsys)
 
 
 @table(DECODING)
-def test_a_wrong_code_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
+def test_a_wrong_code_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
     pytest.importorskip("stim", reason="needs the extra qec")
     refusal.ends(line_of(f"decoding {refusal.given}"), capsys)
 

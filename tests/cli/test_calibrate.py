@@ -213,7 +213,10 @@ def test_a_gpu_is_not_taken_from_a_cpu(capsys: pytest.CaptureFixture[str], tmp_p
     output = tmp_path / "own.toml"
     assert run(["calibrate", "--base", "h200-nvlink", "--size", "4MiB", "-o", str(output)]) == 2
     *_, line = capsys.readouterr().err.splitlines()
-    assert "--base: 'h200-nvlink' is the profile of a GPU, but here the CPU would be measured; take the base cpu;" in line
+    assert (
+        "--base: 'h200-nvlink' is the profile of a GPU, but here the CPU would be measured; take the base "
+        "cpu;" in line
+    )
     assert not list(tmp_path.iterdir())
 
 

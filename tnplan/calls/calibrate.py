@@ -76,8 +76,8 @@ def calibrate(
     Parameters
     ----------
     base : str or path
-        A shipped profile or a TOML file. What is not measured comes from it: exchanges need several ranks,
-        those of the second tier as many on each of several hosts.
+        A shipped profile or a TOML file. What is not measured comes from it. Exchanges are measured with
+        several ranks; those between hosts with the same number of ranks on each of several hosts.
     name : str, optional
         The name of the profile. Default: that of `base`.
     size : int or str, optional

@@ -117,7 +117,7 @@ class DiagonalizationOptions(JobOptions):
     precision : {"fp64", "mixed"}
         "mixed": early iterations in fp32, the last ones and their residuals in fp64.
     rdm : bool
-        Make one- and two-body reduced density matrices.
+        Compute the one- and two-body reduced density matrices.
     natural : path, optional
         Write the integrals over natural orbitals of the states to this FCIDUMP file, and their occupations
         and coefficients to the .npz of the same name.
@@ -262,7 +262,9 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     request = _Request(known, space, given_states(problem.start, space.shape, known.is_complex), rotation)
     kind = _fp64_only(known, space)
     if problem.is_mixed and kind:
-        raise InputError("--precision", f"mixed is not available for {kind}", "leave it out", topic="precision")
+        raise InputError(
+            "--precision", f"mixed is not available for {kind}", "leave it out", topic="precision"
+        )
     return request
 
 

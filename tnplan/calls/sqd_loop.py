@@ -134,7 +134,7 @@ class LoopOptions(JobOptions):
     energy_tol, occupancies_tol : float
         The loop ends when the energy, in Hartree, and all occupancies change by less.
     max_iterations : int
-        Iterations at most.
+        The largest number of iterations.
     """
 
     energy_tol: float = 1e-8
@@ -177,15 +177,15 @@ def run(
     num_batches : int
         Batches in an iteration.
     symmetrize_spin : bool
-        Use the strings of both spins for each.
+        Use the strings of both spins for each spin.
     max_dim : int, optional
-        Strings of a spin at most.
+        The largest number of strings of each spin.
     carryover_threshold : float
         Strings of larger amplitudes go into the next iteration.
     spin_sq : float, optional
         Raises states of other S^2, as in `sci_solver`.
     seed : int, optional
-        Of all random numbers. Default: another one each time.
+        Seed of all random numbers. Default: a new one in each run.
     criteria : Criteria, optional
         When a diagonalization ends.
     plot : path, optional

@@ -133,7 +133,9 @@ def lattice(
     trotter = kind == "trotter"
     check_choice("--kind", kind, ("generic", "trotter"))
     if time_step is not None and not trotter:
-        raise InputError("--time-step", f"is given together with --kind {kind}", "give it for --kind trotter only")
+        raise InputError(
+            "--time-step", f"is given together with --kind {kind}", "give it for --kind trotter only"
+        )
     name = f"{geometry}_{rows}x{columns}_" + (f"trotter{layers}" if trotter else f"l{layers}")
     target = target_of(name, **options)
     if trotter:
@@ -234,7 +236,7 @@ def loschmidt(
     Parameters
     ----------
     steps : int
-        How often every edge has a cz, on the way there.
+        How often every edge has a cz before the perturbation.
     lattice : {"heavy-hex", "line"}
         The coupling map, which is generated.
     qubits : int
@@ -323,7 +325,9 @@ def kings(
     bound = log2_bound(sites, weight)
     check_range(bound, weight)
     graph = f"{len(sites)} vertices, {len(kings_edges(sites))} edges, density {density:g}, seed {seed}"
-    description = f"independent sets of weight {weight:g} per vertex, King's subgraph, {graph}, rank-simplified"
+    description = (
+        f"independent sets of weight {weight:g} per vertex, King's subgraph, {graph}, rank-simplified"
+    )
     if weight != 1:
         note = f"the sum is at most 2^{bound:.1f}, rounded as float64 is"
     # Counts up to 2^53 are whole numbers that float64 has exactly, and so are all partial sums.
@@ -360,7 +364,7 @@ def decoding(
     rounds : int, optional
         Rounds of measurements. Default: the distance; 1 for "capacity".
     noise : float, optional
-        The probability of an error at a place. Default: 0.001.
+        The probability of an error at each place. Default: 0.001.
     model : path, optional
         A detector error model in stim's format, instead of a surface code.
     syndrome : str, optional

@@ -59,7 +59,8 @@ def _noisy(operations: tuple[Operation, ...], probability: float, place: str) ->
             if len(operation.qubits) > LARGEST_NOISY:
                 raise InputError(
                     f"{place}gate {number} ({operation.name})",
-                    f"acts on {len(operation.qubits)} qubits, but depolarizing noise acts on at most {LARGEST_NOISY}",
+                    f"acts on {len(operation.qubits)} qubits, but depolarizing noise acts on at most "
+                    f"{LARGEST_NOISY}",
                     "split the gate, or leave --depolarizing out",
                 )
             result.append(depolarizing(operation.qubits, probability))

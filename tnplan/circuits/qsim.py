@@ -78,7 +78,9 @@ class _Reader:
         """The gate of a line, none for a measurement."""
         place = f"{self.place}: line {number}"
         if len(words) < 2 or not _is_count(words[0]):
-            raise InputError(place, f"{' '.join(words)!r} is not a gate", "write: time gate qubits parameters")
+            raise InputError(
+                place, f"{' '.join(words)!r} is not a gate", "write: time gate qubits parameters"
+            )
         time, name = int(words[0]), words[1]
         if name == MEASUREMENT:
             qubits = self._qubits(words[2:], f"{place}: measurement")

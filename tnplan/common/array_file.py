@@ -110,7 +110,10 @@ def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
         flat = np.empty(prod(header.shape), header.dtype)
     except (MemoryError, ValueError):
         raise InputError(
-            place, f"holds {header.size_bytes} bytes, more than the memory", "use a machine with more memory, topic="memory",
+            place,
+            f"holds {header.size_bytes} bytes, more than the memory",
+            "use a machine with more memory",
+            topic="memory",
         ) from None
     # Filled in pieces, so that the content is never in memory twice.
     view, at = flat.view(np.uint8).data if flat.size else memoryview(b""), 0

@@ -113,7 +113,8 @@ def refuse(path: Path, fault: str) -> None:
         return
     _refused.add(str(path))
     warnings.warn(
-        f"cache {path} is not used: it {fault}. Remove these permissions (chmod -R go-w), or name a folder of "
+        f"cache {path} is not used: it {fault}. Remove these permissions (chmod -R go-w), or name a "
+        f"folder of "
         f"your own in {CACHE_VARIABLE}",
         stacklevel=2,
     )

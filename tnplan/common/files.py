@@ -323,7 +323,9 @@ def check_writable(path: str | Path, *inputs: object) -> None:
         has_folder = target.parent.is_dir() and os.access(target.parent, os.W_OK)
     except OSError as error:
         raise InputError(
-            str(target), f"cannot be written ({error.strerror})", "give another name or place",
+            str(target),
+            f"cannot be written ({error.strerror})",
+            "give another name or place",
             topic="files that cannot be written",
         ) from None
     if is_folder:
@@ -343,7 +345,9 @@ def check_suffix(path: str | Path, *suffixes: str) -> None:
     """Refuse an output path whose name promises another format than the `suffixes` that can be written."""
     if Path(path).suffix.lower() not in suffixes:
         raise InputError(
-            str(path), f"does not end in {' or '.join(suffixes)}", "give it this ending: no other format is written"
+            str(path),
+            f"does not end in {' or '.join(suffixes)}",
+            "give it this ending: no other format is written",
         )
 
 

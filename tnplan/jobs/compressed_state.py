@@ -30,7 +30,9 @@ def check_fidelity(fidelity: Any, device: str, others: Mapping[str, Any]) -> Non
     if not (is_number(fidelity) and 0 < fidelity < 1):
         raise InputError(PLACE, f"is {fidelity!r}", "give a number between 0 and 1")
     if device == "gpu":
-        raise InputError(PLACE, "is given together with --device gpu", "leave one of them out: it is for the CPU")
+        raise InputError(
+            PLACE, "is given together with --device gpu", "leave one of them out: it is for the CPU"
+        )
     for option, value in others.items():
         if value is not None and value is not False:
             raise InputError(PLACE, f"is given together with {option}", "leave one of them out")

@@ -74,9 +74,9 @@ class CarryOver:
     prefix : path
         How the names of the files begin.
     ratio : float, optional
-        The share of the strings to write, those of most weight.
+        The share of the strings to write: those of largest weight.
     missing : float, optional
-        Or the weight that those left out may have, so that the fewest strings are written.
+        Or the total weight that the strings left out may have; the fewest strings are then written.
 
     Raises
     ------

@@ -100,7 +100,9 @@ def _check_folder(writes: Writes, probe: Path) -> None:
         )  # fmt: skip
     if not os.access(probe.parent, os.W_OK | os.X_OK):
         raise InputError(
-            folder, "is not writable", "choose a folder that is writable on every host",
+            folder,
+            "is not writable",
+            "choose a folder that is writable on every host",
             topic="files that cannot be written",
         )
     free_bytes = disk_usage(probe.parent).free

@@ -176,7 +176,8 @@ def _check_together(problem: PauliProblem, request: PauliRequest) -> None:
     is_other = request.picture == "schroedinger" or request.monte_carlo is not None or request.has_tape
     if problem.symmetry is not None and (is_other or request.truncation.max_frequency is not None):
         raise InputError(
-            "--symmetry", "cannot be combined with any of schroedinger, gradient, each-term, repetitions, max-frequency",
+            "--symmetry", "cannot be combined with any of schroedinger, gradient, each-term, repetitions, "
+            "max-frequency",
             "leave it or them out",
         )  # fmt: skip
     if problem.parts and not request.each_term:
@@ -186,7 +187,8 @@ def _check_together(problem: PauliProblem, request: PauliRequest) -> None:
         is_forward, has_limit = request.picture == "schroedinger", request.stop_above is not None
         if is_forward or request.has_tape or has_limit or request.record:
             raise InputError(
-                "--repetitions", "cannot be combined with any of schroedinger, gradient, each-term, stop-above and record",
+                "--repetitions", "cannot be combined with any of schroedinger, gradient, each-term, "
+                "stop-above and record",
                 "leave them out",
             )  # fmt: skip
 

@@ -185,7 +185,9 @@ class ExecutionResult:
 def _compression_text(compression: dict[str, Any]) -> str:
     """The accumulated bound, the fidelity, and bytes before and after, in one line."""
     if not compression.keys() & {"exchange", "store"}:
-        return "compressed: nothing, since no exchange is predicted to be faster, and no tensor has to be stored"
+        return (
+            "compressed: nothing, since no exchange is predicted to be faster, and no tensor has to be stored"
+        )
     bound, fidelity = (
         "not known" if compression[name] is None else format(compression[name], form)
         for name, form in (("bound", ".3g"), ("fidelity", ".9g"))

@@ -62,7 +62,10 @@ def why_not(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple
     if is_random and method not in ANSWERS_RANDOM.get(name, ()):
         if query.is_mixed:
             return "--method", f"{method!r} answers {name} only in pure states, but the input state is mixed"
-        return "--method", f"{method!r} answers {name} only of circuits of gates, but this circuit has more than gates"
+        return (
+            "--method",
+            f"{method!r} answers {name} only of circuits of gates, but this circuit has more than gates",
+        )
     if (reason := _why_not_option(method, query, options)) is not None:
         return reason
     # Conditions need outcomes: channels average over them, and only trajectories have them.

@@ -22,8 +22,10 @@ SLICES_LEGEND = (
     "because work common to several slices is done once."
 )
 MEMORY_LEGEND = (
-    "For each number of devices: the path that fits into their memory and has the fewest operations, all slices "
-    "included (C_t,P), whether or not it is the fastest. searches: how many paths were searched under the same "
+    "For each number of devices: the path that fits into their memory and has the fewest operations, all "
+    "slices "
+    "included (C_t,P), whether or not it is the fastest. searches: how many paths were searched under the "
+    "same "
     "limit; the mean of their figures stands next to it."
 )
 """What the columns of the tables mean."""
@@ -74,9 +76,14 @@ def memory_points(projection: Projection) -> list[MemoryPoint]:
         cost, sliced = [logs[n] for n in repeated], [float(len(paths[n].sliced_inds)) for n in repeated]
         points.append(
             MemoryPoint(
-                devices=row.devices, path=best, log10_flops=logs[best], sliced=len(paths[best].sliced_inds),
-                searches=len(repeated), mean_log10_flops=mean(cost),
-                spread_log10_flops=stdev(cost) if len(cost) > 1 else None, mean_sliced=mean(sliced),
+                devices=row.devices,
+                path=best,
+                log10_flops=logs[best],
+                sliced=len(paths[best].sliced_inds),
+                searches=len(repeated),
+                mean_log10_flops=mean(cost),
+                spread_log10_flops=stdev(cost) if len(cost) > 1 else None,
+                mean_sliced=mean(sliced),
                 spread_sliced=stdev(sliced) if len(sliced) > 1 else None,
             )
         )
@@ -138,7 +145,8 @@ def evaluation_notes(projection: Projection) -> list[str]:
         return []
     name = shown_text(projection.profile.name)
     return [
-        f"{name} does not say how fast fused chains are, so each step is counted alone: it reads and writes whole "
+        f"{name} does not say how fast fused chains are, so each step is counted alone: it reads and "
+        f"writes whole "
         "tensors, and the memory's bandwidth limits steps of few operations."
     ]
 

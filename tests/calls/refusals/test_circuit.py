@@ -183,7 +183,8 @@ ESTIMATES: list[Row] = [
     ({"expectation": "Z0", "monte_carlo": FOUR}, "--repetitions", "need a limit of terms", "--max-terms"),
 ]
 BIT_STRINGS: list[Row] = [
-    (("bits.txt", b"000\n\n01\n"), "bits.txt: line 3", '"01" is not a bit string', "give 0 or 1 for 3 qubits"),
+    (("bits.txt", b"000\n\n01\n"), "bits.txt: line 3", '"01" is not a bit string',
+    "give 0 or 1 for 3 qubits"),
     (("bits.txt", b"\n"), "bits.txt", "has no bit strings", "write one per line"),
     (("bits.npy", SAVED), "bits.npy", "has shape (2, 2)", "give [string, qubit]"),
     (("bad.npy", b"no array"), "bad.npy", "cannot be read", "give an array that"),

@@ -52,7 +52,8 @@ ENDS: list[Row] = [
     ({"amplitude": "01x"}, "--amplitude", "has the character 'x'", "write 0, 1, or . for an"),
     ({"open_qubits": [3]}, "--open", "names qubit 3", "use qubits 0 to 2"),
     ({"open_qubits": [1, 1]}, "--open", "names qubit 1 twice", "name each qubit once"),
-    ({"open_qubits": [1], "amplitude": "000"}, "--amplitude", "is given together with --open", "give one of the two"),
+    ({"open_qubits": [1], "amplitude": "000"}, "--amplitude", "is given together with --open",
+    "give one of the two"),
 ]
 QSIM: list[Row] = [
     ("", "c.qsim: line 1", "'' is not a number of qubits", "start with the number"),
@@ -65,7 +66,8 @@ QSIM: list[Row] = [
     ("2\n0 h -1\n", "c.qsim: line 2: gate h", "'-1' is not a qubit", "use qubits 0 to 1"),
     ("2\n0 cz 0 0\n", "c.qsim: line 2: gate cz", "names qubit 0 twice", "name each qubit once"),
     ("2\n0 fs 0 1 0.5\n", "c.qsim: line 2: gate fs", "has 3 numbers", "give 2 qubits and 2 parameters"),
-    ("2\n0 rz 0 x\n", "c.qsim: line 2: gate rz", "the parameter 'x' is not a number", "write angles in radians"),
+    ("2\n0 rz 0 x\n", "c.qsim: line 2: gate rz", "the parameter 'x' is not a number",
+    "write angles in radians"),
     ("2\n0 rz 0 nan\n", "c.qsim: line 2: gate rz",
      "the parameter 'nan' is not a number", "write angles in radians"),
     ("2\n1 h 0\n1 h 1\n1 cz 0 1\n", "c.qsim: line 4: gate cz",
@@ -91,7 +93,8 @@ QASM: list[Row] = [
 ]
 PROGRAMS: list[Row] = [
     ("int n; c[0] = measure q[0];\nwhile (c[0]) {n += 1; c[0] = measure q[0];}", "c.qasm: line 5 (while)",
-     "changes a variable of type int in a loop whose number of rounds depends on measured bits", "change bits and bools"),
+     "changes a variable of type int in a loop whose number of rounds depends on measured bits",
+     "change bits and bools"),
     ("c[0] = measure q[0];\nwhile (c[0]) {x q[0]; if (c[1]) break; break;}", "c.qasm: line 5 (while)",
      "has a break that measured bits decide", "put into an if what it"),
     ("c[0] = measure q[0];\nif (c[0]) {end;}", "c.qasm: line 5 (if)",

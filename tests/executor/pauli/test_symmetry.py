@@ -87,7 +87,9 @@ def test_truncated_values_overlaps_and_noise(seed: int) -> None:
     n = circuit.n_qubits
     each = [f"Z{q}" for q in range(n)]
     cases: list[dict[str, Any]] = [
-        {"state": [f"X{q}" for q in range(n)]}, {"overlap": " + ".join(each)}, {"depolarize": 0.05},
+        {"state": [f"X{q}" for q in range(n)]},
+        {"overlap": " + ".join(each)},
+        {"depolarize": 0.05},
     ]
     for case in cases:
         plain = tnplan.propagate(circuit, "Z0", **case, **CPU)
@@ -150,8 +152,10 @@ REFUSED: list[Row] = [
     ({"state": "0+0"}, "--symmetry", "changes the state by permutation 0", "leave it out"),
     ({"state": ["Z0 Z1"]}, "--symmetry", "changes the state by permutation 0", "leave it out"),
     ({"overlap": "Z0 + Z1"}, "--symmetry", "changes the state by permutation 0", "leave it out"),
-    ({"gradient": True}, "--symmetry", "cannot be combined with any of schroedinger, gradient", "leave it or them out"),
-    ({"picture": "schroedinger"}, "--symmetry", "cannot be combined with any of schroedinger", "leave it or them out"),
+    ({"gradient": True}, "--symmetry", "cannot be combined with any of schroedinger, gradient",
+    "leave it or them out"),
+    ({"picture": "schroedinger"}, "--symmetry", "cannot be combined with any of schroedinger",
+    "leave it or them out"),
     ({"ranks": 2}, "ranks", "are 2, and --symmetry is for one", "start one"),
 ]
 # fmt: on

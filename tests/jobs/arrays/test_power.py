@@ -75,8 +75,7 @@ def test_vectors_stay_or_go_over_rank_0() -> None:
             items = [item for item in schedule.once if item.op != "free"]
             load = load_in_place(schedule, number, range(len(items)))
             same = load is not None and (
-                schedule.buffers[load.out].offset_bytes
-                == schedule.buffers[schedule.result].offset_bytes
+                schedule.buffers[load.out].offset_bytes == schedule.buffers[schedule.result].offset_bytes
             )
             seen.add((ranks, schedule.n_slices > 1, load is not None, same))
     assert {(1, False, True, True), (1, False, True, False), (1, True, True, False)} <= seen

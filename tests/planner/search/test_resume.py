@@ -314,7 +314,10 @@ def test_a_round_without_a_tree_changes_nothing() -> None:
     [
         (["--unlimited", "--method", "greedy", "--resume"], "--resume: is for the method joint"),
         (["--unlimited", "--minimize", "schedule"], "--minimize: is schedule, without devices"),
-        (["--unlimited", "--precision", "fp16x3"], "--precision: fp16x3 does not matter for --minimize fused"),
+        (
+            ["--unlimited", "--precision", "fp16x3"],
+            "--precision: fp16x3 does not matter for --minimize fused",
+        ),
         (
             ["--unlimited", "--devices", "1", "--hardware", "cpu", "--precision", "fp16x3"],
             "flop_per_s.complex64: has no precision 'fp16x3'",

@@ -27,7 +27,7 @@ def random_weight(chance: random.Random) -> Fraction:
         case 0:
             return Fraction(chance.randint(-3, 3))
         case 1:
-            return Fraction(chance.randint(-10**12, 10**12), 10**9)
+            return Fraction(chance.randint(-(10**12), 10**12), 10**9)
         case 2:
             return Fraction(chance.randint(1, 9), chance.randint(1, 9))
     return Fraction(chance.randint(0, 1000), 1000)

@@ -336,7 +336,9 @@ class Evaluator:
         for _ in range(dimension):
             level = level[0] if isinstance(level, list) else None
         if not isinstance(level, list):
-            problem = f"asks for the size of dimension {written(dimension)} of an array that has fewer dimensions"
+            problem = (
+                f"asks for the size of dimension {written(dimension)} of an array that has fewer dimensions"
+            )
             raise Mistake(problem, "give a smaller index")
         return len(level)
 

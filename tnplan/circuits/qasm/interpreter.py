@@ -243,7 +243,8 @@ class Interpreter:
                 action()
             except Jump as jump:
                 raise Mistake(
-                    f"has a {jump.word} that depends on measured bits", "put the statements that it skips into an if"
+                    f"has a {jump.word} that depends on measured bits",
+                    "put the statements that it skips into an if",
                 ) from None
 
         return guarded
@@ -415,7 +416,9 @@ class Interpreter:
             return [self.recorder.read(slot) for slot in collection.slots]
         items = self.declarations.items(collection)
         if items is None:
-            raise Mistake("loops over something that is not a range", "write [first:last], a set, bits or an array")
+            raise Mistake(
+                "loops over something that is not a range", "write [first:last], a set, bits or an array"
+            )
         return items
 
     def _expression(self, node: Any) -> None:

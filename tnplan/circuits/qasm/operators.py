@@ -45,7 +45,9 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
         except OverflowError:
             raise Mistake("has a number that is too large", "let all numbers be finite") from None
         except ValueError:  # of math.fmod
-            raise Mistake("has a remainder that is not a number", "divide finite numbers, and not by 0") from None
+            raise Mistake(
+                "has a remainder that is not a number", "divide finite numbers, and not by 0"
+            ) from None
         except TypeError:
             raise Mistake(f"calculates with {described(a)} and {described(b)}", "use other types") from None
 
@@ -106,9 +108,9 @@ def integer_power(a: Any, b: Any) -> Any:
     x, y = number(a), number(b)
     if isinstance(x, int) and isinstance(y, int) and y < 0 and abs(x) > 1:
         raise Mistake(
-                f"has {written(x)}**({written(y)}) of integers, which is not an integer",
-                "write a decimal point, as in 2.0**-1",
-            )
+            f"has {written(x)}**({written(y)}) of integers, which is not an integer",
+            "write a decimal point, as in 2.0**-1",
+        )
     return BINARY["**"](a, b)
 
 

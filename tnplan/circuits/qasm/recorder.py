@@ -190,7 +190,8 @@ class Recorder:
         others = [slot for slot in changing if not slot.is_bit]
         if others:
             raise Mistake(
-                f"changes a variable of type {others[0].type} in a loop whose number of rounds depends on measured bits",
+                f"changes a variable of type {others[0].type} in a loop whose number of rounds depends on "
+                f"measured bits",
                 "change only bits and bools in such a loop",
             )
         self.settle(changing)

@@ -153,7 +153,9 @@ def included_file(name: str, beside: str, own: Path | None) -> Path:
             return folder / name
         is_outside = True
     if not is_outside:
-        raise Mistake(f"includes {name!r}, which is not there", "put that file into the same folder as this one")
+        raise Mistake(
+            f"includes {name!r}, which is not there", "put that file into the same folder as this one"
+        )
     if own is None:
         problem = f"includes {name!r}, but this text is not in a folder"
         raise Mistake(problem, f"name the folder of that file in {FOLDERS_VARIABLE}")
@@ -213,7 +215,9 @@ def _check_nesting(bare: str, place: str) -> None:
         if depth > LONGEST_NESTING:
             line = bare.count("\n", 0, bracket.start()) + 1
             raise InputError(
-                f"{place}: line {line}", f"has brackets nested more than {LONGEST_NESTING} levels deep", "nest fewer"
+                f"{place}: line {line}",
+                f"has brackets nested more than {LONGEST_NESTING} levels deep",
+                "nest fewer",
             )
 
 
@@ -309,7 +313,9 @@ def _parse(text: str, place: str) -> list[Any]:
         from openqasm3.parser import QASM3ParsingError, parse
     except ImportError:
         raise InputError(
-            place, "OpenQASM needs the package openqasm3", "install it with: pip install 'tnplan[qasm]'",
+            place,
+            "OpenQASM needs the package openqasm3",
+            "install it with: pip install 'tnplan[qasm]'",
             topic="installation",
         ) from None
     try:

@@ -269,7 +269,9 @@ def _to_float(value: Any, width: int | None) -> float:
 def _check_not_rounded(value: float, kind: str) -> None:
     """Refuse to round a number that carries derivatives: it would change in steps."""
     if isinstance(value, DualNumber):
-        raise Mistake(f"rounds to {kind} a value whose derivative is asked for", "use float, or angle without width")
+        raise Mistake(
+            f"rounds to {kind} a value whose derivative is asked for", "use float, or angle without width"
+        )
 
 
 def _to_angle(value: Any, width: int | None) -> Any:

@@ -34,7 +34,8 @@ def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
             except (AttributeError, ImportError, KeyError, TypeError) as error:
                 _unknown.append(error)
                 warnings.warn(
-                    f"numba {numba.__version__} differs from the versions that tnplan supports ({type(error).__name__}: {error}). "
+                    f"numba {numba.__version__} differs from the versions that tnplan supports "
+                    f"({type(error).__name__}: {error}). "
                     "Each call of a kernel takes longer; install a supported version",
                     stacklevel=2,
                 )

@@ -292,7 +292,7 @@ def allocate(header: Header) -> Array:
 def no_memory(header: Header) -> CodecError:
     """What is raised where there is no memory for the array of a stream."""
     size = header.size * np.dtype(header.dtype).itemsize
-    return CodecError("stream", f"holds {size} bytes, more than the memory", "use a machine with more memory)
+    return CodecError("stream", f"holds {size} bytes, more than the memory", "use a machine with more memory")
 
 
 @contextmanager

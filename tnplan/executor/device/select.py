@@ -115,7 +115,9 @@ def _check_seen(number: int) -> None:
         raise InputError(*visible)
     if number >= len(visible.identities):
         raise InputError(
-            PLACE, f"GPU {number} is not one of {len(visible.identities)}", "name one of those",
+            PLACE,
+            f"GPU {number} is not one of {len(visible.identities)}",
+            "name one of those",
             topic="GPUs",
         )
 

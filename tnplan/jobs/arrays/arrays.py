@@ -305,7 +305,9 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
     if kind.library == "numpy":
         return values
     if values.dtype.kind == "O":
-        raise InputError("arrays", f"of {kind.library} are given together with objects", "give arrays of NumPy alone")
+        raise InputError(
+            "arrays", f"of {kind.library} are given together with objects", "give arrays of NumPy alone"
+        )
     module = sys.modules[kind.library]
     if kind.library == "torch":
         # torch knows C's two names of an integer of 64 bits by one of them alone, that of the text.

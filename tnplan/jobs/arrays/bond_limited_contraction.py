@@ -245,7 +245,11 @@ class _Work:
     def gradients(self) -> BondLimitedGradients:
         """The derivatives of the logarithm, and their estimate."""
         if self.shape:
-            raise InputError("gradients", "are those of a single number, but the result has open indices", "sum or fix these indices")
+            raise InputError(
+                "gradients",
+                "are those of a single number, but the result has open indices",
+                "sum or fix these indices",
+            )
         self._check_memory(self._gradient_bytes, " for gradients")
         with self.tensors() as (tensors, _, xp):
             full, is_cut = self._relative(tensors, self.max_bond, xp)

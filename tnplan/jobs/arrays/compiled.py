@@ -237,7 +237,9 @@ class CompiledContraction:
             raise InputError("arrays", f"are {type(arrays).__name__}", "give a list of arrays")
         if len(arrays) != len(self._inputs):
             problem = f"has {count_text(len(arrays), 'array', 'arrays')}, and takes {len(self._inputs)}"
-            raise InputError("call", problem, "give one array per tensor that is not constant, in their order")
+            raise InputError(
+                "call", problem, "give one array per tensor that is not constant, in their order"
+            )
         return dict(zip(self._inputs, arrays, strict=True))
 
     def value_and_grad(self, *arrays: Any, wrt: Sequence[int] | None = None) -> tuple[Any, tuple[Any, ...]]:

@@ -74,7 +74,9 @@ class Request:
         """What a plan makes of it: a ratio that is not named is `DEFAULT_RATIO`."""
         if self.checkpoints:
             raise InputError(
-                PLACE, "checkpoints do not belong to a plan", "give them to 'tnplan execute', or leave them out",
+                PLACE,
+                "checkpoints do not belong to a plan",
+                "give them to 'tnplan execute', or leave them out",
                 topic="checkpoints",
             )
         return Compression(lossy(self.exchange), lossy(self.store), self.setting or SETTINGS[0])

@@ -213,7 +213,9 @@ class Profile:
                     _check_figure(f"{place}: {own}", rate)
                     if precision not in tables[other].get(dtype, {}):
                         raise InputError(
-                            f"{place}: {own}", f"has no rate for the same dtype and precision in {other}", "give both or neither"
+                            f"{place}: {own}",
+                            f"has no rate for the same dtype and precision in {other}",
+                            "give both or neither",
                         )
 
     def rate(self, dtype: str, precision: str) -> float:
@@ -257,7 +259,10 @@ class Profile:
             curves = [dict.fromkeys(rates, GemmCurve(measured.k, each)) for each in both]
         direct, scattered = ({**table, dtype: own} for table, own in zip(tables, curves, strict=True))
         return replace(
-            self, fused_bytes=0, flop_per_s={**self.flop_per_s, dtype: flop_per_s}, gemm_curves=direct,
+            self,
+            fused_bytes=0,
+            flop_per_s={**self.flop_per_s, dtype: flop_per_s},
+            gemm_curves=direct,
             scattered_curves=scattered,
         )
 

@@ -481,7 +481,7 @@ class Schedule:
 
     @property
     def most_shared(self) -> int:
-        """Slices in a row, from the first, after which every part that is replayed starts again from its first slice."""
+        """Slices in a row, from the first, after which every part that is replayed begins anew."""
         return self.serves(self.outer[0].depth) if self.outer else 1
 
     def repeats(self, inner: int) -> int:

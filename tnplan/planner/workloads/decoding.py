@@ -243,7 +243,10 @@ def _stim(place: str) -> ModuleType:
         import stim
     except ImportError:
         raise InputError(
-            place, "needs stim", "install it with: pip install 'tnplan[qec]'", topic="installation",
+            place,
+            "needs stim",
+            "install it with: pip install 'tnplan[qec]'",
+            topic="installation",
         ) from None
     module: ModuleType = stim
     return module

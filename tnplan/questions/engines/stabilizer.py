@@ -155,6 +155,7 @@ def answer_by_stabilizers(
     query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by Stim, on one core."""
+
     def prepare() -> int:
         return secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
 
@@ -201,8 +202,10 @@ def _of_sum(state: Any, observable: PauliSum, n_qubits: int) -> complex:
 
     def word(x: int, z: int) -> Any:
         bits = [
-            np.unpackbits(np.frombuffer(mask.to_bytes(-(-n_qubits // 8), "little"), np.uint8),
-            bitorder="little") for mask in (x, z)
+            np.unpackbits(
+                np.frombuffer(mask.to_bytes(-(-n_qubits // 8), "little"), np.uint8), bitorder="little"
+            )
+            for mask in (x, z)
         ]
         return stim.PauliString.from_numpy(xs=bits[0][:n_qubits] > 0, zs=bits[1][:n_qubits] > 0)
 

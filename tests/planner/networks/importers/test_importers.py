@@ -230,7 +230,8 @@ def test_wrong_cotengra_json_is_named(
 
 # fmt: off
 WRONG_EQUATIONS: list[Row] = [
-    (("ab,bc->ac", [(2, 3)]), "equation 'ab,bc->ac'", "has 2 terms for 1 operand", "give one operand per term"),
+    (("ab,bc->ac", [(2, 3)]), "equation 'ab,bc->ac'", "has 2 terms for 1 operand",
+    "give one operand per term"),
     (("ab,bc->ac", [(2, 3), (4, 2)]), "operand 1", "index 'b' has the extents 3 and 4", "equal indices have"),
     (("ab,bc->ac", [(2, 3), (1, 2)]), "operand 1",
      "has shape (1, 2), of which axes of extent 1 are broadcast", "leave these axes out of"),

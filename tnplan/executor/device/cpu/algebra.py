@@ -101,7 +101,9 @@ class Algebra:
         converted = (values.real if is_narrower else values).astype(self.dtype, copy=False)
         if is_narrower or not ((converted.astype(values.dtype) == values) | (values != values)).all():
             problem = f"has values of {values.dtype} that {self.dtype}, the dtype of {self.name}, would round"
-            raise InputError(place, problem, "give values that this dtype represents exactly", topic="algebras")
+            raise InputError(
+                place, problem, "give values that this dtype represents exactly", topic="algebras"
+            )
         self.check(converted, place)
         return converted
 
@@ -137,7 +139,7 @@ class Algebra:
 
 
 class Boolean(Algebra):
-    """"or" and "and" of 0 and 1 in float32: an "or" of products is whether their sum is above 0."""
+    """ "or" and "and" of 0 and 1 in float32: an "or" of products is whether their sum is above 0."""
 
     share, gpu_share = 0.9, 0.73
 

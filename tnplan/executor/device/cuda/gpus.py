@@ -86,8 +86,10 @@ def check_nccl() -> None:
         import_module("cupy_backends.cuda.libs.nccl")
     except ImportError:
         raise InputError(
-            PLACE, "NCCL, which connects GPUs, is not installed",
-            "install it with: pip install 'tnplan[gpu]'", topic="installation",
+            PLACE,
+            "NCCL, which connects GPUs, is not installed",
+            "install it with: pip install 'tnplan[gpu]'",
+            topic="installation",
         ) from None
 
 

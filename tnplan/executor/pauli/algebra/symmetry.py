@@ -92,7 +92,9 @@ def check_symmetric(symmetry: QubitSymmetry, state: str | State | None) -> None:
             assert state is None or isinstance(state, str)
             is_same = not state or [state[image] for image in each] == [*state]
         if not is_same:
-            raise InputError("--symmetry", f"has permutation {number}, which changes the state", "leave it out")
+            raise InputError(
+                "--symmetry", f"has permutation {number}, which changes the state", "leave it out"
+            )
 
 
 def _moved(terms: PauliSum, permutation: Sequence[int]) -> PauliSum:

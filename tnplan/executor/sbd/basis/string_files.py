@@ -211,7 +211,9 @@ def _from_counts(path: str | Path, lengths: Lengths) -> Bitstrings:
     elif isinstance(document, list):
         rows = [(str(key).replace(" ", ""), 1.0, f"entry {number}") for number, key in enumerate(document)]
     else:
-        raise InputError(str(path), "is neither an object of counts nor a list of bitstrings", 'write {"0011": 12}')
+        raise InputError(
+            str(path), "is neither an object of counts nor a list of bitstrings", 'write {"0011": 12}'
+        )
     return _checked(path, rows, lengths)
 
 

@@ -27,7 +27,9 @@ def index_names(labels: Iterable[Any], place: str) -> dict[Any, str]:
     taken: dict[str, Any] = {}
     for label in labels:
         if not isinstance(label, Hashable):
-            raise InputError(place, f"{label!r} is not a label of an index", "label indices by text or numbers")
+            raise InputError(
+                place, f"{label!r} is not a label of an index", "label indices by text or numbers"
+            )
         if label in names:
             continue
         name = str(label)

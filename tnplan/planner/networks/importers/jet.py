@@ -65,7 +65,9 @@ def from_document(
         for index, extent in zip(term, array.shape, strict=True):
             if sizes.setdefault(index, extent) != extent:
                 raise InputError(
-                    where, f"index {index!r} has extent {extent}, and {sizes[index]} before", "correct the file"
+                    where,
+                    f"index {index!r} has extent {extent}, and {sizes[index]} before",
+                    "correct the file",
                 )
         terms.append(term)
         arrays.append(array)

@@ -100,7 +100,9 @@ def _check_memory(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, me
     if size_bytes > memory_bytes:
         problem = f"the integrals take {size_text(size_bytes)}, and {size_text(memory_bytes)} may be taken"
         raise InputError(
-            f"{place}: NORB", f"is {n_orbitals}: {problem}", "give fewer orbitals or more memory",
+            f"{place}: NORB",
+            f"is {n_orbitals}: {problem}",
+            "give fewer orbitals or more memory",
             topic="memory",
         )
 
@@ -193,7 +195,9 @@ def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputErro
             is_value = column < len(row) - 4
             if (NUMBER if is_value else re.compile(r"\d{1,9}")).fullmatch(entry) is None:
                 kind = "real number" if is_value else "orbital's number"
-                return InputError(f"{place}: line {first_line + number}", f"{entry!r} is not a {kind}", REMEDY)
+                return InputError(
+                    f"{place}: line {first_line + number}", f"{entry!r} is not a {kind}", REMEDY
+                )
     return InputError(place, "holds a number out of range", REMEDY)
 
 
