@@ -158,7 +158,7 @@ REFUSED_SEARCHES: list[Row] = [
     ({"resume": True, "methods": ["joint"]}, "--resume", "has no checkpoint", "name it, or the output"),
     ({"time": -1}, "--time", "is -1", 'give seconds, or "auto"'),
     ({"time": "soon"}, "--time", "is 'soon'", 'give seconds, or "auto"'),
-    ({"start": ["absent"]}, "absent", "cannot be read (No such file", "check the name and its"),
+    ({"start": ["absent"]}, "absent", "cannot be read (No such file", "check the name and the"),
     ({"output": "absent/p.json"}, "absent/p.json", "its folder does not exist or", "choose a folder that"),
     ({"network": [("a", "b")]}, "network", "is list", "give a network"),
 ]

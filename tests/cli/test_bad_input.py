@@ -125,7 +125,7 @@ SCHEDULES: list[tuple[str, object, bool, str]] = [
     ("size_dict.a", None, True, "'a' has no size"), ("indices.a", [99], True, "mode 99 does not exist"),
     ("indices.a", None, True, "index 'a' has no modes"), ("output", ["q"], True, "'q' is on no tensor"),
     ("sliced", ["q"], True, "sliced index 'q'"), ("leaves.0", ["q"], True, "index 'q' has no size"),
-    ("modes.0.index", "q", True, "mode 0 is none of index 'q'"), ("profile", {}, True, "field `name`"),
+    ("modes.0.index", "q", True, "mode 0 does not belong to index 'q'"), ("profile", {}, True, "field `name`"),
     ("profile.tiers", [], True, "tiers: is empty"), ("steps.0.state", "x", True, "state 'x' is unknown"),
     ("steps.0.a_modes", [99], True, "mode 99"), ("steps.0.layout", [], True, "steps[0]: its layout"),
     ("precision", "fp9", True, "no precision 'fp9'"), ("memory_bytes", 1, True, "over its limit of 1"),
@@ -255,7 +255,7 @@ USAGE: list[tuple[str, str]] = [
       (("3", "3 ranks are not a multiple of the schedule's group of 4"), ("0", "0 is not in"), ("x", "'x'"),
        ("100000000", "--ranks: is 100000000"))],
     *[(f"execute four.json -o r.npy --slices '{slices}'", f"--slices: {problem}") for slices, problem in
-      (("5:2", "5:2 holds no slice of the 2"), ("0:999999", "0:999999 holds"), ("1", "'1' is not a range"),
+      (("5:2", "5:2 selects none of the 2 slices"), ("0:999999", "0:999999 selects"), ("1", "'1' is not a range"),
        ("1:1", "1:1"), ("-1:1", "'-1:1' is not"), ("a:b", "'a:b'"), ("", "''"),
        ("0:" + "9" * 5000, "'0:99"))],
     (f"{RUN} --device tpu", "'tpu'"), (f"{RUN} --threads 0", "0 is not in"),

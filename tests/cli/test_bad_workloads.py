@@ -90,7 +90,7 @@ DECODING: list[Row] = [
     ("--model m.dem --distance 3", "--distance", "is given together with --model", "give one of the two"),
     ("--model m.dem --noise 0.1", "--noise", "is given together with --model", "give one of the two"),
     ("--model m.dem -o m.dem", "m.dem", "is an input", "give the output another"),
-    ("--model absent", "absent", "cannot be read", "check the name and its"),
+    ("--model absent", "absent", "cannot be read", "check the name and the"),
     ("--model folder", "folder", "cannot be read (it is a", "give the name of a file"),
     ("--distance 3 -o absent/n.json", "absent/n.json",
      "its folder does not exist or", "choose a folder that"),

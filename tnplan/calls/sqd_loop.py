@@ -21,6 +21,7 @@ from tnplan.calls.sci_solver import spin_penalty
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_kind
 from tnplan.common.files import check_suffix, check_writable, file_path, identity_of, write_text
+from tnplan.common.shown_text import Printed
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols import stop_signal
 from tnplan.executor.device.protocols.communicator import agree
@@ -51,7 +52,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, repr=False)
-class SqdResult:
+class SqdResult(Printed):
     """The state of lowest energy that the loop found; `print` shows how the loop ended.
 
     Parameters

@@ -23,6 +23,7 @@ from tnplan.common.array_file import open_archive, read_array
 from tnplan.common.errors import InputError
 from tnplan.common.files import file_path, write_file, write_text
 from tnplan.common.release import release
+from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import DeterminantList
@@ -105,7 +106,7 @@ class CarryOver:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Solved:
+class Solved(Printed):
     """The states that a solve has found, and their energies."""
 
     solution: Solution

@@ -17,6 +17,7 @@ from tnplan.circuits.pauli_sum import text as word_text
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.files import write_json, write_text
+from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural, size_text
 from tnplan.executor.pauli.algebra.errors import (
     ErrorOfValue,
@@ -198,7 +199,7 @@ def _resources(use: Resources) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Expectation:
+class Expectation(Printed):
     """What `propagate` gives; `print` shows the values, their errors and the work.
 
     Parameters

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError, WriteError
 from tnplan.common.files import check_writable, file_path, load_json
-from tnplan.common.shown_text import shown_text
+from tnplan.common.shown_text import Printed, shown_text
 from tnplan.common.units import count_text, percent_text, size_text, time_text
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import needed_bytes
@@ -120,7 +120,7 @@ def _loss(schedule: Schedule, number: int) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExecutionResult:
+class ExecutionResult(Printed):
     """What `execute` gives; `print` shows what was measured beside what was predicted.
 
     Parameters
@@ -175,7 +175,7 @@ class ExecutionResult:
             shown = "" if expected_j is None else f"{expected_j:.4g}"
             yield f"{'joules of GPUs':<20}{taken_j:>12.4g}{shown:>12}"
         peaks = [size_text(figures["peak_bytes"]) for figures in (measured, predicted)]
-        yield f"{'peak a rank':<20}{peaks[0]:>12}{peaks[1]:>12}"
+        yield f"{'peak per rank':<20}{peaks[0]:>12}{peaks[1]:>12}"
         if report["compression"] is not None:
             yield _compression_text(report["compression"])
         if array is not None and array.size <= SHOWN_VALUES:

@@ -28,7 +28,7 @@ from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_writable, write_json
 from tnplan.common.kernels.ahead import compile_soon
-from tnplan.common.shown_text import largest_rows, number_text
+from tnplan.common.shown_text import Printed, largest_rows, number_text
 from tnplan.common.units import count_text
 from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
@@ -80,7 +80,7 @@ Start = str | Path | Sequence[complex] | Array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Simulation:
+class Simulation(Printed):
     """What `simulate` gives; `print` shows the answers.
 
     Parameters

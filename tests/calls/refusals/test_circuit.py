@@ -39,7 +39,7 @@ AMPLITUDES: list[Row] = [
      "has shape (2, 4)", "give [string, qubit] for 3 qubits"),
     (lambda c: c.amplitudes(np.full((2, 3), 2)), "--bitstrings",
      "has other values than 0 and 1", "give bits"),
-    (lambda c: c.amplitudes(Path("absent")), "absent", "cannot be read", "check the name and its"),
+    (lambda c: c.amplitudes(Path("absent")), "absent", "cannot be read", "check the name and the"),
     (lambda c: c.amplitudes(open_qubits=[0, 0]), "--open", "names qubit 0 twice", "name each qubit once"),
     (lambda c: c.amplitudes(open_qubits=[3]), "--open", "names qubit 3", "use qubits 0 to 2"),
     (lambda c: c.amplitudes("0..", open_qubits=[1]), "--bitstrings",
@@ -47,11 +47,11 @@ AMPLITUDES: list[Row] = [
     (lambda c: c.amplitudes(["0.0"], open_qubits=[1]), "--bitstrings",
      "['0.0'] does not fit open qubits", "give one string of 3"),
     (lambda c: c.amplitudes("000", depolarizing=0.1), "--method",
-     "answers amplitudes of gates alone, and the circuit has more", "ask for sample, expectation,"),
+     "answers amplitudes only of circuits of gates", "ask for sample, expectation,"),
     (lambda _: tnplan.Circuit(GateSequence(30, ())).amplitudes("0" * 30, method="statevector", memory="1MiB"),
      "--memory", "allows a rank 1.00 MiB, and 16", "use --precision fp32"),
     (lambda c: c.amplitudes("000", state=MIXED), "--method",
-     "'statevector' answers amplitudes in pure states, and the input state is mixed", "ask for sample,"),
+     "'statevector' answers amplitudes only in pure states, but the", "ask for sample,"),
 ]
 SAMPLE: list[Row] = [
     (lambda c: c.sample(0), "--shots", "is 0", "give an integer from 1 to"),
@@ -71,11 +71,11 @@ SAMPLE: list[Row] = [
     (lambda c: c.sample(5, depolarizing=0.1, method="contraction", sampling="gates"), "--sampling",
      "is 'gates', which is for gates alone", "use statevector"),
     (lambda c: c.sample(5, sampling="rejection", state=MIXED), "--sampling",
-     "is 'rejection', and 'statevector' draws from the whole distribution", "leave it out"),
+     "is 'rejection', but 'statevector' draws from the whole distribution", "leave it out"),
     (lambda c: c.sample(5, sampling="rejection", method="contraction", state=MIXED), "--sampling",
      "is 'rejection', which is for pure states", "leave it out"),
     (lambda c: c.sample(5, truncation=FEW, monte_carlo=FOUR), "--repetitions",
-     "are given, and", "leave them out"),
+     "are given, but", "leave them out"),
 ]
 EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", state=["i*X0"]), "--stabilizers",
@@ -93,11 +93,11 @@ EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", trajectories=10), "--trajectories",
      "is given, and the circuit ends in one state", "leave it out"),
     (lambda c: c.expectation("Z0", truncation=tnplan.Truncation(max_terms=9), method="contraction"),
-     "truncation", "is given, and 'contraction' truncates nothing", "use pauli"),
+     "truncation", "is given, but 'contraction' does not truncate", "use pauli"),
     (lambda _: tnplan.Circuit(WIDE).expectation("Z0", method="statevector"), "--method",
-     "takes 62 qubits at most, and the circuit has 80", "use contraction or pauli"),
+     "takes at most 62 qubits, but the circuit has 80", "use contraction or pauli"),
     (lambda _: tnplan.Circuit(BRANCHES).expectation("Z0", method="pauli"), "--method",
-     "'pauli' follows no", "give --trajectories"),
+     "'pauli' does not support", "give --trajectories"),
     (lambda _: tnplan.Circuit(BRANCHES).expectation("Z0"), "--trajectories",
      "is missing, and the circuit", "give --trajectories"),
     (lambda c: c.expectation("Z0", method="pauli", ranks=3), "ranks", "are 3", "start a power of two"),
@@ -106,7 +106,7 @@ EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", monte_carlo=FOUR), "--repetitions",
      "need a limit of terms", "give --max-terms"),
     (lambda c: c.expectation("Z0", truncation=FEW, method="statevector", monte_carlo=FOUR), "--repetitions",
-     "are given, and 'statevector' resamples nothing", "use pauli"),
+     "are given, but 'statevector' does not resample", "use pauli"),
     (lambda c: c.expectation("Z0", truncation=FEW, seed=1, monte_carlo=FOUR), "--seed",
      "is given together with monte_carlo, which has one", "leave one of them out"),
     (lambda c: c.expectation("Z0", truncation=tnplan.Truncation(max_terms=4, max_weight=2), monte_carlo=FOUR),
@@ -130,7 +130,7 @@ PROBABILITIES: list[Row] = [
      "are of expectation values and of traces over all inputs, not of probabilities", "leave them out"),
     (lambda c: c.reduced_density_matrix([1, 1]), "--qubits", "names qubit 1 twice", "name each qubit once"),
     (lambda _: tnplan.Circuit(WIDE).reduced_density_matrix([0, 1, 2, 3], method="pauli"), "--qubits",
-     "has 4 qubits, and 'pauli' takes 3", "use contraction"),
+     "has 4 qubits, but 'pauli' takes at most 3", "use contraction"),
 ]
 OVERLAP: list[Row] = [
     (lambda c: c.overlap("OPENQASM 2.0;\nqreg q[3];"), "circuit",
@@ -140,13 +140,13 @@ OVERLAP: list[Row] = [
     (lambda c: c.overlap(CIRCUIT, method="pauli"), "--method",
      "'pauli' does not answer overlap", "use statevector or contraction"),
     (lambda c: c.overlap(c, state=MIXED), "--method",
-     "answers overlap in pure states, and the input state is mixed", "ask for sample"),
+     "answers overlap only in pure states, but the input", "ask for sample"),
 ]
 TRACE: list[Row] = [
     (lambda c: c.trace("Z0", "Z0", state="01"), "--state",
      "'01' is not a state", "give one of 0 1 + - r l for 3 qubits"),
     (lambda c: c.trace("Z0", "Z0", method="statevector", state=MIXED), "--method",
-     "answers trace in pure states, and the input state is mixed", "use pauli"),
+     "answers trace only in pure states, but the input", "use pauli"),
     (lambda c: c.trace("Z0", "Z0", state="000", truncation=FEW, monte_carlo=FOUR), "--repetitions",
      "not of traces in an input state", "leave them out"),
     (lambda c: c.trace(IMAGINARY, "Z0", truncation=FEW, monte_carlo=FOUR),
@@ -154,7 +154,7 @@ TRACE: list[Row] = [
 ]
 BIND: list[Row] = [
     (lambda c: c.bind([1, 2]), "parameters", "are list", "give a value for each name"),
-    (lambda c: c.bind(theta=1), "parameter theta", "is none of circuit", "leave it out"),
+    (lambda c: c.bind(theta=1), "parameter theta", "is not a parameter of circuit", "leave it out"),
 ]
 STATES: list[Row] = [
     ("0a0", "--state", "'0a0' is not a state", "give one of 0 1 + - r l for 3 qubits"),
@@ -171,7 +171,7 @@ STATES: list[Row] = [
 ]
 ESTIMATES: list[Row] = [
     ({}, "question", "is missing", "give one of amplitudes,"),
-    ({"sample": 5, "expectation": "Z0"}, "question", "is asked 2 times", "give one of amplitudes"),
+    ({"sample": 5, "expectation": "Z0"}, "question", "is given 2 times", "give one of amplitudes"),
     ({"guess": 5}, "question", "'guess' is unknown", "choose from amplitudes"),
     ({"trace": "Z0"}, "trace", "is of 'Z0'", "give a pair of operators"),
     ({"sample": 0}, "--shots", "is 0", "give an integer from 1"),
@@ -216,7 +216,7 @@ COMMANDS: list[Row] = [
      "ends in .npz, and is written as JSON", "let its name end in"),
     ("sample c.qsim --shots 0", "--shots", "is 0", "give an integer from 1"),
     ("sample c.qsim", "Missing option '--shots'", "", "see 'tnplan sample"),
-    ("sample absent.qsim --shots 1", "absent.qsim", "cannot be read", "check the name and its"),
+    ("sample absent.qsim --shots 1", "absent.qsim", "cannot be read", "check the name and the"),
     ("expectation c.qsim", "give --observable, or a --file of observables", "", "see 'tnplan expectation"),
     ("expectation c.qsim --observable Z2", "--observable", "names qubit 2", "use qubits 0 to 1"),
     ("expectation c.qsim --observable Z0 --trajectories 0", "--trajectories",
@@ -224,7 +224,7 @@ COMMANDS: list[Row] = [
     ("expectation c.qsim --observable Z0 --max-terms 0", "max_terms", "is 0", "give an integer from 1"),
     ("expectation p.qasm --observable Z0", "p.qasm: line 1 (input)",
      "has no value for 't'", "give one: --set t=VALUE"),
-    ("expectation p.qasm --observable Z0 --set s=1", "parameter s", "is none of p.qasm", "use one of t"),
+    ("expectation p.qasm --observable Z0 --set s=1", "parameter s", "is not a parameter of p.qasm", "use one of t"),
     ("expectation c.qsim --observable Z0 -o absent/out.json", "absent/out.json",
      "its folder does not exist", "choose a folder that"),
     ("expectation c.qsim --observable Z0 --after 1,x", "Invalid value for '--after'",
@@ -238,7 +238,7 @@ COMMANDS: list[Row] = [
     ("overlap c.qsim p.qasm", "p.qasm: line 1 (input)", "has no value for 't'", "give one: --set t=VALUE"),
     ("trace c.qsim --a Z0 --b Z5", "--b", "names qubit 5", "use qubits 0 to 1"),
     ("trace c.qsim --a Z0 --b Z0 --method contraction --max-terms 5", "truncation",
-     "is given, and 'contraction' truncates nothing", "use pauli"),
+     "is given, but 'contraction' does not truncate", "use pauli"),
 ]
 # fmt: on
 

@@ -23,7 +23,7 @@ COMPRESS: list[Row] = [
     ("text.npy", "text.npy", "cannot be read (it is not an .npy file)", "give an array that"),
     ("objects.npy", "objects.npy", "cannot be read", "give an array that"),
     ("cut.npy", "cut.npy", "cannot be read", "give the whole file"),
-    ("absent.npy", "absent.npy", "cannot be read (No such file", "check the name and its"),
+    ("absent.npy", "absent.npy", "cannot be read (No such file", "check the name and the"),
     ("t.npy -o t.npy", "t.npy", "is an input and would be replaced", "give the output another"),
     ("t.npy -o no/x", "no/x", "its folder does not exist", "choose a folder that"),
     ("t.npy -o ''", "Invalid value for '-o' / '--output'", "the path is empty", "give the name of a"),
@@ -34,7 +34,7 @@ DECOMPRESS: list[Row] = [
     ("t.npy -o x.npy", "t.npy", "is not a compressed array of tnplan", "give what 'tnplan"),
     ("damaged.npy.tnz", "damaged.npy.tnz: stream: frame 0", "is damaged", "give the stream as it"),
     ("newer.npy.tnz", "newer.npy.tnz", "is version 9 of tnplan.compressed", "this tnplan reads 1 to 4"),
-    ("absent.tnz", "absent.tnz", "cannot be read", "check the name and its"),
+    ("absent.tnz", "absent.tnz", "cannot be read", "check the name and the"),
 ]
 # fmt: on
 

@@ -33,9 +33,9 @@ CALLS: list[Row] = [
     ({"circuit": GateSequence(2, ()), "depolarize": 2}, "--depolarizing", "probability is 2", "give 0 to 1"),
     ({"stop_above": "x"}, "stop_above", "is 'x'", "give an integer from 0"),
     ({"stop_above": 2.5}, "stop_above", "is 2.5", "give an integer from 0"),
-    ({"circuit": "nowhere.qsim"}, "nowhere.qsim", "cannot be read (No such file", "check the name and its"),
+    ({"circuit": "nowhere.qsim"}, "nowhere.qsim", "cannot be read (No such file", "check the name and the"),
     ({"circuit": WIDE, "depolarize": 0.1}, "gate 1 (large)",
-     "acts on 4 qubits, and depolarizing noise on 3", "split the gate, or"),
+     "acts on 4 qubits, but depolarizing noise acts on at most 3", "split the gate, or"),
 ]
 COMMANDS: list[Row] = [
     ("--observable Z2", "--observable", "names qubit 2", "use qubits 0 to 1"),
@@ -57,9 +57,9 @@ COMMANDS: list[Row] = [
      "has coefficients whose magnitudes add up to inf", "give 1.79769e+308 in"),
     ("--observable '1e308*Z0+1e308*Z1' --json", "--observable",
      "has coefficients whose magnitudes add up to inf", "give 1.79769e+308 in"),
-    ("--observable Z0 --symmetry 0,0", "--symmetry", "has no permutation as number 0", "give a list of perm"),
+    ("--observable Z0 --symmetry 0,0", "--symmetry", "has no permutation at position 0", "give a list of perm"),
     ("--observable Z0 --symmetry 0,1 --symmetry 1,0", "gate 0 (h)",
-     "has no equal one in its layer where permutation 1", "give a symmetry of every"),
+     "is taken by permutation 1 of --symmetry", "give a symmetry of every"),
     ("--observable Z0 --symmetry 0,1 --gradient", "--symmetry",
      "cannot be combined with any of schroedinger, gradient", "leave it or them out"),
     ("--observable Z0 --record x.png", "x.png", "does not end in .json or .svg", "no other format is"),

@@ -90,7 +90,7 @@ COMMANDS: list[Row] = [
     ("--depolarizing 0.1 --shots 2 --marginal 0", "--marginal",
      "is asked for, but the program ends in a different state in each run", "ask for shots or an"),
     ("--save state.npy", "state.npy", "is not a .json file", "give the state a name"),
-    ("--start nowhere.json", "nowhere.json", "cannot be read", "check the name and its"),
+    ("--start nowhere.json", "nowhere.json", "cannot be read", "check the name and the"),
     ("-o no/where/result.json", "no/where/result.json", "its folder does not exist", "choose a folder that"),
 ]
 # fmt: on

@@ -143,11 +143,11 @@ CHAIN = GateSequence(3, tuple(turn("XX", bond, 0.3) for bond in ((0, 1), (1, 2),
 SHIFT = [[1, 2, 0]]
 # fmt: off
 REFUSED: list[Row] = [
-    ({"symmetry": [[0, 1, 1]]}, "--symmetry", "has no permutation as number 0", "give a list of perm"),
-    ({"symmetry": [1, 2, 0]}, "--symmetry", "has no permutation as number 0", "give a list of perm"),
+    ({"symmetry": [[0, 1, 1]]}, "--symmetry", "has no permutation at position 0", "give a list of perm"),
+    ({"symmetry": [1, 2, 0]}, "--symmetry", "has no permutation at position 0", "give a list of perm"),
     ({"circuit": UNLIKE}, "gate 1 (X)", "has no equal one in its layer where permutation", "give a sym"),
     ({"circuit": CHAIN}, "gate 3 (ZZ)", "has no equal one in its layer where permutation", "give a sym"),
-    ({"symmetry": [[0.0, 1.0, 2.0]]}, "--symmetry", "has no permutation as number 0", "give a list of perm"),
+    ({"symmetry": [[0.0, 1.0, 2.0]]}, "--symmetry", "has no permutation at position 0", "give a list of perm"),
     ({"state": "010"}, "--symmetry", "changes the state by permutation 0", "leave it out"),
     ({"state": "0+0"}, "--symmetry", "changes the state by permutation 0", "leave it out"),
     ({"state": ["Z0 Z1"]}, "--symmetry", "changes the state by permutation 0", "leave it out"),

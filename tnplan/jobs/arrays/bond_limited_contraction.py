@@ -12,6 +12,7 @@ import numpy as np
 
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError, OverLimitError
+from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural, size_text
 from tnplan.executor.bond_limited import (
     BondLimitedValue,
@@ -50,7 +51,7 @@ OF_GRADIENTS = 1.25
 
 
 @dataclass(frozen=True)
-class BondLimitedContraction:
+class BondLimitedContraction(Printed):
     """What `contract` gives with `max_bond`: an approximate value, and an estimate of its error.
 
     Parameters

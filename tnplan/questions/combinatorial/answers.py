@@ -12,6 +12,7 @@ from typing import Any
 
 from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
+from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
@@ -30,7 +31,7 @@ Worth = Fraction | int
 
 
 @dataclass(frozen=True)
-class Count:
+class Count(Printed):
     """What `count` gives; `print` shows the number, and those of each size.
 
     Parameters
@@ -74,7 +75,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Optimization:
+class Optimization(Printed):
     """What `optimize` gives; `print` shows the optimum, how many have it, and one of them.
 
     Parameters
