@@ -50,7 +50,7 @@ def test_a_second_run_is_refused_and_a_killed_one_forgotten(tmp_path: Path) -> N
 
 
 def test_a_run_in_this_process_is_another_one(tmp_path: Path) -> None:
-    with locked(tmp_path / "r"), pytest.raises(InputError, match="held by another"), locked(tmp_path / "r"):
+    with locked(tmp_path / "r"), pytest.raises(InputError, match="used by another"), locked(tmp_path / "r"):
         pass
     with locked(tmp_path / "r"):
         pass
@@ -156,7 +156,7 @@ def test_without_locks_of_the_file_system_the_file_is_the_lock(
     with locked(output), pytest.raises(InputError, match=mine), locked(output):
         pass
     lock_file(output).write_text('{"host": "gone", "pid": 7}')
-    left = r"what a killed one left.*process 7 on gone.*delete it"
+    left = r"left by a killed run.*process 7 on gone.*delete it"
     with pytest.raises(InputError, match=left), locked(output):
         pass
     lock_file(output).unlink()
@@ -197,7 +197,7 @@ def test_a_run_on_another_host_is_not_overwritten_where_locks_end_at_a_host(
                 pass
             assert not path.exists()
         else:
-            says = r"locks of one host alone .process 7 on other.; delete it where that run is over"
+            says = r"locks that work on one host only .process 7 on other.; delete it if that run has ended"
             with pytest.raises(InputError, match=says), locked(output):
                 pass
             assert path.read_text() == left

@@ -88,7 +88,7 @@ EXPECTATION: list[Row] = [
      "is a sum on 4 qubits", "give one on 3"),
     (lambda c: c.expectation("Z0", depolarizing=1.5), "--depolarizing", "probability is 1.5", "give 0 to 1"),
     (lambda c: c.expectation("Z0", depolarizing=0.1, method="statevector"), "--trajectories",
-     "on its way", "give a number of runs, or use pauli or contraction"),
+     "before its end", "give a number of runs, or use pauli or contraction"),
     (lambda c: c.expectation("Z0", trajectories=1), "--trajectories", "is 1", "give an integer from 2"),
     (lambda c: c.expectation("Z0", trajectories=10), "--trajectories",
      "is given, and the circuit ends in one state", "leave it out"),

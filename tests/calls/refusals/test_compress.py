@@ -19,7 +19,7 @@ COMPRESS: list[Row] = [
     ("t.npy --bound nan", "t.npy: bound", "is nan", "give a finite number of"),
     ("t.npy --bound x", "Invalid value for '--bound'", "'x' is not a valid float", "see 'tnplan compress"),
     ("whole.npy", "whole.npy", "holds integers (int64)", "give the bound 0"),
-    ("spoilt.npy --refuse-nonfinite", "spoilt.npy", "holds NaN or infinities", "mend it, or do not"),
+    ("spoilt.npy --refuse-nonfinite", "spoilt.npy", "holds NaN or infinities", "replace them, or allow"),
     ("text.npy", "text.npy", "cannot be read (it is not an .npy file)", "give an array that"),
     ("objects.npy", "objects.npy", "cannot be read", "give an array that"),
     ("cut.npy", "cut.npy", "cannot be read", "give the whole file"),

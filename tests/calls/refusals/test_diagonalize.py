@@ -215,7 +215,7 @@ FCIDUMPS: list[Row] = [
     ("&FCI NORB=2,NELEC=2\n/\nnan 1 1 0 0", "bad: line 3",
      "'nan' is not a real number", "give an FCIDUMP file of"),
     ("&FCI NORB=2,NELEC=2\n/\n1.0 1 1 0 x", "bad: line 3",
-     "'x' is not an orbital's number", "give an FCIDUMP file of"),
+     "'x' is not the number of an", "give an FCIDUMP file of"),
     ("&FCI NORB=2,NELEC=2\n/\n1.0 1 3 0 0", "bad: line 3",
      "has the indices [1, 3, 0, 0]", "number orbitals from 1"),
     ("&FCI NORB=2,NELEC=2\n/\n1.0 1 0 1 0", "bad: line 3",

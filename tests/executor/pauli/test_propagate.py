@@ -382,7 +382,7 @@ BAD_INPUT: list[Row] = [
     (lambda: rotation("X", (0.0,), 1), "rotation: qubit", "is 0.0", "give an integer from 0"),
     (lambda: parse(5, 1), "--observable", "is 5", "give its text or a"),
     (lambda: pauli_sum([(1, 0, 1e308), (1, 0, 1e308)], 1), "--observable",
-     "magnitudes add up to inf", "give 1.79769e+308 in"),
+     "magnitudes add up to inf", "give at most 1.79769e+308 in"),
     (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "max_terms",
      "the observable has 2 terms", "allow that many or more"),
     (lambda: propagate([rotation("X", (0,), 1)], parse("Z0", 1), stop_above=1), "step 1",

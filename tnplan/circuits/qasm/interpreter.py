@@ -127,7 +127,7 @@ class Interpreter:
             except Jump as jump:
                 if jump.word != "end":
                     raise InputError(
-                        source.place, f"has a {jump.word} outside of a loop or subroutine", "remove it"
+                        source.place, f"has {jump.word!r} outside of a loop or subroutine", "remove it"
                     ) from None
                 # `end` ends the whole program, also from an included file.
                 if self._included:
@@ -243,7 +243,7 @@ class Interpreter:
                 action()
             except Jump as jump:
                 raise Mistake(
-                    f"has a {jump.word} that depends on measured bits",
+                    f"has {jump.word!r} under a condition on measured bits",
                     "put the statements that it skips into an if",
                 ) from None
 
