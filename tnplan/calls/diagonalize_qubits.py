@@ -140,9 +140,9 @@ def diagonalize_qubits(
     ----------
     hamiltonian : str, Path, PauliSum, SparsePauliOp, QubitOperator, or mapping
         A Hermitian sum of Pauli words: a text such as "X0 X1 + 0.5*Z0", an object of Qiskit or OpenFermion,
-        words with their coefficients, or a file with a term a line or a JSON object of words.
+        words with their coefficients, or a file with one term per line or a JSON object of words.
     strings : path, mapping, sequence of str, or array of bool
-        A file of bit strings, one a line, or of counts; a dictionary of counts; texts; or booleans
+        A file of bit strings, one per line, or of counts; a dictionary of counts; texts; or booleans
         [string, bit] with qubit 0 in the last column. Strings that are repeated count once.
     roots : int
         How many states to find.

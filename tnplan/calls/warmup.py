@@ -132,7 +132,7 @@ def _in_process(name: str, over: Event) -> None:
         said = process.stderr.read().decode(errors="replace").strip()
     if process.returncode:
         last = (said.splitlines() or ["it says nothing"])[-1]
-        raise InputError(f"warmup of {name}", f"failed ({last})", "mend this first, or leave warmup out")
+        raise InputError(f"warmup of {name}", f"failed ({last})", "correct this first, or leave warmup out")
 
 
 def _files() -> set[Path]:

@@ -211,7 +211,7 @@ def _of_words(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
                 "", f"has the coefficient {_shown(coefficient)}", "give a number or [real, imaginary]"
             )
         if not isinstance(word, str) or not word.strip():
-            raise InputError("", f"{_shown(word)} is no Pauli word", "write one such as X0 Z3")
+            raise InputError("", f"{_shown(word)} is not a Pauli word", "write one such as X0 Z3")
         value = complex(*parts) if len(parts) == 2 else float(parts[0])
         terms.append((*word_masks(word.strip(), n_qubits), value))
     return pauli_sum(terms, n_qubits)

@@ -526,7 +526,7 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
         if match.end() == position or (terms and not sign) or (number is None and word is None):
             remainder = observable[position:].strip()
             raise InputError(
-                "--observable", f"{remainder[:40]!r} is no Pauli word", "write a sum such as 0.5*X0 X1 - Z3"
+                "--observable", f"{remainder[:40]!r} is not a Pauli word", "write a sum such as 0.5*X0 X1 - Z3"
             )
         value = float(number or 1) * (-1 if sign == "-" else 1)
         if not math.isfinite(value):
@@ -551,7 +551,7 @@ def word_masks(word: str, n_qubits: int) -> tuple[int, int]:
         factors = [(letter, qubit) for qubit, letter in enumerate(word)]
     else:
         if FACTOR.sub("", word).strip():
-            raise InputError("--observable", f"{word[:40]!r} is no Pauli word", "write one such as X0 Z3")
+            raise InputError("--observable", f"{word[:40]!r} is not a Pauli word", "write one such as X0 Z3")
         factors = [(letter, int(qubit)) for letter, qubit in FACTOR.findall(word)]
     return masks(factors, n_qubits, "--observable")
 

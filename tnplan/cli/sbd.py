@@ -118,8 +118,8 @@ def sbd(call: Call, integrals: Path, start: Path | None, as_json: bool, **option
     start=START,
 )  # fmt: skip
 def sbd_qubits(call: Call, hamiltonian: str, start: Path | None, as_json: bool, **options: Any) -> int:
-    """HAMILTONIAN is a sum of Pauli words such as 'X0 X1 + 0.5*Z0', or a file of them: a term a line, or a
-    JSON object of words. STRINGS is a file of bit strings, one a line, or of counts. It is the last step of
+    """HAMILTONIAN is a sum of Pauli words such as 'X0 X1 + 0.5*Z0', or a file of them, one per line, or a
+    JSON object of words. STRINGS is a file of bit strings, one per line, or of counts. It is the last step of
     sample-based Krylov quantum diagonalization; docs/how-to/skqd.md explains it. mpirun -n P tnplan
     sbd-qubits spreads the states over P ranks. Exit status 1 where the solve does not converge: the best
     states so far are written, and the checkpoint stays.

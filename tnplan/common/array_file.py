@@ -124,7 +124,7 @@ def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
         view[at : at + len(piece)] = piece
         at += len(piece)
     if flat.dtype.kind == "U" and not _is_text(flat):
-        raise InputError(place, "cannot be read (its text is no Unicode)", "write it again")
+        raise InputError(place, "cannot be read (its text is not Unicode)", "write it again")
     return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
 
 

@@ -79,7 +79,7 @@ SAMPLE: list[Row] = [
 ]
 EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", state=["i*X0"]), "--stabilizers",
-     "'i*X0' is no Pauli word", "write a sum such as"),
+     "'i*X0' is not a Pauli word", "write a sum such as"),
     (lambda c: c.expectation("Z0", gradient=None), "--gradient",
      "None is not a list of names, each once", "name some; simulate has"),
     (lambda c: c.expectation("Z7"), "--observable", "names qubit 7", "use qubits 0 to 2"),
@@ -190,7 +190,7 @@ BIT_STRINGS: list[Row] = [
     (("bad.npy", b"no array"), "bad.npy", "cannot be read", "give an array that"),
 ]
 OBSERVABLES: list[Row] = [
-    (("o.txt", "Z0\nQ1\n"), "o.txt: line 2", "'Q1' is no Pauli word", "write a sum such as"),
+    (("o.txt", "Z0\nQ1\n"), "o.txt: line 2", "'Q1' is not a Pauli word", "write a sum such as"),
     (("o.txt", "# nothing\n"), "o.txt", "has no observables", "write one per line"),
     (("o.json", "{}"), "o.json", "is not a list", "give a list of observables"),
     (("o.json", '["Z0", 5]'), "o.json: entry 1", "is 5", "give its text"),

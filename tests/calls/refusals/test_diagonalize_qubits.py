@@ -23,7 +23,7 @@ CALLS: list[Row] = [
     ((("Z0", "none.txt"), {}), "none.txt", "cannot be read (No such file", "check the name and the"),
     ((("Z3", ["000"]), {}), "hamiltonian", "names qubit 3", "use qubits 0 to 2"),
     ((("ZZ", ["000"]), {}), "hamiltonian", "has a word of 2 letters", "give one for each of 3 qubits"),
-    ((("Q0", ["0"]), {}), "hamiltonian", "'Q0' is no Pauli word", "write a sum such as"),
+    ((("Q0", ["0"]), {}), "hamiltonian", "'Q0' is not a Pauli word", "write a sum such as"),
     (((7, ["0"]), {}), "hamiltonian", "is 7", "give its text or a PauliSum"),
     ((({"Z0": [0, 1]}, ["0"]), {}), "hamiltonian", "is not Hermitian: it has the term 1j Z0", "give real"),
     ((({}, ["0"]), {}), "hamiltonian", "is empty", "give words with their coefficients"),
@@ -40,7 +40,7 @@ CALLS: list[Row] = [
 ]
 FILES: list[Row] = [
     (("bad.txt", "Z0 X1\n0.5 Q3"), "bad.txt: line 2",
-     "'Q3' is no Pauli word", "write a sum such as 0.5*X0 X1"),
+     "'Q3' is not a Pauli word", "write a sum such as 0.5*X0 X1"),
     (("bad.txt", "# none\n"), "bad.txt", "has no observables", "write one per line"),
     (("bad.json", '{"Z0": "a"}'), "bad.json", 'has the coefficient "a"', "give a number or"),
     (("bad.json", "3"), "bad.json", "is not a list", "give a list of observables"),

@@ -355,12 +355,12 @@ def test_complex_coefficients_and_many_qubits() -> None:
 
 # fmt: off
 BAD_INPUT: list[Row] = [
-    (lambda: parse("Q3", 4), "--observable", "is no Pauli word", "write a sum such as"),
+    (lambda: parse("Q3", 4), "--observable", "is not a Pauli word", "write a sum such as"),
     (lambda: parse("Z4", 4), "--observable", "names qubit 4", "use qubits 0 to 3"),
     (lambda: parse("Z0 X0", 4), "--observable", "names qubit 0 twice", "name each qubit once"),
     (lambda: parse("ZZ", 4), "--observable", "has a word of 2 letters", "give one for each of 4"),
     (lambda: parse(" ", 4), "--observable", "is empty", "write a sum such as"),
-    (lambda: parse("Z0 +", 4), "--observable", "is no Pauli word", "write a sum such as"),
+    (lambda: parse("Z0 +", 4), "--observable", "is not a Pauli word", "write a sum such as"),
     (lambda: rotation("X", (0,), math.nan), "rotation", "has the angle nan", "give finite radians"),
     (lambda: propagate([Rotation(1, 0, math.inf)], parse("Z0", 1)), "step 0",
      "has the angle inf", "give finite radians"),

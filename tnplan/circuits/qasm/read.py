@@ -81,7 +81,7 @@ def _run(source: Source, parameters: Mapping[str, Any], largest_gate: int) -> In
     if unused:
         raise InputError(
             f"parameter {unused[0]}", f"is not an input of {source.place}",
-            "leave it out, or declare it: input float NAME;",
+            "leave it out, or declare it as an input, such as: input float NAME",
         )  # fmt: skip
     _warn_of_quotients(run.evaluator.cut_quotients)
     return run

@@ -131,7 +131,7 @@ def look() -> VisibleGpus | tuple[str, str, str, str]:
         from tnplan.executor.device.cuda.gpus import visible_gpus
     except ImportError as error:
         problem = f"CuPy cannot be imported ({' '.join(str(error).split())})"
-        return PLACE, problem, "mend its installation", page_of("installation")
+        return PLACE, problem, "repair its installation", page_of("installation")
     try:
         return visible_gpus()
     except InputError as error:

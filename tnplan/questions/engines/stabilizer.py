@@ -68,7 +68,7 @@ def why_not_clifford(operations: Sequence[Operation]) -> tuple[str, str] | None:
     """The first operation that is none of a stabilizer circuit, as the place and the problem of a refusal."""
     for number, operation in enumerate(operations):
         if isinstance(operation, Gate) and clifford_lines(operation.matrix.tobytes()) is None:
-            return f"gate {number} ({operation.name})", "is no Clifford gate"
+            return f"gate {number} ({operation.name})", "is not a Clifford gate"
         if isinstance(operation, Channel) and _word_chances(operation) is None:
             return f"operation {number} (noise)", "is not a mixture of Pauli words"
         if isinstance(operation, Conditional | WhileLoop):
@@ -80,7 +80,7 @@ def why_not_clifford(operations: Sequence[Operation]) -> tuple[str, str] | None:
 
 @lru_cache(4096)
 def clifford_lines(matrix: bytes) -> tuple[Line, ...] | None:
-    """Stim's gates for a unitary matrix, complex128 row by row; None where it is no Clifford gate."""
+    """Stim's gates for a unitary matrix, complex128 row by row; None where it is not a Clifford gate."""
     import stim
 
     side = round((len(matrix) / 16) ** 0.5)

@@ -108,7 +108,7 @@ def run_rank(
         say(
             0,
             0,
-            f"partial sums divided anew, from {groups} groups: equal up to rounding, but not bit for bit",
+            f"partial sums divided again, from {groups} groups: equal up to rounding, but not bit for bit",
         )
     program = bind_program(schedule, device, group, tensors)
     sum_groups = bind_sum_groups(program, device, across, active_groups(division.left.count, share.n_groups))

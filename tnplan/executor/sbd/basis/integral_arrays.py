@@ -136,7 +136,7 @@ def _of_spins(one: Any, two: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     """Integrals for alpha and beta, and for alpha, both and beta."""
     if len(one) != 2 or not hasattr(two, "__len__") or len(two) != 3:
         raise InputError(
-            ONE, "are given for each spin, and two-electron integrals are no three arrays",
+            ONE, "are given for each spin, and two-electron integrals are not three arrays",
             "give one-electron integrals of alpha and beta, and two-electron ones of both, mixed and beta",
         )  # fmt: skip
     return list(one), list(two)

@@ -152,7 +152,7 @@ class SpinPenalty:
 
     def __post_init__(self) -> None:
         if not (is_finite(self.spin) and self.spin >= 0):
-            raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1, ...")
+            raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1 and so on")
         if not (self.weight is None or (is_number(self.weight) and 0 < self.weight < LARGEST_WEIGHT)):
             raise InputError(
                 "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
