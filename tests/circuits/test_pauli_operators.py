@@ -314,7 +314,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "empty key": (lambda: PauliSum.of({" ": 1.0}), '" " is not a Pauli word'),
     "sum as a key": (lambda: PauliSum.of({"X0 - Z1": 1.0}), "'X0 - Z1' is not a Pauli word"),
     "mode": (lambda: jordan_wigner({((2, 1),): 1.0}, 2, is_majorana=False), "names mode 2; use modes 0 to 1"),
-    "long": (lambda: jordan_wigner({((0, 1),) * 21: 1.0}, 2, is_majorana=False), "20 at most"),
+    "long": (lambda: jordan_wigner({((0, 1),) * 21: 1.0}, 2, is_majorana=False), "at most 20"),
     "symbol": (lambda: jordan_wigner({(): "t"}, 2, is_majorana=False), "bind its parameters"),
 }
 

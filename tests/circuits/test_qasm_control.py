@@ -167,5 +167,5 @@ def test_inputs_are_set(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="parameter t: is unknown: circuit has no parameters"):
         tnplan.simulate(circuit, parameters={"t": 1})
     (tmp_path / "c.qsim").write_text("1\n0 h 0\n")
-    with pytest.raises(InputError, match=r"c\.qsim, which has no parameters"):
+    with pytest.raises(InputError, match=r"c\.qsim has no parameters"):
         tnplan.load_circuit(tmp_path / "c.qsim", {"t": 1})

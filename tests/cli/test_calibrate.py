@@ -182,7 +182,7 @@ def test_a_base_with_two_tiers_keeps_their_names_and_sizes(
 
 def test_hosts_with_different_numbers_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     on_hosts(monkeypatch, "aab")
-    with pytest.raises(InputError, match=r"mpirun: started [12] on ., [12] on .; start as many ranks on"):
+    with pytest.raises(InputError, match=r"mpirun: started [12] on ., [12] on .; start the same number of ranks on"):
         calibrate("cpu", device="cpu", ranks=3, size=1 << 20, dtypes=("complex64",))
 
 
@@ -214,8 +214,8 @@ def test_a_gpu_is_not_taken_from_a_cpu(capsys: pytest.CaptureFixture[str], tmp_p
     assert run(["calibrate", "--base", "h200-nvlink", "--size", "4MiB", "-o", str(output)]) == 2
     *_, line = capsys.readouterr().err.splitlines()
     assert (
-        "--base: 'h200-nvlink' is the profile of a GPU, but here the CPU would be measured; take the base "
-        "cpu;" in line
+        "--base: 'h200-nvlink' is the profile of a GPU, but here the CPU would be measured; use --base "
+        "cpu, or" in line
     )
     assert not list(tmp_path.iterdir())
 

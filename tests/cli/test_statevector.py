@@ -200,9 +200,9 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000", "--threads", "1"]) == 0
     capsys.readouterr()
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "20000", "--threads", "1"]) == 2
-    assert "takes 1.22 MiB a rank besides the state, and 1.00 MiB are there" in capsys.readouterr().err
+    assert "takes 1.22 MiB per rank besides the state, and 1.00 MiB are there" in capsys.readouterr().err
     check_answer_memory(None, 20, 30, 2**28)
-    with pytest.raises(InputError, match=r"marginal: takes 512 MiB a rank besides the state, and 256 MiB"):
+    with pytest.raises(InputError, match=r"marginal: takes 512 MiB per rank besides the state, and 256 MiB"):
         check_answer_memory(10, 21, 30, 2**28)
 
 

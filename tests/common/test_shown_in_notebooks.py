@@ -1,4 +1,4 @@
-"""What is printed is a table of a notebook: cells, names of columns over numbers, and nothing that is HTML."""
+"""What is printed is a table of a notebook: cells, names of columns over numbers, and escaped text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ def test_a_line_fills_the_row_and_is_escaped() -> None:
 
 
 def test_names_of_columns_stand_over_numbers() -> None:
-    text = "2 ranks\n" + " " * 20 + "    measured   predicted\nseconds in all  1.5  2\n  exchanges  0  0\njoules  3"
+    text = (
+        "2 ranks\n"
+        + " " * 20
+        + "    measured   predicted\nseconds in all  1.5  2\n  exchanges  0  0\njoules  3"
+    )
     assert html_lines("title", text).splitlines()[1:-1] == [
         '<tr><td colspan="3">2 ranks</td></tr>',
         "<tr><td></td><td>measured</td><td>predicted</td></tr>",

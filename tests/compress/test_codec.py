@@ -276,7 +276,7 @@ def test_too_little_memory_beside_an_array_is_one_line(monkeypatch: pytest.Monke
     def none_left(*_: object) -> None:
         raise MemoryError
 
-    wanted = "array: needs more additional memory than is free; allow more; C arrays and small frames"
+    wanted = "array: needs more additional memory than is free; free some memory; C arrays and small frames"
     for name, call in (
         ("encode_frame", lambda: compress(array, 1e-3, setting="fast")),
         ("decode_frame", lambda: decompress(data)),

@@ -195,7 +195,7 @@ REFUSED: list[Row] = [
      "parameter phi", "has no value", "bind it, or use theta"),
     (lambda c: tnplan.Circuit(tnplan.GateSequence(1, ())).expectation("Z0", gradient=True, **CPU),
      "--gradient", "the circuit has none", "name some; simulate has"),
-    (lambda c: c.estimate(sample=5, gradient=True), "--gradient", "is of expectation values",
+    (lambda c: c.estimate(sample=5, gradient=True), "--gradient", "is for expectation values only",
      "ask for expectation"),
 ]
 # fmt: on

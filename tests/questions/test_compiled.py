@@ -128,9 +128,7 @@ def check_with_bounds() -> None:
         for qubits in (range(q), range(7 - q, 7)):
             hermitian = random.normal(size=(2, 2**q, 2**q))
             terms = hermitian + 1j * hermitian[::-1]
-            gates.append(
-                gate_list.TrigonometricGate(tuple(qubits), (0,), np.array([[0.5], [-0.5]]), terms)
-            )
+            gates.append(gate_list.TrigonometricGate(tuple(qubits), (0,), np.array([[0.5], [-0.5]]), terms))
     listed = gate_list.GateList(7, 1, gates)
     words = listed.words([pauli_sum([(3, 65, 1.0)], 7), pauli_sum([(0, 64, 1.0)], 7)])
     values, rows = listed.gradients(np.ones(1), words)

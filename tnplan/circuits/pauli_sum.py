@@ -526,7 +526,9 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
         if match.end() == position or (terms and not sign) or (number is None and word is None):
             remainder = observable[position:].strip()
             raise InputError(
-                "--observable", f"{remainder[:40]!r} is not a Pauli word", "write a sum such as 0.5*X0 X1 - Z3"
+                "--observable",
+                f"{remainder[:40]!r} is not a Pauli word",
+                "write a sum such as 0.5*X0 X1 - Z3",
             )
         value = float(number or 1) * (-1 if sign == "-" else 1)
         if not math.isfinite(value):

@@ -301,7 +301,9 @@ def _prepare(circuit: Any, observable: Any, request: PauliRequest, options: JobO
         raise InputError(name, "is of the Heisenberg picture", "leave out the picture")
     if options.resume and request.monte_carlo is None:
         raise InputError(
-            "--resume", "is for repetitions, which alone keep a checkpoint", "leave it out",
+            "--resume",
+            "is for repetitions, which alone keep a checkpoint",
+            "leave it out",
             topic="checkpoints",
         )
     problem = read_problem(circuit, observable, request, options.output)

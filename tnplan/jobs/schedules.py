@@ -406,7 +406,9 @@ def _source(schedule: Schedule, tensors: Tensors | None, folder: Path) -> Tensor
         return tensors
     if schedule.tensors is None:
         raise InputError(
-            "--tensors", "the schedule names no file of tensors", "give an .npz with the arrays t0, t1 and so on"
+            "--tensors",
+            "the schedule names no file of tensors",
+            "give an .npz with the arrays t0, t1 and so on",
         )
     return file_path(folder / schedule.tensors)
 

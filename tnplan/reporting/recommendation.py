@@ -51,13 +51,14 @@ def recommendation(projection: Projection) -> list[str]:
     cost_s, least_s = row.devices * row.time_s, cheapest.devices * cheapest.time_s
     if cost_s > (1 + EQUAL_COST) * least_s:
         saved = figure_text(cost_s / least_s)
+        takes, costs = ("takes", "costs") if cheapest.devices == 1 else ("take", "cost")
         sentences.append(
-            f"{_devices_text(cheapest).capitalize()} {'takes' if cheapest.devices == 1 else 'take'} "
-            f"{time_text(cheapest.time_s)}; devices times time is then {saved} times less."
+            f"{_devices_text(cheapest).capitalize()} {takes} "
+            f"{time_text(cheapest.time_s)} and {costs} {saved} times fewer device-hours."
         )
     elif row is not first and first.devices * first.time_s > (1 + EQUAL_COST) * cost_s:
         saved = figure_text(first.devices * first.time_s / cost_s)
-        sentences.append(f"Devices times time is {saved} times less than on {_devices_text(first)}.")
+        sentences.append(f"This costs {saved} times fewer device-hours than {_devices_text(first)}.")
     return [*sentences, projection.baseline_text]
 
 

@@ -33,7 +33,7 @@ SMALL = 1e-300
 INSTEAD_OF_0 = 37
 """An extent that no axis has."""
 MAY_REFUSE = (
-    "beside objects", "in arrays of jax", "beyond 64 bits", "have dtype", "memory", "more than the limit",
+    "together with objects", "in arrays of jax", "beyond 64 bits", "have dtype", "memory", "more than the limit",
     "to one device", "of one library", "out: is ndarray; give an array of cupy", "out: is on another device",
     "torch follows", "has 1 GPU for",
 )  # fmt: skip

@@ -80,7 +80,7 @@ def _check(varied: CircuitProgram, read: Read, values: Mapping[str, Any], names:
     remedy = "ask only for other parameters, or use these only in angles of standard gates"
     if not len(varied.operations) == len(up.operations) == len(down.operations):
         raise InputError(
-            "gradient", "cannot be had by a parameter that changes which gates the circuit has", remedy
+            "gradient", "is not defined for a parameter that changes which gates the circuit has", remedy
         )
     for number, (operation, high, low) in enumerate(
         zip(varied.operations, up.operations, down.operations, strict=True)

@@ -383,7 +383,7 @@ def is_constant(symbol: Named) -> bool:
 def _check_count(count: int, most: int) -> None:
     if count > most:
         raise Mistake(
-            f"declares more than {LARGEST_CIRCUIT} qubits or bits", f"use at most {LARGEST_CIRCUIT} of each"
+            f"needs more than {LARGEST_CIRCUIT} qubits or bits", f"use at most {LARGEST_CIRCUIT} of each"
         )
 
 

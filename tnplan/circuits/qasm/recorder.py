@@ -95,7 +95,7 @@ class Recorder:
             slot.memory = Memory(len(self.declared))
             self.declared.append(slot)
             if len(self.declared) > LARGEST_CIRCUIT:
-                raise Mistake(f"declares more than {LARGEST_CIRCUIT} bits", f"use at most {LARGEST_CIRCUIT}")
+                raise Mistake(f"needs more than {LARGEST_CIRCUIT} bits", f"use at most {LARGEST_CIRCUIT}")
         self.live.append(slot)
         return slot
 

@@ -334,7 +334,7 @@ def test_ranges_may_leave_out_an_end() -> None:
 
 # fmt: off
 REFUSED: list[Row] = [
-    ({"ranks": 3}, "ranks", "3 ranks are no multiple", "start a multiple of 2"),
+    ({"ranks": 3}, "ranks", "3 ranks are not a multiple", "start a multiple of 2"),
     ({"device": "tpu"}, "--device", "unknown", "choose from auto, cpu"),
     ({"result": "scattered"}, "--result", "unknown", "choose from gathered"),
     ({"result": "sharded"}, "--result", "needs an output", "name it with --output"),

@@ -195,9 +195,7 @@ def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputErro
             is_value = column < len(row) - 4
             if (NUMBER if is_value else re.compile(r"\d{1,9}")).fullmatch(entry) is None:
                 kind = "a real number" if is_value else "the number of an orbital"
-                return InputError(
-                    f"{place}: line {first_line + number}", f"{entry!r} is not {kind}", REMEDY
-                )
+                return InputError(f"{place}: line {first_line + number}", f"{entry!r} is not {kind}", REMEDY)
     return InputError(place, "holds a number out of range", REMEDY)
 
 
