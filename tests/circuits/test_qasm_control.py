@@ -160,7 +160,7 @@ def test_inputs_are_set(tmp_path: Path) -> None:
         ({"t": "1 +", "b": 2}, r"^parameter t: line 1: is not OpenQASM"),
         ({"t": [1], "b": 2}, r"^parameter t: is \[1\]; give a number"),
         ({"t": float("nan"), "b": 2}, "number nan; let all numbers be finite"),
-        ({"t": 1, "b": 4}, r"makes bit\[2\] of 4"),
+        ({"t": 1, "b": 4}, r"converts 4 to bit\[2\]"),
     ):
         with pytest.raises(InputError, match=message):
             tnplan.load_circuit(path, wrong)

@@ -125,7 +125,7 @@ PROGRAMS: list[Row] = [
     ("const int k = 3;\nk = 4;", "c.qasm: line 5", "gives a value to a constant", "name a variable"),
     ("int k = 3;\ndef f() {k = 4;}\nf();", "c.qasm: line 5",
      "uses 'k' of the whole file in a subroutine", "give it as an argument"),
-    ("bit[3] d = \"01\";", "c.qasm: line 4", "makes bit[3] of bit[2]", "use one width"),
+    ("bit[3] d = \"01\";", "c.qasm: line 4", "converts bit[2] to bit[3]", "use one width"),
     ("qubit[3] r;\nc = measure r;", "c.qasm: line 5 (measure)",
      "measures 3 qubits into 2 bits", "use registers of one"),
     ("x c[0];", "c.qasm: line 4 (x)", "uses an index for 'c'", "name a register of qubits"),

@@ -292,11 +292,11 @@ def _to_bits(value: Any, width: int | None) -> Any:
         return truth(value)
     if isinstance(value, FixedWidth):
         if value.width != width:
-            raise Mistake(f"makes bit[{width}] of {value.kind}[{value.width}]", "use one width")
+            raise Mistake(f"converts {value.kind}[{value.width}] to bit[{width}]", "use one width")
         return wrapped("bit", width, value.value)
     plain = integer(value)
     if not 0 <= plain < 1 << width:
-        raise Mistake(f"makes bit[{width}] of {written(plain)}", f"give 0 to 2^{width} - 1")
+        raise Mistake(f"converts {written(plain)} to bit[{width}]", f"give 0 to 2^{width} - 1")
     return wrapped("bit", width, plain)
 
 
