@@ -1,4 +1,4 @@
-"""Sphinx extension: formulas as SVG within the page, drawn by matplotlib, so that no reader needs the internet.
+"""Sphinx extension: formulas as SVG within the page, drawn by matplotlib, so that none needs the internet.
 
 matplotlib's mathtext knows a part of TeX: fractions are `\\frac`, and there are no environments. What it does
 not know fails the build.
@@ -24,7 +24,7 @@ _parser = MathTextParser("path")
 
 
 def svg_of(formula: str) -> str:
-    """A formula as an SVG element that has the colour and the size of the text around it, and its TeX as title."""
+    """A formula as an SVG element, with the colour and size of the text around it and its TeX as title."""
     text = f"${formula.strip()}$"
     font = FontProperties(size=POINTS, math_fontfamily="cm")
     # dpi 72: a point is a unit. The depth is what lies below the line of the text.
@@ -41,7 +41,8 @@ def svg_of(formula: str) -> str:
     title = f"<title>{escape(formula.strip())}</title>"
     body = re.sub(r"<metadata>.*?</metadata>", lambda _: title, body, flags=re.DOTALL)
     width, height = (float(x) / POINTS for x in re.findall(r'(?:width|height)="([\d.]+)pt"', body)[:2])
-    size = f'style="fill: currentColor; width: {width:.3f}em; height: {height:.3f}em; vertical-align: {-depth / POINTS:.3f}em"'
+    size = f'style="fill: currentColor; width: {width:.3f}em; height: {height:.3f}em; vertical-align: '
+    f'{-depth / POINTS:.3f}em"'
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', size, body, count=1)
 
 

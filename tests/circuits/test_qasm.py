@@ -116,5 +116,7 @@ def test_a_gate_too_large_for_noise_is_named() -> None:
     for program, place in (
         (CircuitProgram(4, 0, circuit.gates), "gate 1"), (inside, "operation 1, inner gate 1"),
     ):  # fmt: skip
-        with pytest.raises(InputError, match=rf"^{place} \(wide\): acts on 4 qubits, but .* noise acts on at most 3"):
+        with pytest.raises(
+            InputError, match=rf"^{place} \(wide\): acts on 4 qubits, but .* noise acts on at most 3"
+        ):
             depolarized(program, 0.1)

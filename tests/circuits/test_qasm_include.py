@@ -96,9 +96,7 @@ def test_folders_that_are_named_are_read(places: Path, version: int, monkeypatch
 def test_a_file_that_is_included_may_read_no_more(places: Path) -> None:
     (places / "own" / "below" / "more.inc").write_text('include "../gates.inc";\n')
     (places / "own" / "below" / "again.inc").write_text('include "gates.inc";\n')
-    with pytest.raises(
-        InputError, match=r"more\.inc: line 1: includes '\.\./gates\.inc', which is outside"
-    ):
+    with pytest.raises(InputError, match=r"more\.inc: line 1: includes '\.\./gates\.inc', which is outside"):
         read(places, 3, "below/more.inc", "own")
     assert read(places, 3, "below/again.inc", "own_below") == ["own_below"]
 

@@ -52,7 +52,8 @@ NO_FILE = {
     "old/x": ("Not a directory", None),
 }
 NOT_THAT_FILE = {
-    "empty": ("", {"json": "not JSON", "npz": "no", "qsim": "not a number of qubits", "toml": "required field"}),
+    "empty": ("", {"json": "not JSON", "npz": "no", "qsim": "not a number of qubits", "toml": "required "
+    "field"}),
     "binary": (b"\0\xff\xfe", {"json": "not UTF-8", "npz": "no", "qsim": "not UTF-8", "toml": "not UTF-8"}),
     "half": ('{"a": ', {"json": "line 1 column 7", "npz": "no", "qsim": "not a number", "toml": "not TOML"}),
     "list": ("[1, 2]", {"json": "x", "npz": "no", "qsim": "is JSON, which", "toml": "not TOML"}),
@@ -226,7 +227,8 @@ USAGE: list[tuple[str, str]] = [
     # plan
     *[(f"{PLAN} --memory {size}", f"'{size}' is not a size") for size in
       ("0", "-5GiB", "nonsense", "nan", "inf", "1e9", "1XB", "0.1")],
-    (f"{PLAN} --memory 1", "a limit of 1 B per rank"), ("plan path.json --memory 1KiB -o out.json", "1.75 KiB"),
+    (f"{PLAN} --memory 1", "a limit of 1 B per rank"), ("plan path.json --memory 1KiB -o out.json",
+    "1.75 KiB"),
     *[(f"{PLAN} --threshold {size}", f"'{size}' is not a size") for size in ("0", "unlimited", "x")],
     *[(f"plan path.json --devices {count} -o out.json", count) for count in
       ("0", "-1", "abc", "1.5", "1,2", "99999999999")],
@@ -247,7 +249,8 @@ USAGE: list[tuple[str, str]] = [
     (f"{REPORT} --baseline net.json", "net.json"), (f"{REPORT} --baseline folder", "folder: is a folder"),
     (f"{REPORT} --baseline out.html", "out.html: is an input"),
     (f"{REPORT} --baseline x.npz", "x.npz: ends in"),
-    (f"{REPORT} --hardware dgx-h100 --baseline path.json", "--baseline: is the path of one network on one profile"),
+    (f"{REPORT} --hardware dgx-h100 --baseline path.json",
+    "--baseline: is the path of one network on one profile"),
     (f"{REPORT} --memory 1KiB", "--memory: no path fits on 1, 2 devices"), (f"{REPORT} --threshold 0", "'0'"),
     ("report path.json absent --devices 1 --hardware cpu", "absent: cannot be read"),
     ("show four.json --top 0", "0 is not in the range"),

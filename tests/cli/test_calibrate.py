@@ -182,7 +182,9 @@ def test_a_base_with_two_tiers_keeps_their_names_and_sizes(
 
 def test_hosts_with_different_numbers_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     on_hosts(monkeypatch, "aab")
-    with pytest.raises(InputError, match=r"mpirun: started [12] on ., [12] on .; start the same number of ranks on"):
+    with pytest.raises(
+        InputError, match=r"mpirun: started [12] on ., [12] on .; start the same number of ranks on"
+    ):
         calibrate("cpu", device="cpu", ranks=3, size=1 << 20, dtypes=("complex64",))
 
 

@@ -92,6 +92,7 @@ def test_a_question_whose_file_cannot_be_written_ends_all_ranks(work: Path) -> N
 @needs_failing_calls
 def test_two_commands_of_one_output_without_locks(work: Path) -> None:
     """Without locks of the file system the second command is told what to do; the first one ends whole."""
+
     def started() -> subprocess.Popen[str]:
         return failing(work, "flock", errno.ENOLCK)
 

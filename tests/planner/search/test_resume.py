@@ -313,7 +313,10 @@ def test_a_round_without_a_tree_changes_nothing() -> None:
     ("arguments", "message"),
     [
         (["--unlimited", "--method", "greedy", "--resume"], "--resume: is for the method joint"),
-        (["--unlimited", "--minimize", "schedule"], "--minimize: is schedule, but no number of devices is given"),
+        (
+            ["--unlimited", "--minimize", "schedule"],
+            "--minimize: is schedule, but no number of devices is given",
+        ),
         (
             ["--unlimited", "--precision", "fp16x3"],
             "--precision: fp16x3 does not matter for --minimize fused",

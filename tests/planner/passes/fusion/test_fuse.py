@@ -394,7 +394,8 @@ def test_a_device_prepares_the_products_that_it_binds(monkeypatch: pytest.Monkey
 
 
 def test_a_profile_with_a_kernel_needs_its_rate() -> None:
-    message = r"fused_flop_per_s\.complex64\.fp32: has no rate for the same dtype and precision in fused_tile_bytes_per_s"
+    message = r"fused_flop_per_s\.complex64\.fp32: has no rate for the same dtype and precision in "
+    r"fused_tile_bytes_per_s"
     with pytest.raises(InputError, match=message):
         replace(load_profile("cpu"), fused_bytes=1 << 15, fused_flop_per_s=fused_rates(1e12, ["complex64"]))
     with pytest.raises(InputError, match=r"fused_flop_per_s\.float32\.fp32"):
