@@ -121,7 +121,7 @@ class Profile:
     Examples
     --------
     >>> tnplan.load_profile("cpu")
-    Profile(cpu: 3.73 GiB a device, tiers host memory)
+    Profile(cpu: 3.73 GiB per device, tiers host memory)
     """
 
     name: str
@@ -316,7 +316,7 @@ def load_profile(name: str | Path) -> Profile:
     Examples
     --------
     >>> tnplan.load_profile("dgx-h100")
-    Profile(dgx-h100: 74.5 GiB a device, tiers nvlink, infiniband)
+    Profile(dgx-h100: 74.5 GiB per device, tiers nvlink, infiniband)
     """
     if str(name) in shipped_profiles():
         return _shipped_profile(str(name))
