@@ -298,7 +298,7 @@ def _prepare(circuit: Any, observable: Any, request: PauliRequest, options: JobO
     """Read and check all inputs, on rank 0."""
     if request.has_tape and request.picture != "heisenberg":
         name = "gradient" if request.gradient else "each_term"
-        raise InputError(name, "is of the Heisenberg picture", "leave out the picture")
+        raise InputError(name, "works only in the Heisenberg picture", "leave --picture out")
     if options.resume and request.monte_carlo is None:
         raise InputError(
             "--resume",

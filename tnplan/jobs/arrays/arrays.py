@@ -346,7 +346,9 @@ def store(result: Any, out: Any) -> Any:
         raise InputError("out", problem, "give an array of that shape")
     dtype, own = stated_dtype(result), stated_dtype(out)
     if own.kind not in "biufcO" or not np.can_cast(dtype, own):
-        raise InputError("out", f"has dtype {own}, and would round {dtype}", "give an array of that dtype")
+        raise InputError(
+            "out", f"has dtype {own}, which would round values of {dtype}", "give an array of that dtype"
+        )
     follower = follower_of([out, result])
     if follower is not None:
         raise InputError("out", f"is not possible for arrays that {follower} traces", "leave it out")

@@ -269,7 +269,7 @@ class Planner:
         if goes_back and set(path.sliced_inds) & set(path.network.output):
             raise InputError(
                 path.name or "the path",
-                "slices open indices, which gradients do not",
+                "slices open indices, which is not possible for gradients",
                 "search a path with a larger limit, or slice summed indices",
             )
         self.path, self.profile = path, profile

@@ -287,7 +287,7 @@ class _StateSearch:
             vectors = _begin(backend, n_roots, low_states, lambda: read(backend.parities))
         if len(vectors) < n_roots:
             raise InputError(
-                "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
+                "roots", f"are {n_roots}, but only {len(vectors)} states have this spin and this symmetry",
                 f"ask for at most {len(vectors)}",
             )  # fmt: skip
         early = 0

@@ -150,7 +150,7 @@ def build(path: ContractionPath, most_modes: float = inf) -> Tree:
         if n_modes > most_modes:
             raise InputError(
                 path.name or "the path", f"has tensors of more than {most_modes:,} modes in all",
-                "give tnplan.plan the path itself, from tnplan.load_path: only that of a file has this limit",
+                "give tnplan.plan the path itself, from tnplan.load_path: this limit is for files only",
             )  # fmt: skip
         seen.append(first)
         legs.append(tuple(first))
