@@ -48,7 +48,7 @@ COMMANDS: list[Row] = [
     ("--observable Z0 --memory 100", "--memory",
      "allows a rank 100 B, and 116 B are needed", "give an observable of"),
     ("--observable Z0 --gradient --picture schroedinger", "gradient",
-     "works only in the Heisenberg", "leave picture out"),
+     "works only in the Heisenberg", "leave --picture out"),
     ("--observable Z0 --gradient --depolarizing 0.1 --device gpu", "--device",
      "gradients through channels", "choose --device cpu"),
     ("--observable '1e39*X0' --precision fp32", "--observable",
