@@ -199,7 +199,7 @@ def test_too_little_memory_beside_an_array_is_one_line(device: Any, monkeypatch:
         raise MemoryError
 
     monkeypatch.setattr(device, "zeros", none_left, raising=False)
-    with pytest.raises(CodecError, match="array: needs more additional memory than is free; allow more"):
+    with pytest.raises(CodecError, match="array: needs more additional memory than is free; free some"):
         compress(there, 1e-2, device=device)
 
 
