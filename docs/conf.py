@@ -23,11 +23,14 @@ extensions = [
     "sphinx_design",
     "extensions.addresses",
     "extensions.api_pages",
+    "extensions.formulas",
     "extensions.prose",
 ]
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = f"tnplan {version}"
+html_math_renderer = "formulas"
+copyright = "2026 the tnplan authors. Licence: Apache-2.0"
 html_static_path: list[str] = []
 
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]

@@ -104,7 +104,7 @@ def _check_order(tape: Any, highest: int) -> tuple[Any, Any]:
 
 def _too_high(order: int) -> str:
     return (
-        f"a derivative of order {order} is asked for, and the QNode has lower ones: "
+        f"a derivative of order {order} is asked for, but the QNode has only lower ones: "
         f"make it with diff_method='parameter-shift' and max_diff={order}"
     )
 
@@ -145,7 +145,7 @@ class TnplanDevice(Device):
         unknown = [key for key in options if key not in QuestionKeywords.__annotations__ or key == "output"]
         if unknown:
             known = [key for key in QuestionKeywords.__annotations__ if key != "output"]
-            raise InputError(unknown[0], "is no option of this device", f"use {', '.join(known)}")
+            raise InputError(unknown[0], "is not an option of this device", f"use {', '.join(known)}")
         QuestionOptions.of(**options)
         self.options = options
         self._random = np.random.default_rng(options.get("seed"))

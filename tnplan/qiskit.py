@@ -210,7 +210,7 @@ class Backend(BackendV2):
         known = {"shots": self.options.shots, "memory": False, "seed_simulator": None}
         if unknown := [name for name in options if name not in known]:
             raise InputError(
-                f"Backend.run: {unknown[0]}", "is no option of a run",
+                f"Backend.run: {unknown[0]}", "is not an option of a run",
                 f"use {', '.join(known)} here, and other options in Backend()",
             )  # fmt: skip
         known |= options

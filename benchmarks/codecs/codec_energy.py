@@ -15,6 +15,7 @@ import argparse
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from bucket_elimination import eliminate, elimination_order
@@ -98,6 +99,22 @@ def cut_value(circuit: Circuit, see: Lossy | None) -> float:
     return total
 
 
+def measured(bound: float, threshold: float | None, least: int, exact: list[float]) -> dict[str, Any]:
+    """Errors of the energies and fidelities of the intermediates, of all circuits together."""
+    seen = [Lossy(bound, threshold, least) for _ in CIRCUITS]
+    errors = [
+        abs(cut_value(circuit, see) - wanted) / wanted
+        for circuit, see, wanted in zip(CIRCUITS, seen, exact, strict=True)
+    ]
+    fidelities = [one for see in seen for one in see.fidelities]
+    raw, packed = (sum(see.bytes[k] for see in seen) for k in (0, 1))
+    return {
+        "bound": bound, "threshold": threshold, "mean_error": float(np.mean(errors)),
+        "worst_error": max(errors), "mean_fidelity": float(np.mean(fidelities)),
+        "least_fidelity": min(fidelities), "ratio": raw / packed,
+    }  # fmt: skip
+
+
 def main() -> None:
     """Measure the grid, print it, keep it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -105,23 +122,11 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     exact = [cut_value(circuit, None) for circuit in CIRCUITS]
-    rows = []
+    rows: list[dict[str, Any]] = []
     print("bound    threshold  energy error, mean and worst   fidelity, mean and least   ratio")
     for threshold in THRESHOLDS:
         for bound in BOUNDS:
-            seen = [Lossy(bound, threshold, options.least) for _ in CIRCUITS]
-            errors = [
-                abs(cut_value(circuit, see) - wanted) / wanted
-                for circuit, see, wanted in zip(CIRCUITS, seen, exact, strict=True)
-            ]
-            fidelities = [one for see in seen for one in see.fidelities]
-            raw, packed = (sum(see.bytes[k] for see in seen) for k in (0, 1))
-            row = {
-                "bound": bound, "threshold": threshold, "mean_error": float(np.mean(errors)),
-                "worst_error": max(errors), "mean_fidelity": float(np.mean(fidelities)),
-                "least_fidelity": min(fidelities), "ratio": raw / packed,
-            }  # fmt: skip
-            rows.append(row)
+            rows.append(row := measured(bound, threshold, options.least, exact))
             print(
                 f"{bound:<8g} {threshold or '-':<10} {row['mean_error']:12.4%} {row['worst_error']:12.4%} "
                 f"{row['mean_fidelity']:16.6f} {row['least_fidelity']:10.6f} {row['ratio']:10.2f}",

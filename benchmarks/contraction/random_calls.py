@@ -73,6 +73,20 @@ def growth(calls: int, device: str) -> dict[str, int]:
     return grown
 
 
+def faults_of(calls: int, device: str, seed: int, counts: Counter[str], kinds: Counter[str]) -> list[str]:
+    """What is wrong with random calls, a line each; counts what they gave, and their kinds."""
+    ways, faults = libraries(device), []
+    for number in range(calls):
+        call = random_call(random.Random(f"{seed}/{number}"), *ways)
+        kinds.update(set(call.kinds))
+        try:
+            counts[check(call)] += 1
+        except Exception as error:
+            faults.append(f"{number}: {call.equation} {call.kinds}: {type(error).__name__}: {error}")
+            print(faults[-1], flush=True)
+    return faults
+
+
 def main() -> int:
     """Run, print, write the file; 1 where a call has a fault or memory grew."""
     parser = argparse.ArgumentParser(
@@ -85,17 +99,9 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
     np.seterr(over="ignore")
-    ways, counts, kinds = libraries(options.device), Counter[str](), Counter[str]()
-    faults: list[str] = []
+    counts, kinds = Counter[str](), Counter[str]()
     start = time.perf_counter()
-    for number in range(options.calls):
-        call = random_call(random.Random(f"{options.seed}/{number}"), *ways)
-        kinds.update(set(call.kinds))
-        try:
-            counts[check(call)] += 1
-        except Exception as error:
-            faults.append(f"{number}: {call.equation} {call.kinds}: {type(error).__name__}: {error}")
-            print(faults[-1], flush=True)
+    faults = faults_of(options.calls, options.device, options.seed, counts, kinds)
     grown = growth(options.calls, options.device)
     row = {
         "calls": dict(counts),

@@ -72,8 +72,8 @@ def counted(path: ContractionPath) -> list[dict[str, Any]]:
     return rows
 
 
-def equal_bits(path: ContractionPath) -> int:
-    """How many of some updates have the bits of a whole run."""
+def equal_bits(path: ContractionPath, comparisons: int = COMPARISONS) -> int:
+    """How many of so many updates have the bits of a whole run."""
     arrays = random_tensors(path.network, path.dtype, 0)
     equal = 0
     with (
@@ -81,7 +81,7 @@ def equal_bits(path: ContractionPath) -> int:
         tnplan.compile(path, keep=True, device="cpu") as whole,
     ):
         kept(*arrays)
-        for leaf in random.Random(1).sample(range(len(arrays)), COMPARISONS):
+        for leaf in random.Random(1).sample(range(len(arrays)), comparisons):
             arrays[leaf] = random_tensors(path.network, path.dtype, 100 + leaf)[leaf]
             equal += int(np.array_equal(kept.update({leaf: arrays[leaf]}), whole(*arrays)))
     return equal

@@ -13,13 +13,24 @@ from pathlib import Path
 
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
-from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import plan
 
 RANKS = (1, 8, 64, 1024)
 GOAL_S = 5.0
 REPEATS = 3
+
+
+def planned_s(path: ContractionPath, profile: Profile, ranks: int) -> float:
+    """The least seconds of the processor of some plans for a group of ranks."""
+    times = []
+    for _ in range(REPEATS):
+        start = time.process_time()
+        plan(path, profile, devices=ranks, ranks_per_group=ranks, memory_bytes=inf)
+        times.append(time.process_time() - start)
+    return min(times)
 
 
 def main() -> None:
@@ -35,14 +46,7 @@ def main() -> None:
     )
     for name in options.paths:
         path = load_path(name)
-        seconds = {}
-        for ranks in RANKS:
-            times = []
-            for _ in range(REPEATS):
-                start = time.perf_counter()
-                plan(path, profile, devices=ranks, ranks_per_group=ranks, memory_bytes=inf)
-                times.append(time.perf_counter() - start)
-            seconds[ranks] = min(times)
+        seconds = {ranks: planned_s(path, profile, ranks) for ranks in RANKS}
         rows.append({"path": name.stem, "steps": len(path.ssa_path), "seconds": seconds})
         cells = " ".join(f"{value:9.2f}" for value in seconds.values())
         print(f"{name.stem:34s} {len(path.ssa_path):6d} {cells}", flush=True)

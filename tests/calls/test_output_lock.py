@@ -39,7 +39,7 @@ def test_a_second_run_is_refused_and_a_killed_one_forgotten(tmp_path: Path) -> N
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(InputError, match=f"is held by another run .process {holder.pid} on"), locked(output):
+    with pytest.raises(InputError, match=f"is used by another run .process {holder.pid} on"), locked(output):
         pass
     holder.kill()
     holder.communicate()
@@ -50,7 +50,7 @@ def test_a_second_run_is_refused_and_a_killed_one_forgotten(tmp_path: Path) -> N
 
 
 def test_a_run_in_this_process_is_another_one(tmp_path: Path) -> None:
-    with locked(tmp_path / "r"), pytest.raises(InputError, match="held by another"), locked(tmp_path / "r"):
+    with locked(tmp_path / "r"), pytest.raises(InputError, match="used by another"), locked(tmp_path / "r"):
         pass
     with locked(tmp_path / "r"):
         pass
@@ -156,7 +156,7 @@ def test_without_locks_of_the_file_system_the_file_is_the_lock(
     with locked(output), pytest.raises(InputError, match=mine), locked(output):
         pass
     lock_file(output).write_text('{"host": "gone", "pid": 7}')
-    left = r"what a killed one left.*process 7 on gone.*delete it"
+    left = r"left by a killed run.*process 7 on gone.*delete it"
     with pytest.raises(InputError, match=left), locked(output):
         pass
     lock_file(output).unlink()
@@ -197,7 +197,7 @@ def test_a_run_on_another_host_is_not_overwritten_where_locks_end_at_a_host(
                 pass
             assert not path.exists()
         else:
-            says = r"locks of one host alone .process 7 on other.; delete it where that run is over"
+            says = r"locks that work on one host only .process 7 on other.; delete it if that run has ended"
             with pytest.raises(InputError, match=says), locked(output):
                 pass
             assert path.read_text() == left
@@ -228,8 +228,8 @@ def planted(kind: str, place: Path, precious: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("link", "is a link"), ("link to nothing", "is a link"), ("hard link", "has another name too"),
-        ("pipe", "is no file"), ("folder", "Is a directory"), ("file", "is no lock of a run"),
+        ("link", "is a link"), ("link to nothing", "is a link"), ("hard link", "has a second name"),
+        ("pipe", "is not a file"), ("folder", "Is a directory"), ("file", "is not a lock of a run"),
         pytest.param(
             "file of others", "belongs to another user",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away"),

@@ -158,7 +158,7 @@ REFUSED_SEARCHES: list[Row] = [
     ({"resume": True, "methods": ["joint"]}, "--resume", "has no checkpoint", "name it, or the output"),
     ({"time": -1}, "--time", "is -1", 'give seconds, or "auto"'),
     ({"time": "soon"}, "--time", "is 'soon'", 'give seconds, or "auto"'),
-    ({"start": ["absent"]}, "absent", "cannot be read (No such file", "check the name and its"),
+    ({"start": ["absent"]}, "absent", "cannot be read (No such file", "check the name and the"),
     ({"output": "absent/p.json"}, "absent/p.json", "its folder does not exist or", "choose a folder that"),
     ({"network": [("a", "b")]}, "network", "is list", "give a network"),
 ]
@@ -174,9 +174,9 @@ def test_a_search_refuses_what_it_cannot_do(refusal: Refusal) -> None:
 
 # fmt: off
 REFUSED_PLANS: list[Row] = [
-    ({"memory": "much"}, "--memory", "'much' is no size", "write bytes, or a"),
-    ({"memory": "0"}, "--memory", "'0' is no size", "write bytes, or a"),
-    ({"threshold": "unlimited"}, "--threshold", "'unlimited' is no size", "write bytes, or a"),
+    ({"memory": "much"}, "--memory", "'much' is not a size", "write bytes, or a"),
+    ({"memory": "0"}, "--memory", "'0' is not a size", "write bytes, or a"),
+    ({"threshold": "unlimited"}, "--threshold", "'unlimited' is not a size", "write bytes, or a"),
     ({"compress": "x"}, "--compress", "'x' is unknown", "give exchange="),
     ({"compress": 5}, "--compress", "is int", "give exchange="),
     ({"path": tnplan.workload.lattice(2, 2, 1)}, "path", "is TensorNetwork", "give the path of a search"),

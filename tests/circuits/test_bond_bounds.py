@@ -16,7 +16,7 @@ RANK = 1e-10
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_bonds_are_no_larger_than_their_bounds(first: int) -> None:
-    """The Schmidt rank of a state. What crosses a cut in the network is bounded by no number of qubits."""
+    """The Schmidt rank of a state. What crosses a cut in the network is bounded by not a number of qubits."""
     for case in random_cases(first, 10, most_qubits=9, most_depth=6):
         if not isinstance(case.circuit, GateSequence):
             continue

@@ -81,7 +81,9 @@ def test_qiskit_parameters_are_bound_later() -> None:
             assert found == pytest.approx(expected, abs=1e-12)
     with pytest.raises(InputError, match=r"^Qiskit circuit: parameter phi\[0\]: has no value"):
         bound.bind(theta=0.1).expectation("Z0")
-    with pytest.raises(InputError, match=r"^parameter psi: is none of Qiskit circuit; use one of phi"):
+    with pytest.raises(
+        InputError, match=r"^parameter psi: is not a parameter of Qiskit circuit; use one of phi"
+    ):
         bound.bind({**values, "psi": 1})
     for wrong in ("pi/4", 1j, np.complex64(1j), math.nan, math.inf, None, [1.0], np.ones(1)):
         with pytest.raises(InputError, match=r"^parameter phi\[0\]: is .*; give a finite real number"):

@@ -163,10 +163,10 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "not a number": (lambda: A + complex("nanj"), "give a finite number"),
     "large integer": (lambda: A * 10**400, "give a finite number"),
     "zero": (lambda: A / 0, "is 0; divide by another number"),
-    "overflow": (lambda: A * 1e300 * 1e300, "in all at most"),
-    "overflow of a product": (lambda: (A * 1e200) @ (A * 1e200), "in all at most"),
+    "overflow": (lambda: A * 1e300 * 1e300, "give at most .* in all"),
+    "overflow of a product": (lambda: (A * 1e200) @ (A * 1e200), "give at most .* in all"),
     "tolerance": (lambda: A.simplify(-1), "give 0 or more"),
-    "large": (lambda: PauliSum.of("X12").to_matrix(), "is of 13 qubits; use 12 at most"),
+    "large": (lambda: PauliSum.of("X12").to_matrix(), "is of 13 qubits; use at most 12"),
 }
 
 

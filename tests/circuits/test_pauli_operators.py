@@ -73,7 +73,7 @@ def test_pennylane(n_qubits: int) -> None:
     assert PauliSum.of(qml.pauli.PauliWord({0: "X"}), 2) == PauliSum.of("X0", 2)
     with pytest.raises(InputError, match="'w0'; name all its qubits in"):
         PauliSum.of(named)
-    with pytest.raises(InputError, match="RX is no sum of Pauli words"):
+    with pytest.raises(InputError, match="RX is not a sum of Pauli words"):
         PauliSum.of(qml.RX(0.1, 0))
 
 
@@ -303,18 +303,18 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "nothing": (lambda: PauliSum.of(""), "is empty"),
     "no words": (lambda: PauliSum.of({}), "is empty"),
     "another object": (lambda: PauliSum.of(3), "operator: is 3; give its text"),
-    "letters": (lambda: PauliSum.of("Q0"), "is no Pauli word"),
+    "letters": (lambda: PauliSum.of("Q0"), "is not a Pauli word"),
     "words of two lengths": (lambda: PauliSum.of("XX + ZZZ"), "has a word of 2 letters"),
     "outside": (lambda: PauliSum.of("X3", 3), "names qubit 3; use qubits 0 to 2"),
     "far": (lambda: PauliSum.of("X100000"), "is 100001; give an integer from 1 to 100000"),
     "qubits": (lambda: PauliSum.of("X0", 0), "is 0; give an integer from 1"),
-    "coefficient": (lambda: PauliSum.of({"X0": "1"}), "has the coefficient \"1\""),
+    "coefficient": (lambda: PauliSum.of({"X0": "1"}), 'has the coefficient "1"'),
     "infinite": (lambda: PauliSum.of({"X0": complex("infj")}), "has the coefficient"),
-    "key": (lambda: PauliSum.of({3: 1.0}), "3 is no Pauli word"),
-    "empty key": (lambda: PauliSum.of({" ": 1.0}), '" " is no Pauli word'),
-    "sum as a key": (lambda: PauliSum.of({"X0 - Z1": 1.0}), "'X0 - Z1' is no Pauli word"),
+    "key": (lambda: PauliSum.of({3: 1.0}), "3 is not a Pauli word"),
+    "empty key": (lambda: PauliSum.of({" ": 1.0}), '" " is not a Pauli word'),
+    "sum as a key": (lambda: PauliSum.of({"X0 - Z1": 1.0}), "'X0 - Z1' is not a Pauli word"),
     "mode": (lambda: jordan_wigner({((2, 1),): 1.0}, 2, is_majorana=False), "names mode 2; use modes 0 to 1"),
-    "long": (lambda: jordan_wigner({((0, 1),) * 21: 1.0}, 2, is_majorana=False), "20 at most"),
+    "long": (lambda: jordan_wigner({((0, 1),) * 21: 1.0}, 2, is_majorana=False), "at most 20"),
     "symbol": (lambda: jordan_wigner({(): "t"}, 2, is_majorana=False), "bind its parameters"),
 }
 

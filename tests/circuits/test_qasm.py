@@ -35,11 +35,11 @@ LONG = "9" * 20
         (HEAD2 + "gate g a {\n rx(1e400) a; }\ng q[1];", "line 6 (rx): has the number inf"),
         (HEAD3 + "gate g a { U(1e400 - 1e400, 0, 0) a; }\ng q[1];", "line 5 (U): has the number nan"),
         (HEAD2 + "opaque foo a;\nfoo q[1];", "line 6 (foo): uses gate 'foo', which is not defined"),
-        (HEAD3 + "x q[1]\nh q[0];", "line 6: is no OpenQASM (unexpected 'h'); mend the file"),
-        (HEAD3 + "h q[0;", "line 5: is no OpenQASM (unexpected ';')"),
-        (HEAD3 + "if (", "line 6: is no OpenQASM (the file ends too soon)"),
-        (HEAD3 + "§ q;", "line 5: is no OpenQASM (token recognition error at: '§')"),
-        (HEAD2 + "h q[0]\nx q[0];", "line 6: is no OpenQASM (unexpected 'x')"),
+        (HEAD3 + "x q[1]\nh q[0];", "line 6: is not OpenQASM (unexpected 'h'); correct the file"),
+        (HEAD3 + "h q[0;", "line 5: is not OpenQASM (unexpected ';')"),
+        (HEAD3 + "if (", "line 6: is not OpenQASM (the file ends too soon)"),
+        (HEAD3 + "§ q;", "line 5: is not OpenQASM (token recognition error at: '§')"),
+        (HEAD2 + "h q[0]\nx q[0];", "line 6: is not OpenQASM (unexpected 'x')"),
         (HEAD2 + "cx q[0], q[0];", "line 5 (cx): acts on one qubit twice; name each qubit once"),
         (HEAD3 + "cx q, q[0];", "line 5 (cx): acts on one qubit twice"),
         (HEAD2 + "x q[9];", "line 5 (x): has index 9 of 3; use 0 to 2"),
@@ -116,5 +116,7 @@ def test_a_gate_too_large_for_noise_is_named() -> None:
     for program, place in (
         (CircuitProgram(4, 0, circuit.gates), "gate 1"), (inside, "operation 1, inner gate 1"),
     ):  # fmt: skip
-        with pytest.raises(InputError, match=rf"^{place} \(wide\): acts on 4 qubits, and .* noise on 3"):
+        with pytest.raises(
+            InputError, match=rf"^{place} \(wide\): acts on 4 qubits, but .* noise acts on at most 3"
+        ):
             depolarized(program, 0.1)

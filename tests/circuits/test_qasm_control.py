@@ -155,17 +155,17 @@ def test_inputs_are_set(tmp_path: Path) -> None:
         assert complex(tnplan.contract(network)) == pytest.approx(np.cos(0.25), abs=1e-12)
     for wrong, message in (
         ({"t": 1}, r"c\.qasm: line 1 \(input\): has no value for 'b'; give one: parameters b=VALUE"),
-        ({"t": 1, "b": 2, "x": 0}, "^parameter x: is no input of"),
+        ({"t": 1, "b": 2, "x": 0}, "^parameter x: is not an input of"),
         ({"t": "nope", "b": 2}, "^parameter t: 'nope': uses 'nope', which is not declared"),
-        ({"t": "1 +", "b": 2}, r"^parameter t: line 1: is no OpenQASM"),
+        ({"t": "1 +", "b": 2}, r"^parameter t: line 1: is not OpenQASM"),
         ({"t": [1], "b": 2}, r"^parameter t: is \[1\]; give a number"),
         ({"t": float("nan"), "b": 2}, "number nan; let all numbers be finite"),
-        ({"t": 1, "b": 4}, r"makes bit\[2\] of 4"),
+        ({"t": 1, "b": 4}, r"converts 4 to bit\[2\]"),
     ):
         with pytest.raises(InputError, match=message):
             tnplan.load_circuit(path, wrong)
-    with pytest.raises(InputError, match="parameter t: is none of circuit, which has no parameters"):
+    with pytest.raises(InputError, match="parameter t: is unknown: circuit has no parameters"):
         tnplan.simulate(circuit, parameters={"t": 1})
     (tmp_path / "c.qsim").write_text("1\n0 h 0\n")
-    with pytest.raises(InputError, match=r"c\.qsim, which has no parameters"):
+    with pytest.raises(InputError, match=r"c\.qsim has no parameters"):
         tnplan.load_circuit(tmp_path / "c.qsim", {"t": 1})

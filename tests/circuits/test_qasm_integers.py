@@ -69,7 +69,7 @@ def test_other_quotients_say_nothing(text: str, value: float) -> None:
     [
         ("rx(-1/2*pi) q;", r"divides -1 by 2 as integers: 0 towards 0, and -1 rounded down as Qiskit does; "),
         ("rx(7/(-2)) q;", r"divides 7 by -2 as integers: -3 towards 0, and -4 rounded down as Qiskit does; "),
-        ("rx(2**-1) q;", r"has 2\*\*\(-1\) of integers, which is no integer; write a decimal point"),
+        ("rx(2**-1) q;", r"has 2\*\*\(-1\) of integers, which is not an integer; write a decimal point"),
         ("rx(2**100/(-3)) q;", r"divides 1267650600228229401496703205376 by -3 as integers"),
         ("rx(2**50000/(-3)) q;", r"divides an integer of 50001 bits by -3 as integers: an integer of"),
         ("rx(0**-1) q;", r"divides by 0; give another divisor"),

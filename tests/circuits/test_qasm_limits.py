@@ -84,7 +84,7 @@ def test_modifiers_of_cu_keep_all_angles(modifiers: tuple[str, ...]) -> None:
 )  # fmt: skip
 def test_large_registers_are_refused_before_they_are_made(text: str, line: int) -> None:
     begin = time.process_time()
-    message = rf"^c\.qasm: line {line}( \(\w+\))?: makes more than 100000 (qubits or )?bits; use 100"
+    message = rf"^c\.qasm: line {line}( \(\w+\))?: needs more than 100000 (qubits or )?bits; use at most 100"
     with pytest.raises(InputError, match=message):
         parse_qasm_program(text, "c.qasm")
     assert time.process_time() - begin < 10
@@ -107,7 +107,7 @@ def test_nested_definitions_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     """A definition on few qubits is one matrix, whatever is in it; a larger one is expanded up to a limit."""
     (gate,) = parse_qasm(nested(20, 3), "c.qasm").gates
     np.testing.assert_allclose(gate.matrix, np.eye(8), rtol=0, atol=1e-9)
-    with pytest.raises(InputError, match=r"line 69 \(g64\): has so many gates inside that rounding"):
+    with pytest.raises(InputError, match=r"line 69 \(g64\): contains so many gates that rounding"):
         parse_qasm(nested(64, 3), "c.qasm")
     assert len(parse_qasm(nested(6, 4), "c.qasm").gates) == 4 * 2**6
     monkeypatch.setattr("tnplan.circuits.qasm.gate_calls.LARGEST_EXPANSION", 3000)
@@ -247,7 +247,7 @@ def test_spoilt_programs_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch
         text, parameters = random.choice(PROGRAMS)
         message = refusal(spoilt(text, random), parameters)
         refused += message is not None
-        pattern = r"(c\.qasm: |parameter t: is no input of)[^\n]*"
+        pattern = r"(c\.qasm: |parameter t: is not an input of)[^\n]*"
         assert message is None or (re.fullmatch(pattern, message) and len(message) < 400)
     assert refused > 125
 

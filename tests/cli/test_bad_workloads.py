@@ -33,7 +33,8 @@ CIRCUITS: list[Row] = [
      "'square' is not one of", "see 'tnplan workload"),
     (f"{LATTICE} --kind random", "Invalid value for '--kind'",
      "'random' is not one of 'generic', 'trotter'", "see 'tnplan workload"),
-    (f"{LATTICE} --time-step 0.1", "--time-step", "stands beside --kind generic", "give it for --kind"),
+    (f"{LATTICE} --time-step 0.1", "--time-step", "is given together with --kind generic",
+    "give it for --kind"),
     (f"{LATTICE} --kind trotter --time-step 0", "--time-step", "is 0.0", "give a finite number"),
     (f"{LATTICE} --kind trotter --time-step nan", "--time-step", "is nan", "give a finite number"),
     (f"{LATTICE} --amplitude 0x", "--amplitude", "has 2 characters", "give one for each of 9"),
@@ -41,7 +42,7 @@ CIRCUITS: list[Row] = [
      "3 on 5 vertices makes no graph", "make degree times"),
     ("qaoa --vertices 6 --layers 1 --edge 9", "--edge", "is 9", "give 0 to 8"),
     ("qaoa --vertices 6 --layers 2 --gamma 1 --beta 1", "--gamma and --beta",
-     "are 1 and 1 for 2 layers", "give both once a layer"),
+     "are 1 and 1 for 2 layers", "give both once per layer"),
     ("qaoa --vertices 6 --layers 1 --gamma inf --beta 1", "--gamma", "is inf", "give a finite angle in"),
     ("kings --rows 0", "Invalid value for '--rows'", "0 is not in the range", "see 'tnplan workload"),
     ("kings --density 0", "--density", "is 0.0", "give a share above 0"),
@@ -56,12 +57,12 @@ MODELS: list[Row] = [
     ("", "m.dem: error model", "has no errors", "give noise above 0"),
     ("error(0) D0", "m.dem: error 0", "has probability 0", "leave out"),
     ("error(1) D0", "m.dem: error 0", "has probability 1", "leave it out, and flip"),
-    ("error(1.5) D0", "m.dem", "is no model that stim reads", "mend the file"),
-    ("error(-0.1) D0", "m.dem", "is no model that stim reads", "mend the file"),
-    ("error(nan) D0", "m.dem", "is no model that stim reads", "mend the file"),
-    ("nonsense", "m.dem", "is no model that stim reads", "mend the file"),
-    ("error D0", "m.dem", "is no model that stim reads", "mend the file"),
-    ("error(0.1) Q0", "m.dem", "is no model that stim reads", "mend the file"),
+    ("error(1.5) D0", "m.dem", "is not a model that stim reads", "correct the file"),
+    ("error(-0.1) D0", "m.dem", "is not a model that stim reads", "correct the file"),
+    ("error(nan) D0", "m.dem", "is not a model that stim reads", "correct the file"),
+    ("nonsense", "m.dem", "is not a model that stim reads", "correct the file"),
+    ("error D0", "m.dem", "is not a model that stim reads", "correct the file"),
+    ("error(0.1) Q0", "m.dem", "is not a model that stim reads", "correct the file"),
     ("error(0.1) D0\n\0", "m.dem", "has a character of value 0", "give plain text"),
     ("repeat 1000000000 {\nerror(0.1) D0\nshift_detectors 1\n}", "m.dem: error model",
      "has 1000000000 errors, detectors", "give at most 1000000 of"),
@@ -86,10 +87,10 @@ DECODING: list[Row] = [
      "has the character 'x'", "write 0 or 1 for each"),
     ("--distance 3 --kind capacity --syndrome 00000001", "--syndrome",
      "has a 1 for detector 7", "no error flips it"),
-    ("--model m.dem --distance 3", "--distance", "stands beside --model", "give one of the two"),
-    ("--model m.dem --noise 0.1", "--noise", "stands beside --model", "give one of the two"),
+    ("--model m.dem --distance 3", "--distance", "is given together with --model", "give one of the two"),
+    ("--model m.dem --noise 0.1", "--noise", "is given together with --model", "give one of the two"),
     ("--model m.dem -o m.dem", "m.dem", "is an input", "give the output another"),
-    ("--model absent", "absent", "cannot be read", "check the name and its"),
+    ("--model absent", "absent", "cannot be read", "check the name and the"),
     ("--model folder", "folder", "cannot be read (it is a", "give the name of a file"),
     ("--distance 3 -o absent/n.json", "absent/n.json",
      "its folder does not exist or", "choose a folder that"),
@@ -114,16 +115,12 @@ def line_of(arguments: str) -> str:
 
 
 @table(CIRCUITS)
-def test_a_refusal_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
+def test_a_refusal_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
     refusal.ends(line_of(refusal.given), capsys)
 
 
 @table(DECODING)
-def test_a_wrong_code_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
+def test_a_wrong_code_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
     pytest.importorskip("stim", reason="needs the extra qec")
     refusal.ends(line_of(f"decoding {refusal.given}"), capsys)
 

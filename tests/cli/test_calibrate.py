@@ -182,7 +182,9 @@ def test_a_base_with_two_tiers_keeps_their_names_and_sizes(
 
 def test_hosts_with_different_numbers_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     on_hosts(monkeypatch, "aab")
-    with pytest.raises(InputError, match=r"mpirun: started [12] on ., [12] on .; start as many ranks on"):
+    with pytest.raises(
+        InputError, match=r"mpirun: started [12] on ., [12] on .; start the same number of ranks on"
+    ):
         calibrate("cpu", device="cpu", ranks=3, size=1 << 20, dtypes=("complex64",))
 
 
@@ -190,9 +192,9 @@ def test_hosts_with_different_numbers_of_ranks_are_refused(monkeypatch: pytest.M
 REFUSED: list[Row] = [
     ("--dtype int8", "--dtype", "'int8' is unknown", "choose from float32,"),
     ("--size 1000", "--size", "is 1000", "give an integer from 1048576 up"),
-    ("--size some", "--size", "'some' is no size", "write bytes, or a"),
+    ("--size some", "--size", "'some' is not a size", "write bytes, or a"),
     ("--name ''", "--name", "is empty", "name the profile, or leave it out for the base's name"),
-    ("--base nowhere", "--base", "'nowhere' is no profile", "choose from a100, cpu"),
+    ("--base nowhere", "--base", "'nowhere' is not a profile", "choose from a100, cpu"),
     ("--device tpu", "Invalid value for '--device'", "'tpu'", "see 'tnplan calibrate"),
     ("-o nowhere/own.toml", "nowhere/own.toml", "its folder does not exist", "choose a folder that"),
     ("-o .", ".", "is a folder", "give the name of a file"),
@@ -213,7 +215,10 @@ def test_a_gpu_is_not_taken_from_a_cpu(capsys: pytest.CaptureFixture[str], tmp_p
     output = tmp_path / "own.toml"
     assert run(["calibrate", "--base", "h200-nvlink", "--size", "4MiB", "-o", str(output)]) == 2
     *_, line = capsys.readouterr().err.splitlines()
-    assert "--base: 'h200-nvlink' is a GPU, and this would measure the CPU; take the base cpu;" in line
+    assert (
+        "--base: 'h200-nvlink' is the profile of a GPU, but here the CPU would be measured; use --base "
+        "cpu, or" in line
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -92,17 +92,18 @@ def test_a_question_whose_file_cannot_be_written_ends_all_ranks(work: Path) -> N
 @needs_failing_calls
 def test_two_commands_of_one_output_without_locks(work: Path) -> None:
     """Without locks of the file system the second command is told what to do; the first one ends whole."""
+
     def started() -> subprocess.Popen[str]:
         return failing(work, "flock", errno.ENOLCK)
 
     lock = work / ".r.json.lock"
     lock.write_text('{"host": "gone", "pid": 7}')
     (refusal,) = started().communicate(timeout=120)[1].splitlines()
-    assert "has no locks (process 7 on gone); delete it where that run is over" in refusal
+    assert "has no locks (process 7 on gone); delete it if that run has ended" in refusal
     lock.unlink()
     ended = [(job.communicate(timeout=120)[1], job.returncode) for job in [started(), started()]]
     assert {status for _, status in ended} <= {0, 2}
     assert 0 in {status for _, status in ended}
-    assert all("delete it where that run is over" in said for said, status in ended if status)
+    assert all("delete it if that run has ended" in said for said, status in ended if status)
     assert (work / "r.json").exists()
     assert not lock.exists()

@@ -67,8 +67,16 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
             1,
             "RuntimeError: rank 3 fell (tnplan --debug COMMAND ... shows where)",
         ),
-        (OSError(28, "is full"), 1, "a file or a connection: cannot be used (is full); check its rights"),
-        (OSError(13, "is secret", "f"), 1, "f: cannot be used (is secret); check its rights and its disk"),
+        (
+            OSError(28, "is full"),
+            1,
+            "a file or a connection: cannot be used (is full); check its permissions",
+        ),
+        (
+            OSError(13, "is secret", "f"),
+            1,
+            "f: cannot be used (is secret); check its permissions and the disk",
+        ),
         (OSError("3 requested and 1 written"), 1, "OSError: 3 requested and 1 written (tnplan --debug"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.BadParameter("is odd", param_hint="--devices"), 2, "Invalid value for --devices: is odd"),
@@ -107,7 +115,7 @@ WRONG_USAGE: list[Row] = [
     ("show x.json --colour", "No such option '--colour'", "", "see 'tnplan show --help'"),
     ("report x.json --hardware cpu", "Missing option '--devices'", "", "see 'tnplan report"),
     ("report x.json --hardware cpu --devices 1,2,x", "Invalid value for '--devices'",
-     "'x' in '1,2,x' is no number of devices", "write 1,2,4 or"),
+     "'x' in '1,2,x' is not a number of devices", "write 1,2,4 or"),
 ]
 # fmt: on
 

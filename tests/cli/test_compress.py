@@ -34,7 +34,7 @@ def test_there_and_back(saved: Path, capsys: pytest.CaptureFixture[str]) -> None
     holds_bound(np.load(saved), np.load(back), 5e-3, "range")
     with pytest.raises(InputError, match="is an input and would be replaced"):
         tnplan.decompress_file(packed, packed)
-    assert "t.npy: is there already; name the output with -o" in refused(["decompress", str(packed)], capsys)
+    assert "t.npy: already exists; name the output with -o" in refused(["decompress", str(packed)], capsys)
     assert saved.read_bytes() == before
     saved.unlink()
     assert run(["decompress", str(packed)]) == 0
@@ -83,9 +83,9 @@ def test_what_is_no_plain_file_is_not_replaced(
         assert "is a device or a pipe, which a file would replace; give" in refused(arguments, capsys)
     assert pipe.is_fifo()
     for name in ("", "a\0b"):
-        with pytest.raises(InputError, match=r"^file '.*': is no name of a file"):
+        with pytest.raises(InputError, match=r"^file '.*': is not the name of a file"):
             tnplan.compress_file(saved, name)
-        with pytest.raises(InputError, match=r"^file '.*': is no name of a file"):
+        with pytest.raises(InputError, match=r"^file '.*': is not the name of a file"):
             tnplan.decompress_file(packed, name)
 
 

@@ -33,7 +33,7 @@ def test_a_result_and_its_figures(case: Case, tmp_path: Path, capsys: pytest.Cap
     assert re.search(r"^device: (cpu \(.+\)|gpu \(2 x .+\))$", shown.err, re.MULTILINE)
     assert "2 ranks in 1 group, 8 slices" in shown.out
     peaks = [json.loads(output.with_suffix(".json").read_text())[name]["peak_bytes"] for name in FIGURES]
-    (line,) = (line for line in shown.out.splitlines() if line.startswith("peak a rank"))
+    (line,) = (line for line in shown.out.splitlines() if line.startswith("peak per rank"))
     assert line.split()[3:] == " ".join(map(size_text, peaks)).split()
     assert f"written: {output}" in shown.out
 

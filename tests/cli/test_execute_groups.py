@@ -66,7 +66,7 @@ def test_killed_jobs_go_on_with_other_numbers_of_groups(
     words = ("-m", "tnplan", "execute", files[0], "--tensors", files[1], "-o", output, "--resume")
     done = mpirun(groups[2] * group, *words, **seen)
     assert done.returncode == 0, done.stderr
-    said = "from {} to {} to {} groups: equal to rounding, not to the bit".format(*groups)
+    said = "from {} to {} to {} groups: equal up to rounding, but not bit for bit".format(*groups)
     assert f"partial sums divided anew, {said}" in done.stderr
     check_values(case, np.load(output))
     whole = execute(*files, device="cpu", ranks=group).array

@@ -72,4 +72,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert report["bits"] == 8
     assert report["version"] == 3
     assert run([*arguments, "--device", "gpu"]) == 2
-    assert "--fidelity: stands beside --device gpu" in capsys.readouterr().err
+    assert "--fidelity: is given together with --device gpu" in capsys.readouterr().err

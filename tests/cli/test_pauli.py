@@ -213,7 +213,7 @@ def test_a_record_replaces_no_result(
     (tmp_path / "link").symlink_to(tmp_path)
     output, record = tmp_path / "r.json", tmp_path / "link" / "r.json"
     assert run(["pauli", str(circuit), "--observable", "Z0", "-o", str(output), "--record", str(record)]) == 2
-    assert "r.json: is the file of the result too" in capsys.readouterr().err
+    assert "r.json: is also the file of the result" in capsys.readouterr().err
     assert not output.exists()
 
 

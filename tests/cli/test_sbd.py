@@ -92,7 +92,7 @@ def test_a_solve_from_files_to_files(capsys: pytest.CaptureFixture[str]) -> None
     assert (report["format"], report["version"]) == (FORMAT, VERSION)
     steps = [line for line in shown.err.splitlines() if line.startswith("step ")]
     assert len(steps) == report["measured"]["steps"]
-    assert all("s a multiplication" in line and "residual" in line for line in steps)
+    assert all("s per multiplication" in line and "residual" in line for line in steps)
     assert report["converged"]
     assert not Path("out.npz.ckpt").exists()
     with np.load("out.npz") as out:

@@ -96,7 +96,7 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
         ({"parts": []}, r"parts: is \[\]"),
         ({"version": 9}, "version: is 9"), ({"version": 1}, "version: is 1; this tnplan reads version 2"),
         ({"checksums": []}, r"checksums: is \[\]"),
-        ({"checksums": ["0" * 64]}, r"half\.0\.npy: is not as it was saved \(its checksum is another\)"),
+        ({"checksums": ["0" * 64]}, r"half\.0\.npy: is not as it was saved \(its checksum differs\)"),
     ):  # fmt: skip
         broken = tmp_path / "broken.json"
         broken.write_text(json.dumps(signed(document | change)))
@@ -135,7 +135,7 @@ def test_a_saved_state_that_was_changed_is_refused(tmp_path: Path, ranks: int) -
 def test_a_state_has_files_of_its_own(tmp_path: Path) -> None:
     saved, part = tmp_path / "state.json", tmp_path / "state.1.npy"
     for output in (saved, part):
-        with pytest.raises(InputError, match="is a file of the state too; give the result another name"):
+        with pytest.raises(InputError, match="is also a file of the state; give the result another name"):
             tnplan.simulate(GateSequence(6, ()), ranks=2, save=saved, output=output)
     save_qsim(GateSequence(6, ()), part)
     with pytest.raises(InputError, match="is an input and would be replaced"):
@@ -200,9 +200,9 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000", "--threads", "1"]) == 0
     capsys.readouterr()
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "20000", "--threads", "1"]) == 2
-    assert "takes 1.22 MiB a rank besides the state, and 1.00 MiB are there" in capsys.readouterr().err
+    assert "takes 1.22 MiB per rank besides the state, and 1.00 MiB are there" in capsys.readouterr().err
     check_answer_memory(None, 20, 30, 2**28)
-    with pytest.raises(InputError, match=r"marginal: takes 512 MiB a rank besides the state, and 256 MiB"):
+    with pytest.raises(InputError, match=r"marginal: takes 512 MiB per rank besides the state, and 256 MiB"):
         check_answer_memory(10, 21, 30, 2**28)
 
 
@@ -267,7 +267,7 @@ def test_inputs_are_set(tmp_path: Path, capsys: pytest.CaptureFixture[str], give
         for wrong, message in (
             (["--set", "t"], "'t' sets nothing; write a name and a value, such as theta=0.3"),
             ([*options, "--set", "t=1"], "sets t twice; set it once"),
-            ([*options, "--set", "s=1"], "parameter s: is no input of"),
+            ([*options, "--set", "s=1"], "parameter s: is not an input of"),
         ):
             assert run([*command, *wrong]) == 2
             error = capsys.readouterr().err

@@ -52,7 +52,7 @@ def test_json_that_is_deep_or_says_a_thing_twice(capsys: pytest.CaptureFixture[s
     Path("twice.json").write_text(Path(name).read_text().replace('"name":', '"name": "x", "name":', 1))
     command = "plan {} -o out.json" if name == "path.json" else "show {}"
     refused(capsys, command.format("deep.json"), "nested too deeply")
-    refused(capsys, command.format("twice.json"), "twice.json: name: stands twice in one object")
+    refused(capsys, command.format("twice.json"), "twice.json: name: appears twice in one object")
 
 
 @pytest.mark.parametrize("length", [1, 300_000])

@@ -100,7 +100,7 @@ def test_a_member_of_another_shape_takes_no_memory(tmp_path: Path) -> None:
 def test_text_that_is_no_unicode_is_refused(tmp_path: Path, character: int, order: str) -> None:
     numbers = np.array([ord("a"), character, 0xE000, 0x10FFFF], f"{order}u4")
     np.save(tmp_path / "a.npy", numbers.view(f"{order}U4"))
-    with pytest.raises(InputError, match=r"a\.npy: cannot be read \(its text is no Unicode\)"):
+    with pytest.raises(InputError, match=r"a\.npy: cannot be read \(its text is not Unicode\)"):
         read_array(tmp_path / "a.npy")
     numbers[1] = ord("b")
     np.save(tmp_path / "a.npy", numbers.view(f"{order}U4"))

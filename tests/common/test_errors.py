@@ -78,7 +78,7 @@ def test_every_option_of_a_message_is_a_keyword_in_python() -> None:
         ("path: is old; write it with 'tnplan plan --devices 4'", None),
         ("leave --no-checkpoint out", "leave checkpoint=False out"),
         ("ranks: lie apart; use srun (srun --distribution=block)", None),
-        ("a--b: is no option; a -- b neither", None),
+        ("a--b: is not an option; a -- b neither", None),
     ],
 )
 def test_options_become_keywords(message: str, expected: str | None) -> None:

@@ -238,7 +238,7 @@ def test_buffers_that_cannot_be_filled_are_refused() -> None:
     read_only = np.zeros(50_000, np.uint8)
     read_only.flags.writeable = False
     for out in (np.zeros(50_000), np.zeros((2, 50_000), np.uint8), bytearray(50_000), read_only):
-        with pytest.raises(CodecError, match="out: is no array of bytes to write to"):
+        with pytest.raises(CodecError, match="out: is not an array of bytes to write to"):
             compress_into(array, out, 1e-3)  # type: ignore[arg-type]
     with pytest.raises(CodecError, match="out: shares memory with the array"):
         compress_into(array, array.view(np.uint8), 1e-3)
@@ -247,7 +247,7 @@ def test_buffers_that_cannot_be_filled_are_refused() -> None:
     fixed = np.zeros(5000)
     fixed.flags.writeable = False
     for target in (fixed, [0.0] * 5000):
-        with pytest.raises(CodecError, match="out: is no array to write to"):
+        with pytest.raises(CodecError, match="out: is not an array to write to"):
             decompress_into(data, target)  # type: ignore[arg-type]
     # Its dtype has the name of the stream's.
     with pytest.raises(CodecError, match="out: is >f8"):
@@ -276,7 +276,7 @@ def test_too_little_memory_beside_an_array_is_one_line(monkeypatch: pytest.Monke
     def none_left(*_: object) -> None:
         raise MemoryError
 
-    wanted = "array: needs more memory beside it than there is; allow more; C arrays and small frames"
+    wanted = "array: needs more additional memory than is free; free some memory; C arrays and small frames"
     for name, call in (
         ("encode_frame", lambda: compress(array, 1e-3, setting="fast")),
         ("decode_frame", lambda: decompress(data)),

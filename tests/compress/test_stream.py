@@ -120,7 +120,7 @@ def test_every_truncation_of_a_stream_is_refused() -> None:
     for length in range(len(data)):
         with pytest.raises(StreamError, match=r"stream: ends inside|too short"):
             decompress(data[:length])
-    with pytest.raises(StreamError, match="goes on after its last frame"):
+    with pytest.raises(StreamError, match="continues after its last frame"):
         decompress(data + b"\0")
 
 
@@ -142,7 +142,7 @@ def test_exchanged_frames_and_frames_of_other_streams_are_refused() -> None:
 
 def test_foreign_bytes_are_refused() -> None:
     for data in (b"\x93NUMPY\x01\x00" + bytes(200), b"PK" + bytes(200), bytes(200)):
-        with pytest.raises(StreamError, match="is no compressed array of tnplan"):
+        with pytest.raises(StreamError, match="is not a compressed array of tnplan"):
             decompress(data)
     with pytest.raises(StreamError, match="ends inside its header"):
         decompress(b"")
@@ -170,7 +170,7 @@ def test_more_than_memory_is_refused() -> None:
     header = read_header(io.BytesIO(compress(array, 1e-3).data))
     # An axis of length 0 keeps the stream whole; NumPy cannot make the shape.
     head = pack_header(replace(header, shape=(0, 1 << 62, 1 << 62)))
-    with pytest.raises(CodecError, match="more than there is memory"):
+    with pytest.raises(CodecError, match="more than the memory"):
         decompress(head)
     with pytest.raises(StreamError, match="too short for its"):
         decompress(pack_header(replace(header, shape=(1 << 40, 1 << 20))))

@@ -40,3 +40,14 @@ def test_a_sentence_that_is_too_long(extension: Any) -> None:
     assert hard.reading_ease < 45 < easy.reading_ease
     assert prose(("a" * 200,)).too_long == []
     assert prose(("a" * 201,)).too_long == ["a" * 201]
+
+
+def test_a_formula_is_drawn_in_the_page(extension: Any) -> None:
+    drawn = extension("formulas").svg_of
+    text = drawn(r"\frac{1}{2} \sum_i x_i^2 < 1")
+    assert text.startswith("<svg")
+    assert r"<title>\frac{1}{2} \sum_i x_i^2 &lt; 1</title>" in text
+    assert "http" not in text.replace("http://www.w3.org", "")  # names of the format, which nobody fetches
+    assert drawn("x") != drawn("y")
+    with pytest.raises(ValueError, match="nonsense"):
+        drawn(r"\nonsense{x}")

@@ -45,3 +45,14 @@ def test_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
 def test_every_tutorial_is_in_the_table_of_contents() -> None:
     index = (ROOT / "docs" / "tutorials" / "index.md").read_text(encoding="utf-8")
     assert {page.stem for page in PAGES} <= set(index.split())
+
+
+def test_every_tutorial_has_a_number() -> None:
+    """By the question that it answers; the numbers of a question follow each other."""
+    index = (ROOT / "docs" / "tutorials" / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d)\.(\d) \| [^|]+ \| \[[^]]+\]\((\S+)\.md\) \|$", index, re.MULTILINE)
+    assert {name for _, _, name in rows} == {page.stem for page in PAGES} | OF_TORCH_AND_JAX
+    assert len(rows) == len({name for _, _, name in rows})
+    for question in {row[0] for row in rows}:
+        numbers = [int(row[1]) for row in rows if row[0] == question]
+        assert numbers == list(range(1, len(numbers) + 1))

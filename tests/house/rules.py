@@ -28,9 +28,7 @@ FLOORS = (
 NEVER = {
     "circuits": ("tnplan.compress",),
     "planner": ("tnplan.compress", "cupy", "mpi4py"),
-    "executor": tuple(
-        f"tnplan.planner.{name}" for name in ("search", "passes", "projection", "workloads")
-    ),
+    "executor": tuple(f"tnplan.planner.{name}" for name in ("search", "passes", "projection", "workloads")),
 }
 """What a folder does not import besides: planning knows no device, and the executor knows no planning."""
 EXECUTOR_MAY = tuple(f"tnplan.{name}" for name in (

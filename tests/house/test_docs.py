@@ -31,6 +31,7 @@ from tnplan.executor.contraction.run import run_report as record
 from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.planner.networks import path_file
 from tnplan.planner.schedule import schedule
+from tnplan.reporting import evaluation, tables
 
 DOCS = ROOT / "docs"
 QASM = 'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[2];\ncreg c[2];\nh q[0];\ncx q[0],q[1];\n'
@@ -308,6 +309,33 @@ def test_the_examples_of_the_readme_are_right() -> None:
     tensors = [np.asarray(tensor, complex) for tensor in names["network"].tensors]
     np.testing.assert_allclose(names["result"], contracted(names["network"].network, tensors), rtol=1e-4)
     assert "<svg" in Path("report.html").read_text()
+
+
+def test_calls_of_other_libraries_and_ours() -> None:
+    """The examples of the page for people who come from another library, with that library where it is."""
+    names = run_example("coming-from.md", 0)
+    wanted = np.einsum("ab,bc,ca->", *names["arrays"])
+    assert np.isclose(names["value"], wanted)
+    product = run_example("coming-from.md", 2)
+    np.testing.assert_allclose(product["second"], 2 * product["first"])
+    if find_spec("quimb") is not None:
+        found = run_example("coming-from.md", 1)
+        assert np.isclose(found["value"], found["network"].contract())
+    if find_spec("qiskit") is not None:
+        assert run_example("coming-from.md", 3)["value"] == pytest.approx(1.0)
+    if find_spec("pyscf") is not None:
+        assert run_example("coming-from.md", 4)["energy"] == pytest.approx(-1.1373, abs=1e-3)
+
+
+def test_the_glossary_has_the_letters_of_a_report() -> None:
+    text = page_of("glossary.md").read_text()
+    letters = {
+        letter for cell in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for letter in cell.split(", ")
+    }
+    legends = (evaluation.SLICES_LEGEND, evaluation.MEMORY_LEGEND, tables.LEGEND, *evaluation.COMPARED)
+    used = set(re.findall(r"\b[A-Z]_(?:t,)?P|\bt_P\b", " ".join(legends)))
+    assert {"T_P", "S_P", "E_P", "R_P", "C_t,P", "t_P"} <= used | {"C_t,P"} <= letters
+    assert used <= letters
 
 
 def test_a_diagonalization() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import typing
 from collections.abc import Callable, Iterator
+from html import unescape
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -297,14 +298,27 @@ def test_internal_examples_work(module: str, name: str) -> None:
     run_examples(name, getattr(import_module(module), name))
 
 
-CIRCUITS = ("Circuit", "CircuitEstimate")
+CIRCUITS = ("Circuit", "CircuitAnswer", "CircuitEstimate")
+RESULTS = (
+    "BondLimitedContraction", "Count", "Diagonalization", "Estimate", "ExecutionResult", "Expectation",
+    "Optimization", "QubitDiagonalization", "Simulation",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["Schedule", "Projection", "ContractionPath", "UseChain", *CIRCUITS])
+@pytest.mark.parametrize(
+    "name", ["Schedule", "Projection", "ContractionPath", "UseChain", *CIRCUITS, *RESULTS]
+)
 def test_notebooks_get_a_table(name: str) -> None:
     text = BUILT[name]()._repr_html_()
     assert text.startswith("<table>")
     assert text.endswith("</table>")
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_table_has_every_word_that_is_printed(name: str) -> None:
+    shown = BUILT[name]()
+    cells = unescape(re.sub("<[^>]*>", " ", shown._repr_html_())).split()
+    assert [word for word in cells if word != name] == [word for word in str(shown).split() if word != name]
 
 
 def private_names(text: str) -> list[str]:

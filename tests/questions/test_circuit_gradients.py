@@ -180,7 +180,7 @@ def test_qiskit_parameters(ansatz: Path) -> None:
 # fmt: off
 REFUSED: list[Row] = [
     (lambda c: c.expectation("Z0", gradient=["psi"], **CPU), "parameter psi",
-     "is none of ansatz.qasm", "bind it, or use theta"),
+     "is not a parameter of ansatz.qasm", "bind it, or use theta"),
     (lambda c: c.expectation("Z0", gradient=[], **CPU), "--gradient",
      "is by named parameters", "name some; simulate has"),
     (lambda c: c.expectation("Z0", gradient="theta", **CPU), "--gradient",
@@ -195,7 +195,7 @@ REFUSED: list[Row] = [
      "parameter phi", "has no value", "bind it, or use theta"),
     (lambda c: tnplan.Circuit(tnplan.GateSequence(1, ())).expectation("Z0", gradient=True, **CPU),
      "--gradient", "the circuit has none", "name some; simulate has"),
-    (lambda c: c.estimate(sample=5, gradient=True), "--gradient", "is of expectation values",
+    (lambda c: c.estimate(sample=5, gradient=True), "--gradient", "is for expectation values only",
      "ask for expectation"),
 ]
 # fmt: on

@@ -128,9 +128,7 @@ def check_with_bounds() -> None:
         for qubits in (range(q), range(7 - q, 7)):
             hermitian = random.normal(size=(2, 2**q, 2**q))
             terms = hermitian + 1j * hermitian[::-1]
-            gates.append(
-                gate_list.TrigonometricGate(tuple(qubits), (0,), np.array([[0.5], [-0.5]]), terms)
-            )
+            gates.append(gate_list.TrigonometricGate(tuple(qubits), (0,), np.array([[0.5], [-0.5]]), terms))
     listed = gate_list.GateList(7, 1, gates)
     words = listed.words([pauli_sum([(3, 65, 1.0)], 7), pauli_sum([(0, 64, 1.0)], 7)])
     values, rows = listed.gradients(np.ones(1), words)
@@ -305,7 +303,7 @@ def test_bad_calls_are_one_line(tmp_path: Path) -> None:
     compiled = circuit.compile(expectation="Z0", **CPU)
     for given, message in (
         ({"a": 1.0}, "parameter b: has no value; give one for each of `names`"),
-        ({"a": 1.0, "b": 2.0, "c": 3.0}, "parameter c: is none of the compiled circuit's; use a, b"),
+        ({"a": 1.0, "b": 2.0, "c": 3.0}, "parameter c: is not a parameter of the compiled circuit; use a, b"),
         ([1.0], r"parameters: are float64 of shape \(1,\); give 2 real numbers"),
         (np.ones((2, 2)), r"parameters: are float64 of shape \(2, 2\)"),
         ([1.0, 2j], "parameters: are complex128 of shape"),
@@ -326,7 +324,7 @@ def test_bad_questions_are_one_line(tmp_path: Path) -> None:
     for asked, message in (
         ({"expectation": "Z7"}, "observable: names qubit 7"),
         ({"expectation": "Z0", "parameters": ["a"]}, "parameter b: has no value; bind it, or name it too"),
-        ({"expectation": "Z0", "parameters": ["a", "c"]}, "parameter c: is none of"),
+        ({"expectation": "Z0", "parameters": ["a", "c"]}, "parameter c: is not a parameter of"),
         ({"expectation": "Z0", "parameters": "ab"}, "parameters: are 'ab'; give a list of names, each once"),
         ({"expectation": pauli_sum([(0, 1, 1j)], 3), "gradient": True}, "complex coefficients"),
     ):

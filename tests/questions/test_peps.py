@@ -182,9 +182,9 @@ def test_auto_leaves_it_out_and_refusals_say_why() -> None:
     toffoli = np.eye(8)[[0, 1, 2, 3, 4, 5, 7, 6]]
     gates = [*(gate("h", (q,)) for q in range(3)), Gate("ccx", (0, 1, 2), toffoli)]
     wide = tnplan.Circuit(GateSequence(3, tuple(gates)))
-    with pytest.raises(tnplan.InputError, match="acts on 3 qubits, and 'peps' takes 2"):
+    with pytest.raises(tnplan.InputError, match="acts on 3 qubits, but 'peps' takes at most 2"):
         wide.expectation("Z0", method="peps")
-    with pytest.raises(tnplan.InputError, match="answers expectation of gates alone"):
+    with pytest.raises(tnplan.InputError, match="answers expectation only of circuits of gates"):
         circuit.expectation("Z0", method="peps", depolarizing=0.1)
     with pytest.raises(tnplan.InputError, match="does not answer amplitudes"):
         circuit.amplitudes("0" * 20, method="peps")
@@ -299,7 +299,7 @@ def test_states_go_to_quimb_and_come_back() -> None:
         (lambda state: "a state", "start: is str"),
         (lambda state: (state, [1.0]), "start: is tuple"),
         (lambda state: (state, {"b0,1": np.zeros(2)}), "has no positive weights of bond b0,1"),
-        (lambda state: state.isel({"k0": 0}), "has not one tensor a site|has no"),
+        (lambda state: state.isel({"k0": 0}), "has not one tensor per site|has no"),
     ],
 )
 def test_states_that_are_none_are_refused(change: Any, message: str) -> None:

@@ -88,7 +88,7 @@ def test_ranks_refuse_together(tmp_path: Path) -> None:
         (("--observable", "Z9"), "--observable: names qubit 9; use qubits 0 to 7"),
         (
             ("--observable", "Z1", "--method", "contraction", "--set", "x=1"),
-            "parameter x: is none of",
+            "parameter x: is not a parameter of",
         ),
         (
             ("--observable", "Z1", "--after", "3"),

@@ -279,5 +279,5 @@ def test_an_estimate_counts_the_circuits_that_each_method_answers(capsys: pytest
     assert again < 1.5 * once
     once, again = times["contraction"]
     assert again > 2 * once
-    with pytest.raises(tnplan.InputError, match="after: is of expectation values; ask for expectation"):
+    with pytest.raises(tnplan.InputError, match="after: is for expectation values only; ask for expectation"):
         circuit.estimate(sample=10, after=[5])

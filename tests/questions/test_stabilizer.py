@@ -139,12 +139,12 @@ def test_input_states() -> None:
 
 def test_what_is_no_clifford_gate_is_named() -> None:
     circuit = tnplan.Circuit(GateSequence(2, (gate("h", (0,)), gate("t", (1,)))))
-    with pytest.raises(tnplan.InputError, match=r"gate 1 \(t\): is no Clifford gate; use statevector"):
+    with pytest.raises(tnplan.InputError, match=r"gate 1 \(t\): is not a Clifford gate; use statevector"):
         circuit.sample(10, method="stabilizer", **CPU)
     program = circuit_program(GateSequence(1, ()))
     damped = tnplan.Channel((0,), (np.diag([1, 0.6]), np.array([[0, 0.8], [0, 0]])))
     noisy = CircuitProgram(1, 1, (*program.operations, damped, Measurement(0, 0)))
-    with pytest.raises(tnplan.InputError, match="is no mixture of Pauli words"):
+    with pytest.raises(tnplan.InputError, match="is not a mixture of Pauli words"):
         tnplan.Circuit(noisy).sample(10, method="stabilizer", **CPU)
 
 
@@ -155,5 +155,5 @@ def test_rotations_near_clifford_gates_are_none(name: str) -> None:
     for angle in (1e-6, 0.01, 0.3, np.pi / 2 - 0.1, np.pi - 1e-5):
         rotation = gate(name, range(kind.n_qubits), [angle] * kind.n_params)
         circuit = tnplan.Circuit(GateSequence(2, (rotation,)))
-        with pytest.raises(tnplan.InputError, match="is no Clifford gate"):
+        with pytest.raises(tnplan.InputError, match="is not a Clifford gate"):
             circuit.sample(10, method="stabilizer", **CPU)

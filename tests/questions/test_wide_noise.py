@@ -86,7 +86,7 @@ def test_a_channel_too_large_for_pauli_propagation_is_left_to_contraction() -> N
     found = asked.expectation(one, **CPU)
     assert found.method == "contraction"
     np.testing.assert_allclose(found.value, np.trace(rho @ dense.matrix_of(one)).real, rtol=0, atol=1e-10)
-    message = r"^operation 0 \(channel\): acts on 4 qubits, and 'pauli' takes 3; use contraction"
+    message = r"^operation 0 \(channel\): acts on 4 qubits, but 'pauli' takes at most 3; use contraction"
     with pytest.raises(InputError, match=message) as refused:
         asked.expectation(one, method="pauli", **CPU)
     assert "\n" not in str(refused.value)

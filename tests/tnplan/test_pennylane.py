@@ -326,7 +326,7 @@ def test_an_input_state_and_repetitions_are_options_of_the_device() -> None:
 
 
 def test_what_cannot_be_done_is_refused() -> None:
-    with pytest.raises(InputError, match="bond: is no option of this device"):
+    with pytest.raises(InputError, match="bond: is not an option of this device"):
         TnplanDevice(wires=1, bond=4)  # type: ignore[call-arg]
     with pytest.raises(InputError, match="method"):
         TnplanDevice(wires=1, method="guess")

@@ -155,7 +155,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "no measurements": (lambda: Backend().run(QuantumCircuit(1)), "has no measurements"),
     "the second of a list": (lambda: Backend().run([measured(), QuantumCircuit(1)]), "has no measurements"),
     "a free parameter": (lambda: Backend().run(free()), "parameter t: has no value"),
-    "an unknown option": (lambda: Backend().run(measured(), x=1), "x: is no option of a run"),
+    "an unknown option": (lambda: Backend().run(measured(), x=1), "x: is not an option of a run"),
     "shots": (lambda: Backend().run(measured(), shots=0), "give an integer from 1"),
     "another object": (lambda: Backend().run("circuit"), "takes no str; give a QuantumCircuit"),
 }

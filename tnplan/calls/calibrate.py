@@ -76,8 +76,8 @@ def calibrate(
     Parameters
     ----------
     base : str or path
-        A shipped profile or a TOML file. What is not measured comes from it: exchanges need several ranks,
-        those of the second tier as many on each of several hosts.
+        A shipped profile or a TOML file. What is not measured comes from it. Exchanges are measured with
+        several ranks; those between hosts with the same number of ranks on each of several hosts.
     name : str, optional
         The name of the profile. Default: that of `base`.
     size : int or str, optional
@@ -130,8 +130,8 @@ def calibrate(
             rank.say(0, 0, rank.chosen.line)
         elif known.fused_bytes and rank.device.name != "gpu":
             raise AgreedError(
-                "--base", f"{known.name!r} is a GPU, and this would measure the CPU",
-                "take the base cpu; on a machine with GPUs, --device gpu says what they lack",
+                "--base", f"{known.name!r} is the profile of a GPU, but here the CPU would be measured",
+                "use --base cpu, or --device gpu, which says why no GPU can be used",
             )  # fmt: skip
         profile = _Calibration(rank, known, size_bytes, dtypes).profile(name)
         if options.output is not None and rank.is_first:
@@ -289,7 +289,7 @@ class _Calibration:
         # Ranks with the same place on their hosts would make groups of different sizes.
         if len({*counts.values()}) > 1:
             listed = ", ".join(f"{count} on {host}" for host, count in counts.items())
-            raise AgreedError("mpirun", f"started {listed}", "start as many ranks on every host")
+            raise AgreedError("mpirun", f"started {listed}", "start the same number of ranks on every host")
         here = [rank for rank, host in enumerate(hosts) if host == hosts[ranks.rank]]
         # Ranks with the same place on their hosts use the network all at once, as in an exchange.
         near, far = ranks.split(here[0], ranks.rank), ranks.split(here.index(ranks.rank), ranks.rank)

@@ -44,7 +44,7 @@ def compress_file(
     mode : {"range", "absolute", "pointwise"}
         What the bound is relative to: the range of values, nothing, or each value.
     setting : {"auto", "fast", "small"}
-        Coding that is fast or small; "auto" chooses on a sample.
+        Coding that is fast, or that gives small files; "auto" tries both on a sample.
     nonfinite : {"keep", "refuse"}
         What is done with NaN and infinities.
 
@@ -83,8 +83,8 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
     source : path
         A file that `compress_file` wrote.
     output : path, optional
-        The .npy to write. Default: the name without .tnz, under which no file is replaced: it may be the
-        exact array.
+        The .npy to write. Default: the name without .tnz. A file of that name may be the exact array, and is
+        never replaced.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
         raise InputError(name, f"does not end in {SUFFIX}", "name the output with -o")
     target = file_path(output) if output is not None else Path(name.removesuffix(SUFFIX))
     if output is None and target.exists():
-        raise InputError(str(target), "is there already", "name the output with -o")
+        raise InputError(str(target), "already exists", "name the output with -o")
     check_writable(target, source)
     start_s = perf_counter()
     try:
@@ -177,7 +177,9 @@ def gpu_codec() -> KernelDevice:
         from tnplan.executor.device.cuda.array_codec import CupyCodec
     except ImportError as error:
         raise InputError(
-            "gpu_codec", f"needs CuPy ({error})", "install it with: pip install 'tnplan[gpu]'",
+            "gpu_codec",
+            f"needs CuPy ({error})",
+            "install it with: pip install 'tnplan[gpu]'",
             topic="installation",
         ) from None
     return CupyCodec()

@@ -109,7 +109,7 @@ def contract(
     Raises
     ------
     InputError
-        Where the arrays do not fit the network, or values would be rounded that the dtype promises.
+        Where the arrays do not fit the network, or the dtype of the result cannot hold its values.
 
     Examples
     --------

@@ -36,23 +36,23 @@ def count(
         edges; or a lattice by name, such as "grid 8x8", "king 10x10" or "torus 4x4x4". A formula is a CNF or
         WCNF file of DIMACS, or clauses as lists of literals, k or -k for variable k.
     colours : int
-        Those of colourings.
+        The number of colours, for colourings.
     by_size : bool
-        Count those of each size: the sum of the weights of vertices or edges, 1 where they have none; edges
-        in conflict of all colourings; energies of spins; clauses that hold of all assignments, or their
-        weight where hard clauses do.
+        Count the configurations of each size. The size is the sum of the weights of vertices or edges, 1
+        where they have none; edges in conflict of all colourings; energies of spins; clauses that hold of all
+        assignments, or their weight where hard clauses do.
     weights : bool or dict
         Add the products of weights in place of 1 for each configuration: those of vertices in an independent
         set, of edges in a matching, or of literals that hold, from lines `c p weight LITERAL WEIGHT 0` of a
         CNF file. Or a dict with the weight of each vertex, edge or literal; others have 1.
     memory : float or str, optional
-        The most bytes that tensors take, such as "12GiB". Default: what is free.
+        The most memory that tensors may use, such as "12GiB". Default: what is free.
     device : {"auto", "cpu", "gpu"}
-        "gpu" contracts trees on GPUs; of independent sets of grids it goes row by row. Others are the CPU.
+        "gpu" contracts trees on GPUs, and independent sets of grids row by row. Other values use the CPU.
     devices : int
         Ranks that share the work, as threads of this process.
     threads : int, optional
-        Threads of a rank. Default: the cores over the ranks.
+        Threads of each rank. Default: the cores divided by the ranks.
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called with a `Progress` again and again.
 
@@ -110,17 +110,17 @@ def optimize(
     instance : graph, list of edges, list of clauses, path or str
         As in `count`. Weights count as they are written: 0.1 is a tenth.
     colours : int
-        Those of colourings.
+        The number of colours, for colourings.
     count_optima : bool
         Count the configurations that attain the optimum.
     memory : float or str, optional
-        The most bytes that tensors take, such as "12GiB". Default: what is free.
+        The most memory that tensors may use, such as "12GiB". Default: what is free.
     device : {"auto", "cpu", "gpu"}
-        "gpu" contracts trees on GPUs. Others are the CPU.
+        "gpu" contracts trees on GPUs. Other values use the CPU.
     devices : int
         Ranks that share the work, as threads of this process.
     threads : int, optional
-        Threads of a rank. Default: the cores over the ranks.
+        Threads of each rank. Default: the cores divided by the ranks.
     progress : bool or callable, optional
         As in `count`.
 

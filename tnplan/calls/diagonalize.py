@@ -117,7 +117,7 @@ class DiagonalizationOptions(JobOptions):
     precision : {"fp64", "mixed"}
         "mixed": early iterations in fp32, the last ones and their residuals in fp64.
     rdm : bool
-        Make one- and two-body reduced density matrices.
+        Compute the one- and two-body reduced density matrices.
     natural : path, optional
         Write the integrals over natural orbitals of the states to this FCIDUMP file, and their occupations
         and coefficients to the .npz of the same name.
@@ -262,7 +262,9 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     request = _Request(known, space, given_states(problem.start, space.shape, known.is_complex), rotation)
     kind = _fp64_only(known, space)
     if problem.is_mixed and kind:
-        raise InputError("--precision", f"mixed is not there for {kind}", "leave it out", topic="precision")
+        raise InputError(
+            "--precision", f"mixed is not available for {kind}", "leave it out", topic="precision"
+        )
     return request
 
 
@@ -389,7 +391,7 @@ def _check_growth(problem: _Problem) -> None:
     """Refuse what does not go with a list that grows."""
     assert problem.grow is not None
     if problem.penalty is not None and not problem.grow.flips:
-        raise InputError("--no-flips", "does not go with --spin", "leave one of them out")
+        raise InputError("--no-flips", "cannot be combined with --spin", "leave one of them out")
     refused = (
         ("--alpha", problem.alpha is not None or problem.beta is not None, "start from --determinants"),
         ("--start", len(str(problem.start) if isinstance(problem.start, Path) else problem.start) > 0,
@@ -398,7 +400,7 @@ def _check_growth(problem: _Problem) -> None:
     )  # fmt: skip
     for name, is_there, remedy in refused:
         if is_there:
-            raise InputError(name, "does not go with --grow", remedy)
+            raise InputError(name, "cannot be combined with --grow", remedy)
 
 
 def _check_outputs(problem: _Problem, target: Path | None) -> None:
@@ -412,7 +414,7 @@ def _check_outputs(problem: _Problem, target: Path | None) -> None:
             raise InputError("--natural", f"is {problem.natural}, which -o writes too", "give another name")
     if target is not None:
         if target.suffix != ".npz":
-            raise InputError(str(target), "is no .npz", "give the output a name that ends in .npz")
+            raise InputError(str(target), "is not an .npz file", "give the output a name that ends in .npz")
         outputs += [target, target.with_suffix(".json")]
         outputs += list_files(target, problem.grow)
     for output in outputs:
@@ -422,5 +424,5 @@ def _check_outputs(problem: _Problem, target: Path | None) -> None:
 def _described(setup: SolveSetup[FermionHamiltonian], space: Space) -> str:
     size = " x ".join(map(str, setup.hamiltonian.shape))
     left_out = f"; samples of other electrons left out: {space.left_out:g}" if space.left_out else ""
-    pairs = f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"
+    pairs = f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} per rank"
     return f"{size} determinants, {pairs}{left_out}"

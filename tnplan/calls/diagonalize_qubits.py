@@ -140,9 +140,9 @@ def diagonalize_qubits(
     ----------
     hamiltonian : str, Path, PauliSum, SparsePauliOp, QubitOperator, or mapping
         A Hermitian sum of Pauli words: a text such as "X0 X1 + 0.5*Z0", an object of Qiskit or OpenFermion,
-        words with their coefficients, or a file with a term a line or a JSON object of words.
+        words with their coefficients, or a file with one term per line or a JSON object of words.
     strings : path, mapping, sequence of str, or array of bool
-        A file of bit strings, one a line, or of counts; a dictionary of counts; texts; or booleans
+        A file of bit strings, one per line, or of counts; a dictionary of counts; texts; or booleans
         [string, bit] with qubit 0 in the last column. Strings that are repeated count once.
     roots : int
         How many states to find.
@@ -204,7 +204,7 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     strings = _read_strings(problem)
     n_strings, n_qubits = strings.bits.shape
     if n_strings > MOST_STRINGS:
-        raise InputError("strings", f"are {n_strings}", f"give {MOST_STRINGS} at most")
+        raise InputError("strings", f"are {n_strings}", f"give at most {MOST_STRINGS}")
     place = str(problem.hamiltonian) if isinstance(problem.hamiltonian, Path) else "hamiltonian"
     terms = pauli_terms(given_operator(problem.hamiltonian, n_qubits, "hamiltonian"), place)
     sums: Sequence[PauliSum] = ()
@@ -295,5 +295,5 @@ def _described(setup: SolveSetup[QubitHamiltonian], request: _Request) -> str:
         f"{plural(terms.n_qubits, 'qubit', 'qubits')}, "
         f"{plural(terms.n_terms, 'word', 'words')} that flip bits in "
         f"{plural(len(terms.groups.flips), 'way', 'ways')}, "
-        f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"
+        f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} per rank"
     )

@@ -60,13 +60,14 @@ def execute(
         The algebra that the schedule is planned for: with its prime, such as residues:8388593 or optima:7, or
         one of your own. Default: the one of that name.
     ranks : int, optional
-        Ranks as threads of this process; under mpirun they are those of mpirun. Default: one group.
+        Number of ranks, as threads of this process; under mpirun that of mpirun. Default: one group.
     output : path, optional
         An .npy for the result, which rank 0 writes, with a .json of what was measured beside it.
     checkpoint : bool
         Keep finished slices in OUTPUT.ckpt until the result is written.
     resume : bool
-        Continue from that checkpoint: to the same bits with the same number of ranks, else equal to rounding.
+        Continue from that checkpoint. With the same number of ranks the result has the same bits, otherwise
+        it is equal up to rounding.
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called on rank 0 with a `Progress`, first before
         the work begins, then for every slice of its group.

@@ -40,7 +40,7 @@ def network(
     amplitude : str, optional
         0, 1 or . (open) for each qubit. Default: all 0.
     open_qubits : sequence of int, optional
-        Leave these qubits open, close the others on 0. The result's axes are in this order.
+        Leave these qubits open, and set the others to 0. The result's axes are in this order.
     dtype : {"complex64", "complex128"}
         The dtype in which the network is to be contracted.
     simplify : bool

@@ -68,7 +68,7 @@ class Optimizer(PathOptimizer):
         if rounds is not None:
             check_count("rounds", rounds)
             if time != "auto":
-                raise InputError("rounds", "stands beside time", "give one of the two")
+                raise InputError("rounds", "is given together with time", "give one of the two")
         self.rounds = rounds
         self.dtype = dtype_name(dtype, "dtype")
         self.hardware = known_profile(hardware)

@@ -60,7 +60,7 @@ def plan(
     ranks_per_group : int, optional
         Ranks that share a slice. Default: the fastest number.
     memory : float or str, optional
-        All bytes of a rank, such as "128MiB" or "unlimited". Default: the profile's.
+        The memory of a rank, such as "128MiB" or "unlimited". Default: that of the profile.
     threshold : int or str, optional
         Bytes from which a whole tensor is large, so that its step may be distributed. Default: the smaller of
         8 GiB and a quarter of a rank's memory for the policy "paper", a 128th of that for "ours".

@@ -35,7 +35,7 @@ class PropagationOptions(JobOptions):
     Parameters
     ----------
     precision : {"fp64", "fp32"}
-        That of coefficients.
+        Precision of the coefficients.
     keep : {"all", "own", "none"}
         Which terms the result has on every rank. The Schroedinger picture keeps all.
     stop_above : int, optional
@@ -99,21 +99,22 @@ def propagate(
         that they take to each other are merged after every layer of gates that commute. Refused where they
         change a layer or the state. The result has one word for all of these. On CPUs, on one rank.
     depolarize : float
-        The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
+        The probability that, after a gate, one of the Pauli words other than I acts on its qubits.
     picture : {"heisenberg", "schroedinger"}
-        Take the observable backwards, or the state forward. The state has words of at most the truncation's
-        `max_weight`; the others count as dropped.
+        Propagate the observable backwards through the circuit, or the state forwards. The state has words of
+        at most the truncation's `max_weight`; the others count as dropped.
     gradient : bool
         Add the derivatives by the angles of all rotations. In the Heisenberg picture; on a GPU alone or
-        on CPUs. Terms take a quarter of the memory, the tape of what was done to them the rest.
+        on CPUs. Terms take a quarter of the memory; the record of what was done to them (the tape) takes the
+        rest.
     each_term : bool
         Add the value of every word of the observable, from one sweep back. Takes what `gradient` takes.
     monte_carlo : MonteCarlo, optional
         Resample the terms where they would pass the truncation's `max_terms`, in repetitions. With "auto" a
         GPU is taken for many terms alone.
     ranks : int, optional
-        Ranks as threads of this process; mpirun starts others. They share the terms: a power of two of them;
-        or the repetitions. Default: 1.
+        Number of ranks, as threads of this process; mpirun starts its own. They share the terms, and are a
+        power of two, or they share the repetitions. Default: 1.
     output : path, optional
         A JSON file for the result. Repetitions keep a checkpoint beside it.
     **job

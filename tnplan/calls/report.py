@@ -54,7 +54,7 @@ def report(
     hardware : Profile or path
         A shipped profile by name, a TOML file, or a profile.
     memory : float or str, optional
-        Most bytes of a rank, such as "128MiB" or "unlimited". Default: the profile's.
+        The memory of a rank, such as "128MiB" or "unlimited". Default: that of the profile.
     threshold : int or str, optional
         Bytes from which a whole tensor is large, as in `plan`.
     precision : str, optional
@@ -65,8 +65,8 @@ def report(
         Seconds of the search, which takes no longer than the given path takes on one device. 0: none is
         searched, and the report states no speedup in its first sentences.
     baseline : path, optional
-        A path.json to write the searched path to. Where the file is there already, its path is taken, and
-        nothing is searched: the figures are those of the earlier report.
+        A path.json to write the searched path to. If the file exists, its path is used and nothing is
+        searched: the figures are those of the earlier report.
     price : float, optional
         What a kilowatt-hour costs, in any currency: the report has the cost of the energy too.
     html : path, optional
@@ -140,8 +140,10 @@ class ReportOptions:
                 return BaselineSearch(time_s, read_to_plan(file)[0])
             check_writable(file)
             if not time_s:
-                problem = "is not there, and nothing is searched"
-                raise InputError(f"--baseline: {file}", problem, "give --baseline-time seconds")
+                problem = "does not exist, and no path is searched for"
+                raise InputError(
+                    f"--baseline: {file}", problem, "give --baseline-time SECONDS, to search for one"
+                )
         return BaselineSearch(time_s) if time_s else None
 
 
@@ -164,7 +166,9 @@ def report_all(
     for number, path in enumerate(paths):
         kinds.setdefault(_kind(path), []).append(number)
     if options.baseline is not None and len(kinds) * len(profiles) > 1:
-        raise InputError("--baseline", "is of one network on one profile", "report them one at a time")
+        raise InputError(
+            "--baseline", "is the path of one network on one profile", "report them one at a time"
+        )
     projections, left_out, refusals = [], [], []
     # Without paths there is one kind, of none, which `project` refuses.
     for numbers, profile in product(kinds.values() or [[]], profiles):

@@ -89,7 +89,7 @@ def search(
     dtype : {"float32", "float64", "complex64", "complex128"}, optional
         Default: the network's, complex64 where it has none.
     seed : int
-        Of everything random.
+        Seed of all random numbers.
     minimize : {"flops", "write", "size", "combo", "peak", "time", "fused", "schedule"}, optional
         Default: "schedule" with the method "joint" and `devices`, "fused" with "joint", else "flops". "time"
         needs `hardware`, "schedule" `devices` too. All but "flops" are for "joint" alone.
@@ -109,8 +109,8 @@ def search(
         Continue an interrupted search from its checkpoint; without one, start from the path in `output` too,
         if there is one.
     rounds : int, optional
-        Rounds of annealing in place of `time`. No clock has a say: a seed gives the same path for any number
-        of `workers`. About 0.4 s of a core each, more for large networks; "joint" alone.
+        Rounds of annealing in place of `time`. The path then depends on the seed alone, and not on the clock
+        or on `workers`. About 0.4 s of a core each, more for large networks; "joint" alone.
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called with a `Progress` when the search begins,
         without a `detail`, and for each better path: seconds so far, of those given, and the path as its
@@ -163,7 +163,9 @@ def search(
             check_writable(checkpoint, target, *inputs)
         elif resume:
             raise InputError(
-                "--resume", "has no checkpoint", "name it, or the output of the interrupted search",
+                "--resume",
+                "has no checkpoint",
+                "name it, or the output of the interrupted search",
                 topic="checkpoints",
             )
         if minimize is None and devices is not None:
@@ -266,7 +268,7 @@ def _check_time(time: float | str, rounds: int | None, methods: Sequence[str]) -
     if rounds is not None:
         check_count("--rounds", rounds)
         if time != "auto":
-            raise InputError("--rounds", "stands beside --time", "give one of the two")
+            raise InputError("--rounds", "is given together with --time", "give one of the two")
         if JOINT not in methods:
             raise InputError("--rounds", f"is for the method {JOINT}", "leave it out, or give --time")
     if time != "auto" and (isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S):
@@ -325,7 +327,10 @@ def _check_limit(
     timed = minimize == "time" and profile is not None
     if (devices is None) != (profile is None) and not timed:
         raise InputError(
-            "limit", "--devices and --hardware belong together", "give both", topic="hardware profiles",
+            "limit",
+            "--devices and --hardware belong together",
+            "give both",
+            topic="hardware profiles",
         )
     limits = (max_tensor is not None) + unlimited
     if limits > 1 or (not limits and devices is None):

@@ -37,10 +37,11 @@ class SimulationOptions(JobOptions):
     Parameters
     ----------
     precision : {"fp64", "fp32"}
-        That of amplitudes: complex128 or complex64.
+        Precision of the amplitudes: complex128 or complex64.
     fidelity : float, optional
-        Keep amplitudes in 8 or 16 bits a part, the fewest by which the final state is estimated to have this
-        fidelity; `precision` is then that inside of a pass. On the CPU, one rank, gates alone.
+        Store amplitudes compressed, with 8 or 16 bits for each real and imaginary part: the fewest with which
+        the final state is estimated to have this fidelity. `precision` is then the precision within a pass.
+        For circuits of gates alone, on one rank of a CPU.
     """
 
     precision: str = "fp64"
@@ -75,7 +76,7 @@ def simulate(
     circuit : CircuitProgram, GateSequence, path or object
         A program, a circuit, a qsim or OpenQASM file, or what else `load_program` reads.
     shots : int, optional
-        Count the outcomes of so many runs.
+        Count the outcomes of this many runs.
     observable : str, PauliSum or SparsePauliOp, optional
         A sum of Pauli words, or Qiskit's object for one, whose expectation value is asked for.
     amplitudes : sequence of str
@@ -98,8 +99,8 @@ def simulate(
     save : path, optional
         Where to save the final state (.json, and an .npy a rank).
     ranks : int, optional
-        Ranks as threads of this process; mpirun starts others. They share the state: a power of two of them.
-        Default: 1.
+        Number of ranks, as threads of this process; mpirun starts its own. They share the state; their number
+        is a power of two. Default: 1.
     output : path, optional
         A JSON file for the result.
     progress : bool or callable, optional

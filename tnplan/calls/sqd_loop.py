@@ -21,6 +21,7 @@ from tnplan.calls.sci_solver import spin_penalty
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_kind
 from tnplan.common.files import check_suffix, check_writable, file_path, identity_of, write_text
+from tnplan.common.shown_text import Printed
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols import stop_signal
 from tnplan.executor.device.protocols.communicator import agree
@@ -51,7 +52,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, repr=False)
-class SqdResult:
+class SqdResult(Printed):
     """The state of lowest energy that the loop found; `print` shows how the loop ended.
 
     Parameters
@@ -134,7 +135,7 @@ class LoopOptions(JobOptions):
     energy_tol, occupancies_tol : float
         The loop ends when the energy, in Hartree, and all occupancies change by less.
     max_iterations : int
-        Iterations at most.
+        The largest number of iterations.
     """
 
     energy_tol: float = 1e-8
@@ -177,15 +178,15 @@ def run(
     num_batches : int
         Batches in an iteration.
     symmetrize_spin : bool
-        Use the strings of both spins for each.
+        Use the strings of both spins for each spin.
     max_dim : int, optional
-        Strings of a spin at most.
+        The largest number of strings of each spin.
     carryover_threshold : float
         Strings of larger amplitudes go into the next iteration.
     spin_sq : float, optional
         Raises states of other S^2, as in `sci_solver`.
     seed : int, optional
-        Of all random numbers. Default: another one each time.
+        Seed of all random numbers. Default: a new one in each run.
     criteria : Criteria, optional
         When a diagonalization ends.
     plot : path, optional

@@ -70,7 +70,7 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     Parameters
     ----------
     device : {"auto", "cpu", "gpu"}
-        Kernels of the CPU, and of the first GPU if there is one; of the CPU alone; or of both.
+        auto: kernels of the CPU, and of the first GPU if there is one. cpu: of the CPU alone. gpu: of both.
     progress : callable, optional
         Called with a `Progress` after each part.
 
@@ -92,7 +92,9 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     folder = cache_folder("")
     if folder is None:
         raise InputError(
-            "warmup", "has no folder of its own that it can write", "name one in TNPLAN_CACHE_DIR",
+            "warmup",
+            "has no folder of its own that it can write",
+            "name one in TNPLAN_CACHE_DIR",
             topic="compiled kernels",
         )
     has_gpu = sees_gpu()
@@ -130,7 +132,7 @@ def _in_process(name: str, over: Event) -> None:
         said = process.stderr.read().decode(errors="replace").strip()
     if process.returncode:
         last = (said.splitlines() or ["it says nothing"])[-1]
-        raise InputError(f"warmup of {name}", f"failed ({last})", "mend this first, or leave warmup out")
+        raise InputError(f"warmup of {name}", f"failed ({last})", "correct this first, or leave warmup out")
 
 
 def _files() -> set[Path]:

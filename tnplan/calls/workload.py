@@ -135,7 +135,9 @@ def lattice(
     trotter = kind == "trotter"
     check_choice("--kind", kind, ("generic", "trotter"))
     if time_step is not None and not trotter:
-        raise InputError("--time-step", f"stands beside --kind {kind}", "give it for --kind trotter only")
+        raise InputError(
+            "--time-step", f"is given together with --kind {kind}", "give it for --kind trotter only"
+        )
     name = f"{geometry}_{rows}x{columns}_" + (f"trotter{layers}" if trotter else f"l{layers}")
     target = target_of(name, **options)
     if trotter:
@@ -181,7 +183,7 @@ def qaoa(
     chosen = (list(gammas), list(betas)) if len(gammas) or len(betas) else random_angles(layers, seed)
     if len(chosen[0]) != layers or len(chosen[1]) != layers:
         problem = f"are {len(gammas)} and {len(betas)} for {layers} layers"
-        raise InputError("--gamma and --beta", problem, "give both once a layer, or neither")
+        raise InputError("--gamma and --beta", problem, "give both once per layer, or neither")
     full = cut_network(edges, *chosen) if edge is None else edge_network(edges, edge, *chosen)
     value = "expected cut" if edge is None else f"<Z Z> of edge {edges[edge]}"
     graph = f"{degree}-regular graph of {n_vertices} vertices, seed {seed}"
@@ -236,7 +238,7 @@ def loschmidt(
     Parameters
     ----------
     steps : int
-        How often every edge has a cz, on the way there.
+        How often every edge has a cz before the perturbation.
     lattice : {"heavy-hex", "line"}
         The coupling map, which is generated.
     qubits : int
@@ -325,7 +327,9 @@ def kings(
     bound = log2_bound(sites, weight)
     check_range(bound, weight)
     graph = f"{len(sites)} vertices, {len(kings_edges(sites))} edges, density {density:g}, seed {seed}"
-    description = f"independent sets of weight {weight:g} a vertex, King's subgraph, {graph}, rank-simplified"
+    description = (
+        f"independent sets of weight {weight:g} per vertex, King's subgraph, {graph}, rank-simplified"
+    )
     if weight != 1:
         note = f"the sum is at most 2^{bound:.1f}, rounded as float64 is"
     # Counts up to 2^53 are whole numbers that float64 has exactly, and so are all partial sums.
@@ -362,7 +366,7 @@ def decoding(
     rounds : int, optional
         Rounds of measurements. Default: the distance; 1 for "capacity".
     noise : float, optional
-        The probability of an error at a place. Default: 0.001.
+        The probability of an error at each place. Default: 0.001.
     model : path, optional
         A detector error model in stim's format, instead of a surface code.
     syndrome : str, optional
@@ -376,7 +380,7 @@ def decoding(
     if model is not None:
         named = [option for option, value in code.items() if value is not None]
         if named:
-            raise InputError(named[0], "stands beside --model", "give one of the two")
+            raise InputError(named[0], "is given together with --model", "give one of the two")
         file = Path(model)
         description = f"error model {file.name}"
         target = target_of(f"decoding_{file.stem}", file, dtype="float64", **options)

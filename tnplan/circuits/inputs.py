@@ -132,10 +132,10 @@ def _n_qubits(operator: Any) -> int:
 def _bits_of_file(path: Path, n_qubits: int) -> Array:
     if path.suffix == ".npy":
         return _bits_of_array(read_array(path), n_qubits, str(path))
-    lines = read_text(path, "a file with a bit string a line").splitlines()
+    lines = read_text(path, "a file with one bit string per line").splitlines()
     texts = [(f"{path}: line {k}", line.strip()) for k, line in enumerate(lines, 1) if line.strip()]
     if not texts:
-        raise InputError(str(path), "has no bit strings", "write one a line")
+        raise InputError(str(path), "has no bit strings", "write one per line")
     return _bits_of_texts(texts, n_qubits)
 
 
@@ -145,7 +145,9 @@ def _bits_of_texts(texts: Sequence[tuple[str, Any]], n_qubits: int) -> Array:
         raise InputError("--bitstrings", "is an empty list", "give one bit string or more")
     for place, text in texts:
         if not isinstance(text, str) or len(text) != n_qubits or set(text) - {"0", "1"}:
-            raise InputError(place, f"{_shown(text)} is no bit string", f"give 0 or 1 for {n_qubits} qubits")
+            raise InputError(
+                place, f"{_shown(text)} is not a bit string", f"give 0 or 1 for {n_qubits} qubits"
+            )
     joined = "".join(text for _, text in texts).encode()
     return (np.frombuffer(joined, np.uint8) - ord("0")).reshape(len(texts), n_qubits)
 
@@ -171,13 +173,13 @@ def _entries_of_file(path: Path, is_sum: bool) -> list[tuple[str, Any]]:
         if isinstance(document, Mapping) and is_sum:
             return [(str(path), document)]
         if not isinstance(document, list) or not document:
-            raise InputError(str(path), "is no list", "give a list of observables")
+            raise InputError(str(path), "is not a list", "give a list of observables")
         return [(f"{path}: entry {k}", entry) for k, entry in enumerate(document)]
-    lines = read_text(path, "a file with an observable a line").splitlines()
+    lines = read_text(path, "a file with one observable per line").splitlines()
     stripped = [(k, line.partition("#")[0].strip()) for k, line in enumerate(lines, 1)]
     entries = [(f"{path}: line {k}", line) for k, line in stripped if line]
     if not entries:
-        raise InputError(str(path), "has no observables", "write one a line")
+        raise InputError(str(path), "has no observables", "write one per line")
     return entries
 
 
@@ -209,7 +211,7 @@ def _of_words(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
                 "", f"has the coefficient {_shown(coefficient)}", "give a number or [real, imaginary]"
             )
         if not isinstance(word, str) or not word.strip():
-            raise InputError("", f"{_shown(word)} is no Pauli word", "write one such as X0 Z3")
+            raise InputError("", f"{_shown(word)} is not a Pauli word", "write one such as X0 Z3")
         value = complex(*parts) if len(parts) == 2 else float(parts[0])
         terms.append((*word_masks(word.strip(), n_qubits), value))
     return pauli_sum(terms, n_qubits)

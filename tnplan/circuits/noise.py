@@ -22,7 +22,7 @@ def depolarizing(qubits: tuple[int, ...], probability: float) -> Channel:
     _check_probability(probability)
     if len(qubits) > LARGEST_NOISY:
         raise InputError(
-            "depolarizing", f"strikes {len(qubits)} qubits", f"use gates on {LARGEST_NOISY} or fewer"
+            "depolarizing", f"acts on {len(qubits)} qubits", f"use gates on {LARGEST_NOISY} or fewer"
         )
     return Channel(qubits, _operators(len(qubits), probability))
 
@@ -59,7 +59,8 @@ def _noisy(operations: tuple[Operation, ...], probability: float, place: str) ->
             if len(operation.qubits) > LARGEST_NOISY:
                 raise InputError(
                     f"{place}gate {number} ({operation.name})",
-                    f"acts on {len(operation.qubits)} qubits, and depolarizing noise on {LARGEST_NOISY}",
+                    f"acts on {len(operation.qubits)} qubits, but depolarizing noise acts on at most "
+                    f"{LARGEST_NOISY}",
                     "split the gate, or leave --depolarizing out",
                 )
             result.append(depolarizing(operation.qubits, probability))

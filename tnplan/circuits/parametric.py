@@ -111,7 +111,7 @@ def check_no_parameters(parameters: Mapping[str, Any] | None, place: str) -> Non
     """Refuse values for the parameters of what has none."""
     if parameters:
         raise InputError(
-            f"parameter {next(iter(parameters))}", f"is none of {place}, which has no parameters",
+            f"parameter {next(iter(parameters))}", f"is unknown: {place} has no parameters",
             "leave it out",
         )  # fmt: skip
 

@@ -235,7 +235,7 @@ class PauliSum:
     def to_matrix(self) -> Array:
         """The matrix, complex128 [2^n, 2^n], of up to 12 qubits; qubit 0 is the most significant bit."""
         if self.n_qubits > LARGEST_DENSE:
-            raise InputError("matrix", f"is of {self.n_qubits} qubits", f"use {LARGEST_DENSE} at most")
+            raise InputError("matrix", f"is of {self.n_qubits} qubits", f"use at most {LARGEST_DENSE}")
         states = np.arange(2**self.n_qubits)
         matrix = np.zeros((len(states), len(states)), np.complex128)
         for x, z, coefficient in self.masks():
@@ -479,7 +479,7 @@ def check_range(coefficients: Array, most: float) -> None:
     if not size <= most:
         raise InputError(
             "--observable", f"has coefficients whose magnitudes add up to {size:.6g}",
-            f"give {most:.6g} in all at most",
+            f"give at most {most:.6g} in all",
         )  # fmt: skip
 
 
@@ -526,7 +526,9 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
         if match.end() == position or (terms and not sign) or (number is None and word is None):
             remainder = observable[position:].strip()
             raise InputError(
-                "--observable", f"{remainder[:40]!r} is no Pauli word", "write a sum such as 0.5*X0 X1 - Z3"
+                "--observable",
+                f"{remainder[:40]!r} is not a Pauli word",
+                "write a sum such as 0.5*X0 X1 - Z3",
             )
         value = float(number or 1) * (-1 if sign == "-" else 1)
         if not math.isfinite(value):
@@ -551,7 +553,7 @@ def word_masks(word: str, n_qubits: int) -> tuple[int, int]:
         factors = [(letter, qubit) for qubit, letter in enumerate(word)]
     else:
         if FACTOR.sub("", word).strip():
-            raise InputError("--observable", f"{word[:40]!r} is no Pauli word", "write one such as X0 Z3")
+            raise InputError("--observable", f"{word[:40]!r} is not a Pauli word", "write one such as X0 Z3")
         factors = [(letter, int(qubit)) for letter, qubit in FACTOR.findall(word)]
     return masks(factors, n_qubits, "--observable")
 
@@ -613,5 +615,5 @@ def load_words(path: str | Path) -> tuple[int, Mapping[str, Any]]:
     n_qubits = check_count(f"{path}: n_qubits", document.get("n_qubits"), 1, LARGEST_CIRCUIT)
     words = document.get("terms")
     if not isinstance(words, Mapping):
-        raise InputError(f"{path}: terms", "is no object", REMEDY)
+        raise InputError(f"{path}: terms", "is not an object", REMEDY)
     return n_qubits, words

@@ -322,7 +322,7 @@ def as_circuit(program: CircuitProgram, place: str) -> GateSequence:
     """The gates of a program whose measurements are all at its end; `place` names it in errors."""
     if final_measurements(program) is None:
         raise InputError(
-            place, "measures, resets, branches or is noisy on its way",
+            place, "measures, resets, branches or is noisy before its end",
             "use gates alone and measure at the end, or simulate it: tnplan.simulate",
         )  # fmt: skip
     return gates_of(program)

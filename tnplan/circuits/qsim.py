@@ -29,7 +29,7 @@ def parse_qsim(text: str, place: str) -> GateSequence:
     if len(words) != 1 or not _is_count(words[0]) or not 1 <= int(words[0]) <= LARGEST_CIRCUIT:
         raise InputError(
             f"{place}: line {number}",
-            f"{' '.join(words)!r} is no number of qubits",
+            f"{' '.join(words)!r} is not a number of qubits",
             f"start with the number of qubits, 1 to {LARGEST_CIRCUIT}",
         )
     reader = _Reader(int(words[0]), place)
@@ -78,7 +78,9 @@ class _Reader:
         """The gate of a line, none for a measurement."""
         place = f"{self.place}: line {number}"
         if len(words) < 2 or not _is_count(words[0]):
-            raise InputError(place, f"{' '.join(words)!r} is no gate", "write: time gate qubits parameters")
+            raise InputError(
+                place, f"{' '.join(words)!r} is not a gate", "write: time gate qubits parameters"
+            )
         time, name = int(words[0]), words[1]
         if name == MEASUREMENT:
             qubits = self._qubits(words[2:], f"{place}: measurement")
@@ -107,7 +109,7 @@ class _Reader:
         qubits: list[int] = []
         for word in words:
             if not _is_count(word) or int(word) >= self.n_qubits:
-                raise InputError(place, f"{word!r} is no qubit", f"use qubits 0 to {self.n_qubits - 1}")
+                raise InputError(place, f"{word!r} is not a qubit", f"use qubits 0 to {self.n_qubits - 1}")
             if int(word) in qubits:
                 raise InputError(place, f"names qubit {word} twice", "name each qubit once")
             qubits.append(int(word))
@@ -122,7 +124,7 @@ class _Reader:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise InputError(place, f"the parameter {word!r} is no number", "write angles in radians")
+            raise InputError(place, f"the parameter {word!r} is not a number", "write angles in radians")
         return value
 
     def _advance(self, time: int, qubits: list[int], place: str) -> None:

@@ -21,7 +21,7 @@ SHOWN_STEPS = 6
     open_qubits={"flags": ["--open"], "type": QUBITS},
     simplify={
         "flags": ["--no-simplify"], "flag_value": False, "show_default": False,
-        "help": "Keep one tensor a gate.",
+        "help": "Keep one tensor per gate.",
     },
     output="Network file; its tensors go beside it. Default: CIRCUIT.json, here.",
 )  # fmt: skip
@@ -150,9 +150,8 @@ def _state_files(save: Path, ranks: int) -> str:
     },
 )  # fmt: skip
 def compress(call: Call, as_json: bool, **options: Any) -> None:
-    """No real or imaginary part errs by more than the bound. FILE.npy holds float32, float64, complex64 or
-    complex128 numbers. docs/explanation/compression.md explains bounds and
-    settings.
+    """The error of each real or imaginary part is at most the bound. FILE.npy holds float32, float64,
+    complex64 or complex128 numbers. docs/explanation/compression.md explains bounds and settings.
     """
     _say_codec(call(**options), as_json)
 

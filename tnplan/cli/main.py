@@ -48,7 +48,7 @@ COMMANDS = {
     "probabilities": "Compute the probabilities of all values of some qubits.",
     "reduced-density-matrix": "Compute the density matrix of some qubits.",
     "overlap": "Compute the overlap of the final states of two circuits.",
-    "trace": "Compute a trace of two operators, one taken through a circuit.",
+    "trace": "Compute a trace of two operators, one of them evolved by a circuit.",
     "count": "Count the configurations of a graph or a formula, exactly.",
     "optimize": "Find the optimum of a graph or a formula, how many attain it, and one of them.",
     "estimate": "Predict memory, time and error of a question for each method.",

@@ -46,7 +46,7 @@ def _count(text: str) -> int:
         count = int(match[1]) ** int(match[2] or 1)
         if 1 <= count <= LARGEST:
             return count
-    raise click.BadParameter(f"{text!r} is no count; write a positive integer or a power such as 2^32")
+    raise click.BadParameter(f"{text!r} is not a count; write a positive integer or a power such as 2^32")
 
 
 def _qubit(text: str) -> int:
@@ -91,7 +91,7 @@ def _devices(text: str) -> tuple[int, ...]:
             counts.append(last)
         else:
             raise click.BadParameter(
-                f"{word!r} in {text!r} is no number of devices; write 1,2,4 or 1,2,4,...,1024"
+                f"{word!r} in {text!r} is not a number of devices; write 1,2,4 or 1,2,4,...,1024"
             )
     if doubling:
         raise click.BadParameter(f"{text!r} ends in dots; say up to which number, as in 1,2,4,...,1024")

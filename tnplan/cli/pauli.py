@@ -22,12 +22,13 @@ truncation_options = options_of(Truncation, merged_cut={"flags": ["--min-coeffic
 repetition_options = added(
     click.option(
         "--repetitions", type=int,
-        help="Monte Carlo: independent runs, which resample terms past --max-terms.",
+        help="Monte Carlo: the number of independent runs. Each draws terms at random where there are "
+        "more than --max-terms.",
     ),
     click.option(
         "--resample-by", "by", type=click.Choice(["magnitude", "letters", "square"]), default="magnitude",
-        help="What makes a term likely to stay; letters has less noise in states of 0 and 1, square is for "
-        "an echo with its own observable, and biased.",
+        help="What makes a term likely to be kept. letters: less noise in states of 0 and 1. square: for an "
+        "echo with its own observable; biased.",
     ),
 )  # fmt: skip
 """Add Monte Carlo in place of truncations to a command, whose `--seed` is that of the repetitions."""
@@ -47,7 +48,7 @@ def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
     stabilizers = rest.pop("stabilizers")
     if stabilizers is not None:
         if rest["state"] is not None:
-            raise InputError("--stabilizers", "are given with --state", "leave one of them out")
+            raise InputError("--stabilizers", "are given together with --state", "leave one of them out")
         rest["state"] = [word.strip() for word in stabilizers.split(",")]
     truncation = taken(Truncation, rest)
     if truncation != Truncation():
@@ -75,13 +76,14 @@ def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
     overlap={"type": str, "metavar": "SUM", "help": "tr(B U^dagger O U) / 2^n with this sum B: no state."},
     symmetry={
         "type": QUBITS, "multiple": True, "metavar": "Q,Q,...",
-        "help": "Merge words that this permutation of qubits, which changes no layer, takes to each other.",
+        "help": "Merge words that this permutation of qubits maps to each other. It must map every layer "
+        "of the circuit to itself.",
     },
-    picture="Take the observable backwards, or the state forward.",
+    picture="Propagate the observable backwards through the circuit, or the state forwards.",
     monte_carlo=added(
         repetition_options, click.option("--seed", type=int, default=0, help="Seed of the repetitions.")
     ),
-    keep=click.option("--allow-empty", is_flag=True, help="Succeed also where everything was cut."),
+    keep=click.option("--allow-empty", is_flag=True, help="Exit status 0 also where no term was left."),
 )  # fmt: skip
 def pauli(
     call: Call, circuit: Path, observables: tuple[str, ...], as_json: bool, allow_empty: bool,
@@ -91,7 +93,7 @@ def pauli(
     was dropped bounds its error; with repetitions it has a standard error. docs/explanation/pauli.md explains
     the options. mpirun -n P spreads the terms over P ranks, a power of two, or the repetitions.
 
-    The exit status is 1 where everything was cut.
+    The exit status is 1 where no term was left.
     """
     if options["repetitions"] is None:
         refuse_without("repetitions", "seed")

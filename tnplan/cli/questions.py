@@ -115,7 +115,7 @@ def _strings(options: Options) -> Options:
     """The bit strings of amplitudes: those of the command line, or their file."""
     file, strings = options.pop("file"), options["bitstrings"]
     if file is not None and strings is not None:
-        raise click.UsageError("--file stands beside --bitstrings; give one of them")
+        raise click.UsageError("--file is given together with --bitstrings; give one of them")
     if strings is not None and options["open_qubits"] is not None:
         strings = ",".join(strings)
     return {**options, "bitstrings": strings or file}
@@ -123,7 +123,7 @@ def _strings(options: Options) -> Options:
 
 @question(
     Circuit.amplitudes, EXACT,
-    click.option("--file", type=FILE, help="Bit strings, one a line, or an array [string, qubit] in .npy."),
+    click.option("--file", type=FILE, help="Bit strings, one per line, or an array [string, qubit] in .npy."),
     arguments_of=_strings,
     bitstrings={"type": BITS, "help": "0 or 1 for each qubit; character k is qubit k."},
     open_qubits={
@@ -170,8 +170,9 @@ def _observables(options: Options) -> Options:
 
 @question(
     Circuit.expectation, {**REPEATED, "checkpoint": {}, "resume": {}},
-    click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times."),
-    click.option("--file", type=FILE, help="Observables, one a line, or a JSON list."),
+    click.option("--wrt", multiple=True, metavar="NAME", help="Add the derivative by this parameter; may "
+    "be given several times."),
+    click.option("--file", type=FILE, help="Observables, one per line, or a JSON list."),
     arguments_of=_observables,
     observables={
         "flags": ["--observable"], "type": str, "multiple": True, "required": False, "metavar": "SUM",
@@ -182,7 +183,8 @@ def _observables(options: Options) -> Options:
     ),
     after={
         "type": STOPS,
-        "help": "The values after so many operations; 'barriers': before each barrier and at the end.",
+        "help": "The values after these numbers of operations. 'barriers': before each barrier and at the "
+        "end.",
     },
 )  # fmt: skip
 def _expectation(answer: CircuitAnswer, options: Options) -> Iterator[str]:
@@ -240,12 +242,13 @@ ESTIMATE = (
         shots=None,
         open_qubits=click.option(
             "--open-qubits", "n_open", type=int, default=0,
-            help="By rejection, so many qubits of a candidate take all their values.",
+            help="For rejection: the number of qubits of each candidate that take all their values.",
         ),
     ),
-    click.option("--expectation", multiple=True, metavar="SUM", help="Expectation values; several times."),
-    click.option("--gradient", is_flag=True, help="With their derivatives by all parameters."),
-    click.option("--after", type=STOPS, help="Those after so many operations, or 'barriers'."),
+    click.option("--expectation", multiple=True, metavar="SUM", help="The expectation value of this sum; "
+    "may be given several times."),
+    click.option("--gradient", is_flag=True, help="Also the derivatives by all parameters."),
+    click.option("--after", type=STOPS, help="The values after these numbers of operations, or 'barriers'."),
     click.option("--probabilities", type=QUBITS, help="Probabilities of the values of some qubits."),
     click.option("--reduced-density-matrix", type=QUBITS, help="The density matrix of some qubits."),
     click.option("--overlap", type=FILE, metavar="OTHER", help="The overlap with another circuit."),
@@ -263,8 +266,8 @@ ESTIMATE = (
 def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options: Any) -> None:
     """The best one is named, and the one that auto takes.
 
-    One of the questions is given. CIRCUIT is a qsim or OpenQASM file. Contraction and the state vector are
-    predicted from the profile, Pauli propagation from a short pilot run: see docs/how-to/questions.md.
+    Give exactly one of the questions. CIRCUIT is a qsim or OpenQASM file. Contraction and the state vector
+    are predicted from the profile, Pauli propagation from a short pilot run: see docs/how-to/questions.md.
     """
     options["expectation"] = list(options["expectation"]) or None
     sampling = {name: options.pop(name) for name in ("sampling", "n_open", "fidelity", "xeb")}
@@ -296,19 +299,19 @@ CONFIGURATIONS: dict[str, Change] = {
 })  # fmt: skip
 def count(call: Call, as_json: bool, **options: Any) -> None:
     """PROBLEM is independent-sets, matchings, dimers (perfect matchings), colourings, ising or sat. INSTANCE
-    is a DIMACS file of a graph or a formula, a file with an edge 'U V' or 'U V WEIGHT' a line, or a lattice
-    such as 'grid 8x8', 'king 10x10' or 'torus 4x4x4'. The number is exact, whatever its size, and so is a sum
-    of weights, which count as they are written.
+    is a DIMACS file of a graph or a formula, a file with one edge 'U V' or 'U V WEIGHT' per line, or a
+    lattice such as 'grid 8x8', 'king 10x10' or 'torus 4x4x4'. The number is exact, whatever its size, and so
+    is a sum of weights: they are taken as the decimal numbers that are written.
     """
     _say_configurations(call, as_json, options)
 
 
 @command("count.optimize", **CONFIGURATIONS)
 def optimize(call: Call, as_json: bool, **options: Any) -> None:
-    """PROBLEM and INSTANCE are those of 'tnplan count'. Largest is the weight of sets of vertices and edges,
-    and the number of clauses that hold, or in a WCNF file their weight; least is the energy of spins, and the
-    number of edges whose ends have one colour. The configuration that is shown is checked against the
-    instance.
+    """PROBLEM and INSTANCE are those of 'tnplan count'. What is made largest is the weight of sets of
+    vertices and edges, and the number of clauses that hold, or in a WCNF file their weight. What is made
+    least is the energy of spins, and the number of edges whose ends have the same colour. The configuration
+    that is shown is checked against the instance.
     """
     _say_configurations(call, as_json, options)
 

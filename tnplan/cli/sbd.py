@@ -32,14 +32,15 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
 @command(
     "diagonalize.diagonalize",
     integrals=click.argument("integrals", type=FILE, metavar="FCIDUMP"),
-    alpha={"type": FILE, "help": "Alpha strings, one a line, or all."},
+    alpha={"type": FILE, "help": "Alpha strings, one per line, or all."},
     beta={"type": FILE, "help": "Beta strings, or all. Default: those of --alpha."},
     grow=added(
         click.option(
             "--grow", is_flag=True,
             help="Select determinants: from --determinants, or from the best of several starts.",
         ),
-        click.option("--grow-to", type=COUNT, help="Determinants at most; selects as --grow does."),
+        click.option("--grow-to", type=COUNT, help="The largest number of determinants; selects as --grow "
+        "does."),
         options_of(
             Growth,
             epsilons={
@@ -48,10 +49,11 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
                 "6.25e-4.",
             },
             epsilon_pt2="Smallest |H c| of the second-order correction, in Ha.",
-            flips="Take a determinant and its spin flip together.",
+            flips="Select a determinant together with its spin flip.",
             optimize_orbitals={
                 "type": COUNT, "default": None, "show_default": False,
-                "help": "First rotate orbitals to the least energy, in lists of up to so many determinants.",
+                "help": "First rotate the orbitals to the least energy, in lists of up to this many "
+                "determinants.",
             },
             **dict.fromkeys(("determinants", "stable", "surplus")),
         ),
@@ -60,7 +62,8 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
     criteria=options_of(Criteria, **CRITERIA),
     penalty=options_of(
         SpinPenalty,
-        spin={"required": False, "help": "Raise states of other total spin than this, such as 0 or 0.5."},
+        spin={"required": False, "help": "Raise the energy of states whose total spin is not this, such "
+        "as 0 or 0.5."},
         weight={"flags": ["--spin-weight"], "help": "Weight of the penalty of --spin, in Hartree."},
         power=None,
         every_state=None,
@@ -72,7 +75,7 @@ START: Change = {"default": None, "help": "Start from the states of this .npz, a
         CarryOver,
         prefix={
             "flags": ["--carryover"], "required": False,
-            "help": "Write strings of most weight to PREFIX.*.txt.",
+            "help": "Write the strings of largest weight to PREFIX.*.txt.",
         },
         ratio={"flags": ["--carryover-ratio"]},
         missing={"flags": ["--carryover-missing"]},
@@ -115,15 +118,17 @@ def sbd(call: Call, integrals: Path, start: Path | None, as_json: bool, **option
     start=START,
 )  # fmt: skip
 def sbd_qubits(call: Call, hamiltonian: str, start: Path | None, as_json: bool, **options: Any) -> int:
-    """HAMILTONIAN is a sum of Pauli words such as 'X0 X1 + 0.5*Z0', or a file of them: a term a line, or a
-    JSON object of words. STRINGS is a file of bit strings, one a line, or of counts. It is the last step of
+    """HAMILTONIAN is a sum of Pauli words such as 'X0 X1 + 0.5*Z0', or a file of them, one per line, or a
+    JSON object of words. STRINGS is a file of bit strings, one per line, or of counts. It is the last step of
     sample-based Krylov quantum diagonalization; docs/how-to/skqd.md explains it. mpirun -n P tnplan
     sbd-qubits spreads the states over P ranks. Exit status 1 where the solve does not converge: the best
     states so far are written, and the checkpoint stays.
     """
     file = Path(hamiltonian)
     if not file.exists() and FILE_NAME.fullmatch(hamiltonian):
-        raise InputError("HAMILTONIAN", f"{hamiltonian!r} is no file", "check the name, or write a Pauli sum")
+        raise InputError(
+            "HAMILTONIAN", f"{hamiltonian!r} is not a file", "check the name, or write a Pauli sum"
+        )
     criteria, observables = taken(Criteria, options), options.pop("observables")
     result = call(
         file if file.exists() else hamiltonian, criteria=criteria, observables=list(observables),
@@ -141,21 +146,21 @@ def sbd_qubits(call: Call, hamiltonian: str, start: Path | None, as_json: bool, 
     "sqd_loop.run",
     counts=click.argument("counts", type=FILE, metavar="COUNTS"),
     integrals=click.argument("integrals", type=FILE, metavar="FCIDUMP"),
-    spin_sq="Raise states of other S^2 than this, such as 0 or 0.75.",
+    spin_sq="Raise the energy of states whose S^2 is not this, such as 0 or 0.75.",
     criteria=options_of(
         Criteria,
         **CRITERIA
         | {
             "residual": {},
             "vectors": None,
-            "steps": {"type": click.IntRange(1), "help": "Steps of a diagonalization at most."},
+            "steps": {"type": click.IntRange(1), "help": "The largest number of steps of a diagonalization."},
         },
     ),
 )
 def sqd(call: Call, counts: Path, integrals: Path, as_json: bool, **options: Any) -> int:
     """The method is sample-based quantum diagonalization. COUNTS are samples of both spins, alpha's bits on
     the right; FCIDUMP holds the integrals. Configurations are recovered, diagonalized in batches, and
-    recovered again by the new occupancies, until the energy and the occupancies stand still. mpirun -n P
+    recovered again by the new occupancies, until the energy and the occupancies no longer change. mpirun -n P
     tnplan sqd spreads the batches over P ranks. docs/how-to/sqd.md explains it. Needs qiskit-addon-sqd. Exit
     status 1 where the loop does not converge: the best state so far is written, and the checkpoint stays.
     """

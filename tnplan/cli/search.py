@@ -37,7 +37,8 @@ LOG_EVERY_S, EVERY_S = 10.0, 3.0
     output="Default: NET.path.json, here.",
     progress=click.option(
         "--compare", is_flag=True,
-        help="First run cotengra's methods, each as long and for flops, and print a table of all. The path "
+        help="First run cotengra's methods, each for the same time and with flops as its goal, and print "
+        "a table of all. The path "
         "written is that of --method.",
     ),
 )  # fmt: skip
@@ -49,8 +50,8 @@ def search(
     --max-tensor, or none with --unlimited, or else what leaves room for three of the largest tensors in the
     memory of --devices devices of --hardware. Tree and slices are searched for together.
 
-    A search with joint that is killed goes on with --resume and the same options; --time is that of the whole
-    search. Its checkpoint is deleted when the path is written.
+    A search by the method joint that was killed continues with --resume and the same options; --time is that
+    of the whole search. Its checkpoint is deleted when the path is written.
     """
     from tnplan.planner.search.path_cost import path_cost
 

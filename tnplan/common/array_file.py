@@ -62,7 +62,7 @@ def read_header(stream: BinaryIO, place: str) -> ArrayHeader:
     remedy = "give an array that numpy.save wrote"
     start = stream.read(8)
     if start[:6] != MAGIC or len(start) < 8 or start[6] not in LENGTHS:
-        raise InputError(place, "cannot be read (it is no .npy file)", remedy)
+        raise InputError(place, "cannot be read (it is not an .npy file)", remedy)
     form = LENGTHS[start[6]]
     length = stream.read(struct.calcsize(form))
     if len(length) < struct.calcsize(form):
@@ -110,7 +110,10 @@ def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
         flat = np.empty(prod(header.shape), header.dtype)
     except (MemoryError, ValueError):
         raise InputError(
-            place, f"holds {header.size_bytes} bytes, more than there is memory", "use more", topic="memory",
+            place,
+            f"holds {header.size_bytes} bytes, more than the memory",
+            "use a machine with more memory",
+            topic="memory",
         ) from None
     # Filled in pieces, so that the content is never in memory twice.
     view, at = flat.view(np.uint8).data if flat.size else memoryview(b""), 0
@@ -121,7 +124,7 @@ def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
         view[at : at + len(piece)] = piece
         at += len(piece)
     if flat.dtype.kind == "U" and not _is_text(flat):
-        raise InputError(place, "cannot be read (its text is no Unicode)", "write it again")
+        raise InputError(place, "cannot be read (its text is not Unicode)", "write it again")
     return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
 
 
@@ -174,7 +177,7 @@ class ArrayArchive:
         self._archive, self._place = archive, place
         self._members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         if len(self._members) < len(archive.infolist()):
-            raise InputError(place, "has two arrays of one name", "write it again")
+            raise InputError(place, "has two arrays of the same name", "write it again")
 
     @property
     def names(self) -> list[str]:

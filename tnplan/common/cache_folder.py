@@ -113,7 +113,8 @@ def refuse(path: Path, fault: str) -> None:
         return
     _refused.add(str(path))
     warnings.warn(
-        f"cache {path} is not used: it {fault}. Take the rights away (chmod -R go-w), or name a folder of "
+        f"cache {path} is not used: it {fault}. Remove these permissions (chmod -R go-w), or name a "
+        f"folder of "
         f"your own in {CACHE_VARIABLE}",
         stacklevel=2,
     )
@@ -239,7 +240,7 @@ def _opened(folder: Path) -> Iterator[int | None]:
         try:
             fault = fault_of(os.fstat(descriptor))
         except OSError as error:
-            fault = f"cannot be looked at ({error.strerror})"
+            fault = f"cannot be inspected ({error.strerror})"
         if fault:
             refuse(folder, fault)
         yield None if fault else descriptor

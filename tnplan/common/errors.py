@@ -175,7 +175,7 @@ def failure_text(error: BaseException) -> str:
     if not isinstance(error, OSError) or isinstance(error, WriteError) or not error.strerror:
         return f"{type(error).__name__}: {error}"
     place = "a file or a connection" if error.filename is None else error.filename
-    return f"{place}: cannot be used ({error.strerror}); check its rights and its disk, and start again"
+    return f"{place}: cannot be used ({error.strerror}); check its permissions and the disk, and start again"
 
 
 def located(place: str, build: Callable[[], Built]) -> Built:

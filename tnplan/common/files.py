@@ -81,7 +81,7 @@ def identity_of(document: Any) -> str:
 def open_input(path: str | Path) -> Iterator[BinaryIO]:
     """A file to read from; InputError where it cannot be read, there or later, or is no regular file."""
     file = file_path(path)
-    remedy = "check the name and its rights"
+    remedy = "check the name and the permissions"
     try:
         mode = os.stat(file).st_mode
         if stat.S_ISREG(mode):
@@ -117,14 +117,14 @@ def load_json(path: str | Path) -> Any:
         document = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{path}: line {error.lineno} column {error.colno}", f"not JSON ({error.msg})", "mend the file"
+            f"{path}: line {error.lineno} column {error.colno}", f"not JSON ({error.msg})", "correct the file"
         ) from None
     except RecursionError:
         raise InputError(str(path), "is nested too deeply to be read", "give a flatter file") from None
     except _RepeatedKeyError as error:
-        raise InputError(f"{path}: {error}", "stands twice in one object", "give each key once") from None
+        raise InputError(f"{path}: {error}", "appears twice in one object", "give each key once") from None
     except ValueError:
-        raise InputError(str(path), "holds a number of too many digits", "mend the file") from None
+        raise InputError(str(path), "holds a number of too many digits", "correct the file") from None
     # What is read goes through recursive readers later; the depth is bounded once, here.
     if _is_deeper(document, DEEPEST):
         raise InputError(
@@ -168,7 +168,7 @@ def _is_deeper(document: Any, levels: int) -> bool:
 def file_path(name: Any) -> Path:
     """The path that a file's name means; anything but text or a path is refused."""
     if not isinstance(name, str | os.PathLike) or not str(name) or "\0" in str(name):
-        raise InputError(f"file {name!r}", "is no name of a file", "give its path")
+        raise InputError(f"file {name!r}", "is not the name of a file", "give its path")
     return Path(name)
 
 
@@ -323,7 +323,9 @@ def check_writable(path: str | Path, *inputs: object) -> None:
         has_folder = target.parent.is_dir() and os.access(target.parent, os.W_OK)
     except OSError as error:
         raise InputError(
-            str(target), f"cannot be written ({error.strerror})", "give another name or place",
+            str(target),
+            f"cannot be written ({error.strerror})",
+            "give another name or place",
             topic="files that cannot be written",
         ) from None
     if is_folder:
@@ -343,7 +345,9 @@ def check_suffix(path: str | Path, *suffixes: str) -> None:
     """Refuse an output path whose name promises another format than the `suffixes` that can be written."""
     if Path(path).suffix.lower() not in suffixes:
         raise InputError(
-            str(path), f"does not end in {' or '.join(suffixes)}", "no other format is written: rename it"
+            str(path),
+            f"does not end in {' or '.join(suffixes)}",
+            "give it this ending: no other format is written",
         )
 
 

@@ -83,5 +83,5 @@ class JsonText(dict[type, Callable[[Any], str]]):
 
 def _number(value: float) -> str:
     if not isfinite(value):
-        raise ValueError("a number that is not finite is no JSON")
+        raise ValueError("a number that is not finite is not JSON")
     return float.__repr__(value)

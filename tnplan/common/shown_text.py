@@ -6,6 +6,7 @@ Names cannot move a terminal's cursor, and long ones are shortened.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
@@ -18,6 +19,8 @@ ASCII = {
     "\u207b": "-", **{power: str(digit) for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
 }  # fmt: skip
 """What stands for a character of ours where a terminal has ASCII alone."""
+INDENT = " " * 12
+"""What a line of names of columns begins with, where the first column has no name."""
 IN_PLACE = "tnplan.in_place"
 """The name of the handler of characters that an encoding lacks."""
 
@@ -60,6 +63,29 @@ def html_table(title: str, rows: Iterable[Sequence[object]], header: Sequence[st
     if header:
         lines.append(_row(header, "th"))
     lines += [_row(row, "td") for row in rows]
+    return "\n".join([*lines, "</table>"])
+
+
+class Printed:
+    """What notebooks show as the table that `print` shows as text."""
+
+    def _repr_html_(self) -> str:
+        return html_lines(type(self).__name__, str(self))
+
+
+def html_lines(title: str, text: str) -> str:
+    """Lines of text as an HTML table; cells are what two or more spaces separate, the last fills its row."""
+    rows = [(line, re.split(r"\s{2,}", line.strip())) for line in text.splitlines()]
+    width = max((len(cells) for _, cells in rows), default=1)
+    lines = [f"<table><caption>{escape(title)}</caption>"]
+    for line, cells in rows:
+        # Names of columns stand over the numbers, right of a column of names that has none.
+        left = width - len(cells) if line.startswith(INDENT) and len(cells) > 1 else 0
+        shown = [*[""] * left, *map(escape, cells)]
+        wide = f'<td colspan="{width - len(shown) + 1}">' if len(shown) < width else "<td>"
+        lines.append(
+            "<tr>" + "".join(f"<td>{cell}</td>" for cell in shown[:-1]) + f"{wide}{shown[-1]}</td></tr>"
+        )
     return "\n".join([*lines, "</table>"])
 
 

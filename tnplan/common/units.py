@@ -36,7 +36,7 @@ def size_in_bytes(size: float | str, place: str, *, unlimited: bool = True) -> f
             return size_bytes
     more = ", or unlimited" if unlimited else ""
     raise InputError(
-        place, f"{text!r} is no size",
+        place, f"{text!r} is not a size",
         f"write bytes, or a number with KiB, MiB, GiB, TiB, kB, MB, GB or TB{more}",
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ def compress(
     mode : {"range", "absolute", "pointwise"}
         |x - x'| <= bound * (greatest - least finite value of that part), <= bound, or <= bound * |x|.
     setting : {"auto", "fast", "small"}
-        Coding that is fast or small; "auto" chooses on a sample.
+        Coding that is fast, or that gives small files; "auto" tries both on a sample.
     nonfinite : {"keep", "refuse"}
         NaN and infinities survive bit for bit, or are refused.
     frame_log2 : int

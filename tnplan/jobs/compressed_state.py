@@ -30,17 +30,19 @@ def check_fidelity(fidelity: Any, device: str, others: Mapping[str, Any]) -> Non
     if not (is_number(fidelity) and 0 < fidelity < 1):
         raise InputError(PLACE, f"is {fidelity!r}", "give a number between 0 and 1")
     if device == "gpu":
-        raise InputError(PLACE, "stands beside --device gpu", "leave one of them out: it is for the CPU")
+        raise InputError(
+            PLACE, "is given together with --device gpu", "leave one of them out: it is for the CPU"
+        )
     for option, value in others.items():
         if value is not None and value is not False:
-            raise InputError(PLACE, f"stands beside {option}", "leave one of them out")
+            raise InputError(PLACE, f"is given together with {option}", "leave one of them out")
 
 
 def bits_for(fidelity: float, program: CircuitProgram, dtype: str, mode: str) -> int:
     """The fewest bits by which a program is predicted to have a fidelity."""
     if final_measurements(program) is None:
         raise InputError(
-            PLACE, "is asked of a program that measures, resets or is noisy on its way",
+            PLACE, "is asked for, but the program measures, resets or is noisy before its end",
             "leave it out: errors are summed for gates alone",
         )  # fmt: skip
     n = program.n_qubits
@@ -63,7 +65,7 @@ def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int) -> Need
 def check_ranks_alone(n_ranks: int) -> None:
     """Refuse several ranks."""
     if n_ranks > 1:
-        raise InputError(PLACE, f"stands beside {n_ranks} ranks", "use one rank, with threads")
+        raise InputError(PLACE, f"is given together with {n_ranks} ranks", "use one rank, with threads")
 
 
 def more_bits(state: PackedState, fidelity: float, rank: Rank) -> int | None:

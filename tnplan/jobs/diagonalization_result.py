@@ -23,6 +23,7 @@ from tnplan.common.array_file import open_archive, read_array
 from tnplan.common.errors import InputError
 from tnplan.common.files import file_path, write_file, write_text
 from tnplan.common.release import release
+from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import DeterminantList
@@ -74,9 +75,9 @@ class CarryOver:
     prefix : path
         How the names of the files begin.
     ratio : float, optional
-        The share of the strings to write, those of most weight.
+        The share of the strings to write: those of largest weight.
     missing : float, optional
-        Or the weight that those left out may have, so that the fewest strings are written.
+        Or the total weight that the strings left out may have; the fewest strings are then written.
 
     Raises
     ------
@@ -105,7 +106,7 @@ class CarryOver:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Solved:
+class Solved(Printed):
     """The states that a solve has found, and their energies."""
 
     solution: Solution
@@ -300,7 +301,7 @@ def step_text(step: DavidsonStep, unit: str) -> str:
     kind = "share at most" if step.is_share else "residual"
     return (
         f"{name} {step.number}: energy {energies}{more}{unit}, {kind} {max(step.residuals):.1e}, "
-        f"{step.multiplication_s:.3g} s a multiplication"
+        f"{step.multiplication_s:.3g} s per multiplication"
     )
 
 

@@ -58,14 +58,15 @@ class JobOptions:
     Parameters
     ----------
     device : {"auto", "cpu", "gpu"}
-        A GPU for each rank, or the CPU. "auto" takes GPUs that are there and have room, else the CPU.
+        A GPU for each rank, or the CPU. "auto" uses GPUs that have enough free memory, and the CPU where
+        there are none.
     ranks : int, optional
-        Ranks as threads of this process; mpirun starts others. Default: 1.
+        Number of ranks, as threads of this process; mpirun starts its own. Default: 1.
     threads : int, optional
-        Threads of a rank on a CPU. Default: the cores of the host over its ranks.
+        Threads of each rank on a CPU. Default: the cores of the host divided by its ranks.
     memory : float or str, optional
-        The most bytes that a rank may take, such as "12GiB" or "unlimited". Default: what is free on its GPU,
-        or its part of what is free on its host.
+        The most memory that a rank may use, such as "12GiB" or "unlimited". Default: the free memory of its
+        GPU, or an equal part of the free memory of its host.
     output : path, optional
         The file of the result, which rank 0 writes.
     checkpoint : bool
@@ -76,7 +77,7 @@ class JobOptions:
         True: a bar (`ProgressBar`). Or a function that is called on rank 0 with a `Progress`, first before
         the work begins.
     timeout : float
-        A rank of mpirun that does not answer for so many seconds ends the job; 0: none does.
+        The job ends when a rank of mpirun does not answer for this many seconds; 0 means never.
     allow_mixed_builds : bool
         Let ranks of mpirun run other versions, libraries or processors than rank 0.
     """
@@ -100,11 +101,17 @@ class JobOptions:
             check_count("--threads", self.threads)
         if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
             raise InputError(
-                "--memory", f"is {self.memory!r}", "give a positive number of bytes", topic="memory",
+                "--memory",
+                f"is {self.memory!r}",
+                "give a positive number of bytes",
+                topic="memory",
             )
         if not (is_number(self.timeout) and (self.timeout == 0 or 5 <= self.timeout < inf)):
             raise InputError(
-                "--timeout", f"is {self.timeout!r}", "give 5 seconds or more, or 0 for none", topic="ranks",
+                "--timeout",
+                f"is {self.timeout!r}",
+                "give 5 seconds or more, or 0 for none",
+                topic="ranks",
             )
         if self.resume and (self.output is None or not self.checkpoint):
             raise InputError(

@@ -37,8 +37,8 @@ ATTEMPTS = 100
 LONGEST = 4096
 BEGINS = b'{"host": '
 """How the content of a lock begins."""
-HELD_OR_LEFT = "is held by another run, or is what a killed one left, and its file system"
-WHERE_OVER = "delete it where that run is over, or choose another --output"
+HELD_OR_LEFT = "is used by another run, or was left by a killed run, and its file system"
+WHERE_OVER = "delete it if that run has ended, or choose another --output"
 
 
 def write_arrays(options: JobOptions, arrays: dict[str, Any], report: dict[str, Any]) -> None:
@@ -100,7 +100,9 @@ def _check_folder(writes: Writes, probe: Path) -> None:
         )  # fmt: skip
     if not os.access(probe.parent, os.W_OK | os.X_OK):
         raise InputError(
-            folder, "is not writable", "choose a folder that is writable on every host",
+            folder,
+            "is not writable",
+            "choose a folder that is writable on every host",
             topic="files that cannot be written",
         )
     free_bytes = disk_usage(probe.parent).free
@@ -147,7 +149,7 @@ def _locked_file(path: Path) -> int:
             ) from None  # fmt: skip
         if handle is not None:
             return handle
-    raise InputError(str(path), "is replaced again and again", "choose another --output")
+    raise InputError(str(path), "is replaced repeatedly by another process", "choose another --output")
 
 
 def _try_lock(path: Path) -> int | None:
@@ -189,13 +191,13 @@ def _check_own(handle: int, path: Path) -> None:
     """Refuse what is no lock, or not this user's."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
-        raise _not_a_lock(path, "is no file")
+        raise _not_a_lock(path, "is not a file")
     if status.st_nlink > 1:
-        raise _not_a_lock(path, "has another name too")
+        raise _not_a_lock(path, "has a second name")
     if status.st_uid != os.geteuid():
         raise _not_a_lock(path, "belongs to another user")
     if not BEGINS.startswith(os.pread(handle, len(BEGINS), 0)):
-        raise _not_a_lock(path, "is no lock of a run")
+        raise _not_a_lock(path, "is not a lock of a run")
 
 
 def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
@@ -210,7 +212,7 @@ def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
         unfinished.forget(path)
         holder = os.pread(handle, LONGEST, 0).decode(errors="replace")
         if has_locks:
-            problem, remedy = "is held by another run", "wait for it, or choose another --output"
+            problem, remedy = "is used by another run", "wait for it, or choose another --output"
         else:
             problem = f"{HELD_OR_LEFT} has no locks"
             remedy = WHERE_OVER
@@ -237,7 +239,7 @@ def _check_reach(handle: int, path: Path) -> None:
     holder = os.pread(handle, LONGEST, 0).decode(errors="replace")
     host = _holder_text(holder).partition(" on ")[2]
     if host not in ("", gethostname()) and not locks_reach_hosts(mounts, os.fstat(handle).st_dev):
-        problem = f"{HELD_OR_LEFT} has locks of one host alone"
+        problem = f"{HELD_OR_LEFT} has locks that work on one host only"
         raise InputError(str(path), f"{problem} ({_holder_text(holder)})", WHERE_OVER)
 
 
@@ -275,8 +277,8 @@ def _release(handle: int, path: Path) -> None:
 def _not_a_lock(path: Path, problem: str) -> InputError:
     """The refusal of what may be another one's: it is left as it is."""
     return InputError(
-        str(path), f"{problem}, and is to be the lock of the output",
-        "delete it where nobody needs it, or choose another --output",
+        str(path), f"{problem}, but this name is needed for the lock of the output",
+        "delete it if nobody needs it, or choose another --output",
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tnplan.circuits.pauli_sum import text as word_text
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.files import write_json, write_text
+from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural, size_text
 from tnplan.executor.pauli.algebra.errors import (
     ErrorOfValue,
@@ -198,7 +199,7 @@ def _resources(use: Resources) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Expectation:
+class Expectation(Printed):
     """What `propagate` gives; `print` shows the values, their errors and the work.
 
     Parameters
@@ -297,10 +298,12 @@ def _prepare(circuit: Any, observable: Any, request: PauliRequest, options: JobO
     """Read and check all inputs, on rank 0."""
     if request.has_tape and request.picture != "heisenberg":
         name = "gradient" if request.gradient else "each_term"
-        raise InputError(name, "is of the Heisenberg picture", "leave out the picture")
+        raise InputError(name, "works only in the Heisenberg picture", "leave --picture out")
     if options.resume and request.monte_carlo is None:
         raise InputError(
-            "--resume", "is for repetitions, which alone keep a checkpoint", "leave it out",
+            "--resume",
+            "is for repetitions, which alone keep a checkpoint",
+            "leave it out",
             topic="checkpoints",
         )
     problem = read_problem(circuit, observable, request, options.output)

@@ -150,7 +150,7 @@ def _noise(gate: Gate, place: str, request: PauliRequest) -> list[PauliStep]:
         return []
     if len(gate.qubits) > MOST_QUBITS:
         raise InputError(
-            place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {MOST_QUBITS}",
+            place, f"acts on {len(gate.qubits)} qubits, but depolarizing noise acts on at most {MOST_QUBITS}",
             "split the gate, or leave --depolarizing out",
         )  # fmt: skip
     return [depolarizing(gate.qubits, request.depolarize)]
@@ -176,7 +176,8 @@ def _check_together(problem: PauliProblem, request: PauliRequest) -> None:
     is_other = request.picture == "schroedinger" or request.monte_carlo is not None or request.has_tape
     if problem.symmetry is not None and (is_other or request.truncation.max_frequency is not None):
         raise InputError(
-            "--symmetry", "goes with none of schroedinger, gradient, each-term, repetitions, max-frequency",
+            "--symmetry", "cannot be combined with any of schroedinger, gradient, each-term, repetitions, "
+            "max-frequency",
             "leave it or them out",
         )  # fmt: skip
     if problem.parts and not request.each_term:
@@ -186,7 +187,8 @@ def _check_together(problem: PauliProblem, request: PauliRequest) -> None:
         is_forward, has_limit = request.picture == "schroedinger", request.stop_above is not None
         if is_forward or request.has_tape or has_limit or request.record:
             raise InputError(
-                "--repetitions", "go with none of schroedinger, gradient, each-term, stop-above and record",
+                "--repetitions", "cannot be combined with any of schroedinger, gradient, each-term, "
+                "stop-above and record",
                 "leave them out",
             )  # fmt: skip
 
@@ -200,4 +202,4 @@ def _check_files(circuit: Any, output: str | Path | None, record: str | Path | N
     if record is not None:
         check_suffix(record, ".json", ".svg")
         if output is not None and Path(record).resolve() == Path(output).resolve():
-            raise InputError(str(record), "is the file of the result too", "give the record another name")
+            raise InputError(str(record), "is also the file of the result", "give the record another name")

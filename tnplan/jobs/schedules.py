@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError, WriteError
 from tnplan.common.files import check_writable, file_path, load_json
-from tnplan.common.shown_text import shown_text
+from tnplan.common.shown_text import Printed, shown_text
 from tnplan.common.units import count_text, percent_text, size_text, time_text
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import needed_bytes
@@ -120,7 +120,7 @@ def _loss(schedule: Schedule, number: int) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExecutionResult:
+class ExecutionResult(Printed):
     """What `execute` gives; `print` shows what was measured beside what was predicted.
 
     Parameters
@@ -165,7 +165,7 @@ class ExecutionResult:
         yield (
             f"{count_text(report['ranks'], 'rank', 'ranks')} in "
             f"{count_text(report['groups'], 'group', 'groups')}, {count_text(n_slices, 'slice', 'slices')}, "
-            f"{count_text(report['threads_per_rank'], 'thread', 'threads')} a rank"
+            f"{count_text(report['threads_per_rank'], 'thread', 'threads')} per rank"
         )
         yield f"{'':<20}{'measured':>12}{'predicted':>12}"
         for name, value, expected in rows:
@@ -175,7 +175,7 @@ class ExecutionResult:
             shown = "" if expected_j is None else f"{expected_j:.4g}"
             yield f"{'joules of GPUs':<20}{taken_j:>12.4g}{shown:>12}"
         peaks = [size_text(figures["peak_bytes"]) for figures in (measured, predicted)]
-        yield f"{'peak a rank':<20}{peaks[0]:>12}{peaks[1]:>12}"
+        yield f"{'peak per rank':<20}{peaks[0]:>12}{peaks[1]:>12}"
         if report["compression"] is not None:
             yield _compression_text(report["compression"])
         if array is not None and array.size <= SHOWN_VALUES:
@@ -185,7 +185,9 @@ class ExecutionResult:
 def _compression_text(compression: dict[str, Any]) -> str:
     """The accumulated bound, the fidelity, and bytes before and after, in one line."""
     if not compression.keys() & {"exchange", "store"}:
-        return "compressed: nothing, since no exchange is predicted to be faster and no tensor is to wait so"
+        return (
+            "compressed: nothing, since no exchange is predicted to be faster, and no tensor has to be stored"
+        )
     bound, fidelity = (
         "not known" if compression[name] is None else format(compression[name], form)
         for name, form in (("bound", ".3g"), ("fidelity", ".9g"))
@@ -301,7 +303,7 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     if engine == "cutensormp":
         if plan.compression is not None:
             raise InputError(
-                "--engine", "cutensormp compresses nothing", "take --engine native", topic="cuTENSOR"
+                "--engine", "cutensormp compresses nothing", "use --engine native", topic="cuTENSOR"
             )
         plan = unfuse(plan)
     chosen = parse_slices(_slices_text(request.slices), plan.n_slices)
@@ -391,7 +393,7 @@ def _check_document(path: Path, format_: str, inputs: Sequence[object]) -> None:
     if not isinstance(present, dict) or present.get("format") != format_:
         raise InputError(
             str(path),
-            f"would be replaced, and is no {format_}",
+            f"would be replaced, and is not a {format_}",
             "choose another name for --output, or move the file",
         )
 
@@ -404,7 +406,9 @@ def _source(schedule: Schedule, tensors: Tensors | None, folder: Path) -> Tensor
         return tensors
     if schedule.tensors is None:
         raise InputError(
-            "--tensors", "the schedule names no file of tensors", "give an .npz with t0, t1, ..."
+            "--tensors",
+            "the schedule names no file of tensors",
+            "give an .npz with the arrays t0, t1 and so on",
         )
     return file_path(folder / schedule.tensors)
 

@@ -28,7 +28,7 @@ from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_writable, write_json
 from tnplan.common.kernels.ahead import compile_soon
-from tnplan.common.shown_text import largest_rows, number_text
+from tnplan.common.shown_text import Printed, largest_rows, number_text
 from tnplan.common.units import count_text
 from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
@@ -80,7 +80,7 @@ Start = str | Path | Sequence[complex] | Array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Simulation:
+class Simulation(Printed):
     """What `simulate` gives; `print` shows the answers.
 
     Parameters
@@ -308,7 +308,7 @@ def _check(problem: SimulationProblem, request: SimulationRequest) -> None:
     if (request.start is not None or request.save) and final_measurements(problem.program) is None:
         raise InputError(
             "--start" if request.start is not None else "--save",
-            "stands beside a program that ends in another state in each run", "leave it out",
+            "is given, but the program ends in a different state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(problem.program.operations)
 
@@ -404,7 +404,7 @@ def check_state_ranks(n_ranks: int, n_qubits: int) -> None:
     if n_ranks > 1 and n_bits < LARGEST_TARGETS:
         raise InputError(
             "--ranks",
-            f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_bits)} a rank",
+            f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_bits)} per rank",
             f"take fewer ranks: each needs {LARGEST_TARGETS} qubits or more",
         )  # fmt: skip
 

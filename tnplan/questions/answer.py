@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.shown_text import SHOWN, html_table, number_text
+from tnplan.common.units import time_text
+
 FORMAT = "tnplan.answer"
 VERSION = 3
 
@@ -62,6 +65,24 @@ class CircuitAnswer:
     def __repr__(self) -> str:
         shown = f"error {self._error_text}" if self.error_kind != "exact" else "exact"
         return f"CircuitAnswer({self.question} {self._value_text}, {shown}, by {self.method})"
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("error", "exact" if self.error_kind == "exact" else self._error_text),
+            ("method", self.method),
+        ]
+        facts.append(("time", time_text(self.time_s)))
+        if isinstance(self.value, dict):
+            rows = [(str(key), str(value)) for key, value in self.value.items()]
+        else:
+            form, values = ".9g", np.asarray(self.value)
+            rows = [
+                (", ".join(map(str, at)) or "value", number_text(values[at].item(), form))
+                for at in np.ndindex(*values.shape)
+            ]
+        if len(rows) > SHOWN:
+            rows = [*rows[:SHOWN], ("...", f"{len(rows) - SHOWN} more")]
+        return html_table(self.question, [*rows, *facts])
 
     @property
     def document(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Circuit(ParametricCircuit):
         for name, value in values_by_name(parameters).items():
             if name not in names:
                 remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
-                raise InputError(f"parameter {name}", f"is none of {self.place}", remedy)
+                raise InputError(f"parameter {name}", f"is not a parameter of {self.place}", remedy)
             self._values[name] = value
         if self.given.keys() >= names:
             self.program()  # what is wrong with a circuit is said when it is read
@@ -184,9 +184,10 @@ class Circuit(ParametricCircuit):
             "gates": gate by gate, exact and independent, of gates alone. "auto": the cheaper of these.
             "rejection": among random candidates, for random circuits.
         open_qubits : int
-            By rejection, so many qubits of a candidate take all their values; samples are correlated then.
+            For rejection: the number of qubits of each candidate that take all their values. Samples are then
+            correlated.
         fidelity : float
-            By rejection, the share of the slices that are summed, which is about the fidelity of the state.
+            For rejection: the share of the slices that are summed, which is about the fidelity of the state.
         xeb : float, optional
             Take the cheapest way to samples of a deep random circuit whose linear cross-entropy is at least
             that, above 0 and at most 1: a share of the slices, and the likeliest string of each of many
@@ -406,7 +407,9 @@ class Circuit(ParametricCircuit):
         names = [name for name in keywords if name not in QuestionKeywords.__annotations__]
         for option, is_given in (("--gradient", wanted), ("--after", after is not None)):
             if is_given and names != ["expectation"]:
-                raise InputError(option, "is of expectation values", "ask for expectation")
+                raise InputError(
+                    option, "is for expectation values only", "ask for expectation, or leave it out"
+                )
         read = read_named({name: keywords.pop(name) for name in names}, wanted)
         options = QuestionOptions.of(**keywords)
         is_time = search_time is None or (is_number(search_time) and 0 <= search_time <= LONGEST_SEARCH_S)
@@ -462,7 +465,9 @@ class Circuit(ParametricCircuit):
         names = self.names if gradient is True else tuple(gradient) if is_list else ()
         if not names or len(set(names)) < len(names):
             text = (
-                "the circuit has none" if gradient is True else f"{gradient!r} is no list of names, each once"
+                "the circuit has none"
+                if gradient is True
+                else f"{gradient!r} is not a list of names, each once"
             )
             raise InputError(
                 "--gradient", f"is by named parameters, and {text}",
@@ -470,7 +475,7 @@ class Circuit(ParametricCircuit):
             )  # fmt: skip
         for name in names:
             if name not in self._values:
-                problem = "has no value" if name in self.names else f"is none of {self.place}"
+                problem = "has no value" if name in self.names else f"is not a parameter of {self.place}"
                 remedy = f"bind it, or use {', '.join(self._values) or 'circuits with parameters'}"
                 raise InputError(f"parameter {name}", problem, remedy)
         return names

@@ -179,7 +179,7 @@ class CompiledCircuit:
         for name in by_name:
             if name not in self.names:
                 remedy = f"use {', '.join(self.names)}" if self.names else "leave it out"
-                raise InputError(f"parameter {name}", "is none of the compiled circuit's", remedy)
+                raise InputError(f"parameter {name}", "is not a parameter of the compiled circuit", remedy)
         return by_name
 
     def _numbers(self, parameters: Any) -> Array:
@@ -244,7 +244,7 @@ def _gate_list(circuit: AskableCircuit, names: Sequence[str], options: QuestionO
         query = (circuit.bind(values) if values else circuit).query(read_expectation("Z0"), options)
         n_qubits, is_few = query.n_qubits, query.n_qubits <= DIRECT_QUBITS
         if query.gates is None or not is_few or chosen_method(query, options) != "statevector":
-            raise InputError("circuit", "is none of few qubits and gates alone", "ask the ordinary question")
+            raise InputError("circuit", "is too large, or has more than gates", "ask without compile")
         return query.gates.gates
 
     gates = trigonometric_gates(read, names)
@@ -260,7 +260,7 @@ def _names(circuit: AskableCircuit, parameters: Sequence[str] | None) -> tuple[s
         raise InputError("parameters", f"are {parameters!r}"[:80], "give a list of names, each once")
     for name in names:
         if name not in circuit.names:
-            raise InputError(f"parameter {name}", f"is none of {circuit.place}", "leave it out")
+            raise InputError(f"parameter {name}", f"is not a parameter of {circuit.place}", "leave it out")
     for name in circuit.parameters:
         if name not in names:
             raise InputError(f"parameter {name}", "has no value", "bind it, or name it too")

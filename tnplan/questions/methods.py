@@ -61,8 +61,11 @@ def why_not(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple
         return "--method", f"{method!r} does not answer {name}"
     if is_random and method not in ANSWERS_RANDOM.get(name, ()):
         if query.is_mixed:
-            return "--method", f"{method!r} answers {name} in pure states, and the input state is mixed"
-        return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
+            return "--method", f"{method!r} answers {name} only in pure states, but the input state is mixed"
+        return (
+            "--method",
+            f"{method!r} answers {name} only of circuits of gates, but this circuit has more than gates",
+        )
     if (reason := _why_not_option(method, query, options)) is not None:
         return reason
     # Conditions need outcomes: channels average over them, and only trajectories have them.
@@ -74,9 +77,9 @@ def why_not(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple
     if isinstance(query.question, Sample):
         return _why_not_sample(method, query)
     if is_random and method != "statevector" and any(isinstance(x, kinds) for x in query.program.operations):
-        return "--method", f"{method!r} follows no conditions, and the circuit has some"
+        return "--method", f"{method!r} does not support conditions, but the circuit has some"
     if method == "peps" and query.has_gradient:
-        return "--gradient", "is asked of 'peps', which has none"
+        return "--gradient", "is asked for, but 'peps' has no gradients"
     if query.has_gradient and (reason := _why_no_gradient(method, query)) is not None:
         return reason
     if method == "pauli":
@@ -89,12 +92,12 @@ def why_not(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple
 def _why_not_option(method: str, query: CircuitQuery, options: QuestionOptions) -> tuple[str, str] | None:
     """An option that is given and that a method does not have."""
     if options.monte_carlo is not None and method != "pauli":
-        return "--repetitions", f"are given, and {method!r} resamples nothing"
+        return "--repetitions", f"are given, but {method!r} does not resample"
     if options.truncation is not None and method != "pauli":
-        return "truncation", f"is given, and {method!r} truncates nothing"
+        return "truncation", f"is given, but {method!r} does not truncate"
     for name, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
         if value is not None and method not in TRUNCATING:
-            return name, f"is given, and {method!r} truncates no bonds"
+            return name, f"is given, but {method!r} does not truncate bonds"
     if options.trajectories is not None and not (query.is_random and method == "statevector"):
         problem = f"{method!r} runs none" if query.is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"
@@ -155,7 +158,7 @@ def _why_not_gates(method: str, query: CircuitQuery) -> tuple[str, str] | None:
             continue
         place = f"gate {number} ({gate.name})"
         if method == "peps":
-            return place, f"acts on {len(gate.qubits)} qubits, and 'peps' takes 2"
+            return place, f"acts on {len(gate.qubits)} qubits, but 'peps' takes at most 2"
         try:
             from_gate(gate, place) if method == "statevector" else gate_steps(gate, place)
         except InputError as error:
@@ -163,7 +166,7 @@ def _why_not_gates(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     if method == "pauli":
         for number, operation in enumerate(query.circuit_operations):
             if isinstance(operation, Channel) and len(operation.qubits) > MOST_QUBITS:
-                problem = f"acts on {len(operation.qubits)} qubits, and 'pauli' takes {MOST_QUBITS}"
+                problem = f"acts on {len(operation.qubits)} qubits, but 'pauli' takes at most {MOST_QUBITS}"
                 return f"operation {number} (channel)", problem
     return None
 
@@ -174,13 +177,13 @@ def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None
     if missing is not None:
         return "--method", f"{method!r} {missing}"
     if isinstance(query.question, Trace) and query.start is not None:
-        return "--state", f"is given, and {method!r} has traces over all inputs"
+        return "--state", f"is given, but {method!r} only has traces over all inputs"
     if query.has_gradient:
-        return "--gradient", f"is asked of {method!r}, which has none"
+        return "--gradient", f"is asked for, but {method!r} has no gradients"
     most = MOST_TABLE_QUBITS.get(query.question.name)
     qubits = getattr(query.question, "qubits", ())
     if most is not None and len(qubits) > most:
-        return "--qubits", f"has {len(qubits)} qubits, and {method!r} takes {most}"
+        return "--qubits", f"has {len(qubits)} qubits, but {method!r} takes at most {most}"
     if isinstance(query.question, Sample) and query.question.sampling == "rejection":
         return _whole_distribution(query.question, method)
     return stabilizer.why_not_clifford(query.program.operations) if method == "stabilizer" else None
@@ -188,7 +191,7 @@ def _why_not_adapter(method: str, query: CircuitQuery) -> tuple[str, str] | None
 
 def _whole_distribution(question: Sample, method: str) -> tuple[str, str]:
     place, given = ("--sampling", "is 'rejection'") if question.xeb is None else ("--xeb", "is given")
-    return place, f"{given}, and {method!r} draws from the whole distribution"
+    return place, f"{given}, but {method!r} draws from the whole distribution"
 
 
 def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
@@ -212,7 +215,7 @@ def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
 
 def _why_no_gradient(method: str, query: CircuitQuery) -> tuple[str, str] | None:
     if method == "statevector" and query.is_random:
-        return "--gradient", "is asked of 'statevector', which has none of means over trajectories"
+        return "--gradient", "is asked for, but 'statevector' has no gradients of means over trajectories"
     if method == "pauli":
         for number, operation in enumerate(query.circuit_operations):
             if isinstance(operation, VariedGate) and not named_rotations(operation):
@@ -224,16 +227,16 @@ def _why_not_pauli(query: CircuitQuery) -> tuple[str, str] | None:
     most = MOST_PAULI_QUBITS.get(query.question.name)
     qubits = getattr(query.question, "qubits", ())
     if most is not None and len(qubits) > most:
-        return "--qubits", f"has {len(qubits)} qubits, and 'pauli' takes {most}"
+        return "--qubits", f"has {len(qubits)} qubits, but 'pauli' takes at most {most}"
     return None
 
 
 def _why_not_sampled(query: CircuitQuery) -> tuple[str, str] | None:
     """What repetitions of Pauli propagation do not answer."""
     if query.has_gradient:
-        return "--repetitions", "are given, and gradients have none"
+        return "--repetitions", "are given, but gradients have no repetitions"
     if query.stops:
-        return "--repetitions", "are given, and --after has none"
+        return "--repetitions", "are given, but --after has no repetitions"
     is_in_state = isinstance(query.question, Trace) and query.start is not None
     if is_in_state or not isinstance(query.question, ExpectationValues | Trace):
         name = "traces in an input state" if is_in_state else query.question.name
@@ -243,7 +246,7 @@ def _why_not_sampled(query: CircuitQuery) -> tuple[str, str] | None:
 
 def _why_not_statevector(query: CircuitQuery, options: QuestionOptions) -> tuple[str, str] | None:
     if query.is_random and options.trajectories is None:
-        why = "the circuit measures, resets or is noisy on its way"
+        why = "the circuit measures, resets or is noisy before its end"
         return "--trajectories", f"is missing, and {'the input state is mixed' if query.is_mixed else why}"
     return _too_many_qubits(query)
 
@@ -251,7 +254,7 @@ def _why_not_statevector(query: CircuitQuery, options: QuestionOptions) -> tuple
 def _too_many_qubits(query: CircuitQuery) -> tuple[str, str] | None:
     most = LARGEST_DOUBLED if _is_doubled(query) else LARGEST
     if query.n_qubits > most:
-        return "--method", f"'statevector' takes {most} qubits at most, and the circuit has {query.n_qubits}"
+        return "--method", f"'statevector' takes at most {most} qubits, but the circuit has {query.n_qubits}"
     return None
 
 

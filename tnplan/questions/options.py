@@ -60,21 +60,24 @@ class QuestionOptions(JobOptions):
         The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
         mean over all inputs.
     depolarizing : float
-        The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
+        The probability that, after a gate, one of the Pauli words other than I acts on its qubits.
     trajectories : int, optional
-        Runs of a program that measures on its way or is noisy, whose mean the state vector gives.
+        Number of runs over which the state vector takes the mean, for a circuit that measures before its end
+        or is noisy.
     truncation : Truncation, optional
         Which terms Pauli propagation drops.
     monte_carlo : MonteCarlo, optional
         Pauli propagation resamples terms past the truncation's `max_terms`, in repetitions.
     max_bond : int, optional
-        The largest bond of a matrix product state or operator or a PEPS. Default: none, it is exact.
+        The largest bond of a matrix product state, a matrix product operator or a PEPS. Default: no limit,
+        which is exact.
     cutoff : float, optional
-        The share of its squared norm that such a tensor network may lose with each gate. Default: rounding.
+        The share of its squared norm that such a tensor network may lose with each gate. Default: only
+        rounding errors.
     seed : int, optional
         Makes samples and trajectories the same in every run.
     precision : {"fp64", "fp32"}
-        That of amplitudes and coefficients.
+        Precision of amplitudes and coefficients.
     output : path, optional
         A JSON file for the answer. Expectation values keep a checkpoint beside it.
     """
@@ -103,7 +106,9 @@ class QuestionOptions(JobOptions):
         if self.monte_carlo is not None and not isinstance(self.monte_carlo, MonteCarlo):
             raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give MonteCarlo")
         if self.monte_carlo is not None and self.seed is not None:
-            raise InputError("--seed", "stands beside monte_carlo, which has one", "leave one of them out")
+            raise InputError(
+                "--seed", "is given together with monte_carlo, which has one", "leave one of them out"
+            )
         if self.max_bond is not None:
             check_count("--max-bond", self.max_bond, 1, LARGEST_BOND)
         if self.cutoff is not None and not (is_number(self.cutoff) and 0 <= self.cutoff < 1):

@@ -71,7 +71,10 @@ def read_state(state: Any, n_qubits: int) -> InputState | None:
         return None
     if isinstance(state, str):
         if len(state) != n_qubits:
-            problem, remedy = f"{state[:40]!r} is no state", f"give one of 0 1 + - r l for {n_qubits} qubits"
+            problem, remedy = (
+                f"{state[:40]!r} is not a state",
+                f"give one of 0 1 + - r l for {n_qubits} qubits",
+            )
             raise InputError("--state", problem, remedy)
         return InputState(state, bit_preparation(state))
     if isinstance(state, ProductState):

@@ -105,7 +105,7 @@ def read_after(
     """The numbers of operations after which values, and no derivatives, are asked for."""
     count = len(program.operations)
     if names:
-        raise InputError("--after", "stands beside --gradient", "leave one of them out")
+        raise InputError("--after", "is given together with --gradient", "leave one of them out")
     if isinstance(after, str) and after == BARRIERS:
         if not program.barriers:
             raise InputError(
@@ -184,7 +184,7 @@ def read_named(questions: dict[str, Any], names: Sequence[str] = ()) -> Reader:
     if unknown:
         raise InputError("question", f"{unknown[0]!r} is unknown", f"choose from {', '.join(readers)}")
     if len(questions) != 1:
-        problem = f"is asked {len(questions)} times" if questions else "is missing"
+        problem = f"is given {len(questions)} times" if questions else "is missing"
         raise InputError("question", problem, f"give one of {', '.join(readers)}")
     ((name, argument),) = questions.items()
     return readers[name](argument)

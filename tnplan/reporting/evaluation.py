@@ -22,9 +22,11 @@ SLICES_LEGEND = (
     "because work common to several slices is done once."
 )
 MEMORY_LEGEND = (
-    "Of the paths that fit into the memory of so many devices, that with the fewest operations C_t,P, all "
-    "slices included; its time plays no part. searches: how many of these paths were searched under one "
-    "limit, with the mean of their figures beside it."
+    "For each number of devices: the path that fits into their memory and has the fewest operations, all "
+    "slices "
+    "included (C_t,P), whether or not it is the fastest. searches: how many paths were searched under the "
+    "same "
+    "limit; the mean of their figures stands next to it."
 )
 """What the columns of the tables mean."""
 COMPARED = ("t_P", "sliced", "S_P", "E_P", "R_P", "TFLOP/s a device", "T_P")
@@ -74,9 +76,14 @@ def memory_points(projection: Projection) -> list[MemoryPoint]:
         cost, sliced = [logs[n] for n in repeated], [float(len(paths[n].sliced_inds)) for n in repeated]
         points.append(
             MemoryPoint(
-                devices=row.devices, path=best, log10_flops=logs[best], sliced=len(paths[best].sliced_inds),
-                searches=len(repeated), mean_log10_flops=mean(cost),
-                spread_log10_flops=stdev(cost) if len(cost) > 1 else None, mean_sliced=mean(sliced),
+                devices=row.devices,
+                path=best,
+                log10_flops=logs[best],
+                sliced=len(paths[best].sliced_inds),
+                searches=len(repeated),
+                mean_log10_flops=mean(cost),
+                spread_log10_flops=stdev(cost) if len(cost) > 1 else None,
+                mean_sliced=mean(sliced),
                 spread_sliced=stdev(sliced) if len(sliced) > 1 else None,
             )
         )
@@ -138,8 +145,9 @@ def evaluation_notes(projection: Projection) -> list[str]:
         return []
     name = shown_text(projection.profile.name)
     return [
-        f"{name} has no rates of fused chains: every step reads and writes its tensors whole, so thin steps "
-        "are bound by the memory's bandwidth."
+        f"{name} does not say how fast fused chains are, so each step is counted alone: it reads and "
+        f"writes whole "
+        "tensors, and the memory's bandwidth limits steps of few operations."
     ]
 
 

@@ -210,12 +210,12 @@ def _assumptions(projection: Projection) -> str:
         f"{profile.rate(dtype, precision) / 1e12:.3g} TFLOP/s in {dtype} {precision}"
         for dtype, precision in sorted(used)
     )
-    memory = f"{size_text(profile.memory_bytes)} a device, {profile.memory_bytes_per_s / 1e9:.4g} GB/s"
+    memory = f"{size_text(profile.memory_bytes)} per device, {profile.memory_bytes_per_s / 1e9:.4g} GB/s"
     large = sorted({size_text(row.schedule.threshold_bytes) for row in projection.rows})
     tiers = [
         (
             shown_text(tier.name),
-            f"{tier.bytes_per_s / 1e9:.4g} GB/s one way a device, {time_text(tier.latency_s)} a message"
+            f"{tier.bytes_per_s / 1e9:.4g} GB/s one way per device, {time_text(tier.latency_s)} per message"
             + (f", {tier.devices} devices" if tier.devices else ""),
         )
         for tier in profile.tiers

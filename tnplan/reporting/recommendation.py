@@ -37,13 +37,13 @@ def recommendation(projection: Projection) -> list[str]:
     first = projection.rows[0]
     if more:
         text += (
-            f"; beyond {figure_text(row.devices)} the time falls by less than "
-            f"{LEAST_GAIN:.0%} for each doubling{_cause(projection, more[0])}"
+            f"; with more than {figure_text(row.devices)}, each doubling shortens the time by less than "
+            f"{LEAST_GAIN:.0%}{_cause(projection, more[0])}"
         )
     elif row is not first and projection.has_searched_baseline:
-        text += f", {figure_text(first.time_s / row.time_s)} times less than on {_devices_text(first)}"
+        text += f", {figure_text(first.time_s / row.time_s)} times faster than {_devices_text(first)}"
     sentences = [f"{text}."]
-    # Without a path that was searched for one device, "so many times less" would compare with a bad path.
+    # Without a path that was searched for one device, "so many times faster" would compare with a bad path.
     if not projection.has_searched_baseline:
         return [*sentences, projection.baseline_text]
     # Device time P T_P is what clusters bill.
@@ -51,13 +51,14 @@ def recommendation(projection: Projection) -> list[str]:
     cost_s, least_s = row.devices * row.time_s, cheapest.devices * cheapest.time_s
     if cost_s > (1 + EQUAL_COST) * least_s:
         saved = figure_text(cost_s / least_s)
+        takes, costs = ("takes", "costs") if cheapest.devices == 1 else ("take", "cost")
         sentences.append(
-            f"{_devices_text(cheapest).capitalize()} {'takes' if cheapest.devices == 1 else 'take'} "
-            f"{time_text(cheapest.time_s)} and {saved} times less device time."
+            f"{_devices_text(cheapest).capitalize()} {takes} "
+            f"{time_text(cheapest.time_s)} and {costs} {saved} times fewer device-hours."
         )
     elif row is not first and first.devices * first.time_s > (1 + EQUAL_COST) * cost_s:
         saved = figure_text(first.devices * first.time_s / cost_s)
-        sentences.append(f"This is also {saved} times less device time than on {_devices_text(first)}.")
+        sentences.append(f"This costs {saved} times fewer device-hours than {_devices_text(first)}.")
     return [*sentences, projection.baseline_text]
 
 

@@ -40,7 +40,7 @@ PRODUCTS: list[Row] = [
     (lambda c: c.vjp((A, B, C), A, wrt=1), "wrt", "is 1", "give a list of numbers of tensors"),
     (lambda c: c.vjp((A, B, C), A, wrt=[3]), "wrt", "names tensor 3", "choose from 0, 1, 2"),
     (lambda c: c.vjp((A, B, C), A, wrt=[]), "wrt", "is empty", "each tensor once"),
-    (lambda c: c.vjp((A, B), A), "call", "has 2 arrays, and takes 3", "one array a tensor"),
+    (lambda c: c.vjp((A, B), A), "call", "has 2 arrays, and takes 3", "one array per tensor"),
     (lambda c: c.update([A]), "update", "is given list", "give a dict of arrays by number"),
     (lambda c: c.update(None), "update", "is given NoneType", "give a dict of arrays by number"),
 ]

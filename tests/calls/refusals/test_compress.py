@@ -19,11 +19,11 @@ COMPRESS: list[Row] = [
     ("t.npy --bound nan", "t.npy: bound", "is nan", "give a finite number of"),
     ("t.npy --bound x", "Invalid value for '--bound'", "'x' is not a valid float", "see 'tnplan compress"),
     ("whole.npy", "whole.npy", "holds integers (int64)", "give the bound 0"),
-    ("spoilt.npy --refuse-nonfinite", "spoilt.npy", "holds NaN or infinities", "mend it, or do not"),
-    ("text.npy", "text.npy", "cannot be read (it is no .npy file)", "give an array that"),
+    ("spoilt.npy --refuse-nonfinite", "spoilt.npy", "holds NaN or infinities", "replace them, or allow"),
+    ("text.npy", "text.npy", "cannot be read (it is not an .npy file)", "give an array that"),
     ("objects.npy", "objects.npy", "cannot be read", "give an array that"),
     ("cut.npy", "cut.npy", "cannot be read", "give the whole file"),
-    ("absent.npy", "absent.npy", "cannot be read (No such file", "check the name and its"),
+    ("absent.npy", "absent.npy", "cannot be read (No such file", "check the name and the"),
     ("t.npy -o t.npy", "t.npy", "is an input and would be replaced", "give the output another"),
     ("t.npy -o no/x", "no/x", "its folder does not exist", "choose a folder that"),
     ("t.npy -o ''", "Invalid value for '-o' / '--output'", "the path is empty", "give the name of a"),
@@ -31,10 +31,10 @@ COMPRESS: list[Row] = [
 ]
 DECOMPRESS: list[Row] = [
     ("t.npy", "t.npy", "does not end in .tnz", "name the output with -o"),
-    ("t.npy -o x.npy", "t.npy", "is no compressed array of tnplan", "give what 'tnplan"),
+    ("t.npy -o x.npy", "t.npy", "is not a compressed array of tnplan", "give what 'tnplan"),
     ("damaged.npy.tnz", "damaged.npy.tnz: stream: frame 0", "is damaged", "give the stream as it"),
     ("newer.npy.tnz", "newer.npy.tnz", "is version 9 of tnplan.compressed", "this tnplan reads 1 to 4"),
-    ("absent.tnz", "absent.tnz", "cannot be read", "check the name and its"),
+    ("absent.tnz", "absent.tnz", "cannot be read", "check the name and the"),
 ]
 # fmt: on
 

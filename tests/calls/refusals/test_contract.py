@@ -26,9 +26,9 @@ NARROW = plan(ContractionPath(Network((("a",), ("a",)), (), {"a": 2}), ((0, 1),)
 # fmt: off
 CALLS: list[Row] = [
     (lambda: contract("ab,bc->ac", np.ones((2, 3))), "equation 'ab,bc->ac'",
-     "has 2 terms for 1 operand", "give one operand a term"),
+     "has 2 terms for 1 operand", "give one operand per term"),
     (lambda: contract("ab,bc->ac"), "equation 'ab,bc->ac'",
-     "has 2 terms for 0 operands", "give one operand a term"),
+     "has 2 terms for 0 operands", "give one operand per term"),
     (lambda: contract("a,a", np.ones(2), np.ones(3)), "operand 1",
      "index 'a' has the extents 2 and 3", "equal indices have"),
     (lambda: contract("a", np.array(["x", "y"])), "arrays", "have dtype <U1", "convert them to one of"),

@@ -12,27 +12,28 @@ from tests.support.robustness.refusals import Refusal, Row, table
 
 # fmt: off
 CALLS: list[Row] = [
-    ((("Z0", ["00", "1"]), {}), "strings: string 1", "'1' is no string of 2 zeros and ones", "write one"),
-    ((("Z0", {"02": 1}), {}), "strings: key '02'", "'02' is no string of 2 zeros and ones", "write one"),
+    ((("Z0", ["00", "1"]), {}), "strings: string 1", "'1' is not a string of 2 zeros and ones", "write one"),
+    ((("Z0", {"02": 1}), {}), "strings: key '02'", "'02' is not a string of 2 zeros and ones", "write one"),
     ((("Z0", []), {}), "strings", "holds no sample", "give at least one"),
     ((("Z0", {"00": 0}), {}), "strings", "holds no sample", "give at least one"),
     ((("Z0", {"00": -1}), {}), "strings: key '00'", "has the weight -1", "give a number of 0 or more"),
     ((("Z0", [0, 1]), {}), "strings", "are a list", "give a file, a dictionary of counts, or booleans"),
     ((("Z0", 7), {}), "strings", "are a int", "give a file"),
     ((("Z0", np.zeros((2, 2))), {}), "strings", "are of shape (2, 2) and float64", "give a file"),
-    ((("Z0", "none.txt"), {}), "none.txt", "cannot be read (No such file", "check the name and its"),
+    ((("Z0", "none.txt"), {}), "none.txt", "cannot be read (No such file", "check the name and the"),
     ((("Z3", ["000"]), {}), "hamiltonian", "names qubit 3", "use qubits 0 to 2"),
     ((("ZZ", ["000"]), {}), "hamiltonian", "has a word of 2 letters", "give one for each of 3 qubits"),
-    ((("Q0", ["0"]), {}), "hamiltonian", "'Q0' is no Pauli word", "write a sum such as"),
+    ((("Q0", ["0"]), {}), "hamiltonian", "'Q0' is not a Pauli word", "write a sum such as"),
     (((7, ["0"]), {}), "hamiltonian", "is 7", "give its text or a PauliSum"),
     ((({"Z0": [0, 1]}, ["0"]), {}), "hamiltonian", "is not Hermitian: it has the term 1j Z0", "give real"),
     ((({}, ["0"]), {}), "hamiltonian", "is empty", "give words with their coefficients"),
-    ((("Z0", ["0", "1"]), {"roots": 3}), "roots", "are 3 in a space of 2 strings", "ask for 1 to 2"),
+    ((("Z0", ["0", "1"]), {"roots": 3}), "roots", "are 3, but the space has only 2 strings",
+    "ask for 1 to 2"),
     ((("Z0", ["0"]), {"observables": ["Z1"]}), "--observable", "names qubit 1", "use qubits 0 to 0"),
     ((("Z0", ["0"]), {"first_qubit": "top"}), "--first-qubit", "'top' is unknown", "choose from right, left"),
     ((("Z0", ["0"]), {"criteria": 1e-6}), "criteria", "is 1e-06", "give a Criteria"),
     ((("Z0", ["0"]), {"start": [np.ones(1) * 1j]}), "start",
-     "holds values that are no real numbers", "give states of real"),
+     "holds values that are not real numbers", "give states of real"),
     ((("Z0", ["0", "1"]), {"start": [np.ones(3)]}), "start", "has the shape (3,)", "give states of the"),
     ((("Z0", ["0"]), {"output": "out.txt"}), "out.txt", "does not end in .npz", "no other format is"),
     ((("Z0", "s.txt"), {"output": "s.npz", "resume": True, "checkpoint": False}), "--resume",
@@ -40,17 +41,17 @@ CALLS: list[Row] = [
 ]
 FILES: list[Row] = [
     (("bad.txt", "Z0 X1\n0.5 Q3"), "bad.txt: line 2",
-     "'Q3' is no Pauli word", "write a sum such as 0.5*X0 X1"),
-    (("bad.txt", "# none\n"), "bad.txt", "has no observables", "write one a line"),
+     "'Q3' is not a Pauli word", "write a sum such as 0.5*X0 X1"),
+    (("bad.txt", "# none\n"), "bad.txt", "has no observables", "write one per line"),
     (("bad.json", '{"Z0": "a"}'), "bad.json", 'has the coefficient "a"', "give a number or"),
-    (("bad.json", "3"), "bad.json", "is no list", "give a list of observables"),
+    (("bad.json", "3"), "bad.json", "is not a list", "give a list of observables"),
     (("bad.json", '{"Z0": [0, 1]}'), "bad.json",
      "is not Hermitian: it has the term 1j Z0", "give real coeff"),
 ]
 COMMANDS: list[Row] = [
-    ("Z0 bad.txt", "bad.txt: line 3", "'001' is no string of 4 zeros and ones", "write one bitstring a"),
+    ("Z0 bad.txt", "bad.txt: line 3", "'001' is not a string of 4 zeros and ones", "write one bitstring per"),
     ("Z0 s.txt --residual nan", "criteria: residual", "is nan", "give a positive"),
-    ("none.txt s.txt", "HAMILTONIAN", "'none.txt' is no file", "check the name, or write"),
+    ("none.txt s.txt", "HAMILTONIAN", "'none.txt' is not a file", "check the name, or write"),
 ]
 # fmt: on
 

@@ -17,7 +17,7 @@ OPTIONS: list[Row] = [
     ({"dtype": "int8"}, "dtype", "'int8' is unknown", "use one of float32"),
     ({"seed": "x"}, "seed", "is 'x'", "give an integer from 0"),
     ({"rounds": 0}, "rounds", "is 0", "give an integer from 1"),
-    ({"rounds": 3, "time": 1}, "rounds", "stands beside time", "give one of the two"),
+    ({"rounds": 3, "time": 1}, "rounds", "is given together with time", "give one of the two"),
     ({"hardware": "abacus"}, "--hardware", "abacus", "choose from a100, cpu"),
 ]
 NETWORKS: list[Row] = [

@@ -199,7 +199,7 @@ def test_too_little_memory_beside_an_array_is_one_line(device: Any, monkeypatch:
         raise MemoryError
 
     monkeypatch.setattr(device, "zeros", none_left, raising=False)
-    with pytest.raises(CodecError, match="array: needs more memory beside it than there is; allow more"):
+    with pytest.raises(CodecError, match="array: needs more additional memory than is free; free some"):
         compress(there, 1e-2, device=device)
 
 
@@ -228,7 +228,7 @@ def test_more_than_the_memory_of_a_device_is_refused(device: Any, monkeypatch: p
         raise MemoryError
 
     monkeypatch.setattr(device, "empty", none_left, raising=False)
-    with pytest.raises(CodecError, match="stream: holds 40000 bytes, more than there is memory"):
+    with pytest.raises(CodecError, match="stream: holds 40000 bytes, more than the memory"):
         decompress(device.upload(np.frombuffer(packed.data, np.uint8)), device=device)
 
 

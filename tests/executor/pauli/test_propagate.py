@@ -355,12 +355,12 @@ def test_complex_coefficients_and_many_qubits() -> None:
 
 # fmt: off
 BAD_INPUT: list[Row] = [
-    (lambda: parse("Q3", 4), "--observable", "is no Pauli word", "write a sum such as"),
+    (lambda: parse("Q3", 4), "--observable", "is not a Pauli word", "write a sum such as"),
     (lambda: parse("Z4", 4), "--observable", "names qubit 4", "use qubits 0 to 3"),
     (lambda: parse("Z0 X0", 4), "--observable", "names qubit 0 twice", "name each qubit once"),
     (lambda: parse("ZZ", 4), "--observable", "has a word of 2 letters", "give one for each of 4"),
     (lambda: parse(" ", 4), "--observable", "is empty", "write a sum such as"),
-    (lambda: parse("Z0 +", 4), "--observable", "is no Pauli word", "write a sum such as"),
+    (lambda: parse("Z0 +", 4), "--observable", "is not a Pauli word", "write a sum such as"),
     (lambda: rotation("X", (0,), math.nan), "rotation", "has the angle nan", "give finite radians"),
     (lambda: propagate([Rotation(1, 0, math.inf)], parse("Z0", 1)), "step 0",
      "has the angle inf", "give finite radians"),
@@ -382,7 +382,7 @@ BAD_INPUT: list[Row] = [
     (lambda: rotation("X", (0.0,), 1), "rotation: qubit", "is 0.0", "give an integer from 0"),
     (lambda: parse(5, 1), "--observable", "is 5", "give its text or a"),
     (lambda: pauli_sum([(1, 0, 1e308), (1, 0, 1e308)], 1), "--observable",
-     "magnitudes add up to inf", "give 1.79769e+308 in"),
+     "magnitudes add up to inf", "give at most 1.79769e+308 in"),
     (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "max_terms",
      "the observable has 2 terms", "allow that many or more"),
     (lambda: propagate([rotation("X", (0,), 1)], parse("Z0", 1), stop_above=1), "step 1",

@@ -100,7 +100,7 @@ def test_each_term_has_its_value(cliffords: bool) -> None:
 
 # fmt: off
 NO_STATES: list[Row] = [
-    ("0x", "--state", "'0x' is no state", "give one of 0 1 + - r l"),
+    ("0x", "--state", "'0x' is not a state", "give one of 0 1 + - r l"),
     (["X0", "Z0"], "--stabilizers", "anticommutes", "remove it"),
     (["X0", "-X0"], "--stabilizers", "-I as a product", "change a sign"),
     (["X0 + Z0"], "--stabilizers", "no word with a sign", "write -X0 Z1"),

@@ -87,7 +87,7 @@ def test_values_say_that_orbitals_are_complex(tmp_path: Path) -> None:
     [
         ("IUHF=1,", "TREL=T,", "again, .* apart: the integrals are not symmetric"),
         ("\n0.0 0 0 0 0", "", "has 1 lines of four zeros"),
-        ("\n0.0 0 0 0 0", "\n0.25 0 0 0 0", "parts two blocks and is not 0"),
+        ("\n0.0 0 0 0 0", "\n0.25 0 0 0 0", "separates two blocks, but is not 0"),
         (" 0 0\n", " 1 1\n", "lines of four zeros|stands in a block"),
     ],
 )

@@ -102,7 +102,7 @@ RIGHT = symmetric_integrals((2, 2))
 WRONG = replace(random_integrals(N, 2, 2, 31), labels=OrbitalLabels(LABELS, 3))
 # fmt: off
 REFUSED: list[Row] = [
-    ((WRONG, {}), "ISYM", "asks for a symmetry that integrals break by", "mend ORBSYM, or give"),
+    ((WRONG, {}), "ISYM", "asks for a symmetry that integrals break by", "correct ORBSYM, or give"),
     ((replace(RIGHT, labels=OrbitalLabels()), {"symmetry": 2}), "--symmetry",
      "is 2, and orbitals have no labels", "give an FCIDUMP with"),
     ((RIGHT, {"symmetry": 9}), "--symmetry", "is 9, and labels go from 1 to 8", "give an FCIDUMP with"),
@@ -110,7 +110,7 @@ REFUSED: list[Row] = [
     ((RIGHT, {"symmetry": -1}), "--symmetry", "is -1", "give an integer from 0"),
     ((RIGHT, {"symmetry": 2, "roots": 99}), "roots", "are 99 in a space of 24", "ask for 1 to 24"),
     ((RIGHT, {"symmetry": 2, "roots": 9, "penalty": SpinPenalty(2.0)}), "roots",
-     "are 9, and 3 states have the spin and the symmetry", "ask for 3 at most"),
+     "are 9, but only 3 states have this spin and this", "ask for at most 3"),
 ]
 # fmt: on
 

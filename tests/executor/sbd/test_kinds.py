@@ -205,11 +205,9 @@ def test_a_solve_of_complex_states_goes_on(tmp_path: Path) -> None:
     again = diagonalize(integrals, strings, start=target, **TIGHT)
     np.testing.assert_allclose(again.energies, whole.energies, atol=1e-12)
     assert again.solution.steps <= 2
-    with pytest.raises(InputError, match="precision: mixed is not there for complex integrals"):
+    with pytest.raises(InputError, match="precision: mixed is not available for complex integrals"):
         diagonalize(integrals, strings, precision="mixed", **TIGHT)
-    with pytest.raises(
-        InputError, match="device: complex integrals run on a CPU alone; choose device cpu"
-    ):
+    with pytest.raises(InputError, match="device: complex integrals run on a CPU alone; choose device cpu"):
         diagonalize(integrals, strings, device="gpu")
 
 

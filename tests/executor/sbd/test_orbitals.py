@@ -93,7 +93,7 @@ def test_rotations_that_are_none_are_refused(tmp_path: Path) -> None:
         (np.eye(3), r"rotation: has the shape \(3, 3\) for 4 orbitals"),
         (2 * np.eye(N), "rotation: is 3 from unitary"),
         (np.full((N, N), np.nan), "rotation: is nan from unitary"),
-        ([["a"]], "rotation: is no matrix"),
+        ([["a"]], "rotation: is not a matrix"),
         (tmp_path / "none.npy", "cannot be read"),
     ):
         with pytest.raises(InputError, match=message):

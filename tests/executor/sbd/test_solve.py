@@ -284,7 +284,7 @@ def test_memory_limits_the_vectors() -> None:
     few = fit_memory(10**6, 1, Criteria(), 500e6)
     assert 6 <= few.vectors < Criteria().vectors
     assert fit_memory(10**6, 1, Criteria(), np.inf) == Criteria()
-    with pytest.raises(InputError, match=r"memory: holds 9\.54 MiB of the"):
+    with pytest.raises(InputError, match=r"memory: is 9\.54 MiB, but"):
         fit_memory(10**6, 1, Criteria(), 1e7)
 
 

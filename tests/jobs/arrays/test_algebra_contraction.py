@@ -111,8 +111,8 @@ def test_the_prime_of_a_bound_contraction_changes() -> None:
         ({"algebra": "max-plus"}, [[np.inf]], "cannot add to -inf"),
         ({"algebra": "min-plus"}, [[-np.inf]], "cannot add to +inf"),
         ({"algebra": "boolean"}, [[2]], "other than 0 and 1"),
-        ({"algebra": "max-plus"}, [[1j]], "rounds"),
-        ({"algebra": "max-plus"}, [[2**53 + 1]], "rounds"),
+        ({"algebra": "max-plus"}, [[1j]], "would round"),
+        ({"algebra": "max-plus"}, [[2**53 + 1]], "would round"),
     ],
 )
 def test_what_an_algebra_has_not_is_refused(options: Any, arrays: Any, line: str) -> None:
@@ -122,13 +122,13 @@ def test_what_an_algebra_has_not_is_refused(options: Any, arrays: Any, line: str
 
 @pytest.mark.parametrize("values", [[-1], [7], [0.5]])
 def test_residues_are_integers_below_the_prime(values: Any) -> None:
-    with pytest.raises(tnplan.InputError, match="no integers from 0 to 6"):
+    with pytest.raises(tnplan.InputError, match="not integers from 0 to 6"):
         tnplan.contract("a->", values, algebra=tnplan.Residues(7))
 
 
 @pytest.mark.parametrize("prime", [1, 4, 2**23, 8388609, -7])
 def test_other_moduli_are_refused(prime: int) -> None:
-    with pytest.raises(tnplan.InputError, match="no prime below"):
+    with pytest.raises(tnplan.InputError, match="not a prime below"):
         tnplan.Residues(prime)
 
 

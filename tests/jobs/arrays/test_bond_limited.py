@@ -357,7 +357,7 @@ def test_gradients_come_closer_with_the_limit_and_follow_differences() -> None:
 
 def test_gradients_that_there_are_not_are_refused() -> None:
     vectors = np.ones((2, 2)), np.ones((2, 2))
-    with pytest.raises(tnplan.InputError, match=r"^gradients: are those of one number"):
+    with pytest.raises(tnplan.InputError, match=r"^gradients: are those of a single number"):
         tnplan.contract("ab,bc->ac", *vectors, max_bond=2).gradients()
     with pytest.raises(tnplan.InputError, match=r"^gradients: are relative to the value, and it is 0"):
         tnplan.contract("ab,ab->", vectors[0], 0 * vectors[1], max_bond=2).gradients()

@@ -363,7 +363,7 @@ def test_out() -> None:
     mantissa, exponent = contract("ij,jk->ik", a, b, out=out, strip_exponent=True)
     assert mantissa is out
     np.testing.assert_allclose(out * 10**exponent, a @ b)
-    with pytest.raises(InputError, match="out: has dtype float32, and would round float64"):
+    with pytest.raises(InputError, match="out: has dtype float32, which would round values of float64"):
         contract("ij,jk->ik", a, b, out=np.empty((2, 2), np.float32))
 
 

@@ -75,8 +75,7 @@ def test_vectors_stay_or_go_over_rank_0() -> None:
             items = [item for item in schedule.once if item.op != "free"]
             load = load_in_place(schedule, number, range(len(items)))
             same = load is not None and (
-                schedule.buffers[load.out].offset_bytes
-                == schedule.buffers[schedule.result].offset_bytes
+                schedule.buffers[load.out].offset_bytes == schedule.buffers[schedule.result].offset_bytes
             )
             seen.add((ranks, schedule.n_slices > 1, load is not None, same))
     assert {(1, False, True, True), (1, False, True, False), (1, True, True, False)} <= seen
@@ -224,7 +223,7 @@ def test_what_has_no_power_is_refused() -> None:
             wide.power(2, matrix, np.ones((2, 3)))
         with pytest.raises(tnplan.InputError, match="n: is -1"):
             wide.power(-1, matrix, np.ones((2, 3)), vector=1)
-        with pytest.raises(tnplan.InputError, match="vector: 2 is no tensor that calls take"):
+        with pytest.raises(tnplan.InputError, match="vector: 2 is not a tensor that calls take"):
             wide.power(1, matrix, np.ones((2, 3)), vector=2)
         with pytest.raises(tnplan.InputError, match="resume: has no checkpoint"):
             wide.power(1, matrix, np.ones((2, 3)), vector=1, resume=True)

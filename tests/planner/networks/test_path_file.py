@@ -97,10 +97,11 @@ WRONG_PATHS: list[Row] = [
     ({"size_dict": {"a": 2, "b": 3, "c": 0}}, "path.json: network size_dict",
      "index 'c' has size 0", "sizes are integers from"),
     ({"output": ["z"]}, "path.json: network output", "index 'z' is on no tensor", "open indices must be on"),
-    ({"output": ["a", "a"]}, "path.json: network output", "index 'a' stands 2 times", "list each open index"),
+    ({"output": ["a", "a"]}, "path.json: network output", "index 'a' appears 2 times",
+    "list each open index"),
     ({"inputs": []}, "path.json: network inputs", "there is no tensor", "give at least one tensor"),
     ({"ssa_path": None}, "path.json: ssa_path", "is missing", "find a path with"),
-    ({"path": [[0, 1], [0, 1]]}, "path.json: path", "stands beside ssa_path", "give one of the two"),
+    ({"path": [[0, 1], [0, 1]]}, "path.json: path", "is given together with ssa_path", "give one of the two"),
     ({"ssa_path": [[0, 1], [0, 2]]}, "path.json: ssa_path[1]",
      "tensor 0 is used a second time", "each tensor is"),
     ({"ssa_path": [[0, 4], [2, 3]]}, "path.json: ssa_path[0]",
@@ -109,7 +110,7 @@ WRONG_PATHS: list[Row] = [
     ({"ssa_path": None, "path": [[0, 3]]}, "path.json: path[0]",
      "position 3 is outside the 3 tensors", "give an opt_einsum"),
     ({"ssa_path": None, "path": [[0, 0]]}, "path.json: path[0]",
-     "a position stands twice", "name each tensor once"),
+     "a position appears twice", "name each tensor once"),
     ({"sliced_inds": ["z"]}, "path.json: sliced_inds",
      "index 'z' is on no tensor", "slice indices of"),
     ({"sliced_inds": ["b", "b"]}, "path.json: sliced_inds",
@@ -175,7 +176,7 @@ def test_tensors_round_trip_and_casts(tmp_path: Path) -> None:
 WRONG_TENSORS: list[Row] = [
     (lambda arrays: arrays.pop("t2"), "t.npz: t2", "is missing", "give the arrays t0, t1"),
     (lambda arrays: arrays.update(t5=np.ones(2)), "t.npz: t5",
-     "is no tensor of the network, which has 5", "give the arrays t0, t1"),
+     "is not a tensor of the network, which has 5", "give the arrays t0, t1"),
     (lambda arrays: arrays.update(t1=np.ones((4, 3))), "t.npz: t1",
      "has shape (4, 3), the network says (3, 4)", "give the arrays t0, t1"),
     (lambda arrays: arrays.update(t1=np.ones((3, 4), complex)), "t.npz: t1",
@@ -238,5 +239,5 @@ def test_store_writes_both_files(tmp_path: Path) -> None:
 
 def test_tensors_of_no_file_s_name_are_refused() -> None:
     assert tensors_file("folder/p.json", "t.npz") == Path("folder/t.npz")
-    with pytest.raises(InputError, match="is no name of a file"):
+    with pytest.raises(InputError, match="is not the name of a file"):
         tensors_file("p.json", "\0")

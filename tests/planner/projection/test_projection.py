@@ -150,8 +150,8 @@ def test_where_nothing_fits_the_planner_says_why() -> None:
 REFUSED: list[Row] = [
     (([], {}), "--devices", "is empty", "give a list of numbers"),
     ((4, {}), "--devices", "is 4", "give a list of numbers of devices, such as"),
-    (([0], {}), "--devices", "0 is no number of devices", "give integers from 1 to"),
-    (([2.5], {}), "--devices", "2.5 is no number of devices", "give integers from 1 to"),
+    (([0], {}), "--devices", "0 is not a number of devices", "give integers from 1 to"),
+    (([2.5], {}), "--devices", "2.5 is not a number of devices", "give integers from 1 to"),
     (([1], {"precision": "fp8"}), "profile dgx-h100: flop_per_s.complex64",
      "has no precision 'fp8'", "choose another"),
     (([1], {"memory_bytes": -1}), "--memory", "is -1", "give a positive size"),

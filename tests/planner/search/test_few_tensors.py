@@ -74,7 +74,7 @@ def test_both_ways_find_the_same_cost(n_tensors: int, monkeypatch: pytest.Monkey
             monkeypatch.setattr(few_tensors, "FEW", few)
             path = cheapest_path(network)
             assert path is not None
-            ContractionPath(network, path, (), "float64")  # refuses what is no path
+            ContractionPath(network, path, (), "float64")  # refuses what is not a path
             costs.add(products(network, path))
         assert len(costs) == 1, seed
         assert costs.pop() <= products(network, greedy_path(network))

@@ -91,7 +91,7 @@ def test_rounds_give_the_same_path_by_any_clock_and_any_number_of_workers(
     ("options", "message"),
     [
         ({"rounds": 0}, "rounds: is 0"),
-        ({"rounds": 2, "time": 1.0}, "rounds: stands beside"),
+        ({"rounds": 2, "time": 1.0}, "rounds: is given together with"),
         ({"rounds": 2, "methods": "greedy", "minimize": "flops"}, "rounds: is for the method joint"),
     ],
 )

@@ -240,7 +240,7 @@ def test_of_several_paths_none_is_faster_than_what_is_found(order: tuple[int, ..
 def test_schedule_needs_devices_and_room() -> None:
     profile = load_profile("h200-nvlink")
     options: dict[str, Any] = {"methods": ("joint",), "minimize": "schedule", "effort": SHORT}
-    with pytest.raises(InputError, match="minimize: is schedule, without devices"):
+    with pytest.raises(InputError, match="minimize: is schedule, but no number of devices is given"):
         search_path(LATTICE, "complex64", profile=profile, **options)
     with pytest.raises(InputError, match="devices: is 0"):
         search_path(LATTICE, "complex64", profile=profile, devices=0, **options)
@@ -313,8 +313,14 @@ def test_a_round_without_a_tree_changes_nothing() -> None:
     ("arguments", "message"),
     [
         (["--unlimited", "--method", "greedy", "--resume"], "--resume: is for the method joint"),
-        (["--unlimited", "--minimize", "schedule"], "--minimize: is schedule, without devices"),
-        (["--unlimited", "--precision", "fp16x3"], "--precision: fp16x3 has no part in --minimize fused"),
+        (
+            ["--unlimited", "--minimize", "schedule"],
+            "--minimize: is schedule, but no number of devices is given",
+        ),
+        (
+            ["--unlimited", "--precision", "fp16x3"],
+            "--precision: fp16x3 does not matter for --minimize fused",
+        ),
         (
             ["--unlimited", "--devices", "1", "--hardware", "cpu", "--precision", "fp16x3"],
             "flop_per_s.complex64: has no precision 'fp16x3'",

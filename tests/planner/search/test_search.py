@@ -201,7 +201,7 @@ WRONG_OPTIONS: list[Row] = [
     ({"max_tensor_elements": 0}, "--max-tensor", "is 0", "give one element or more"),
     ({"max_tensor_elements": 1}, "--max-tensor", "is 1, but the result alone", "open fewer indices, or"),
     ({"max_tensor_elements": 64, "memory_bytes": 64}, "--max-tensor",
-     "stands beside a memory limit", "give one of the two"),
+     "is given together with a memory limit", "give one of the two"),
     ({"minimize": "luck"}, "--minimize", "'luck' is unknown", "use one of flops"),
     ({"methods": ("best",)}, "--method", "'best' is unknown", "use some of joint"),
     ({"methods": ()}, "--method", "is empty", "use some of greedy"),
@@ -296,8 +296,8 @@ def test_command_line_takes_cotengra_s_networks(tmp_path: Path) -> None:
         ([], "give one limit"),
         (["--devices", "2"], "--devices and --hardware belong together"),
         (["--unlimited", "--max-tensor", "4"], "give one limit"),
-        (["--max-tensor", "2^"], "'2^' is no count"),
-        (["--max-tensor", "0"], "'0' is no count"),
+        (["--max-tensor", "2^"], "'2^' is not a count"),
+        (["--max-tensor", "0"], "'0' is not a count"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -364,9 +364,9 @@ def test_sizes(text: str, size: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "GiB", "1PB", "1e9", "0.2", "nan", "1" * 40, "9" * 400])
 def test_wrong_sizes(text: str) -> None:
-    with pytest.raises(InputError, match="is no size"):
+    with pytest.raises(InputError, match="is not a size"):
         size_in_bytes(text, "--memory")
-    with pytest.raises(InputError, match="is no size"):
+    with pytest.raises(InputError, match="is not a size"):
         size_in_bytes("unlimited", "--threshold", unlimited=False)
 
 
@@ -378,7 +378,7 @@ def test_counts_and_qubits() -> None:
         10**6,
     ]
     for text in ("", "0", "2^", "-2", "2^200", "1.5", "9^99"):
-        with pytest.raises(click.BadParameter, match="is no count"):
+        with pytest.raises(click.BadParameter, match="is not a count"):
             COUNT.convert(text, None, None)
     assert QUBITS.convert("0,3,12", None, None) == (0, 3, 12)
     for text in ("", "0,", "a", "1 2", "-1"):

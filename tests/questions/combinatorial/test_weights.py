@@ -27,7 +27,7 @@ def random_weight(chance: random.Random) -> Fraction:
         case 0:
             return Fraction(chance.randint(-3, 3))
         case 1:
-            return Fraction(chance.randint(-10**12, 10**12), 10**9)
+            return Fraction(chance.randint(-(10**12), 10**12), 10**9)
         case 2:
             return Fraction(chance.randint(1, 9), chance.randint(1, 9))
     return Fraction(chance.randint(0, 1000), 1000)
@@ -247,8 +247,8 @@ def test_files_with_weights_that_are_refused(name: str, text: str, line: str, tm
         ("matchings", [(1, 2)], {(1, 3): 1}, "has (1, 3), which"),
         ("sat", [[1, 2]], {1: 2}, "has 1 without -1"),
         ("sat", [[1, 2]], {3: 2, -3: 1}, "has 3, which"),
-        ("ising", "grid 2x2", True, "stand beside ising"),
-        ("colourings", "grid 2x2", {(0, 0): 1}, "stand beside colourings"),
+        ("ising", "grid 2x2", True, "are given together with ising"),
+        ("colourings", "grid 2x2", {(0, 0): 1}, "are given together with colourings"),
         ("matchings", [(k, k + 1) for k in range(1000)], dict.fromkeys([(k, k + 1) for k in range(1000)],
          "7e-999"), "bits together; round them"),
     ],

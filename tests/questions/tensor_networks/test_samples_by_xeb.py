@@ -145,7 +145,7 @@ REFUSED: list[Row] = [
     (lambda: CIRCUIT.sample(5, xeb=0.1, fidelity=0.5), "--xeb", "chooses how samples are", "leave out"),
     (lambda: CIRCUIT.sample(5, xeb=0.1, sampling="chain"), "--xeb", "chooses how samples are", "leave out"),
     (lambda: CIRCUIT.sample(5, xeb=0.1, open_qubits=2), "--xeb", "chooses how samples are", "leave out"),
-    (lambda: CIRCUIT.sample(5, xeb=0.1, method="statevector"), "--xeb", "is given, and 'statevector'", ""),
+    (lambda: CIRCUIT.sample(5, xeb=0.1, method="statevector"), "--xeb", "is given, but 'statevector'", ""),
 ]
 # fmt: on
 

@@ -33,7 +33,8 @@ SMALL = 1e-300
 INSTEAD_OF_0 = 37
 """An extent that no axis has."""
 MAY_REFUSE = (
-    "beside objects", "in arrays of jax", "beyond 64 bits", "have dtype", "memory", "more than the limit",
+    "together with objects", "in arrays of jax", "beyond 64 bits", "have dtype", "memory",
+    "more than the limit",
     "to one device", "of one library", "out: is ndarray; give an array of cupy", "out: is on another device",
     "torch follows", "has 1 GPU for",
 )  # fmt: skip
@@ -181,9 +182,9 @@ def libraries(device: str = "cpu") -> tuple[dict[str, Ways], Ways]:
 
         found["cupy"] = {"CuPy": lambda _, array: cupy.asarray(array)}
         for way, make in list(found.get("torch", {}).items()):
-            found.setdefault("torch on a GPU", {})[f"{way}, on a GPU"] = (
-                lambda rng, array, make=make: make(rng, array).cuda()
-            )
+            found.setdefault("torch on a GPU", {})[f"{way}, on a GPU"] = lambda rng, array, make=make: make(
+                rng, array
+            ).cuda()
     elif find_spec("jax"):
         import jax
         from jax.experimental import sparse

@@ -226,7 +226,7 @@ def _resume(schedule: Path, output: Path, ranks: int) -> None:
         try:
             execute(schedule, device="cpu", ranks=ranks, threads=1, output=output, resume=True)
         except InputError as refusal:
-            if "is held by another run" not in str(refusal) or time.monotonic() > end_s:
+            if "is used by another run" not in str(refusal) or time.monotonic() > end_s:
                 raise
             time.sleep(0.2)
         else:

@@ -45,8 +45,9 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     # Names of qsim and of OpenQASM may turn opposite ways, and at some angles, such as pi, both matrices fit.
     if any(not _is_close(other, candidates[0]) for other in candidates[1:]):
         raise InputError(
-            place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
-            "use another angle, or gates that both have, such as rz and cz",
+            place, f"with angle {gate.params[0]:g} may be that of OpenQASM or of qsim, which rotate in "
+            f"opposite directions",
+            "use another angle, or gates that are the same in both, such as rz and cz",
         )  # fmt: skip
     if candidates:
         return candidates[0]

@@ -114,7 +114,9 @@ def _by_angles(gate: Gate) -> tuple[np.ndarray, np.ndarray]:
     if kind is not None:
         return _fourier(kind)
     if len(gate.params) > 1:
-        raise InputError(f"gate {gate.name}", "has angles of which nothing is known", "use other gates")
+        raise InputError(
+            f"gate {gate.name}", "has angles whose meaning is not known", "use gates of the standard names"
+        )
     # dU/da = G U with a constant G = i H: U(a) = sum_w P_w U(a_0) exp(i w (a - a_0)), P_w being the projector
     # of H on its eigenvalue w.
     (generator,) = generators(gate, of_qsim=False)

@@ -77,9 +77,11 @@ def _check(varied: CircuitProgram, read: Read, values: Mapping[str, Any], names:
         read({**values, **{name: Varied(values[name], sign * STEP * direction[name]) for name in names}})
         for sign in (1, -1)
     )
-    remedy = "ask for other parameters alone, or use these in angles of standard gates alone"
+    remedy = "ask only for other parameters, or use these only in angles of standard gates"
     if not len(varied.operations) == len(up.operations) == len(down.operations):
-        raise InputError("gradient", "is by a parameter that changes which gates there are", remedy)
+        raise InputError(
+            "gradient", "is not defined for a parameter that changes which gates the circuit has", remedy
+        )
     for number, (operation, high, low) in enumerate(
         zip(varied.operations, up.operations, down.operations, strict=True)
     ):

@@ -59,7 +59,7 @@ def check_parameters(names: tuple[str, ...], parameters: Mapping[str, Any], plac
     unknown = [name for name in parameters if name not in names]
     if unknown:
         raise InputError(
-            f"parameter {unknown[0]}", f"is none of this {place}",
+            f"parameter {unknown[0]}", f"is not a parameter of this {place}",
             f"use one of {', '.join(names)}" if names else "leave it out",
         )  # fmt: skip
     for name, value in parameters.items():

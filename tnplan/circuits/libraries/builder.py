@@ -39,7 +39,9 @@ class Builder:
         values = np.asarray(matrix, np.complex128).reshape(side, side)
         if not np.isfinite(values).all():
             raise InputError(
-                f"{self.place}: gate {name}", "has a matrix that is not finite", "let its angles be finite"
+                f"{self.place}: gate {name}",
+                "has a matrix with NaN or infinite elements",
+                "give finite angles",
             )
         # Parameters that are no numbers, such as those of Pauli words, are none by which
         # derivatives are taken.
@@ -57,7 +59,9 @@ class Builder:
         """Add a gate of a kind, whose matrix others of the same angles share."""
         if not all(map(isfinite, params)):
             raise InputError(
-                f"{self.place}: gate {name}", "has a matrix that is not finite", "let its angles be finite"
+                f"{self.place}: gate {name}",
+                "has a matrix with NaN or infinite elements",
+                "give finite angles",
             )
         self.operations.append(Gate(name, tuple(qubits), shared_matrix(kind, params), params))
         self._touched.update(qubits)

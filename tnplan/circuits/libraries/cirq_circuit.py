@@ -63,7 +63,11 @@ def flat(operations: Iterable[Any]) -> Iterator[Any]:
                 problem = "has a subcircuit without a number of repetitions"
                 raise InputError(PLACE, problem, "write a while loop of OpenQASM 3")
             if abs(int(repeats)) > LARGEST_CIRCUIT:
-                raise InputError(PLACE, f"repeats a subcircuit {repeats} times", f"use {LARGEST_CIRCUIT}")
+                raise InputError(
+                    PLACE,
+                    f"repeats a subcircuit {repeats} times",
+                    f"repeat it at most {LARGEST_CIRCUIT} times",
+                )
             inner = bare.mapped_circuit().all_operations()
         elif isinstance(bare.gate, cirq.PauliMeasurementGate):
             inner = cirq.decompose_once(bare)

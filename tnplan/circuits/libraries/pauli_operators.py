@@ -63,7 +63,7 @@ def _of_qiskit(operator: Any, n_qubits: int | None, labels: Sequence[Any] | None
 def _of_pennylane(operator: Any, n_qubits: int | None, labels: Sequence[Any] | None) -> PauliSum | None:
     sentence = operator if hasattr(operator, "to_mat") else getattr(operator, "pauli_rep", None)
     if sentence is None:
-        problem = f"{type(operator).__name__} is no sum of Pauli words"
+        problem = f"{type(operator).__name__} is not a sum of Pauli words"
         raise InputError(PLACE, problem, "use qml.pauli_decompose")
     items = sentence.items() if hasattr(sentence, "simplify") else [(sentence, 1.0)]
     return _sum([([(a, wire) for wire, a in word.items()], value) for word, value in items], n_qubits, labels)
@@ -126,7 +126,7 @@ def _value(coefficient: Any) -> complex:
     except (TypeError, ValueError, OverflowError, RuntimeError):
         value = complex("nan")
     if not isfinite(value):
-        raise InputError(PLACE, "has coefficients that are no finite numbers", "bind its parameters")
+        raise InputError(PLACE, "has coefficients that are not finite numbers", "bind its parameters")
     return value
 
 
@@ -147,7 +147,7 @@ def jordan_wigner(terms: dict[Any, Any], n_qubits: int | None, *, is_majorana: b
     blocks = [(np.zeros((0, 2 * n_words(n)), np.uint64), np.zeros(0, np.complex128))]
     for length, words in lengths.items():
         if length > LONGEST_PRODUCT and not is_majorana:
-            raise InputError(PLACE, f"has a product of {length} operators", f"use {LONGEST_PRODUCT} at most")
+            raise InputError(PLACE, f"has a product of {length} operators", f"use at most {LONGEST_PRODUCT}")
         at_once = max(1, WORDS_AT_ONCE // n_words(n) >> (0 if is_majorana else length))
         for start in range(0, len(words), at_once):
             chosen = words[start : start + at_once]

@@ -144,7 +144,7 @@ class Declarations:
         elif isinstance(target, Array):
             self._set_array(target, value)
         else:
-            raise Mistake("gives a value to what is no variable", "name a variable")
+            raise Mistake("gives a value to something that is not a variable", "name a variable")
 
     def measure(self, qubits: Qubits, bits: Bits) -> None:
         """Measure qubits into bits."""
@@ -161,7 +161,7 @@ class Declarations:
     def convert(self, value: Any, kind: Type) -> Any:
         """A value as a type."""
         if isinstance(value, Array | Named):
-            raise Mistake(f"makes {kind} of what is no number", "give a number or bits")
+            raise Mistake(f"converts to {kind} something that is not a number", "give a number or bits")
         return converted(value, kind)
 
     def as_type(self, value: Any, node: Any) -> Any:
@@ -205,7 +205,7 @@ class Declarations:
     def _bits(self, value: Any, bits: Bits) -> Sequence[Any]:
         """The bits that a value has for a register."""
         if isinstance(value, Array | Named):
-            raise Mistake("makes bits of what is no number", "give a number or bits")
+            raise Mistake("converts to bits something that is not a number", "give a number or bits")
         # A single `bit` takes the truth of a value, a register `bit[n]` its n bits, the lowest first.
         if bits.is_single:
             if isinstance(value, BitString | FixedWidth):
@@ -219,10 +219,10 @@ class Declarations:
         """The bit of a register of one, or of a number."""
         if isinstance(value, BitString):
             if len(value.items) != 1:
-                raise Mistake(f"makes one bit of {len(value.items)}", "give one bit")
+                raise Mistake(f"converts to one bit a value of length {len(value.items)}", "give one bit")
             return value.items[0]
         if value.kind == "bit" and value.width != 1:
-            raise Mistake(f"makes one bit of {value.width}", "give one bit")
+            raise Mistake(f"converts to one bit a value of length {value.width}", "give one bit")
         return truth(value)
 
     def _input_value(self, name: str, kind: Type) -> Any:
@@ -262,7 +262,7 @@ class Declarations:
         old = self.recorder.read(target.slot)
         kind = target.slot.type
         if kind.width is None or kind.kind == "float" or len(target.index) != 1:
-            raise Mistake("sets a bit of a number without a width", "give it one, such as uint[8]")
+            raise Mistake("sets a bit of a number that has no width", "give it one, such as uint[8]")
         chosen = self.evaluator.indices(target.index[0], kind.width)
         if isinstance(chosen, int):
             bits = [(chosen, applied(truth, value))]
@@ -294,7 +294,7 @@ class Declarations:
         else:
             register = None
         if not isinstance(register, Bits | Qubits):
-            raise Mistake("gives another name to what is no register", "name a register")
+            raise Mistake("gives a second name to something that is not a register", "name a register")
         return register
 
     def _argument(self, argument: Any, node: Any) -> Named:
@@ -325,7 +325,7 @@ class Declarations:
                 self.evaluator.named(node.collection.name), node.index, "the array"
             )
         if not isinstance(symbol, Array):
-            raise Mistake("gives what is no array for one", "give an array")
+            raise Mistake("passes something that is not an array where an array is expected", "give an array")
         return symbol
 
     def _array(self, node: Any, start: Any) -> Array:
@@ -333,7 +333,7 @@ class Declarations:
         sizes = [self.evaluator.size(dimension) for dimension in node.dimensions]
         # dtype=object: the product of given extents must not wrap at 64 bits before it is compared.
         if np.prod(sizes, dtype=object) > LARGEST_CIRCUIT:
-            raise Mistake("has a large array", f"use {LARGEST_CIRCUIT} entries at most")
+            raise Mistake("has a large array", f"use at most {LARGEST_CIRCUIT} entries")
 
         def new_slots(level: int) -> Any:
             if level == len(sizes):
@@ -403,7 +403,7 @@ def _as_operand(node: Any) -> Any:
     if type(node).__name__ != "IndexExpression":
         if type(node).__name__ in ("Identifier", "IndexedIdentifier"):
             return node
-        raise Mistake("gives what is no qubit for one", "give qubits")
+        raise Mistake("passes something that is not a qubit where a qubit is expected", "give qubits")
     from openqasm3 import ast
 
     indices: list[Any] = []
@@ -411,5 +411,5 @@ def _as_operand(node: Any) -> Any:
         indices.insert(0, node.index)
         node = node.collection
     if type(node).__name__ != "Identifier":
-        raise Mistake("gives what is no qubit for one", "give qubits")
+        raise Mistake("passes something that is not a qubit where a qubit is expected", "give qubits")
     return ast.IndexedIdentifier(node, indices)

@@ -108,7 +108,7 @@ class Evaluator:
         if visit is None:
             words = {"DurationLiteral": "a duration", "DurationOf": "durationof", "ArrayLiteral": "an array"}
             description = words.get(type(node).__name__, type(node).__name__)
-            raise Mistake(f"uses {description} where a number or bits stand", "write a number")
+            raise Mistake(f"uses {description} where a number or bits are expected", "write a number")
         return visit(node)
 
     def integer(self, node: Any) -> int:
@@ -161,7 +161,7 @@ class Evaluator:
     def new_qubits(self, size: int | None) -> Qubits:
         """Qubits that are declared."""
         if self._physical:
-            raise Mistake("declares qubits beside physical ones", "use qubits of one kind")
+            raise Mistake("declares qubits, but also uses physical qubits", "use qubits of one kind")
         first = self.n_qubits
         self.n_qubits += 1 if size is None else size
         _check_count(self.n_qubits, LARGEST_CIRCUIT)
@@ -214,7 +214,7 @@ class Evaluator:
 
     def _physical_qubit(self, name: str) -> Qubits:
         if self.n_qubits and not self._physical:
-            raise Mistake("uses physical qubits beside declared ones", "use qubits of one kind")
+            raise Mistake("uses physical qubits, but also declares qubits", "use qubits of one kind")
         self._physical = True
         qubit = int(name[1:][:18])
         self.n_qubits = max(self.n_qubits, qubit + 1)
@@ -318,7 +318,7 @@ class Evaluator:
             raise Mistake(f"calls {name!r}, which is {symbol.description}", "define it with def")
         function = (FUNCTIONS if self.version == 3 else FUNCTIONS_2).get(name)
         if function is None:
-            raise Mistake(f"calls {shown(name)!r}, which is no function", "define it with def")
+            raise Mistake(f"calls {shown(name)!r}, which is not a function", "define it with def")
         expected = ARGUMENTS.get(name, 1)
         if len(node.arguments) != expected:
             raise Mistake(f"gives {name} {len(node.arguments)} arguments", f"give {expected}")
@@ -331,12 +331,14 @@ class Evaluator:
         if isinstance(symbol, Bits | Qubits) and dimension == 0:
             return len(symbol.slots if isinstance(symbol, Bits) else symbol.numbers)
         if not isinstance(symbol, Array):
-            raise Mistake("takes the size of what is no array", "give an array or a register")
+            raise Mistake("takes the size of something that is not an array", "give an array or a register")
         level = symbol.slots
         for _ in range(dimension):
             level = level[0] if isinstance(level, list) else None
         if not isinstance(level, list):
-            problem = f"takes size {written(dimension)} of an array that has it not"
+            problem = (
+                f"asks for the size of dimension {written(dimension)} of an array that has fewer dimensions"
+            )
             raise Mistake(problem, "give a smaller index")
         return len(level)
 
@@ -345,7 +347,7 @@ class Evaluator:
         for side in (node.lhs, node.rhs):
             bits = register_bits(self.value(side))
             if bits is None:
-                raise Mistake("puts together what are no registers of bits", "use registers")
+                raise Mistake("concatenates something that is not a register of bits", "use registers")
             items += bits
         return bit_string(tuple(items))
 
@@ -381,7 +383,7 @@ def is_constant(symbol: Named) -> bool:
 def _check_count(count: int, most: int) -> None:
     if count > most:
         raise Mistake(
-            f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
+            f"needs more than {LARGEST_CIRCUIT} qubits or bits", f"use at most {LARGEST_CIRCUIT} of each"
         )
 
 

@@ -244,7 +244,7 @@ class GateCalls:
                     return self._matrix(name, target, (exponent * params[0],), ())
                 if abs(exponent) > LARGEST_EXPANSION:
                     raise Mistake(
-                        f"takes the power {exponent:g}", f"use {LARGEST_EXPANSION} at most, of either sign"
+                        f"takes the power {exponent:g}", f"use at most {LARGEST_EXPANSION}, of either sign"
                     )
                 matrix = power(matrix, exponent)
                 if turn:
@@ -260,7 +260,7 @@ class GateCalls:
             matrix = self._product(self._body(target, params), len(target.qubits))
             # Products of many matrices drift from unitarity by rounding.
             if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=SAME):
-                raise Mistake("has so many gates inside that rounding spoils it", "use fewer")
+                raise Mistake("contains so many gates that rounding errors become too large", "use fewer")
         matrix.flags.writeable = False  # so that gates share it
         return _NAMES.get(name, name), params, matrix
 
@@ -326,7 +326,7 @@ class GateCalls:
             return replace(body[0], modifiers=(*call.modifiers, *body[0].modifiers), qubits=on)
         if n > self.largest:
             raise Mistake(
-                f"takes a power that is no integer of a gate on {n} qubits",
+                f"takes a power that is not an integer of a gate on {n} qubits",
                 f"give an integer, or a gate on {self.largest} qubits or fewer",
             )
         name, _, matrix = self._matrix(call.name, call.target, call.params, call.modifiers)
@@ -373,4 +373,4 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
             # -1 is exp(i pi), also where rounding puts it just below the branch cut.
             phases = np.where(phases < -np.pi + SAME, phases + 2 * np.pi, phases)
             return np.asarray((vectors * np.exp(1j * exponent * phases)) @ vectors.conj().T)
-    raise Mistake("takes a power of what is not unitary", "let all angles inside it be finite")
+    raise Mistake("takes a power of something that is not unitary", "let all angles inside it be finite")

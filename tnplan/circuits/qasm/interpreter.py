@@ -127,7 +127,7 @@ class Interpreter:
             except Jump as jump:
                 if jump.word != "end":
                     raise InputError(
-                        source.place, f"has a {jump.word} outside of what it leaves", "take it out"
+                        source.place, f"has {jump.word!r} outside of a loop or subroutine", "remove it"
                     ) from None
                 # `end` ends the whole program, also from an included file.
                 if self._included:
@@ -243,7 +243,8 @@ class Interpreter:
                 action()
             except Jump as jump:
                 raise Mistake(
-                    f"has a {jump.word} that measured bits decide", "put into an if what it leaves out"
+                    f"has {jump.word!r} under a condition on measured bits",
+                    "put the statements that it skips into an if",
                 ) from None
 
         return guarded
@@ -415,7 +416,9 @@ class Interpreter:
             return [self.recorder.read(slot) for slot in collection.slots]
         items = self.declarations.items(collection)
         if items is None:
-            raise Mistake("goes over what is no range", "write [first:last], a set, bits or an array")
+            raise Mistake(
+                "loops over something that is not a range", "write [first:last], a set, bits or an array"
+            )
         return items
 
     def _expression(self, node: Any) -> None:

@@ -45,7 +45,9 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
         except OverflowError:
             raise Mistake("has a number that is too large", "let all numbers be finite") from None
         except ValueError:  # of math.fmod
-            raise Mistake("has a rest that is no number", "divide finite numbers, and not by 0") from None
+            raise Mistake(
+                "has a remainder that is not a number", "divide finite numbers, and not by 0"
+            ) from None
         except TypeError:
             raise Mistake(f"calculates with {described(a)} and {described(b)}", "use other types") from None
 
@@ -106,9 +108,9 @@ def integer_power(a: Any, b: Any) -> Any:
     x, y = number(a), number(b)
     if isinstance(x, int) and isinstance(y, int) and y < 0 and abs(x) > 1:
         raise Mistake(
-                f"has {written(x)}**({written(y)}) of integers, which is no integer",
-                "write a decimal point, as in 2.0**-1",
-            )
+            f"has {written(x)}**({written(y)}) of integers, which is not an integer",
+            "write a decimal point, as in 2.0**-1",
+        )
     return BINARY["**"](a, b)
 
 
@@ -205,7 +207,7 @@ def _function(on_real: Callable[[float], float], on_complex: Callable[..., Any] 
 def _rotated(sign: int) -> Callable[[Any, Any], Any]:
     def calculate(a: Any, b: Any) -> Any:
         if not isinstance(a, FixedWidth):
-            raise Mistake("rotates what has no width", "give bit[n] or uint[n]")
+            raise Mistake("rotates a value that has no width", "give bit[n] or uint[n]")
         places = sign * integer(b) % a.width
         low = a.value & ((1 << a.width) - 1)
         return wrapped(a.kind, a.width, low << places | low >> (a.width - places))
@@ -216,7 +218,7 @@ def _rotated(sign: int) -> Callable[[Any, Any], Any]:
 def _popcount(value: Any) -> int:
     if isinstance(value, bool | FixedWidth):
         return _bits(value).bit_count()
-    raise Mistake("counts the bits of what has no width", "give bit[n] or uint[n]")
+    raise Mistake("counts the bits of a value that has no width", "give bit[n] or uint[n]")
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -54,9 +54,11 @@ class QuantumStatements:
         definition = _definition(node, place, len(self.gates.definitions))
         names = definition.params + definition.qubits
         if len(set(names)) != len(names):
-            raise Mistake(f"defines gate {shown(name)!r} with one name for two things", "use other names")
+            raise Mistake(
+                f"defines gate {shown(name)!r} with the same name for two parameters", "use other names"
+            )
         if name in self.gates.definitions or isinstance(self.scopes.find(name), Subroutine):
-            raise Mistake(f"defines {shown(name)!r}, which is there already", "give it another name")
+            raise Mistake(f"defines {shown(name)!r}, which already exists", "give it another name")
         self.gates.definitions[name] = definition
 
     def plain_gate(self, item: PlainGate) -> None:
@@ -150,7 +152,9 @@ class QuantumStatements:
     def outside_definition(self) -> None:
         """Refuse what stands in the definition of a gate."""
         if self._calls is not None:
-            raise Mistake("is no gate, and stands in the definition of one", "define a subroutine with def")
+            raise Mistake(
+                "is not a gate, but is used in the definition of a gate", "define a subroutine with def"
+            )
 
     def _body(self, definition: Definition, params: tuple[float, ...]) -> tuple[Call, ...]:
         """The calls in a definition, its qubits being 0, 1, ..."""

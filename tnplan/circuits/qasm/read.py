@@ -55,7 +55,7 @@ def circuit_of(source: Source, parameters: Mapping[str, Any]) -> GateSequence:
         elif not isinstance(operation, BitAssignment):
             word = {"Conditional": "if", "WhileLoop": "while", "Reset": "reset"}[type(operation).__name__]
             raise InputError(
-                f"{place} ({word})", "is no gate",
+                f"{place} ({word})", "is not a gate",
                 "use gates alone and measure at the end, or simulate it: tnplan statevector",
             )  # fmt: skip
     return located(source.place, lambda: GateSequence(run.evaluator.n_qubits, tuple(gates)))
@@ -80,8 +80,8 @@ def _run(source: Source, parameters: Mapping[str, Any], largest_gate: int) -> In
     unused = sorted(set(parameters) - run.declarations.used)
     if unused:
         raise InputError(
-            f"parameter {unused[0]}", f"is no input of {source.place}",
-            "leave it out, or declare it: input float NAME;",
+            f"parameter {unused[0]}", f"is not an input of {source.place}",
+            "leave it out, or declare it as an input, such as: input float NAME",
         )  # fmt: skip
     _warn_of_quotients(run.evaluator.cut_quotients)
     return run

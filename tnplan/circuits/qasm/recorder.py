@@ -95,7 +95,7 @@ class Recorder:
             slot.memory = Memory(len(self.declared))
             self.declared.append(slot)
             if len(self.declared) > LARGEST_CIRCUIT:
-                raise Mistake(f"makes more than {LARGEST_CIRCUIT} bits", f"use {LARGEST_CIRCUIT} at most")
+                raise Mistake(f"needs more than {LARGEST_CIRCUIT} bits", f"use at most {LARGEST_CIRCUIT}")
         self.live.append(slot)
         return slot
 
@@ -190,8 +190,9 @@ class Recorder:
         others = [slot for slot in changing if not slot.is_bit]
         if others:
             raise Mistake(
-                f"changes a variable of type {others[0].type} in a loop whose rounds measured bits decide",
-                "change bits and bools alone in it",
+                f"changes a variable of type {others[0].type} in a loop whose number of rounds depends on "
+                f"measured bits",
+                "change only bits and bools in such a loop",
             )
         self.settle(changing)
         self._forget(changing)
@@ -337,8 +338,8 @@ class Recorder:
         if needed:
             if not ways:
                 raise Mistake(
-                    f"changes variables where {len(bits)} measured bits have a value",
-                    "let only gates depend on it, or compare fewer bits",
+                    f"changes variables under a condition on {len(bits)} measured bits",
+                    "put only gates under this condition, or compare fewer bits",
                 )
             # The chooser is a table from the deciding bits to ways. Bits that some way overwrites
             # are read from their copies.

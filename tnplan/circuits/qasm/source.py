@@ -153,12 +153,14 @@ def included_file(name: str, beside: str, own: Path | None) -> Path:
             return folder / name
         is_outside = True
     if not is_outside:
-        raise Mistake(f"includes {name!r}, which is not there", "put the file beside this one")
+        raise Mistake(
+            f"includes {name!r}, which is not there", "put that file into the same folder as this one"
+        )
     if own is None:
-        problem = f"includes {name!r}, and has no folder itself"
+        problem = f"includes {name!r}, but this text is not in a folder"
         raise Mistake(problem, f"name the folder of that file in {FOLDERS_VARIABLE}")
     raise Mistake(
-        f"includes {name!r}, which lies outside of the circuit's folder",
+        f"includes {name!r}, which is outside of the circuit's folder",
         f"put the file below that folder, or name its own in {FOLDERS_VARIABLE}",
     )
 
@@ -183,7 +185,7 @@ def parse_value(text: str, place: str) -> Any:
     """The node of one expression."""
     statements = _parse(f"({text});", place)
     if len(statements) != 1 or not hasattr(statements[0], "expression"):
-        raise InputError(place, f"{text[:40]!r} is no value", "write a number, such as 0.3 or pi/4")
+        raise InputError(place, f"{text[:40]!r} is not a value", "write a number, such as 0.3 or pi/4")
     return statements[0].expression
 
 
@@ -213,7 +215,9 @@ def _check_nesting(bare: str, place: str) -> None:
         if depth > LONGEST_NESTING:
             line = bare.count("\n", 0, bracket.start()) + 1
             raise InputError(
-                f"{place}: line {line}", f"has brackets inside {LONGEST_NESTING} others", "nest fewer"
+                f"{place}: line {line}",
+                f"has brackets nested more than {LONGEST_NESTING} levels deep",
+                "nest fewer",
             )
 
 
@@ -309,7 +313,9 @@ def _parse(text: str, place: str) -> list[Any]:
         from openqasm3.parser import QASM3ParsingError, parse
     except ImportError:
         raise InputError(
-            place, "OpenQASM needs the package openqasm3", "install it with: pip install 'tnplan[qasm]'",
+            place,
+            "OpenQASM needs the package openqasm3",
+            "install it with: pip install 'tnplan[qasm]'",
             topic="installation",
         ) from None
     try:
@@ -328,7 +334,7 @@ def _refusal(place: str, message: str) -> InputError:
     position = re.match(r"L(\d+):C\d+: ", message)
     if position is not None:
         place, message = f"{place}: line {position[1]}", message[position.end() :]
-    return InputError(place, f"is no OpenQASM ({message.replace(ESCAPE, '')})", "mend the file")
+    return InputError(place, f"is not OpenQASM ({message.replace(ESCAPE, '')})", "correct the file")
 
 
 def _syntax(error: Exception) -> str:

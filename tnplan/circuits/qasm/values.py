@@ -169,7 +169,7 @@ def number(value: Any) -> Any:
         return TURN * value.value / (1 << value.width) if value.kind == "angle" else value.value
     if isinstance(value, bool | int | float | complex):
         return value
-    raise Mistake("calculates with what is no number", "use numbers and bits")
+    raise Mistake("calculates with something that is not a number", "use numbers and bits")
 
 
 def truth(value: Any) -> bool:
@@ -245,16 +245,16 @@ def _converted(value: Any, kind: Type) -> Any:
 
 def _to_integer(value: Any, kind: str, width: int | None) -> Any:
     if isinstance(value, FixedWidth) and value.kind == "angle":
-        raise Mistake(f"makes {kind} of an angle", "cast it to bits first")
+        raise Mistake(f"converts an angle to {kind}", "cast it to bits first")
     plain = value.value if isinstance(value, FixedWidth) else number(value)
     if isinstance(plain, float):
         plain = math.trunc(real(plain))
     if isinstance(plain, complex):
-        raise Mistake(f"makes {kind} of a complex number", "take its real part")
+        raise Mistake(f"converts a complex number to {kind}", "take its real part")
     if width is not None:
         return wrapped(kind, width, int(plain))
     if kind == "uint" and plain < 0:
-        raise Mistake(f"makes uint of {written(plain)}", "give no negative number")
+        raise Mistake(f"converts {written(plain)} to uint", "give 0 or more")
     return int(plain)
 
 
@@ -269,7 +269,9 @@ def _to_float(value: Any, width: int | None) -> float:
 def _check_not_rounded(value: float, kind: str) -> None:
     """Refuse to round a number that carries derivatives: it would change in steps."""
     if isinstance(value, DualNumber):
-        raise Mistake(f"rounds what is differentiated to {kind}", "use float, or angle without width")
+        raise Mistake(
+            f"rounds to {kind} a value whose derivative is asked for", "use float, or angle without width"
+        )
 
 
 def _to_angle(value: Any, width: int | None) -> Any:
@@ -290,11 +292,11 @@ def _to_bits(value: Any, width: int | None) -> Any:
         return truth(value)
     if isinstance(value, FixedWidth):
         if value.width != width:
-            raise Mistake(f"makes bit[{width}] of {value.kind}[{value.width}]", "use one width")
+            raise Mistake(f"converts {value.kind}[{value.width}] to bit[{width}]", "use one width")
         return wrapped("bit", width, value.value)
     plain = integer(value)
     if not 0 <= plain < 1 << width:
-        raise Mistake(f"makes bit[{width}] of {written(plain)}", f"give 0 to 2^{width} - 1")
+        raise Mistake(f"converts {written(plain)} to bit[{width}]", f"give 0 to 2^{width} - 1")
     return wrapped("bit", width, plain)
 
 

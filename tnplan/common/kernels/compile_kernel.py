@@ -34,8 +34,9 @@ def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
             except (AttributeError, ImportError, KeyError, TypeError) as error:
                 _unknown.append(error)
                 warnings.warn(
-                    f"numba {numba.__version__} is not as tnplan knows it ({type(error).__name__}: {error}). "
-                    "Kernels are called through numba, which takes longer: install a supported version",
+                    f"numba {numba.__version__} differs from the versions that tnplan supports "
+                    f"({type(error).__name__}: {error}). "
+                    "Each call of a kernel takes longer; install a supported version",
                     stacklevel=2,
                 )
     return compiled or BY_NUMBA

@@ -146,7 +146,7 @@ def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options:
     True
     """
     if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.ndim != 1 or not out.flags.writeable:
-        raise CodecError("out", "is no array of bytes to write to", "give a 1-D NumPy array of uint8")
+        raise CodecError("out", "is not an array of bytes to write to", "give a 1-D NumPy array of uint8")
     # Pieces are written while later frames are still read: memory that both share would change
     # them.
     if isinstance(array, np.ndarray) and np.may_share_memory(array, out):
@@ -292,7 +292,7 @@ def allocate(header: Header) -> Array:
 def no_memory(header: Header) -> CodecError:
     """What is raised where there is no memory for the array of a stream."""
     size = header.size * np.dtype(header.dtype).itemsize
-    return CodecError("stream", f"holds {size} bytes, more than there is memory", "use more")
+    return CodecError("stream", f"holds {size} bytes, more than the memory", "use a machine with more memory")
 
 
 @contextmanager
@@ -302,8 +302,8 @@ def enough_memory() -> Iterator[None]:
         yield
     except MemoryError:
         raise CodecError(
-            "array", "needs more memory beside it than there is",
-            "allow more; C arrays and small frames (frame_log2) need the least",
+            "array", "needs more additional memory than is free",
+            "free some memory; C arrays and small frames (frame_log2) need the least",
         ) from None  # fmt: skip
 
 
@@ -334,7 +334,7 @@ def decompress_into(data: Buffer, out: Array) -> None:
     np.float64(0.0)
     """
     if not isinstance(out, np.ndarray) or not out.flags.writeable:
-        raise CodecError("out", "is no array to write to", "give a NumPy array that is not read-only")
+        raise CodecError("out", "is not an array to write to", "give a NumPy array that is not read-only")
 
     def checked(header: Header) -> Array:
         if out.shape != header.shape or out.dtype != header.dtype or not out.flags.c_contiguous:

@@ -55,7 +55,9 @@ class CodingOptions:
     def check_finite(self, any_nonfinite: bool) -> None:
         """CodecError where values that are not finite are refused, and there are any."""
         if any_nonfinite and self.nonfinite == "refuse":
-            raise CodecError("array", "holds NaN or infinities", "mend it, or do not refuse them")
+            raise CodecError(
+                "array", "holds NaN or infinities", "replace them, or allow them with `nonfinite`"
+            )
 
 
 RANKED_FROM = 1 << 16

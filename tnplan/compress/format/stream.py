@@ -224,7 +224,9 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         fixed
     )
     if magic != MAGIC:
-        raise StreamError("stream", "is no compressed array of tnplan", "give what 'tnplan compress' wrote")
+        raise StreamError(
+            "stream", "is not a compressed array of tnplan", "give what 'tnplan compress' wrote"
+        )
     if not FIRST_VERSION <= version <= VERSION:
         raise StreamError(
             "stream", f"is version {version} of {FORMAT}", f"this tnplan reads {FIRST_VERSION} to {VERSION}"
@@ -239,9 +241,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         check_header(fixed + body)
     end = n_components * _QUANTIZER.size
     axes = tuple(body[end : end + TILE_LOG2])
-    valid = (
-        mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS)
-    )
+    valid = mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS)
     if not valid:
         raise _damaged("header")
     quantizers = tuple(Quantizer(*fields) for fields in _QUANTIZER.iter_unpack(body[:end]))
@@ -275,14 +275,18 @@ def check_given(header: Header) -> None:
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
-        raise CodecError("header", "is none that a stream can have", "give that of the stream, or none")
+        raise CodecError(
+            "header", "cannot be the header of any stream", "give that of the stream, or leave it out"
+        )
 
 
 def check_same(expected: bytes, actual: bytes) -> None:
     """Refuse a stream whose header is not the `expected` one; both may go on with other bytes."""
     size = min(len(expected), len(actual))
     if expected[:size] != actual[:size]:
-        raise StreamError("stream", "begins with another header than the one given", "give its own, or none")
+        raise StreamError(
+            "stream", "begins with another header than the one given", "give its own header, or leave it out"
+        )
 
 
 def _is_sound(header: Header) -> bool:
@@ -388,7 +392,7 @@ def _frame_checksum(payload_checksum: int, number: int, seed: int) -> int:
 def check_ended(source: BinaryIO) -> None:
     """Refuse bytes after the last frame."""
     if source.read(1):
-        raise StreamError("stream", "goes on after its last frame", "give one stream, whole and alone")
+        raise StreamError("stream", "continues after its last frame", "give exactly one whole stream")
 
 
 def damaged_unless(good: bool, place: str) -> None:

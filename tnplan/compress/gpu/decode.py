@@ -239,7 +239,7 @@ def _fill_reflected(reader: StreamReader) -> None:
 
 def _check_end(end: int, data: DeviceArray) -> None:
     if end != data.size:
-        raise StreamError("stream", "goes on after its last frame", "give one stream, whole and alone")
+        raise StreamError("stream", "continues after its last frame", "give exactly one whole stream")
 
 
 def _fast(

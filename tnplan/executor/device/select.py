@@ -115,7 +115,9 @@ def _check_seen(number: int) -> None:
         raise InputError(*visible)
     if number >= len(visible.identities):
         raise InputError(
-            PLACE, f"GPU {number} is not one of {len(visible.identities)}", "name one that is there",
+            PLACE,
+            f"GPU {number} is not one of {len(visible.identities)}",
+            "name one of those",
             topic="GPUs",
         )
 
@@ -129,7 +131,7 @@ def look() -> VisibleGpus | tuple[str, str, str, str]:
         from tnplan.executor.device.cuda.gpus import visible_gpus
     except ImportError as error:
         problem = f"CuPy cannot be imported ({' '.join(str(error).split())})"
-        return PLACE, problem, "mend its installation", page_of("installation")
+        return PLACE, problem, "repair its installation", page_of("installation")
     try:
         return visible_gpus()
     except InputError as error:

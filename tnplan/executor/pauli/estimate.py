@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.shown_text import Printed
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation
 
 # Echoes: circuits whose last steps undo the first. Knows steps, not terms.
@@ -62,7 +63,7 @@ UNBIASED, BIASED, NOTHING_MET = "unbiased", "biased", "unknown: every repetition
 
 
 @dataclass(frozen=True, repr=False)
-class Estimate:
+class Estimate(Printed):
     """A mean of independent values, the standard error of the mean, and its 95 % interval where it has one.
 
     Parameters

@@ -131,7 +131,7 @@ class _Taped:
 def on_cpu_alone(steps: Sequence[PauliStep], sums: Sequence[PauliSum], n_ranks: int) -> str:
     """What a gradient of sums has that a GPU cannot do; empty where it can."""
     if any(isinstance(step, TransferMatrix) for step in steps):
-        return "gradients through channels, and through gates that are no rotations and no Cliffords,"
+        return "gradients through channels, and through gates that are neither rotations nor Cliffords,"
     if n_ranks > 1:
         return "gradients of Pauli sums on several ranks"
     if any(np.iscomplexobj(terms.coefficients) for terms in sums):

@@ -436,7 +436,7 @@ class Propagator:
         if self.when_full == "stop":
             raise FullMemoryError(
                 f"step {self.number}", f"may make {n + new} terms, and the memory holds {self.memory_terms}",
-                "give more memory, drop terms (--min-coefficient, --max-terms), or take --when-full truncate",
+                "give more memory, drop terms (--min-coefficient, --max-terms), or use --when-full truncate",
                 topic="memory",
             )  # fmt: skip
         self.full += 1

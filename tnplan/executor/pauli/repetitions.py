@@ -303,7 +303,7 @@ def check_sampling(observable: PauliSum, truncation: Truncation) -> int:
     if truncation.max_terms is None:
         raise InputError("--repetitions", "need a limit of terms", "give --max-terms")
     if Truncation(max_terms=truncation.max_terms, every=truncation.every) != truncation:
-        raise InputError("--repetitions", "resample terms and cut none", "leave the cuts out")
+        raise InputError("--repetitions", "resample terms instead of cutting them", "leave the cuts out")
     if np.iscomplexobj(observable.coefficients):
         raise InputError("--repetitions", "take real coefficients", "give the two parts one by one")
     return truncation.max_terms

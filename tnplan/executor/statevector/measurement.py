@@ -106,13 +106,13 @@ def check_question(question: Question, program: CircuitProgram) -> None:
     if final_measurements(program) is None:
         if question.shots is None:
             raise InputError(
-                "--shots", "is missing, and the program measures, resets or is noisy on its way",
+                "--shots", "is missing, and the program measures, resets or is noisy before its end",
                 "say how many times to run it",
             )  # fmt: skip
         if question.amplitudes or question.marginal:
             raise InputError(
                 "--amplitudes" if question.amplitudes else "--marginal",
-                "is asked of a program that ends in another state in each run",
+                "is asked for, but the program ends in a different state in each run",
                 "ask for shots or an observable",
             )  # fmt: skip
 
@@ -125,8 +125,8 @@ def _check_gradient(question: Question, program: CircuitProgram) -> None:
         problem = "is asked for without an observable of real coefficients"
         raise InputError("--gradient", problem, "give such an observable")
     if final_measurements(program) is None:
-        problem = "is asked of a program that ends in another state in each run"
-        raise InputError("--gradient", problem, "leave out what measures, resets or is noisy on the way")
+        problem = "is asked for, but the program ends in a different state in each run"
+        raise InputError("--gradient", problem, "leave out what measures, resets or is noisy before the end")
     for number, gate in enumerate(_gates(program)):
         parameter_words(gate, number)
 

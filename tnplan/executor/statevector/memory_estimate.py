@@ -48,7 +48,7 @@ def check_answer_memory(shots: int | None, n_marginal: int, n_qubits: int, room_
     if counts + table > room_bytes:
         raise InputError(
             "--shots" if counts > table else "--marginal",
-            f"takes {size_text(counts + table)} a rank besides the state, and "
+            f"takes {size_text(counts + table)} per rank besides the state, and "
             f"{size_text(max(0.0, room_bytes))} are there",
             f"ask for fewer {'shots' if counts > table else 'qubits'}",
         )

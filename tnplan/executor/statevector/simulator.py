@@ -85,7 +85,9 @@ def check_bits(bit_strings: Sequence[str], n_qubits: int) -> None:
     for bits in bit_strings:
         if not isinstance(bits, str) or len(bits) != n_qubits or set(bits) - {"0", "1"}:
             raise InputError(
-                "--amplitudes", f"{str(bits)[:40]!r} is no bit string", f"give 0 or 1 for {n_qubits} qubits"
+                "--amplitudes",
+                f"{str(bits)[:40]!r} is not a bit string",
+                f"give 0 or 1 for {n_qubits} qubits",
             )
 
 
@@ -187,7 +189,9 @@ class Simulator:
             if _value(bits, rounds.bits) != rounds.value:
                 return
             self.run(rounds.body, bits)
-        raise InputError("while", f"is still true after {MOST_ROUNDS} rounds", "let its body make it false")
+        raise InputError(
+            "while", f"is still true after {MOST_ROUNDS} rounds", "let the body of the loop make it false"
+        )
 
     def _apply_all(self, segments: Sequence[Segment]) -> None:
         if len(segments) == 1:

@@ -38,11 +38,11 @@ def check_state_writable(
 ) -> None:  # fmt: skip
     """Refuse a name to which `ranks` cannot write a state next to `output`, before any work is done."""
     if file_path(path).suffix != ".json":
-        raise InputError(str(path), "is no .json", "give the state a name that ends in .json")
+        raise InputError(str(path), "is not a .json file", "give the state a name that ends in .json")
     for target in (Path(path), *(state_file(path, rank) for rank in range(ranks))):
         check_writable(target, *inputs)
         if output is not None and target.resolve() == Path(output).resolve():
-            raise InputError(str(output), "is a file of the state too", "give the result another name")
+            raise InputError(str(output), "is also a file of the state", "give the result another name")
 
 
 def remove_index(path: str | Path) -> None:
@@ -94,7 +94,7 @@ class SavedState:
         for number in range(rank, len(self.checksums), ranks):
             if _checksum(self.parts[number]) != self.checksums[number]:
                 raise InputError(
-                    str(self.files[number]), "is not as it was saved (its checksum is another)", REMEDY
+                    str(self.files[number]), "is not as it was saved (its checksum differs)", REMEDY
                 )
 
     def read(self, first: int, count: int) -> Array:

@@ -371,7 +371,9 @@ class BranchingRuns:
                 assert done is not None
                 return done
             batch = self._all(rounds.body, batch if goes_on.all() else batch.chosen(np.flatnonzero(goes_on)))
-        raise InputError("while", f"is still true after {MOST_ROUNDS} rounds", "let its body make it false")
+        raise InputError(
+            "while", f"is still true after {MOST_ROUNDS} rounds", "let the body of the loop make it false"
+        )
 
 
 def _values(batch: Batch, bits: Sequence[int]) -> Array:

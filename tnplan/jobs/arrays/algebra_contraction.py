@@ -40,7 +40,7 @@ def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tup
     call = read_request(network, arrays, takes_shapes=False)
     refuse_followed(enumerate(call.operands))
     if not call.operands:
-        raise InputError("contract", "has no arrays", "give one array a tensor")
+        raise InputError("contract", "has no arrays", "give one array per tensor")
     check_axes(call.output)
     kind = common_kind(call.operands)
     if kind.gpu is not None:

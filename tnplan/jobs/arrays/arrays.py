@@ -139,7 +139,7 @@ def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> 
     for number, array in arrays:
         library = follower_of([array])
         if library is not None:
-            problem = f"is differentiated, mapped or traced by {library}, which is not followed here"
+            problem = f"is differentiated, mapped or traced by {library}, which this call does not support"
             remedy = "give its values, or call tnplan.contract or what tnplan.compile returns"
             raise InputError(f"{place} {number}", problem, remedy)
 
@@ -305,7 +305,9 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
     if kind.library == "numpy":
         return values
     if values.dtype.kind == "O":
-        raise InputError("arrays", f"of {kind.library} stand beside objects", "give arrays of NumPy alone")
+        raise InputError(
+            "arrays", f"of {kind.library} are given together with objects", "give arrays of NumPy alone"
+        )
     module = sys.modules[kind.library]
     if kind.library == "torch":
         # torch knows C's two names of an integer of 64 bits by one of them alone, that of the text.
@@ -344,10 +346,12 @@ def store(result: Any, out: Any) -> Any:
         raise InputError("out", problem, "give an array of that shape")
     dtype, own = stated_dtype(result), stated_dtype(out)
     if own.kind not in "biufcO" or not np.can_cast(dtype, own):
-        raise InputError("out", f"has dtype {own}, and would round {dtype}", "give an array of that dtype")
+        raise InputError(
+            "out", f"has dtype {own}, which would round values of {dtype}", "give an array of that dtype"
+        )
     follower = follower_of([out, result])
     if follower is not None:
-        raise InputError("out", f"is not for arrays that {follower} follows", "leave it out")
+        raise InputError("out", f"is not possible for arrays that {follower} traces", "leave it out")
     try:
         out[...] = result
     except (ValueError, RuntimeError) as error:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError, OverLimitError
+from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural, size_text
 from tnplan.executor.bond_limited import (
     BondLimitedValue,
@@ -50,7 +51,7 @@ OF_GRADIENTS = 1.25
 
 
 @dataclass(frozen=True)
-class BondLimitedContraction:
+class BondLimitedContraction(Printed):
     """What `contract` gives with `max_bond`: an approximate value, and an estimate of its error.
 
     Parameters
@@ -245,7 +246,11 @@ class _Work:
     def gradients(self) -> BondLimitedGradients:
         """The derivatives of the logarithm, and their estimate."""
         if self.shape:
-            raise InputError("gradients", "are those of one number, and indices are open", "sum or fix them")
+            raise InputError(
+                "gradients",
+                "are those of a single number, but the result has open indices",
+                "sum or fix these indices",
+            )
         self._check_memory(self._gradient_bytes, " for gradients")
         with self.tensors() as (tensors, _, xp):
             full, is_cut = self._relative(tensors, self.max_bond, xp)
@@ -289,12 +294,12 @@ def _options(settings: tuple[Any, ...]) -> ContractionOptions:
 def _check_network(call: EinsumCall) -> None:
     """Refuse what has no one value, or an order of its own."""
     if call.path is not None or call.schedule is not None:
-        problem = "takes an order of its own, and a path or a schedule is given"
+        problem = "finds its own order, but a path or a schedule is given"
         raise InputError("max_bond", problem, "give its network")
     if not call.operands:
-        raise InputError("contract", "has no arrays", "give one array a tensor")
+        raise InputError("contract", "has no arrays", "give one array per tensor")
     if 0 in call.size_dict.values():
-        raise InputError("max_bond", "is for axes with elements, and one has none", "leave max_bond out")
+        raise InputError("max_bond", "needs axes with elements, but one axis has none", "leave max_bond out")
 
 
 def _finite(array: Any, number: int, dtype: str, xp: Any) -> Any:

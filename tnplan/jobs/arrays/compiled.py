@@ -202,7 +202,7 @@ class CompiledContraction:
                 for number, array in zip(self._inputs, arrays, strict=True):
                     self._check(array, number)
             if self._strips:
-                problem = f"strips exponents, and {follower} follows it"
+                problem = f"strips exponents, but {follower} traces the call"
                 raise InputError("call", problem, "give the values of the arrays")
             return followed_call(self, arrays, follower)
         with self._open().together():
@@ -237,7 +237,9 @@ class CompiledContraction:
             raise InputError("arrays", f"are {type(arrays).__name__}", "give a list of arrays")
         if len(arrays) != len(self._inputs):
             problem = f"has {count_text(len(arrays), 'array', 'arrays')}, and takes {len(self._inputs)}"
-            raise InputError("call", problem, "give one array a tensor that is not constant, in their order")
+            raise InputError(
+                "call", problem, "give one array per tensor that is not constant, in their order"
+            )
         return dict(zip(self._inputs, arrays, strict=True))
 
     def value_and_grad(self, *arrays: Any, wrt: Sequence[int] | None = None) -> tuple[Any, tuple[Any, ...]]:
@@ -311,7 +313,7 @@ class CompiledContraction:
         """
         refuse_followed(self._by_number(arrays).items())
         if follower_of([cotangent]):
-            problem = "is differentiated, mapped or traced, which is not followed here"
+            problem = "is differentiated, mapped or traced, which this call does not support"
             raise InputError("cotangent", problem, "give its values, or differentiate a call")
         return self._go_back(arrays, cotangent, wrt)
 
@@ -553,11 +555,11 @@ class CompiledContraction:
     def _vector(self, vector: int | None) -> int:
         """The number of the tensor that the result replaces; raises InputError where it cannot."""
         if self._batched or self._strips:
-            problem = "is called, and the contraction has a batch, or strips exponents"
+            problem = "is called, but the contraction has a batch, or strips exponents"
             raise InputError("power", problem, "compile it without")
         number = next(iter(self._inputs), None) if vector is None else vector
         if number not in self._inputs:
-            problem = f"{vector!r} is no tensor that calls take"
+            problem = f"{vector!r} is not a tensor that calls take"
             raise InputError("vector", problem, f"name one of {', '.join(map(str, self._inputs))}")
         shape = self._leaves[number]
         if shape != self.schedule.output_shape:

@@ -228,7 +228,7 @@ def contract_anew(network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]
 
     call = read_request(network, arrays, takes_shapes=False)
     if not call.operands:
-        raise InputError("contract", "has no arrays", "give one array a tensor")
+        raise InputError("contract", "has no arrays", "give one array per tensor")
     check_axes(call.output)
     follower = follower_of(call.operands)
     if follower is not None:
@@ -255,7 +255,7 @@ def _contract_followed(
     from tnplan.jobs.arrays.compiled import followed_call
 
     if options.strip_exponent:
-        problem = f"is asked for, and {library} follows the call"
+        problem = f"is asked for, but {library} traces the call"
         raise InputError("strip_exponent", problem, "give the values of the arrays")
     result_dtype = _result_dtype(tuple(map(stated_dtype, call.operands)), options)
     dtype = result_dtype.name if result_dtype.kind in "biu" else computed_dtype(result_dtype)

@@ -87,7 +87,7 @@ GPU_FROM_S = 1.0
 def read_request(network: Any, operands: Sequence[Any], *, takes_shapes: bool = True) -> EinsumCall:
     """What the arguments of a call name; `operands` are arrays, or shapes, or none where they are known.
 
-    Unless it takes shapes, numbers and lists of numbers are arrays, as for NumPy.
+    Unless it takes shapes, numbers and nested lists become arrays of NumPy.
     """
     if not takes_shapes:
         network, operands = _with_arrays(network, operands)
@@ -137,7 +137,7 @@ def _call(
     """The operands of a network, each with the shape that it must have; none stand for any."""
     if operands and len(operands) != len(network.inputs):
         problem = f"has {plural(len(operands), 'array', 'arrays')} for {len(network.inputs)} tensors"
-        raise InputError("contraction", problem, "give one array a tensor, in the order of the network")
+        raise InputError("contraction", problem, "give one array per tensor, in the order of the network")
     for number, operand in enumerate(operands):
         shape = shape_of(operand, number)
         if shape != network.shape(number):
@@ -624,5 +624,5 @@ def _stated(request: EinsumCall, network: Any) -> str:
     if arrays and len(arrays) == len(request.operands):
         return computed_dtype(common_dtype(tuple(map(stated_dtype, arrays))))
     if request.path is None or is_tree(network):
-        raise InputError("dtype", "is missing", "state it, or give arrays instead of shapes")
+        raise InputError("dtype", "is missing", "give dtype=, or arrays instead of shapes")
     return request.path.dtype

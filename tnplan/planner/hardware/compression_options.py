@@ -74,7 +74,9 @@ class Request:
         """What a plan makes of it: a ratio that is not named is `DEFAULT_RATIO`."""
         if self.checkpoints:
             raise InputError(
-                PLACE, "checkpoints are none of a plan's", "give it to 'tnplan execute', or leave it out",
+                PLACE,
+                "checkpoints do not belong to a plan",
+                "give them to 'tnplan execute', or leave them out",
                 topic="checkpoints",
             )
         return Compression(lossy(self.exchange), lossy(self.store), self.setting or SETTINGS[0])
@@ -121,6 +123,6 @@ def _bound(name: str, text: str | None) -> tuple[float, float | None] | None:
     values = tuple(None if value is None else float(value) for value in texts)
     if not values or values[0] is None or not all(value is None or isfinite(value) for value in values):
         raise InputError(
-            PLACE, f"{name}={text} is no bound", "give a bound such as 1e-3, or bound:ratio, 1e-3:4"
+            PLACE, f"{name}={text} is not a bound", "give a bound such as 1e-3, or bound:ratio, 1e-3:4"
         )
     return values[0], values[1]

@@ -121,7 +121,7 @@ class Profile:
     Examples
     --------
     >>> tnplan.load_profile("cpu")
-    Profile(cpu: 3.73 GiB a device, tiers host memory)
+    Profile(cpu: 3.73 GiB per device, tiers host memory)
     """
 
     name: str
@@ -179,7 +179,7 @@ class Profile:
 
     def __repr__(self) -> str:
         tiers = ", ".join(tier.name for tier in self.tiers)
-        return f"Profile({self.name}: {size_text(self.memory_bytes)} a device, tiers {tiers})"
+        return f"Profile({self.name}: {size_text(self.memory_bytes)} per device, tiers {tiers})"
 
     def _check_tables(self, place: str) -> None:
         for name, codec in self.codecs.items():
@@ -213,7 +213,9 @@ class Profile:
                     _check_figure(f"{place}: {own}", rate)
                     if precision not in tables[other].get(dtype, {}):
                         raise InputError(
-                            f"{place}: {own}", f"has no rate beside it in {other}", "give both or neither"
+                            f"{place}: {own}",
+                            f"has no rate for the same dtype and precision in {other}",
+                            "give both or neither",
                         )
 
     def rate(self, dtype: str, precision: str) -> float:
@@ -257,7 +259,10 @@ class Profile:
             curves = [dict.fromkeys(rates, GemmCurve(measured.k, each)) for each in both]
         direct, scattered = ({**table, dtype: own} for table, own in zip(tables, curves, strict=True))
         return replace(
-            self, fused_bytes=0, flop_per_s={**self.flop_per_s, dtype: flop_per_s}, gemm_curves=direct,
+            self,
+            fused_bytes=0,
+            flop_per_s={**self.flop_per_s, dtype: flop_per_s},
+            gemm_curves=direct,
             scattered_curves=scattered,
         )
 
@@ -311,7 +316,7 @@ def load_profile(name: str | Path) -> Profile:
     Examples
     --------
     >>> tnplan.load_profile("dgx-h100")
-    Profile(dgx-h100: 74.5 GiB a device, tiers nvlink, infiniband)
+    Profile(dgx-h100: 74.5 GiB per device, tiers nvlink, infiniband)
     """
     if str(name) in shipped_profiles():
         return _shipped_profile(str(name))
@@ -321,7 +326,7 @@ def load_profile(name: str | Path) -> Profile:
         known = ", ".join(shipped_profiles())
         raise InputError(
             "--hardware",
-            f"{str(name)!r} is no profile, and cannot be read as a file ({error.strerror})",
+            f"{str(name)!r} is not a profile, and cannot be read as a file ({error.strerror})",
             f"choose from {known}, or a TOML file",
         ) from None
     return _parsed(read_text(name, "a TOML file"), str(name))
@@ -346,7 +351,7 @@ def _parsed(text: str, place: str) -> Profile:
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(place, f"not TOML ({error})", "mend the file") from None
+        raise InputError(place, f"not TOML ({error})", "correct the file") from None
     except RecursionError:
         raise InputError(place, "is nested too deeply to be read", "give a flatter file") from None
 
@@ -379,7 +384,7 @@ def _check_fields(table: Any, kind: type, place: str) -> None:
     known = [item.name for item in fields(kind)]
     for name in table if isinstance(table, dict) else ():
         if name not in known:
-            raise InputError(f"{place}: {name}", "is no field of it", f"use {', '.join(known)}")
+            raise InputError(f"{place}: {name}", "is not a field of a profile", f"use {', '.join(known)}")
 
 
 def _check_figure(place: str, value: float, *, zero: bool = False) -> None:

@@ -304,7 +304,7 @@ def ssa_from_linear(path: Iterable[Sequence[int]], n_inputs: int) -> tuple[tuple
                 )
         if len(set(step)) != len(step):
             raise InputError(
-                f"path[{number}]", f"a position stands twice in {list(step)}", "name each tensor once"
+                f"path[{number}]", f"a position appears twice in {list(step)}", "name each tensor once"
             )
         taken = {position: live.pop(position) for position in sorted(step, reverse=True)}
         ssa.append(tuple([taken[position] for position in step]))

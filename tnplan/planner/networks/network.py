@@ -59,7 +59,7 @@ class Network:
         except InputError:
             raise
         except (AttributeError, TypeError, ValueError):
-            problem = "has inputs, an output or a size_dict that are none"
+            problem = "has inputs, an output or a size_dict of a wrong type"
             remedy = "give tuples of names of indices, and a dict of extents"
             raise InputError("network", problem, remedy) from None
 
@@ -83,7 +83,7 @@ class Network:
         for index, count in Counter(self.output).items():
             if count > 1:
                 raise InputError(
-                    "network output", f"index {index!r} stands {count} times", "list each open index once"
+                    "network output", f"index {index!r} appears {count} times", "list each open index once"
                 )
             if index not in present:
                 raise InputError(

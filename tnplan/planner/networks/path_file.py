@@ -104,7 +104,7 @@ def path_from_document(document: dict[str, Any], place: str) -> ContractionPath:
     if (form.ssa_path is None) == (form.path is None):
         if form.path is None:
             raise InputError(f"{place}: ssa_path", "is missing", "find a path with 'tnplan search'")
-        raise InputError(f"{place}: path", "stands beside ssa_path", "give one of the two")
+        raise InputError(f"{place}: path", "is given together with ssa_path", "give one of the two")
     return located(place, lambda: _contraction_path(form))
 
 

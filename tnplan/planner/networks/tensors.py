@@ -95,7 +95,7 @@ def _read(path: str | Path, network: Network, dtype: str) -> list[np.ndarray]:
                 raise InputError(f"{path}: {name}", f"is missing ({len(there)} arrays are there)", REMEDY)
         extra = sorted(there - set(names))
         if extra:
-            problem = f"is no tensor of the network, which has {len(names)}"
+            problem = f"is not a tensor of the network, which has {len(names)}"
             raise InputError(f"{path}: {extra[0]}", problem, REMEDY)
 
         def check(number: int) -> Check:
@@ -125,7 +125,7 @@ def _cast(
     try:
         array = np.asarray(array)
     except ValueError:
-        raise InputError(place, "is no array of one shape", "give real or complex numbers") from None
+        raise InputError(place, "is not an array of one shape", "give real or complex numbers") from None
     _check_kind(array.shape, array.dtype, shape, dtype, place)
     if exactly is not None:
         return exactly(array, place)

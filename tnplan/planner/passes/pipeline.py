@@ -263,12 +263,13 @@ class Planner:
         if path.n_slices > MOST_SLICES:
             raise InputError(
                 path.name or "the path",
-                f"has about 2^{path.n_slices.bit_length() - 1} slices, too many for any figure of them",
+                f"has about 2^{path.n_slices.bit_length() - 1} slices, more than a float can count",
                 "search a path with a larger limit, or slice fewer indices",
             )
         if goes_back and set(path.sliced_inds) & set(path.network.output):
             raise InputError(
-                path.name or "the path", "slices open indices, which gradients do not",
+                path.name or "the path",
+                "slices open indices, which is not possible for gradients",
                 "search a path with a larger limit, or slice summed indices",
             )
         self.path, self.profile = path, profile

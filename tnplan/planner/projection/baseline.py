@@ -194,8 +194,8 @@ def _check_saved(saved: ContractionPath, *, network_of: ContractionPath, conditi
     search_s: Any = known.get("search_s") if isinstance(known, dict) else None
     if not isinstance(known, dict) or not is_finite(search_s) or not search_s > 0:
         raise InputError(
-            "--baseline", "is a path that no report searched",
-            "give it among the paths, and another name here, to which the report writes",
+            "--baseline", "is not the path of an earlier report",
+            "give it as one of the paths, and here the name of a new file",
         )  # fmt: skip
     if structure_key(saved.network) != structure_key(network_of.network):
         raise InputError("--baseline", "is a path of another network", "give another name")

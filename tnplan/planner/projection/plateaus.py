@@ -67,7 +67,7 @@ def _flat(projection: Projection, row: Row) -> Plateau:
             refused = Plateau(row.devices, "memory", text)
     if refused is not None or slower is not None:
         return refused or slower  # type: ignore[return-value]
-    text = "no path compared takes fewer operations; devices only take more slices"
+    text = "no path given needs fewer operations, so more devices only share out the slices"
     return Plateau(row.devices, "path", text)
 
 
@@ -100,7 +100,7 @@ def _fall(projection: Projection, before: Row, row: Row) -> Plateau:
     share = percent_text(new[kind] / sum(new.values()))
     if kind == "idle":
         slices = count_text(row.schedule.n_slices, "slice leaves", "slices leave")
-        text = f"{slices} devices without work for {share} of the time"
+        text = f"{slices} devices have no work for {share} of the time"
         return Plateau(row.devices, "path", text)
     if kind == "once":
         text = f"steps that no slice touches are done by each of {row.n_groups} groups: {share} of the time"

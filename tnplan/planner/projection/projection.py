@@ -443,7 +443,9 @@ def _checked_counts(devices: Sequence[int]) -> list[int]:
     for count in devices:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LARGEST_WORLD:
             raise InputError(
-                "--devices", f"{count!r} is no number of devices", f"give integers from 1 to {LARGEST_WORLD}"
+                "--devices",
+                f"{count!r} is not a number of devices",
+                f"give integers from 1 to {LARGEST_WORLD}",
             )
     return sorted({1, *devices})
 

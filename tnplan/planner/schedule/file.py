@@ -65,7 +65,7 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
         )
     for key in PARTS:
         if not isinstance(body.get(key), list):
-            raise InputError(f"{place}: {key}", "is no list", "write it again with 'tnplan plan'")
+            raise InputError(f"{place}: {key}", "is not a list", "write it again with 'tnplan plan'")
     try:
         once, outer, entries = (body.pop(key) for key in PARTS)
         parts: dict[str, Any] = {
@@ -93,7 +93,7 @@ def _outer(entry: Any, place: str) -> LoopLevel:
     known = isinstance(entry, dict) and set(entry) == {"depth", "inner", "instructions"}
     numbers = known and type(entry["depth"]) is int and type(entry["inner"]) is int
     if not (numbers and isinstance(entry["instructions"], list)):
-        raise TypeError(f"{place} is no part with a depth, inner loops and instructions")
+        raise TypeError(f"{place} is not a part with a depth, inner loops and instructions")
     return LoopLevel(entry["depth"], _instructions(entry["instructions"], place), entry["inner"])
 
 

@@ -104,7 +104,10 @@ class SearchOptions:
         # minutes.
         if None not in (self.max_tensor_elements, self.memory_bytes):
             raise InputError(
-                "--max-tensor", "stands beside a memory limit", "give one of the two", topic="memory",
+                "--max-tensor",
+                "is given together with a memory limit",
+                "give one of the two",
+                topic="memory",
             )
         objectives = JOINT_OBJECTIVES if self.joint else ("flops",)
         if self.objective not in objectives:
@@ -130,12 +133,14 @@ class SearchOptions:
                 )
         if self.checkpoint is not None and not self.joint:
             raise InputError(
-                "--checkpoint", "is for the method joint", "leave it out, or use --method joint",
+                "--checkpoint",
+                "is for the method joint",
+                "leave it out, or use --method joint",
                 topic="checkpoints",
             )
         if self.precision is not None and self.objective not in ("time", SCHEDULE):
             raise InputError(
-                "--precision", f"{self.precision} has no part in --minimize {self.objective}",
+                "--precision", f"{self.precision} does not matter for --minimize {self.objective}",
                 "minimize time or schedule, or leave it out",
                 topic="precision",
             )  # fmt: skip
@@ -145,7 +150,9 @@ class SearchOptions:
         if self.objective == "time":
             if self.profile is None:
                 raise InputError(
-                    "--minimize", "is time, without a machine", "name a profile with --hardware",
+                    "--minimize",
+                    "is time, but no machine is named",
+                    "name a profile with --hardware",
                     topic="hardware profiles",
                 )
             flop_per_s = self.profile.rate(dtype, self.precision or DEFAULT_PRECISION[dtype])
@@ -159,7 +166,7 @@ class SearchOptions:
             return None
         if self.profile is None or self.devices is None:
             raise InputError(
-                "--minimize", "is schedule, without devices",
+                "--minimize", "is schedule, but no number of devices is given",
                 "give --devices and their profile with --hardware",
                 topic="hardware profiles",
             )  # fmt: skip

@@ -234,7 +234,7 @@ def parse_model(text: str, place: str) -> ErrorModel:
     try:
         model = stim.DetectorErrorModel(text)
     except (ValueError, IndexError) as error:
-        raise InputError(place, f"is no model that stim reads ({error})", "mend the file") from None
+        raise InputError(place, f"is not a model that stim reads ({error})", "correct the file") from None
     return located(place, lambda: _model(model))
 
 
@@ -243,7 +243,10 @@ def _stim(place: str) -> ModuleType:
         import stim
     except ImportError:
         raise InputError(
-            place, "needs stim", "install it with: pip install 'tnplan[qec]'", topic="installation",
+            place,
+            "needs stim",
+            "install it with: pip install 'tnplan[qec]'",
+            topic="installation",
         ) from None
     module: ModuleType = stim
     return module

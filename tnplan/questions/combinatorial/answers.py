@@ -12,6 +12,7 @@ from typing import Any
 
 from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
+from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
@@ -30,7 +31,7 @@ Worth = Fraction | int
 
 
 @dataclass(frozen=True)
-class Count:
+class Count(Printed):
     """What `count` gives; `print` shows the number, and those of each size.
 
     Parameters
@@ -74,7 +75,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Optimization:
+class Optimization(Printed):
     """What `optimize` gives; `print` shows the optimum, how many have it, and one of them.
 
     Parameters
@@ -132,7 +133,7 @@ def count_instance(
     if weights is not None and weights is not False:
         if by_size or problem.products is None:
             other = "by_size=True" if by_size else name
-            raise InputError("weights", f"stand beside {other}", "leave them out")
+            raise InputError("weights", f"are given together with {other}", "leave them out")
         pairs, units = whole_products(problem.products(instance, weights))
         total, primes = count_products(model, pairs, options, listener)
         # One fraction at the end: each takes a common divisor of long numbers.

@@ -160,7 +160,7 @@ def _formula(
 ) -> Formula:  # fmt: skip
     if not 0 < n_variables <= MOST_VERTICES:
         problem = f"has more than {MOST_VERTICES:,} variables" if n_variables else "has no variable"
-        raise InputError(name, problem, "number them from 1 up, and give one at least")
+        raise InputError(name, problem, "number them from 1 up, and give at least one")
     return Formula(name, n_variables, tuple(map(tuple, clauses)), clause_weights, literals or {})
 
 

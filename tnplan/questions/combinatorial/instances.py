@@ -144,7 +144,7 @@ def _graph(name: str, vertices: Iterable[tuple[Any, Any]], edges: Iterable[tuple
                 raise InputError(name, problem, "give numbers, names or tuples of these") from None
     numbers = {vertex: number for number, vertex in enumerate(weights)}
     if not numbers:
-        raise InputError(name, "has no vertex", "give one at least")
+        raise InputError(name, "has no vertex", "give at least one")
     pairs, known = [], set()
     for first, second, _ in listed:
         pair = numbers[first], numbers[second]

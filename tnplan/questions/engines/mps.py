@@ -332,7 +332,7 @@ def check_memory(state: Any, bond: int, dtype: str, place: str, memory_bytes: fl
     needed = item * (2 * sum(array.size for array in state.arrays) + 6 * (2 * bond) ** 2)
     if needed > memory_bytes:
         raise InputError(
-            place, f"makes bonds of {bond}, {size_text(needed)} for the state",
+            place, f"needs bonds of extent {bond}, and {size_text(needed)} for the state",
             "give --max-bond, more memory, or another --method", topic="memory",
         )  # fmt: skip
 

@@ -203,7 +203,7 @@ def _check_memory(
     needed = state_bytes(bonds, precision)
     if needed > memory_bytes:
         raise InputError(
-            "circuit", f"makes bonds of {max(bonds.values())}, {size_text(needed)} for the state",
+            "circuit", f"needs bonds of extent {max(bonds.values())}, and {size_text(needed)} for the state",
             "give a smaller --max-bond, more memory, or another --method", topic="memory",
         )  # fmt: skip
 

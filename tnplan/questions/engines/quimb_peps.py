@@ -93,7 +93,7 @@ def _of_quimb(n_qubits: int, pairs: Sequence[Pair], start: Any, dtype: str, xp: 
     sites = list(network.sites)
     tensors = _tensors(network, sites)
     if len(sites) != n_qubits:
-        raise InputError(PLACE, f"has {len(sites)} sites for {n_qubits} qubits", "give one site a qubit")
+        raise InputError(PLACE, f"has {len(sites)} sites for {n_qubits} qubits", "give one site per qubit")
     holders: dict[str, list[int]] = {}
     for q, (site, tensor) in enumerate(zip(sites, tensors, strict=True)):
         for index in tensor.inds:
@@ -127,7 +127,7 @@ def _tensors(network: Any, sites: Sequence[Any]) -> list[Any]:
     """The tensor of each site, with one open index of extent 2."""
     found = [[network.tensor_map[tid] for tid in network.ind_map.get(network.site_ind(s), ())] for s in sites]
     if len(network.tensor_map) != len(sites) or any(len(of_site) != 1 for of_site in found):
-        raise InputError(PLACE, "has not one tensor a site", "contract the tensors of each site")
+        raise InputError(PLACE, "has not one tensor per site", "contract the tensors of each site")
     for site in sites:
         if (extent := network.ind_size(network.site_ind(site))) != 2:
             raise InputError(PLACE, f"has {extent} values at site {site}", "give qubits, with 2")

@@ -68,9 +68,9 @@ def why_not_clifford(operations: Sequence[Operation]) -> tuple[str, str] | None:
     """The first operation that is none of a stabilizer circuit, as the place and the problem of a refusal."""
     for number, operation in enumerate(operations):
         if isinstance(operation, Gate) and clifford_lines(operation.matrix.tobytes()) is None:
-            return f"gate {number} ({operation.name})", "is no Clifford gate"
+            return f"gate {number} ({operation.name})", "is not a Clifford gate"
         if isinstance(operation, Channel) and _word_chances(operation) is None:
-            return f"operation {number} (noise)", "is no mixture of Pauli words"
+            return f"operation {number} (noise)", "is not a mixture of Pauli words"
         if isinstance(operation, Conditional | WhileLoop):
             reason = why_not_clifford(inner_operations(operation))
             if reason is not None:
@@ -80,7 +80,7 @@ def why_not_clifford(operations: Sequence[Operation]) -> tuple[str, str] | None:
 
 @lru_cache(4096)
 def clifford_lines(matrix: bytes) -> tuple[Line, ...] | None:
-    """Stim's gates for a unitary matrix, complex128 row by row; None where it is no Clifford gate."""
+    """Stim's gates for a unitary matrix, complex128 row by row; None where it is not a Clifford gate."""
     import stim
 
     side = round((len(matrix) / 16) ** 0.5)
@@ -155,6 +155,7 @@ def answer_by_stabilizers(
     query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by Stim, on one core."""
+
     def prepare() -> int:
         return secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
 
@@ -201,8 +202,10 @@ def _of_sum(state: Any, observable: PauliSum, n_qubits: int) -> complex:
 
     def word(x: int, z: int) -> Any:
         bits = [
-            np.unpackbits(np.frombuffer(mask.to_bytes(-(-n_qubits // 8), "little"), np.uint8),
-            bitorder="little") for mask in (x, z)
+            np.unpackbits(
+                np.frombuffer(mask.to_bytes(-(-n_qubits // 8), "little"), np.uint8), bitorder="little"
+            )
+            for mask in (x, z)
         ]
         return stim.PauliString.from_numpy(xs=bits[0][:n_qubits] > 0, zs=bits[1][:n_qubits] > 0)
 

@@ -235,7 +235,10 @@ def quick_contraction_cost(
     if isinstance(question, Sample) and question.sampling == "auto":
         of_both = [
             quick_contraction_cost(
-                replace(query, question=replace(question, sampling=way)), profile, precision, best_s,
+                replace(query, question=replace(question, sampling=way)),
+                profile,
+                precision,
+                best_s,
                 limit_s / len(WAYS),
             )
             for way in (("chain",) if why_not_by_gates(steps_of(query.circuit, "circuit")) else WAYS)
@@ -467,6 +470,7 @@ def _closed(opened: OpenNetwork, count: int = 1, batch: int = 1) -> _Repeated:
     """A network with its further tensors, which differ within a batch."""
     network = simplify(opened.network, opened.arrays)[0]
     return _Repeated(closed_by_leaves(network, opened), count, len(opened.arrays), batch, len(network.inputs))
+
 
 def rejection_cost(
     circuit: GateSequence, question: Sample, profile: Profile, precision: str, devices: Sequence[int]

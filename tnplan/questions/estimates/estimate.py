@@ -275,7 +275,7 @@ def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
     against = [f"{method} {time_text(other.time_s)}" for method, other in others]
     refused = (row for row in rows if row.cost is None and not row.reason.startswith(NOT_POSSIBLE))
     against += [f"{row.method} does not fit" for row in refused]
-    beside = f" ({', '.join(against)})" if against else ""
+    beside = f"; others: {', '.join(against)}" if against else ""
     return best, f"predicted {range_text(cost)}{beside}"
 
 

@@ -236,7 +236,9 @@ def _check(options: ContractionOptions) -> None:
     """Refuse what many amplitudes at once do not do yet."""
     if options.device == "gpu" or options.gpu is not None:
         raise InputError(
-            "device", "is a GPU, and many amplitudes at once run on a CPU", 'use device="cpu", or "auto"',
+            "device",
+            "is a GPU, and many amplitudes at once run on a CPU",
+            'use device="cpu", or "auto"',
             topic="GPUs",
         )
     if options.devices > 1:

@@ -304,7 +304,9 @@ def test_a_lost_partial_sum_costs_its_slices_and_this_is_said(case: Case, tmp_pa
         progress=lambda at: said.append(at.text),
     )  # fmt: skip
     assert resumed.report["slices"]["resumed"] == 0
-    assert "no partial sum of group 0 is there for all its ranks: it begins anew" in said
+    assert (
+        "no partial sum of group 0 is there for all its ranks: it starts again from its first slice" in said
+    )
     assert np.array_equal(resumed.array, execute(case.schedule, case.arrays, ranks=2, threads=1).array)  # type: ignore[arg-type]
 
 

@@ -312,9 +312,9 @@ def test_a_group_computes_slices_in_a_row(case: Case) -> None:
 WRONG_RANGES: list[Row] = [
     ("3", "--slices", "'3' is not a range", "give FIRST:STOP, such"),
     ("a:b", "--slices", "'a:b' is not a range", "give FIRST:STOP, such"),
-    ("4:4", "--slices", "4:4 holds no slice of the 8", "give FIRST:STOP with"),
-    ("5:2", "--slices", "5:2 holds no slice of the 8", "give FIRST:STOP with"),
-    ("0:9", "--slices", "0:9 holds no slice of the 8", "give FIRST:STOP with"),
+    ("4:4", "--slices", "4:4 selects none of the 8 slices", "give FIRST:STOP with"),
+    ("5:2", "--slices", "5:2 selects none of the 8 slices", "give FIRST:STOP with"),
+    ("0:9", "--slices", "0:9 selects none of the 8 slices", "give FIRST:STOP with"),
     ("-1:3", "--slices", "'-1:3' is not a range", "give FIRST:STOP, such"),
     ("1:2:3", "--slices", "'1:2:3' is not a range", "give FIRST:STOP, such"),
 ]
@@ -334,14 +334,14 @@ def test_ranges_may_leave_out_an_end() -> None:
 
 # fmt: off
 REFUSED: list[Row] = [
-    ({"ranks": 3}, "ranks", "3 ranks are no multiple", "start a multiple of 2"),
+    ({"ranks": 3}, "ranks", "3 ranks are not a multiple", "start a multiple of 2"),
     ({"device": "tpu"}, "--device", "unknown", "choose from auto, cpu"),
     ({"result": "scattered"}, "--result", "unknown", "choose from gathered"),
     ({"result": "sharded"}, "--result", "needs an output", "name it with --output"),
     ({"output": "result.txt"}, "--output", "does not end in .npy", "give the result a name"),
     ({"output": "nowhere/result.npy"}, "nowhere/result.npy", "folder", "choose a folder that"),
     ({"threads": 0}, "--threads", "is 0", "give an integer from 1"),
-    ({"slices": (3, 3)}, "--slices", "3:3 holds no slice of the 8", "give FIRST:STOP with"),
+    ({"slices": (3, 3)}, "--slices", "3:3 selects none of the 8 slices", "give FIRST:STOP with"),
 ]
 # fmt: on
 

@@ -81,7 +81,7 @@ def test_a_sharded_result(pair: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("n_ranks", "options", "problem"),
     [
-        (3, (), "3 ranks are no multiple"),
+        (3, (), "3 ranks are not a multiple"),
         (2, ("--tensors", "nowhere.npz"), "nowhere.npz"),
         (2, ("--slices", "5:99"), "--slices"),
         (2, ("--ranks", 4), "mpirun started 2"),

@@ -166,7 +166,7 @@ def test_memory_of_a_list() -> None:
     few = fit_list(h, 1000, 1, Criteria(), 100_000)
     assert 6 <= few.criteria.vectors < 16
     assert few.predicted_bytes <= 100_000
-    with pytest.raises(InputError, match="memory: holds 977 KiB of the"):
+    with pytest.raises(InputError, match="memory: is 977 KiB, but"):
         fit_list(h, 10**7, 1, Criteria(), 1e6)
     with pytest.raises(InputError, match="that the vectors of a solve need"):
         fit_list(h, 1000, 1, Criteria(), 5000)

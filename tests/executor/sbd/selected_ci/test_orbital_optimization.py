@@ -176,7 +176,7 @@ def test_what_is_not_optimized_is_refused() -> None:
     with pytest.raises(InputError, match="optimize_orbitals: is 61; give an integer from 0 to 60"):
         tnplan.Growth(determinants=60, optimize_orbitals=61)
     several = integrals_of(random_bodies("real", "each spin", 4, 1), "real", (2, 2))
-    with pytest.raises(InputError, match="does not go with orbitals of each spin; give real orbitals"):
+    with pytest.raises(InputError, match="cannot be combined with orbitals of each spin; give real orbitals"):
         tnplan.diagonalize(several, grow=GROWTH, **TIGHT)
     with pytest.raises(InputError, match=r"takes .* for 20 orbitals; give more memory"):
         tnplan.diagonalize(chain(20), grow=GROWTH, memory="16MiB", **TIGHT)

@@ -175,7 +175,7 @@ def test_lists_without_flips(seed: int) -> None:
     two = np.zeros((N, N, N, N))
     two[*[np.arange(N)] * 4] = chance.uniform(8.0, 16.0)
     integrals = from_arrays(hop, two, 3, 3)
-    with pytest.raises(InputError, match="2 determinants of the same orbitals stand together"):
+    with pytest.raises(InputError, match="2 determinants with the same orbitals belong together"):
         tnplan.diagonalize(integrals, grow=tnplan.Growth(determinants=1), **OPTIONS)
     alone = tnplan.diagonalize(integrals, grow=tnplan.Growth(determinants=1, flips=False), **OPTIONS)
     assert alone.determinants is not None

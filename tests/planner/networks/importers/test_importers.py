@@ -205,7 +205,7 @@ WRONG_COTENGRA: list[Row] = [
     (({"inputs": "a", "output": [], "size_dict": {}}, []), "n.json: inputs",
      "is str, not list", "give the file that"),
     (({"inputs": ["a"], "output": [], "size_dict": {}}, []), "n.json: inputs[0]",
-     "is no list of indices", "give the file that"),
+     "is not a list of indices", "give the file that"),
     (({"inputs": [["a"]], "output": [], "size_dict": {}}, []), "n.json: network size_dict",
      "index 'a' has no size", "give every index of"),
     (({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [[0, "x"]]), "path: path[0]",
@@ -230,7 +230,8 @@ def test_wrong_cotengra_json_is_named(
 
 # fmt: off
 WRONG_EQUATIONS: list[Row] = [
-    (("ab,bc->ac", [(2, 3)]), "equation 'ab,bc->ac'", "has 2 terms for 1 operand", "give one operand a term"),
+    (("ab,bc->ac", [(2, 3)]), "equation 'ab,bc->ac'", "has 2 terms for 1 operand",
+    "give one operand per term"),
     (("ab,bc->ac", [(2, 3), (4, 2)]), "operand 1", "index 'b' has the extents 3 and 4", "equal indices have"),
     (("ab,bc->ac", [(2, 3), (1, 2)]), "operand 1",
      "has shape (1, 2), of which axes of extent 1 are broadcast", "leave these axes out of"),
@@ -343,7 +344,7 @@ WRONG_OMEINSUM: list[Row] = [
      "tensors are left at its end", "contract all of them"),
     ({"slices": [7]}, "o.json: sliced_inds", "index '7' is on no tensor", "slice indices of"),
     ({"output": [7]}, "o.json: network output", "index '7' is on no tensor", "open indices must be on"),
-    ({"inputs": [1]}, "o.json", "its inputs or slices are no lists", "give the file that"),
+    ({"inputs": [1]}, "o.json", "its inputs or slices are not lists", "give the file that"),
 ]
 # fmt: on
 
@@ -386,15 +387,15 @@ WRONG_JET: list[Row] = [
     ({"tensors": [[[], ["a"], [1, 1], [[1, 0]]]]}, "jet.json: tensors[0]",
      "has 2 extents for the indices", "give the file that"),
     ({"tensors": [[[], ["a", "b"], [-1, 3], [[1, 0]] * 6]]}, "jet.json: tensors[0]",
-     "[-1, 3] is no shape", "give a list of extents"),
+     "[-1, 3] is not a shape", "give a list of extents"),
     ({"tensors": [[[], ["a"], [1.0], [[1, 0]]]]}, "jet.json: tensors[0]",
-     "[1.0] is no shape", "give a list of extents"),
+     "[1.0] is not a shape", "give a list of extents"),
     ({"tensors": [[[], ["a"], ["1"], [[1, 0]]]]}, "jet.json: tensors[0]",
-     "['1'] is no shape", "give a list of extents"),
+     "['1'] is not a shape", "give a list of extents"),
     ({"tensors": [[[], ["a"], [True], [[1, 0]]]]}, "jet.json: tensors[0]",
-     "[True] is no shape", "give a list of extents"),
+     "[True] is not a shape", "give a list of extents"),
     ({"tensors": [[[], ["a"], [1], [[1, 0]]], [[], ["a"], [2], [[1, 0], [1, 0]]]]}, "jet.json: tensors[1]",
-     "index 'a' has extent 2, and 1 before", "mend the file"),
+     "index 'a' has extent 2, and 1 before", "correct the file"),
 ]
 # fmt: on
 
@@ -432,7 +433,7 @@ def test_path_files_are_read_as_they_are(tmp_path: Path, seed: int) -> None:
 def test_files_of_no_kind(tmp_path: Path) -> None:
     for text in ("[]", "{}", '{"a": 1}', "3"):
         (tmp_path / "x.json").write_text(text)
-        with pytest.raises(InputError, match="is no kind of path that we read"):
+        with pytest.raises(InputError, match="is not a kind of path that we read"):
             read_any(tmp_path / "x.json")
     (tmp_path / "x.json").write_text('{"inputs": [], "ssa_path": []}')
     with pytest.raises(InputError, match="format: is missing"):

@@ -87,7 +87,7 @@ def test_symbols_beyond_the_letters() -> None:
 # fmt: off
 WRONG_CALLS: list[Row] = [
     ((), "einsum", "has no arguments", "give an equation and"),
-    (("ab,bc", (2, 3)), "equation 'ab,bc'", "has 2 terms for 1 operand", "give one operand a term"),
+    (("ab,bc", (2, 3)), "equation 'ab,bc'", "has 2 terms for 1 operand", "give one operand per term"),
     (("ab", (2,)), "operand 0", "has shape (2,) for 2 indices", "give an extent for each"),
     (("a", (2, 3)), "operand 0", "has shape (2, 3) for 1 indices", "give an extent for each"),
     (("ab,bc", (2, 3), (4, 5)), "operand 1", "index 'b' has the extents 3 and 4", "equal indices have"),
@@ -100,8 +100,8 @@ WRONG_CALLS: list[Row] = [
     (("......", (2, 3)), "equation '......'", "has the character '.'", "name indices by single"),
     (("ab", None), "operand 0", "is NoneType", "give an array, or its"),
     (("ab", (2.5, 2)), "operand 0", "is tuple, and no shape", "give an array, or its extents"),
-    (((2, 3), "ab"), "lists of indices", "str is no list of labels", "give an equation first, or a list"),
-    (((2, 3), [[0], 1]), "lists of indices", "[0] is no label", "name indices by"),
+    (((2, 3), "ab"), "lists of indices", "str is not a list of labels", "give an equation first, or a list"),
+    (((2, 3), [[0], 1]), "lists of indices", "[0] is not a label", "name indices by"),
     (((2, 3), [..., ...]), "lists of indices", "two ellipses", "give one at most"),
     (((2, 3), [0, "a"], (3,), ["b"]), "lists of indices",
      "labels that have no order", "give the labels of the"),

@@ -127,7 +127,7 @@ def test_broken_chains_that_close_are_refused() -> None:
         return replace(schedule, buffers=tuple(buffers))
 
     for broken, message in (
-        (edit(closing=None), "one step a branch"),
+        (edit(closing=None), "one step per branch"),
         (edit(closing=chain.branches[0]), "does not have the modes that it leaves"),
         (edit(closing=chain.out), "holds nothing"),
         (edit_out(partial=()), "its result is not partial"),

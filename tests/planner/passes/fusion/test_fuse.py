@@ -324,8 +324,8 @@ def swapped_layout() -> Schedule:
     ("broken", "message"),
     [
         (lambda: edit(branches=CHAIN.branches[:1], steps=CHAIN.steps[:1]), "modes of out do not follow"),
-        (lambda: edit(steps=CHAIN.steps[:1]), "one step a branch"),
-        (lambda: edit(branches=(), steps=()), "one step a branch"),
+        (lambda: edit(steps=CHAIN.steps[:1]), "one step per branch"),
+        (lambda: edit(branches=(), steps=()), "one step per branch"),
         (lambda: edit(branches=(CHAIN.branches[0],) * 3, steps=(CHAIN.steps[0],) * 3), "summed before"),
         (lambda: edit(operand=CHAIN.out), "holds nothing"),
         (lambda: edit(branches=(CHAIN.branches[0], CHAIN.out)), "holds nothing"),
@@ -394,7 +394,8 @@ def test_a_device_prepares_the_products_that_it_binds(monkeypatch: pytest.Monkey
 
 
 def test_a_profile_with_a_kernel_needs_its_rate() -> None:
-    message = r"fused_flop_per_s\.complex64\.fp32: has no rate beside it in fused_tile_bytes_per_s"
+    message = r"fused_flop_per_s\.complex64\.fp32: has no rate for the same dtype and precision in "
+    r"fused_tile_bytes_per_s"
     with pytest.raises(InputError, match=message):
         replace(load_profile("cpu"), fused_bytes=1 << 15, fused_flop_per_s=fused_rates(1e12, ["complex64"]))
     with pytest.raises(InputError, match=r"fused_flop_per_s\.float32\.fp32"):

@@ -94,8 +94,8 @@ def bind_encode(values: View, stored: SpilledTensor, codec: Codec, lossy: Lossy,
         except StreamTooLongError:
             raise InputError(
                 f"step {stored.step}",
-                f"its result of {size_text(values.nbytes)}, which is to wait compressed to "
-                f"{size_text(len(stored.data))}, takes more at a bound of {lossy.bound:g}",
+                f"its result of {size_text(values.nbytes)}, which is to be stored compressed in "
+                f"{size_text(len(stored.data))}, is larger at the bound {lossy.bound:g}",
                 "plan with a smaller ratio in --compress store=BOUND:RATIO, or run with a larger bound",
                 topic="compressed exchanges",
             ) from None

@@ -77,7 +77,7 @@ class _LibraryBinder(Binder):
 def _refusal(step: int, problem: str) -> InputError:
     return InputError(
         "--engine cutensormp", f"step {step}: {problem}, which cuTENSORMp does not do",
-        "plan with --policy paper, or take --engine native",
+        "plan with --policy paper, or use --engine native",
         topic="cuTENSOR",
     )  # fmt: skip
 

@@ -305,7 +305,10 @@ class RunCheckpoint:
         if number == 0 and self._division.number > 0:
             raise InputError(str(self._folder), "has lost the sum of the slices that were done", RESTART)
         if any(gathered):
-            self.notes.append(f"no partial sum of group {number} is there for all its ranks: it begins anew")
+            self.notes.append(
+                f"no partial sum of group {number} is there for all its ranks: it starts again from its "
+                f"first slice"
+            )
         return 0, None
 
     def _read(self, number: int, count: int) -> NDArray[Any]:

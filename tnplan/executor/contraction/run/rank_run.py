@@ -105,7 +105,11 @@ def run_rank(
     share = replace(share, slices=division.slices_of(share.group))
     if division.number:
         groups = " to ".join(map(str, division.groups))
-        say(0, 0, f"partial sums divided anew, from {groups} groups: equal to rounding, not to the bit")
+        say(
+            0,
+            0,
+            f"partial sums divided again, from {groups} groups: equal up to rounding, but not bit for bit",
+        )
     program = bind_program(schedule, device, group, tensors)
     sum_groups = bind_sum_groups(program, device, across, active_groups(division.left.count, share.n_groups))
     # No device waits for a rank while another still loads kernels.

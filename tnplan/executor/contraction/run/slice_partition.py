@@ -86,7 +86,7 @@ def share_of(schedule: Schedule, world_size: int, rank: int, first: int, stop: i
     n_ranks = schedule.ranks_per_group
     if world_size % n_ranks:
         raise InputError(
-            "ranks", f"{world_size} ranks are no multiple of the schedule's group of {n_ranks}",
+            "ranks", f"{world_size} ranks are not a multiple of the schedule's group of {n_ranks}",
             f"start a multiple of {n_ranks}, or plan for another number of devices",
         )  # fmt: skip
     n_groups = world_size // n_ranks
@@ -129,7 +129,7 @@ def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
     stop = int(parts[2] or n_slices)
     if not first < stop <= n_slices:
         raise InputError(
-            "--slices", f"{text} holds no slice of the {n_slices} or reaches beyond them",
+            "--slices", f"{text} selects none of the {n_slices} slices, or goes beyond the last one",
             f"give FIRST:STOP with FIRST below STOP and STOP at most {n_slices}",
         )  # fmt: skip
     return first, stop

@@ -67,7 +67,8 @@ def agreed_builds(world: Communicator, mixed: bool) -> dict[str, dict[str, str]]
             raise AgreedError(
                 f"rank {rank} on {host}",
                 f"has {name} {facts.get(name)}, and rank 0 on {first_host} has {first[name]}",
-                "install the same everywhere, or allow other bits with --allow-mixed-builds",
+                "install the same version everywhere, or accept results that may differ by rounding with "
+                "--allow-mixed-builds",
                 topic="equal builds",
             )
         builds.setdefault(host if builds.get(host, facts) == facts else f"{host} (rank {rank})", facts)

@@ -223,7 +223,9 @@ def connect_ranks(host: Communicator) -> Any:
         connection = nccl.NcclCommunicator(host.size, identity, host.rank)
     except nccl.NcclError as error:
         raise InputError(
-            "NCCL", f"cannot connect {host.size} ranks ({error})", "see what it says with NCCL_DEBUG=INFO",
+            "NCCL",
+            f"cannot connect {host.size} ranks ({error})",
+            "set NCCL_DEBUG=INFO to see why",
             topic="GPUs",
         ) from None
     finally:

@@ -89,7 +89,7 @@ class Algebra:
     def check_gpu(self) -> None:
         """Raise InputError where there are no kernels for a GPU."""
         if not self.has_gpu_kernels:
-            problem = f"has no kernels for the algebra {self.name}, whose functions are those of the CPU"
+            problem = f"has no kernels for the algebra {self.name}, whose functions run on a CPU only"
             raise InputError("--device gpu", problem, "choose --device cpu", topic="algebras")
 
     def exactly(self, values: Array, place: str) -> Array:
@@ -100,8 +100,10 @@ class Algebra:
         is_narrower = values.dtype.kind == "c" and np.dtype(self.dtype).kind != "c"
         converted = (values.real if is_narrower else values).astype(self.dtype, copy=False)
         if is_narrower or not ((converted.astype(values.dtype) == values) | (values != values)).all():
-            problem = f"has values of {values.dtype} that {self.dtype}, the dtype of {self.name}, rounds"
-            raise InputError(place, problem, "give values that it has exactly", topic="algebras")
+            problem = f"has values of {values.dtype} that {self.dtype}, the dtype of {self.name}, would round"
+            raise InputError(
+                place, problem, "give values that this dtype represents exactly", topic="algebras"
+            )
         self.check(converted, place)
         return converted
 
@@ -137,7 +139,7 @@ class Algebra:
 
 
 class Boolean(Algebra):
-    """"or" and "and" of 0 and 1 in float32: an "or" of products is whether their sum is above 0."""
+    """ "or" and "and" of 0 and 1 in float32: an "or" of products is whether their sum is above 0."""
 
     share, gpu_share = 0.9, 0.73
 
@@ -208,7 +210,7 @@ class Modular(Algebra):
             self.modulus[0] = UNREDUCED
             return
         if not isinstance(prime, int) or not 2 <= prime < LARGEST_PRIME or not is_prime(prime):
-            problem = f"modulus {prime!r} is no prime below 2^23"
+            problem = f"modulus {prime!r} is not a prime below 2^23"
             raise InputError("--algebra", problem, "give such a prime, and combine the results of several")
         self.modulus[0] = prime
 
@@ -350,7 +352,7 @@ def check_counts(counts: Array, place: str, modulus: float) -> None:
     if ((counts < 0) | (counts >= modulus) | (counts != np.floor(counts))).any():
         most = "up" if modulus == UNREDUCED else f"to {int(modulus) - 1}"
         remedy = "reduce them modulo the prime"
-        raise InputError(place, f"has values that are no integers from 0 {most}", remedy, topic="algebras")
+        raise InputError(place, f"has values that are not integers from 0 {most}", remedy, topic="algebras")
 
 
 def modulus_text(algebra: Algebra | None) -> str:

@@ -34,14 +34,14 @@ def assign(seen: Sequence[VisibleGpus], rank: int) -> int:
             n_gpus = len({identity for other in beside for identity in other.identities})
             raise InputError(
                 PLACE, f"{gpus.host} has {_count(n_gpus, 'GPU')} for {_count(len(beside), 'rank')}",
-                "start one rank a GPU, or plan for fewer devices",
+                "start one rank per GPU, or plan for fewer devices",
                 topic="GPUs",
             )  # fmt: skip
         first = owner.setdefault(gpus.identities[number], own)
         if first != own:
             raise InputError(
                 PLACE, f"ranks {first} and {own} would share a GPU of {gpus.host}",
-                "show every rank of a host the same GPUs, or each one of its own",
+                "let every rank of a host see the same GPUs, or each rank a different one",
                 topic="GPUs",
             )  # fmt: skip
         numbers.append(number)

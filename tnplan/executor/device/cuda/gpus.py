@@ -28,8 +28,8 @@ def visible_gpus() -> VisibleGpus:
         ) from None  # fmt: skip
     if count == 0:
         raise InputError(
-            PLACE, f"{gethostname()} shows this process no GPU",
-            "look at CUDA_VISIBLE_DEVICES, or choose --device cpu", topic="GPUs",
+            PLACE, f"{gethostname()} has no GPU that this process may see",
+            "check CUDA_VISIBLE_DEVICES, or choose --device cpu", topic="GPUs",
         )  # fmt: skip
     all_properties = [_properties(number) for number in range(count)]
     return VisibleGpus(
@@ -58,7 +58,7 @@ def check_free(number: int, needed_bytes: int, remedy: str = REMEDY) -> None:
             PLACE,
             f"{size_text(needed_bytes)} are needed, GPU {number} of {gethostname()} has "
             f"{size_text(free_bytes)} free of {size_text(total_bytes)}",
-            f"end what else runs on it, or {remedy}",
+            f"stop other programs on it, or {remedy}",
             topic="memory",
         )
 
@@ -86,8 +86,10 @@ def check_nccl() -> None:
         import_module("cupy_backends.cuda.libs.nccl")
     except ImportError:
         raise InputError(
-            PLACE, "NCCL, which connects GPUs, is not installed",
-            "install it with: pip install 'tnplan[gpu]'", topic="installation",
+            PLACE,
+            "NCCL, which connects GPUs, is not installed",
+            "install it with: pip install 'tnplan[gpu]'",
+            topic="installation",
         ) from None
 
 

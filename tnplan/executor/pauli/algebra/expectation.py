@@ -60,7 +60,7 @@ def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
     if bits is not None:
         if not isinstance(bits, str) or len(bits) != terms.n_qubits or set(bits) - {"0", "1"}:
             raise InputError(
-                "--state", f"{str(bits)[:40]!r} is no state", f"give 0 or 1 for {terms.n_qubits} qubits"
+                "--state", f"{str(bits)[:40]!r} is not a state", f"give 0 or 1 for {terms.n_qubits} qubits"
             )
         row = pack(0, int(bits[::-1], 2), terms.n_qubits)
         values *= 1 - 2.0 * (bit_counts(terms.keys & row) & 1)

@@ -83,7 +83,9 @@ PauliStep = Rotation | Clifford | TransferMatrix
 def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
     """exp(-i angle P / 2) with letter k of `letters` on qubit `qubits[k]`."""
     if len(letters) != len(qubits) or not qubits:
-        raise InputError("rotation", f"has letters {letters!r} for qubits {qubits}", "give a letter a qubit")
+        raise InputError(
+            "rotation", f"has letters {letters!r} for qubits {qubits}", "give one letter per qubit"
+        )
     if not is_finite(angle):
         raise InputError("rotation", f"has the angle {angle!r}", "give finite radians")
     acted = [check_count("rotation: qubit", qubit, 0) for qubit in qubits]

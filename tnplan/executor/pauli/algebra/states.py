@@ -111,7 +111,7 @@ def given_state(state: Any, n_qubits: int) -> str | State | None:
     if isinstance(state, str):
         if len(state) != n_qubits or set(state) - set(LABELS):
             raise InputError(
-                "--state", f"{state[:40]!r} is no state", f"give one of 0 1 + - r l for {n_qubits} qubits"
+                "--state", f"{state[:40]!r} is not a state", f"give one of 0 1 + - r l for {n_qubits} qubits"
             )
         return ProductState(np.array([LABELS[letter] for letter in state], np.float64))
     if isinstance(state, np.ndarray):
@@ -134,7 +134,7 @@ def stabilizer_state(words: Sequence[str], n_qubits: int) -> StabilizerState:
         except InputError as error:
             raise InputError("--stabilizers", error.problem, error.remedy) from None
         if terms.n_terms != 1 or abs(terms.coefficients[0]) != 1:
-            raise InputError("--stabilizers", f"{word[:40]!r} is no word with a sign", "write -X0 Z1")
+            raise InputError("--stabilizers", f"{word[:40]!r} is not a word with a sign", "write -X0 Z1")
         x, z = unpack(terms.keys[0])
         sign = int(np.real(terms.coefficients[0]))
         for other in rows:

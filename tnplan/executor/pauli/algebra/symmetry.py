@@ -61,7 +61,7 @@ def given_symmetry(permutations: Any, n_qubits: int) -> QubitSymmetry:
     for number, each in enumerate(given):
         if sorted(each) != [*identity]:
             remedy = f"give a list of permutations, each with 0 to {n_qubits - 1} once"
-            raise InputError("--symmetry", f"has no permutation as number {number}", remedy)
+            raise InputError("--symmetry", f"has no permutation at position {number}", remedy)
     elements = dict.fromkeys((identity, *given))
     queue = [*elements]
     # Products with those that were given reach the whole group, for it is finite.
@@ -70,7 +70,7 @@ def given_symmetry(permutations: Any, n_qubits: int) -> QubitSymmetry:
         elements |= dict.fromkeys(products)
         queue += products
         if len(elements) > MOST_ELEMENTS:
-            problem = f"makes a group of more than {MOST_ELEMENTS} permutations"
+            problem = f"generates a group of more than {MOST_ELEMENTS} permutations"
             raise InputError("--symmetry", problem, "leave permutations out")
     return QubitSymmetry(np.array([*elements], np.int64).reshape(-1, n_qubits), given)
 
@@ -92,7 +92,9 @@ def check_symmetric(symmetry: QubitSymmetry, state: str | State | None) -> None:
             assert state is None or isinstance(state, str)
             is_same = not state or [state[image] for image in each] == [*state]
         if not is_same:
-            raise InputError("--symmetry", f"changes the state by permutation {number}", "leave it out")
+            raise InputError(
+                "--symmetry", f"has permutation {number}, which changes the state", "leave it out"
+            )
 
 
 def _moved(terms: PauliSum, permutation: Sequence[int]) -> PauliSum:
@@ -137,8 +139,8 @@ def invariant_layers(circuit: GateSequence, symmetry: QubitSymmetry, is_noisy: b
                 first = next(k for k, content in zip(numbers, moved, strict=True) if content in missing)
                 raise InputError(
                     f"gate {first} ({circuit.gates[first].name})",
-                    f"has no equal one in its layer where permutation {number} of --symmetry takes it",
-                    "give a symmetry of every layer, or order gates in layers of such that commute",
+                    f"is taken by permutation {number} of --symmetry to a gate that its layer does not have",
+                    "give a symmetry of every layer, or order the circuit in layers of gates that commute",
                 )  # fmt: skip
     return layers
 

@@ -21,18 +21,17 @@ class Truncation:
     Parameters
     ----------
     branch_cut
-        A contribution that a step makes to another word than the one it came from is dropped before merging
-        where its magnitude is below this.
+        What a step adds to another word is dropped, before merging, where its magnitude is below this.
     merged_cut
-        A term is dropped where the magnitude of its merged coefficient is below this.
+        A term is dropped where the magnitude of its coefficient, after merging, is below this.
     max_weight
-        Qubits that a word may act on.
+        The largest number of qubits that a word may act on.
     max_xy
-        Letters X and Y that a word may have.
+        The largest number of letters X and Y that a word may have.
     max_frequency
-        Rotations that may split a term on the shortest way to it.
+        The largest number of rotations that may split a term, counted along the shortest way to it.
     max_terms
-        Terms that are kept: those of largest magnitude.
+        The number of terms that are kept: those of largest magnitude.
     every
         Steps between two truncations.
 

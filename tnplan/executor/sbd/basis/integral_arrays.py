@@ -136,7 +136,7 @@ def _of_spins(one: Any, two: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     """Integrals for alpha and beta, and for alpha, both and beta."""
     if len(one) != 2 or not hasattr(two, "__len__") or len(two) != 3:
         raise InputError(
-            ONE, "are given for each spin, and two-electron integrals are no three arrays",
+            ONE, "are given for each spin, and two-electron integrals are not three arrays",
             "give one-electron integrals of alpha and beta, and two-electron ones of both, mixed and beta",
         )  # fmt: skip
     return list(one), list(two)
@@ -168,9 +168,9 @@ def _numbers(name: str, values: Any, dtype: np.dtype[Any]) -> Array:
     try:
         array = np.array(values, dtype=dtype)
     except (TypeError, ValueError):
-        raise InputError(name, "are no real or complex numbers", "give an array of numbers") from None
+        raise InputError(name, "are not real or complex numbers", "give an array of numbers") from None
     if not np.isfinite(array).all():
-        raise InputError(name, "hold values that are NaN or infinite", "mend the integrals")
+        raise InputError(name, "hold values that are NaN or infinite", "correct the integrals")
     return array
 
 

@@ -100,5 +100,5 @@ def _check_labels(place: str, integrals: Integrals) -> None:
     if worst > BROKEN:
         raise InputError(
             place, f"asks for a symmetry that integrals break by {worst:.2g} Hartree: ORBSYM is wrong",
-            "mend ORBSYM, or give --symmetry 0 for states of any symmetry",
+            "correct ORBSYM, or give --symmetry 0 for states of any symmetry",
         )  # fmt: skip

@@ -151,7 +151,7 @@ def _rotations(integrals: Integrals, matrix: Any) -> list[Array]:
         array = np.asarray(matrix)
         array = array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError("rotation", f"is no matrix ({error})", f"give {n} x {n} numbers") from None
+        raise InputError("rotation", f"is not a matrix ({error})", f"give {n} x {n} numbers") from None
     if array.shape not in ((n, n), (2, n, n)) or (array.ndim == 3 and integrals.is_general):
         raise InputError(
             "rotation", f"has the shape {array.shape} for {n} orbitals", f"give {n} x {n} numbers"

@@ -187,7 +187,7 @@ def _read(path: str | Path, lengths: Lengths, spin: int) -> Bitstrings:
 def _from_lines(path: str | Path, lengths: Lengths) -> Bitstrings:
     """A bitstring a line, with its weight behind it where it has one; what follows # is a comment."""
     rows: list[tuple[str, Any, str]] = []
-    for number, line in enumerate(read_text(path, "a file of bitstrings, one a line").splitlines(), 1):
+    for number, line in enumerate(read_text(path, "a file of bitstrings, one per line").splitlines(), 1):
         words = re.split(r"[\s,:]+", line.split("#")[0].strip())
         if words == [""]:
             continue
@@ -211,7 +211,9 @@ def _from_counts(path: str | Path, lengths: Lengths) -> Bitstrings:
     elif isinstance(document, list):
         rows = [(str(key).replace(" ", ""), 1.0, f"entry {number}") for number, key in enumerate(document)]
     else:
-        raise InputError(str(path), "is no object of counts and no list of bitstrings", 'write {"0011": 12}')
+        raise InputError(
+            str(path), "is neither an object of counts nor a list of bitstrings", 'write {"0011": 12}'
+        )
     return _checked(path, rows, lengths)
 
 

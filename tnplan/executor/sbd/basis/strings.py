@@ -137,7 +137,7 @@ def every_string(n_orbitals: int, n_electrons: int) -> StringSet:
     if count > MOST_STRINGS:
         raise InputError(
             "strings", f"of {n_electrons} electrons in {n_orbitals} orbitals are {count:,} together",
-            f"give {MOST_STRINGS:,} strings at most, or let a list grow (--grow)",
+            f"give at most {MOST_STRINGS:,} strings, or let a list grow (--grow)",
         )  # fmt: skip
     # Combinations come in the order of their least member: counted from the highest orbital, integers fall.
     chosen = np.array(list(combinations(range(n_orbitals), n_electrons)), np.int64)
@@ -166,7 +166,7 @@ def from_integers(values: Iterable[int], n_orbitals: int, n_electrons: int | Non
 
 def read_bits(path: str | Path, length: int) -> tuple[Array, list[int]]:
     """Rows of `length` bits, the rightmost character first, and the numbers of their lines."""
-    text = read_text(path, "a file of bitstrings, one a line")
+    text = read_text(path, "a file of bitstrings, one per line")
     entries = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for number, line in entries:
         check_bits(f"{path}: line {number}", line, length)
@@ -178,8 +178,8 @@ def check_bits(place: str, text: str, length: int) -> None:
     if len(text) != length or text.strip("01"):
         shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
         raise InputError(
-            place, f"{shown!r} is no string of {length} zeros and ones",
-            "write one bitstring a line, the rightmost bit for the first orbital",
+            place, f"{shown!r} is not a string of {length} zeros and ones",
+            "write one bitstring per line, the rightmost bit for the first orbital",
         )  # fmt: skip
 
 

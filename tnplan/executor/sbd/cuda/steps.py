@@ -70,7 +70,7 @@ def check_gpu(n_beta: int) -> None:
     if n_beta > pair_tiling.MOST_STRINGS:
         raise InputError(
             "beta strings", f"are {n_beta}, more than the {pair_tiling.MOST_STRINGS} that a GPU takes",
-            "exchange alpha and beta where alpha has fewer, or take --device cpu",
+            "exchange alpha and beta where alpha has fewer, or use --device cpu",
             topic="GPUs",
         )  # fmt: skip
 

@@ -209,7 +209,7 @@ def pauli_terms(operator: PauliSum, place: str) -> PauliTerms:
     """The grouped words of a sum; InputError where a coefficient is not real: the sum is not Hermitian."""
     coefficients = operator.coefficients
     if not np.isfinite(coefficients).all():
-        raise InputError(place, "has coefficients that are no finite numbers", "bind its parameters")
+        raise InputError(place, "has coefficients that are not finite numbers", "bind its parameters")
     keys, merged = merge(operator.keys, coefficients)
     off = np.abs(merged.imag)
     if len(merged) and off.max() > HERMITIAN * np.abs(merged).max():

@@ -94,7 +94,7 @@ def excitation_tables(integrals: Integrals, least: float, memory_bytes: float) -
     if needed > memory_bytes:
         raise InputError(
             "memory",
-            f"holds {size_text(memory_bytes)} of the {size_text(needed)} that sorted integrals need",
+            f"is {size_text(memory_bytes)}, but sorted integrals need {size_text(needed)}",
             "give more memory or fewer orbitals",
             topic="memory",
         )  # fmt: skip

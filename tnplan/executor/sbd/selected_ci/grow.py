@@ -559,7 +559,7 @@ class GrowingList:
             count = int(self._families.counts(self._families.names(keys[state.weights.argmax()][None]))[0])
             raise ShortListError(
                 "--grow-to",
-                f"is {max_determinants}, and {count} determinants of the same orbitals stand together",
+                f"is {max_determinants}, and {count} determinants with the same orbitals belong together",
                 f"give {count} or more",
             )  # fmt: skip
         state.states = [x[chosen] for x in state.states]

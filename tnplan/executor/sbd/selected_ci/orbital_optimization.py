@@ -135,7 +135,9 @@ def check_optimizable(integrals: Integrals, memory_bytes: float) -> None:
     """Refuse orbitals that are not optimized, and those whose derivatives the memory does not hold."""
     place, needed_bytes = "--optimize-orbitals", 8 * FOUR_INDEX_ARRAYS * integrals.n_orbitals**4
     if integrals.kind:
-        raise InputError(place, f"does not go with {integrals.kind}", "give real orbitals of both spins")
+        raise InputError(
+            place, f"cannot be combined with {integrals.kind}", "give real orbitals of both spins"
+        )
     if needed_bytes > memory_bytes:
         problem = f"takes {size_text(needed_bytes)} for {integrals.n_orbitals} orbitals"
         raise InputError(place, problem, "give more --memory, or leave it out")

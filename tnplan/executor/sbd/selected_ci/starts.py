@@ -367,7 +367,7 @@ def _first_families(keys: Array, families: SpinFamilies, limit: int) -> Array:
         least = int(families.counts(families.names(keys[:1]))[0])
         raise InputError(
             "--grow",
-            f"has to start with {least} determinants of the same orbitals, and {limit} can be taken",
+            f"has to start with {least} determinants of the same orbitals, but only {limit} are allowed",
             "leave --spin out, or give more memory or --determinants",
             topic="memory",
         )  # fmt: skip

@@ -82,9 +82,9 @@ class Criteria:
     energy
         The largest change of an energy from one step to the next, in Hartree.
     steps
-        Steps at most.
+        The largest number of steps.
     vectors
-        Vectors of the subspace at most, 4 or more.
+        The largest number of vectors of the subspace, 4 or more.
     orthogonality
         How far the Gram matrix of the subspace may be from 1 at the end (Frobenius norm).
 

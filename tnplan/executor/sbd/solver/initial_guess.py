@@ -280,7 +280,7 @@ def given_states(
         except (TypeError, ValueError) as error:
             raise InputError(source, f"holds no states ({error})", "give a list of arrays") from None
     if any(state.dtype.kind not in ("iufc" if is_complex else "iuf") for state in states):
-        raise InputError(source, "holds values that are no real numbers", "give states of real numbers")
+        raise InputError(source, "holds values that are not real numbers", "give states of real numbers")
     return [np.asarray(state, np.complex128 if is_complex else np.float64) for state in states]
 
 
@@ -290,7 +290,7 @@ def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:
 
     def check(header: ArrayHeader) -> None:
         if not header.shape or not header.shape[0]:
-            raise InputError(place, "there is none in it", remedy)
+            raise InputError(place, "holds no state", remedy)
         if header.shape[1:] != shape:
             raise _OtherSpaceError(
                 place, f"holds states of shape {header.shape[1:]}, this space has {shape}",

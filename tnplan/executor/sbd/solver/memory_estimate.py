@@ -51,7 +51,7 @@ def fit_memory(n_elements: int, n_roots: int, criteria: Criteria, memory_bytes: 
     if needed > memory_bytes:
         raise InputError(
             "memory",
-            f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the vectors of a solve need",
+            f"is {size_text(memory_bytes)}, but the vectors of a solve need {size_text(needed)}",
             "give fewer strings, fewer roots or more memory",
             topic="memory",
         )  # fmt: skip
@@ -130,7 +130,7 @@ def fit_product(
         if needed <= memory_bytes:
             return MemoryFit(fitted, gathers, needed)
     raise InputError(
-        "memory", f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the solve needs",
+        "memory", f"is {size_text(memory_bytes)}, but the solve needs {size_text(needed)}",
         "give fewer strings, fewer threads, more ranks or more memory",
         topic="memory",
     )  # fmt: skip
@@ -145,7 +145,7 @@ def fit_list(
     fixed_bytes = table_bytes + 8 * numbers * hamiltonian.shape[0] * (size > 1)
     if fixed_bytes > memory_bytes:
         raise InputError(
-            "memory", f"holds {size_text(memory_bytes)} of the {size_text(fixed_bytes)} that the list needs",
+            "memory", f"is {size_text(memory_bytes)}, but the list needs {size_text(fixed_bytes)}",
             "give a shorter list, more ranks or more memory",
             topic="memory",
         )  # fmt: skip

@@ -152,7 +152,7 @@ class SpinPenalty:
 
     def __post_init__(self) -> None:
         if not (is_finite(self.spin) and self.spin >= 0):
-            raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1, ...")
+            raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1 and so on")
         if not (self.weight is None or (is_number(self.weight) and 0 < self.weight < LARGEST_WEIGHT)):
             raise InputError(
                 "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
@@ -287,8 +287,8 @@ class _StateSearch:
             vectors = _begin(backend, n_roots, low_states, lambda: read(backend.parities))
         if len(vectors) < n_roots:
             raise InputError(
-                "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
-                f"ask for {len(vectors)} at most",
+                "roots", f"are {n_roots}, but only {len(vectors)} states have this spin and this symmetry",
+                f"ask for at most {len(vectors)}",
             )  # fmt: skip
         early = 0
         if self.mixed_precision and isinstance(self.hamiltonian, ProductHamiltonian):
@@ -336,7 +336,7 @@ def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None
     """Refuse to look for more states than a space has."""
     if check_count("roots", n_roots) > n_states:
         raise InputError(
-            "roots", f"are {n_roots} in a space of {n_states} {kind}", f"ask for 1 to {n_states}"
+            "roots", f"are {n_roots}, but the space has only {n_states} {kind}", f"ask for 1 to {n_states}"
         )
 
 

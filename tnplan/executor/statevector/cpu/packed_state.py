@@ -249,7 +249,7 @@ class PackedState:
 
     def load(self, amplitudes: Array) -> None:
         """Refused: the error of what is loaded is not known."""
-        raise InputError("load", "is asked of a state with a fidelity", "leave out the fidelity")
+        raise InputError("load", "cannot be used on a state with a fidelity", "leave out the fidelity")
 
 
 def words_between(others: Array, own: Array, masks: Array) -> Array:

@@ -123,7 +123,10 @@ class CupyState:
         self.tile_bits = min(n_bits, self.tile.bits)
         if self.tile_bits < 2:
             raise InputError(
-                "--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu", topic="GPUs",
+                "--device gpu",
+                f"leaves {n_bits} qubits per rank, too few for a GPU",
+                "choose --device cpu",
+                topic="GPUs",
             )
         self.amplitudes = own_array(1 << n_bits, dtype)
         self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))

@@ -54,7 +54,7 @@ def read_any(path: str | Path) -> tuple[ContractionPath, list[np.ndarray] | None
     if {"inputs", "size_dict"} <= keys:
         raise InputError(str(path), "is a network without a path", "find a path with 'tnplan search'")
     raise InputError(
-        str(path), "is no kind of path that we read", "give a path.json, or the JSON of Jet or OMEinsum"
+        str(path), "is not a kind of path that we read", "give a path.json, or the JSON of Jet or OMEinsum"
     )
 
 

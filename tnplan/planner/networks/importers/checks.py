@@ -27,7 +27,9 @@ def index_names(labels: Iterable[Any], place: str) -> dict[Any, str]:
     taken: dict[str, Any] = {}
     for label in labels:
         if not isinstance(label, Hashable):
-            raise InputError(place, f"{label!r} is no label of an index", "label indices by text or numbers")
+            raise InputError(
+                place, f"{label!r} is not a label of an index", "label indices by text or numbers"
+            )
         if label in names:
             continue
         name = str(label)
@@ -66,7 +68,7 @@ def integer_steps(path: Sequence[Any], place: str) -> tuple[tuple[int, ...], ...
         ):
             raise InputError(
                 f"{place}: path[{number}]",
-                f"{step!r} is no list of integers",
+                f"{step!r} is not a list of integers",
                 "give the tensors of each step",
             )
         steps.append(tuple(int(entry) for entry in step))

@@ -65,7 +65,9 @@ def from_document(
         for index, extent in zip(term, array.shape, strict=True):
             if sizes.setdefault(index, extent) != extent:
                 raise InputError(
-                    where, f"index {index!r} has extent {extent}, and {sizes[index]} before", "mend the file"
+                    where,
+                    f"index {index!r} has extent {extent}, and {sizes[index]} before",
+                    "correct the file",
                 )
         terms.append(term)
         arrays.append(array)
@@ -83,7 +85,7 @@ def _tensor(entry: Any, where: str) -> tuple[tuple[str, ...], np.ndarray]:
         raise InputError(where, "is not [tags, indices, shape, values]", REMEDY)
     _, indices, shape, values = entry
     if not isinstance(shape, list) or not all(type(extent) is int and extent >= 1 for extent in shape):
-        raise InputError(where, f"{str(shape)[:40]} is no shape", "give a list of extents of 1 or more")
+        raise InputError(where, f"{str(shape)[:40]} is not a shape", "give a list of extents of 1 or more")
     try:
         pairs = np.asarray(values, dtype=np.float64, order="C").reshape(-1, 2)
         array = pairs.view(np.complex128).reshape(shape)

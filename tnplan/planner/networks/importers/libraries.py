@@ -70,7 +70,7 @@ def network_from_json(path: str | Path) -> Network:
     sizes = field(document, "size_dict", dict, place, REMEDY)
     for number, term in enumerate(inputs):
         if not isinstance(term, list):
-            raise InputError(f"{place}: inputs[{number}]", "is no list of indices", REMEDY)
+            raise InputError(f"{place}: inputs[{number}]", "is not a list of indices", REMEDY)
     names = index_names((label for term in [*inputs, output] for label in term), place)
     terms = tuple(tuple(names[label] for label in term) for term in inputs)
     return located(place, lambda: Network(terms, tuple(names[label] for label in output), sizes))
@@ -117,7 +117,7 @@ def from_cotengra_json(
     place = str(path) if isinstance(path, str | Path) else "path"
     steps: Any = load_json(path) if isinstance(path, str | Path) else path
     if not isinstance(steps, Sequence):
-        raise InputError(place, "is no list of steps", "give the tensors of each step")
+        raise InputError(place, "is not a list of steps", "give the tensors of each step")
     pairs = integer_steps(steps, place)
 
     # Errors of the network and of the path are given the name of the file of steps.

@@ -60,7 +60,7 @@ def from_document(
     tree = field(document, "tree", dict, place, REMEDY)
     slices = document.get("slices", [])
     if not isinstance(slices, list) or not all(isinstance(term, list) for term in inputs):
-        raise InputError(place, "its inputs or slices are no lists of labels", REMEDY)
+        raise InputError(place, "its inputs or slices are not lists of labels", REMEDY)
     names = index_names((label for term in [*inputs, output, slices] for label in term), place)
     terms = tuple(tuple(names[label] for label in term) for term in inputs)
     extents = {name: _size(sizes, label, name, place) for label, name in names.items()}

@@ -76,7 +76,7 @@ def parse_call(arguments: Sequence[Any]) -> EinsumCall:
     if len(terms) != len(operands):
         counts = plural(len(terms), "term", "terms"), plural(len(operands), "operand", "operands")
         problem = f"has {counts[0]} for {counts[1]}"
-        raise InputError(place, problem, "give one operand a term")
+        raise InputError(place, problem, "give one operand per term")
     shapes = [shape_of(operand, number) for number, operand in enumerate(operands)]
     return _call(_expanded(terms, shapes), output, shapes, operands, place)
 
@@ -116,13 +116,13 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
     output = lists[-1] if len(arguments) % 2 else None
     for term in (*terms, *([] if output is None else [output])):
         if not isinstance(term, Sequence) or isinstance(term, str | bytes):
-            problem = f"{type(term).__name__} is no list of labels"
+            problem = f"{type(term).__name__} is not a list of labels"
             raise InputError(
                 place, problem, "give an equation first, or a list of labels behind every operand"
             )
         for label in term:
             if not isinstance(label, Hashable):
-                raise InputError(place, f"{label!r} is no label", "name indices by integers or texts")
+                raise InputError(place, f"{label!r} is not a label", "name indices by integers or texts")
         if sum(label is Ellipsis for label in term) > 1:
             raise InputError(place, "a list has two ellipses", "give one at most")
     return operands, terms, output
@@ -281,7 +281,7 @@ def from_einsum(
     # An array is a sequence too, of its rows, which would be taken for operands.
     if hasattr(operands, "shape") or not isinstance(operands, Sequence):
         problem = f"is {'one array' if hasattr(operands, 'shape') else type(operands).__name__}"
-        raise InputError("operands", problem, "give a list of arrays or shapes, one a term")
+        raise InputError("operands", problem, "give a list of arrays or shapes, one per term")
     network = parse_equation(equation, operands)
     if path is None:
         path = _greedy(network)

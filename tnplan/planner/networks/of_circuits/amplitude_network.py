@@ -67,7 +67,7 @@ def _ends(
 ) -> tuple[str, tuple[int, ...]]:
     """What closes each qubit (0, 1 or `.` for open) and the order of the open ones."""
     if amplitude is not None and open_qubits is not None:
-        raise InputError("--amplitude", "stands beside --open", "give one of the two")
+        raise InputError("--amplitude", "is given together with --open", "give one of the two")
     if open_qubits is not None:
         check_qubits(open_qubits, n_qubits, "--open")
         return "".join("." if qubit in open_qubits else "0" for qubit in range(n_qubits)), tuple(open_qubits)

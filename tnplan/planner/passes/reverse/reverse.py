@@ -58,7 +58,7 @@ def _within(
     if best.predicted.peak_bytes > memory_bytes:
         needed, limit = size_text(best.predicted.peak_bytes), size_text(memory_bytes)
         raise OverLimitError(
-            "gradients", f"need {needed} a rank where nothing is kept, and the limit is {limit}",
+            "gradients", f"need {needed} per rank where nothing is kept, and the limit is {limit}",
             "allow more memory, use more devices, or search a path that is sliced further",
             topic="memory",
         )  # fmt: skip

@@ -150,7 +150,7 @@ def build(path: ContractionPath, most_modes: float = inf) -> Tree:
         if n_modes > most_modes:
             raise InputError(
                 path.name or "the path", f"has tensors of more than {most_modes:,} modes in all",
-                "give tnplan.plan the path itself, from tnplan.load_path: only that of a file has this limit",
+                "give tnplan.plan the path itself, from tnplan.load_path: this limit is for files only",
             )  # fmt: skip
         seen.append(first)
         legs.append(tuple(first))
@@ -174,7 +174,7 @@ def _bounded(path: ContractionPath, n_modes: int) -> int:
     if n_modes > MOST_MODES_OF_A_TENSOR:
         raise InputError(
             path.name or "the path",
-            f"has a tensor of more than 2^{MOST_MODES_OF_A_TENSOR} elements, too many for any figure of them",
+            f"has a tensor of more than 2^{MOST_MODES_OF_A_TENSOR} elements, more than a float can count",
             "search a path with smaller tensors",
         )
     return n_modes

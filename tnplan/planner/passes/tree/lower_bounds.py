@@ -63,7 +63,7 @@ def over_limit(tree: Tree, model: CostModel, node: int, ranks: int, limit_bytes:
     return OverLimitError(
         f"step {node - first}",
         f"its tensors take {size_text(all_bytes)} together{more} and no layout over {ranks} ranks fits "
-        f"a limit of {size_text(limit_bytes)} a rank",
+        f"a limit of {size_text(limit_bytes)} per rank",
         "allow more memory, use more ranks, or search a path that is sliced further",
         topic="memory",
     )

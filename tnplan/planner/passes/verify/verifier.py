@@ -186,7 +186,7 @@ class Verifier:
             ranks == schedule.ranks_per_group, f"the grid has {ranks} ranks, not {schedule.ranks_per_group}"
         )
         self._require(schedule.dtype in ITEM_BYTES, f"dtype {schedule.dtype!r} is unknown")
-        self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is no buffer")
+        self._require(0 <= schedule.result < len(self.buffers), f"result {schedule.result} is not a buffer")
         profile = profile_from_document(schedule.profile, "schedule: profile")
         profile.rate(schedule.dtype, schedule.precision)
         self.fused_precisions = profile.fused_flop_per_s.get(schedule.dtype, {})
@@ -239,7 +239,7 @@ class Verifier:
                 self._fail(f"a workspace of {buffer.size_bytes} bytes holds no element")
             return
         self._check_modes(buffer.modes)
-        self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode stands twice")
+        self._require(len(set(buffer.modes)) == len(buffer.modes), "a mode appears twice")
         spread = [mode for mode in buffer.layout if mode is not None]
         self._require(len(set(spread)) == len(spread), "a mode is spread over two digits")
         for digit, mode in zip(schedule.grid, buffer.layout, strict=True):
@@ -344,7 +344,7 @@ class Verifier:
     def _workspace(self, buffer: int | None) -> None:
         if buffer is not None:
             self._define(buffer)
-            self._require(self.buffers[buffer].workspace, f"buffer {buffer} is no workspace")
+            self._require(self.buffers[buffer].workspace, f"buffer {buffer} is not a workspace")
 
     def _check_load(self, item: Load) -> None:
         schedule, out = self.schedule, self.buffers[item.out]
@@ -359,7 +359,7 @@ class Verifier:
     def _check_part_of(self, item: FixSlice | AddSlice | SumModes, whole: Buffer, smaller: Buffer) -> None:
         common = tuple(mode for mode in whole.modes if mode in smaller.modes)
         fits = common == smaller.modes and whole.layout == smaller.layout
-        self._require(fits, "of source and out one is no part of the other")
+        self._require(fits, "neither of source and out is a part of the other")
         if not isinstance(item, SumModes):
             fixed = whole.modes[: len(whole.modes) - len(common)]
             sliced = all(self.schedule.modes[mode].index in self.loops for mode in fixed)
@@ -404,7 +404,7 @@ class Verifier:
         if item.engine not in ENGINES:
             self._fail(f"engine {item.engine!r} is unknown")
         if item.precision not in self.schedule.profile["flop_per_s"][self.schedule.dtype]:
-            self._fail(f"precision {item.precision!r} is none of its dtype's")
+            self._fail(f"precision {item.precision!r} does not exist for its dtype")
 
     def _takes_place(self, item: Fused) -> bool:
         """Whether the result lies where the operand did, so that no tile is written over what is yet to be
@@ -429,9 +429,9 @@ class Verifier:
 
     def _check_fused(self, item: Fused) -> None:
         one_each = len(others(item)) == len(item.steps)
-        self._require(bool(item.branches) and one_each, "it does not have one step a branch")
+        self._require(bool(item.branches) and one_each, "it does not have one step per branch")
         known = item.precision in self.fused_precisions
-        self._require(known, f"precision {item.precision!r} is none of its dtype's chains")
+        self._require(known, f"precision {item.precision!r} does not exist for chains of its dtype")
         for number in item.steps:
             self._check_step(number)
         numbers = {self.schedule.steps[number].fused for number in item.steps}
@@ -522,7 +522,7 @@ def index_problems(schedule: Schedule) -> Iterator[str]:
         yield "an index is sliced twice"
     for index in loops:
         if index not in present or (index in schedule.summed and index in network.output):
-            yield f"sliced index {index!r} is no index of the network that this loop may have"
+            yield f"sliced index {index!r} is not an index of the network that this loop may have"
     for number, extent in schedule.extents.items():
         if extent <= 0:
             yield f"mode {number} has extent {extent}"
@@ -536,7 +536,7 @@ def index_problems(schedule: Schedule) -> Iterator[str]:
             yield f"the modes of index {index!r} do not make up its size"
     for number, described in enumerate(schedule.modes):
         if number not in schedule.indices.get(described.index, ()):
-            yield f"mode {number} is none of index {described.index!r}"
+            yield f"mode {number} does not belong to index {described.index!r}"
 
 
 def loop_problems(schedule: Schedule) -> Iterator[tuple[int, str]]:

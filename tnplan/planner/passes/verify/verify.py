@@ -28,7 +28,9 @@ class GradientVerifier(Verifier):
     def run(self) -> None:
         """Check everything."""
         leaves, output = self.schedule.leaves, self.schedule.output
-        self._require(bool(leaves) and leaves[-1] == output, "its last input is no cotangent of the result")
+        self._require(
+            bool(leaves) and leaves[-1] == output, "its last input is not a cotangent of the result"
+        )
         super().run()
         schedule = self.gradient_schedule
         if schedule.body:

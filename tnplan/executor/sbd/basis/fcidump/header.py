@@ -129,7 +129,7 @@ def _check(place: str, name: str, text: str) -> None:
     if name not in KNOWN:
         raise InputError(
             place, f"is a keyword that is not known here, and is {_short(text)}",
-            "take it out of the header if it does not change what the integrals mean",
+            "remove it from the header if it does not change the meaning of the integrals",
         )  # fmt: skip
     if name in ENERGIES + IGNORED:
         return
@@ -176,7 +176,7 @@ def _labels(place: str, fields: dict[str, str], n_orbitals: int) -> OrbitalLabel
         raise InputError(
             f"{place}: ISYM",
             f"is {state_irrep}, and ORBSYM does not give every orbital a number from 1 to 8",
-            "mend ORBSYM, or take ISYM out to look for states of any symmetry",
+            "correct ORBSYM, or remove ISYM to look for states of any symmetry",
         )  # fmt: skip
     if len(momenta) == n_orbitals:
         labels = OrbitalLabels(labels.irreps, labels.wanted, momenta)

@@ -100,7 +100,9 @@ def _check_memory(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, me
     if size_bytes > memory_bytes:
         problem = f"the integrals take {size_text(size_bytes)}, and {size_text(memory_bytes)} may be taken"
         raise InputError(
-            f"{place}: NORB", f"is {n_orbitals}: {problem}", "give fewer orbitals or more memory",
+            f"{place}: NORB",
+            f"is {n_orbitals}: {problem}",
+            "give fewer orbitals or more memory",
             topic="memory",
         )
 
@@ -192,8 +194,8 @@ def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputErro
         for column, entry in enumerate(row):
             is_value = column < len(row) - 4
             if (NUMBER if is_value else re.compile(r"\d{1,9}")).fullmatch(entry) is None:
-                kind = "real number" if is_value else "orbital's number"
-                return InputError(f"{place}: line {first_line + number}", f"{entry!r} is no {kind}", REMEDY)
+                kind = "a real number" if is_value else "the number of an orbital"
+                return InputError(f"{place}: line {first_line + number}", f"{entry!r} is not {kind}", REMEDY)
     return InputError(place, "holds a number out of range", REMEDY)
 
 
@@ -245,12 +247,12 @@ def _blocks(entries: IntegralLines, bounds: Array) -> tuple[dict[str, IntegralLi
     if len(bounds) != BOUNDS:
         raise InputError(
             entries.place,
-            f"has {len(bounds)} lines of four zeros, which part the blocks of orbitals of each spin",
+            f"has {len(bounds)} lines of four zeros, which separate the blocks of orbitals of each spin",
             f"give {BOUNDS}: after integrals of alpha, beta and both, after h of both spins; the core energy",
         )
     wrong = np.flatnonzero(entries.values[bounds[:-1]] != 0)
     if len(wrong):
-        raise entries.refusal(int(bounds[wrong[0]]), "parts two blocks and is not 0")
+        raise entries.refusal(int(bounds[wrong[0]]), "separates two blocks, but is not 0")
     blocks = [
         entries.take(np.arange(*span)) for span in zip(np.append(-1, bounds[:-1]) + 1, bounds, strict=True)
     ]

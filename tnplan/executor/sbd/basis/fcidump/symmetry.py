@@ -182,7 +182,7 @@ def _check_exchange(two_body: Sequence[IntegralLines], keyword: str) -> None:
             raise InputError(
                 f"{two.place}: {keyword}",
                 "is set, for orbitals that are complex, and (pq|qp) is missing beside (pq|pq)",
-                "list the integrals of complex orbitals, or take the keyword out where they are real",
+                "list the integrals of complex orbitals, or remove the keyword where they are real",
             )
 
 
@@ -222,7 +222,7 @@ def check_momenta(entries: IntegralLines, momenta: Sequence[int]) -> None:
         at = int(np.argmax(wrong))
         raise entries.refusal(
             at, f"is an integral between orbitals of SYMLZ {momenta_of[at].tolist()}, for which it is 0",
-            "mend SYMLZ: the orbitals are not those that it says",
+            "correct SYMLZ: the orbitals are not those that it says",
         )  # fmt: skip
 
 
