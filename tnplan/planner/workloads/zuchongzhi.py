@@ -1,10 +1,10 @@
-"""Random circuits on three chips of the Zuchongzhi family: 60, 56 and 83 qubits, patterns in the order ABCDCDAB.
+"""Random circuits on three chips of the Zuchongzhi family, patterns in the order ABCDCDAB.
 
 Which qubits are in use and which couplers each pattern has are those of the published circuits (Zhu et al.,
 arXiv 2109.03494, 60 qubits; Wu et al., arXiv 2106.14734, 56). No circuit with 83 qubits is published (Gao et
 al., arXiv 2412.11924): its chip has 15 rows of 7 qubits and 182 couplers, of which twelve whole rows but for
-one corner are taken, and chains in turn; both are assumed. Assumed for all: theta scattered about pi/2 and any phi
-equally likely, one pair of angles a coupler, the same in every cycle. Knows no tensor network.
+one corner are taken, and chains in turn; both are assumed. Assumed for all: theta scattered about pi/2 and
+any phi equally likely, one pair of angles a coupler, the same in every cycle. Knows no tensor network.
 """
 
 from __future__ import annotations
