@@ -32,8 +32,9 @@ CHUNK_BYTES = 128
 BLOCKS_A_MULTIPROCESSOR = 8
 SUM_THREADS, WARP, LONG_SUM = 256, 32, 64
 """Threads of a block of `row_sums`; terms from which on a warp forms each sum."""
-READ_WORK, SUM_WORK = 4, 6
-"""What reading a term counts, in multiply-adds of a tile; and a multiply-add whose factors are read for it."""
+READ_WORK, SHARED_WORK, SUM_WORK = 4, 0.5, 6
+"""What reading a term counts, in multiply-adds of a tile, from memory and from shared memory; and what a
+multiply-add does whose factors are read for it. Estimates."""
 LEAST_MATRIX, LEAST_TERMS = 32, 16
 """m and n, and k, from which on cuBLAS multiplies pairs of rows: its batches reach their rate there."""
 
@@ -52,7 +53,10 @@ class TileShape(NamedTuple):
         return self.rows * self.down, self.columns * self.across
 
 
-TILES = (TileShape(4, 4, 16, 16), TileShape(4, 4, 8, 32), TileShape(2, 4, 4, 64), TileShape(4, 2, 32, 8))
+TILES = (
+    TileShape(4, 4, 16, 16), TileShape(4, 4, 8, 32), TileShape(2, 4, 4, 64), TileShape(4, 2, 32, 8),
+    TileShape(2, 2, 16, 16),
+)  # fmt: skip
 
 
 class Operands(NamedTuple):
@@ -86,7 +90,8 @@ def row_way(shape: RowShape, pairs: NDArray[np.int32]) -> RowWay:
             chunks = int((-(-counts // across)).sum())
             bm, bn = tile.extents
             n_tiles = float(chunks) * n_batch * -(-given.m // bm) * -(-across * given.n // bn)
-            work = n_tiles * k * (bm * bn + READ_WORK * (bm + bn))
+            each = 1 + SHARED_WORK * (1 / tile.rows + 1 / tile.columns)
+            work = n_tiles * k * (bm * bn * each + READ_WORK * (bm + bn))
             if work < best.work:
                 best = RowWay(swapped, tile, work)
     return best

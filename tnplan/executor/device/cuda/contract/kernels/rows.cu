@@ -161,7 +161,7 @@ row_sums(const Value *__restrict__ s, const Value *__restrict__ g, Value *c, con
         for (int other = LANES / 2; other; other /= 2)
 #pragma unroll
             for (int part = 0; part <= COMPLEX; ++part)
-                sum.part[part] += __shfl_down_sync(0xffffffffu, sum.part[part], other);
+                sum.part[part] += __shfl_xor_sync(~0u, sum.part[part], other);
 #endif
         if (lane == 0)
             c[(long long)p * row_step + batch_at(t) + m_at(i) + n_at(j)] = sum;
