@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,17 @@ from tnplan.executor.device.protocols.device import Call, RowShape
 STREAM = SimpleNamespace(ptr=0)
 launched: list[str] = []
 """The kernels that were launched, in turn; `cublas` for its products."""
+
+
+_one_at_a_time = Lock()
+
+
+class _Launch(EmulatedLaunch):
+    """One after the other: the emulator's threads are those of the process."""
+
+    def __call__(self) -> None:
+        with _one_at_a_time:
+            super().__call__()
 
 
 @cache
@@ -71,7 +83,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
         return [np.array(table).view(Arrays) for table in tables]
 
     patch.setattr(rows, "load_kernel", load_kernel)
-    patch.setattr(rows, "BoundKernel", EmulatedLaunch)
+    patch.setattr(rows, "BoundKernel", _Launch)
     patch.setattr(rows, "multiprocessors", lambda: 1)
     patch.setattr(rows, "on_device", on_device)
     patch.setattr(rows, "offset_tables", lambda modes: on_device(*scatter.two_level_offsets(modes)))
