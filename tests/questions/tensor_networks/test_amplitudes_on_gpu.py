@@ -156,7 +156,7 @@ def test_every_kept_loop_gives_the_same(seed: int) -> None:
     if not state.plan.steps:
         return
     wanted = state_vector(circuit)[tuple(bits.T)]
-    plan = with_slices(state.plan, state.bitstrings, 5)
+    plan = with_slices(state.plan, 5)
     every = [lower_rows(plan, "complex128", limit) for limit in (np.inf, 0)]
     smaller = lower_rows(plan, "complex128", every[0].size_bytes + every[0].table_bytes - 1)
     for schedule in (*every, smaller):

@@ -187,7 +187,7 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
     )
 
 
-def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
+def with_slices(plan: BatchPlan, least: int) -> BatchPlan:
     """The plan with further indices sliced until there are `least` slices, each time that which costs least.
 
     Indices beside the final qubits come last: a slice of theirs has strings that it gives nothing, and a
@@ -227,8 +227,20 @@ def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
             cost / (sizes[chosen] if chosen in span else 1)
             for cost, span in zip(products, spans, strict=True)
         ]
-    steps = tuple((step.left, step.right) for step in plan.steps)
-    return batch_plan(ContractionPath(plan.network, steps, tuple(sliced)), bitstrings)
+    return _sliced_as(plan, spans, tuple(sliced))
+
+
+def _sliced_as(plan: BatchPlan, spans: list[set[str]], sliced: tuple[str, ...]) -> BatchPlan:
+    """The plan with other sliced indices; rows stay as they are. `spans` has all indices of each step."""
+    sizes = {**plan.network.size_dict, **dict.fromkeys(sliced, 1)}
+    steps = tuple(
+        replace(
+            step, products=len(step.pairs) * prod(sizes[index] for index in span),
+            elements=len(step.pairs) * prod(sizes[index] for index in step.legs),
+        )
+        for step, span in zip(plan.steps, spans, strict=True)
+    )  # fmt: skip
+    return replace(plan, steps=steps, sliced=sliced)
 
 
 @dataclass(frozen=True)

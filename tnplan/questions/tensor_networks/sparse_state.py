@@ -263,7 +263,7 @@ class SparseState:
     def slice_more(self, least: int) -> None:
         """Slice further indices until there are so many slices, those first that cost least."""
         try:
-            self.plan = with_slices(self.plan, self.bitstrings, least)
+            self.plan = with_slices(self.plan, least)
         except InputError:
             problem = f"needs {least} slices, and the contraction has no more indices for that"
             raise InputError("--fidelity", problem, "give a larger one, or leave it out") from None
@@ -311,7 +311,7 @@ class SparseState:
     def _slice_for(self, n_gpus: int) -> None:
         """Slice further for so many GPUs, where there are indices for that."""
         try:
-            self.plan = with_slices(self.plan, self.bitstrings, n_gpus)
+            self.plan = with_slices(self.plan, n_gpus)
         except InputError:
             return
 
