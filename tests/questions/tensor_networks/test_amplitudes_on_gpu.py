@@ -119,9 +119,7 @@ def test_lower_precision(opened: list[int], precision: str) -> None:
     assert relative < ROUNDING[precision]
 
 
-def test_auto_takes_a_gpu_where_strings_take_long(
-    opened: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_takes_a_gpu_where_strings_take_long(opened: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     circuit, bits = lattice_circuit("rectangular", 3, 4, 8, 1), strings(300, 12, 2)
     monkeypatch.setattr(sparse_state, "sees_gpu", lambda: True)
     options = use("fp64").changed(device="auto")
@@ -134,7 +132,8 @@ def test_auto_takes_a_gpu_where_strings_take_long(
 
 
 @pytest.mark.parametrize(
-    "how", [SampleOptions("rejection"), SampleOptions("rejection", xeb=0.4), SampleOptions("rejection", xeb=1.0)]
+    "how",
+    [SampleOptions("rejection"), SampleOptions("rejection", xeb=0.4), SampleOptions("rejection", xeb=1.0)],
 )
 def test_samples(opened: list[int], how: SampleOptions) -> None:
     """The cross-entropy of samples, by exact probabilities."""

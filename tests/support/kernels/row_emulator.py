@@ -1,4 +1,4 @@
-"""A device of the CPU that multiplies pairs of rows as a GPU does: rows.cu runs on the CPU, cuBLAS is NumPy."""
+"""A device of the CPU that multiplies pairs of rows as a GPU does: with rows.cu, and NumPy for cuBLAS."""
 
 from __future__ import annotations
 

@@ -129,7 +129,9 @@ def _check_seen(number: int) -> None:
         raise InputError(*visible)
     if number >= len(visible.identities):
         raise InputError(
-            PLACE, f"GPU {number} is not one of {len(visible.identities)}", "name one that is there",
+            PLACE,
+            f"GPU {number} is not one of {len(visible.identities)}",
+            "name one that is there",
             topic="GPUs",
         )
 

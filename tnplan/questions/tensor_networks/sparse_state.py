@@ -97,8 +97,7 @@ class SparseState:
         self.bitstrings = bitstrings = bitstrings[:, self.varied]
         self.network, self.arrays = network, _ = simplify(*circuit_network(circuit, ends))
         self._place_on("gpu" if on_gpu(options) else "cpu", options)
-        greedy = greedy_path(closed_network(network))
-        self.plan = self._along(greedy)
+        self.plan = self._along(greedy_path(closed_network(network)))
         is_auto = options.device == "auto" and options.devices == 1
         if is_auto and self.device == "cpu" and self.predicted_s > GPU_FROM_S and sees_gpu():
             self._place_on("gpu", options)
@@ -114,7 +113,6 @@ class SparseState:
                 self.plan = batch_plan(start, bitstrings)
             if self.fits:
                 return
-        start = start or ContractionPath(network, greedy)
         while True:
             search = BatchSearch(options.search_s, most, options.seed, weight, longest_search_s)
             self.plan = search_batch_in_proportion(network, bitstrings, rate, search, start)
@@ -125,17 +123,16 @@ class SparseState:
                 return
             most //= 2
             if most < len(bitstrings):
+                problem = f"of {self.limit_bytes:.3g} bytes does not hold the amplitudes of so many strings"
                 raise InputError(
-                    "memory", f"of {self.limit_bytes:.3g} bytes does not hold the amplitudes of so many strings",
-                    "allow more, or ask for fewer strings at once",
-                    topic="memory",
-                )  # fmt: skip
+                    "memory", problem, "allow more, or ask for fewer strings at once", topic="memory"
+                )
 
     def _place_on(self, device: str, options: ContractionOptions) -> None:
         """Plan for a device: its rates, its memory."""
         self.device, self.options = device, options if device == "cpu" else options.changed(device="gpu")
-        profile = "cpu" if device == "cpu" else gpu_profile(options.gpu or 0)
-        self.profile = known_profile(options.hardware or profile)
+        shipped = "cpu" if device == "cpu" or options.hardware else gpu_profile(options.gpu or 0)
+        self.profile = known_profile(options.hardware or shipped)
         self.precision = options.precision or DEFAULT_PRECISION[self.dtype]
         self.products_per_s = products_per_s(self.profile, self.dtype, self.precision)
         item_bytes = ITEM_BYTES[self.dtype]
@@ -146,7 +143,7 @@ class SparseState:
         else:
             self.limit_bytes -= SCRATCH_BYTES
         elements = self.limit_bytes / item_bytes
-        self.most_elements = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        self.most_elements: int = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
 
     @property
     def schedule(self) -> RowSchedule:

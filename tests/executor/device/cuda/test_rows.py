@@ -41,8 +41,8 @@ def values(chance: np.random.Generator, shape: tuple[int, ...], dtype: str) -> n
 
 
 def check(
-    device: Any, sizes: tuple[int, int, int, int], counts: tuple[int, int], pairs: np.ndarray, dtype: str,
-    seed: int, precision: str = "fp32",
+    device: Any, sizes: tuple[int, ...], counts: tuple[int, ...], pairs: np.ndarray, dtype: str, seed: int,
+    precision: str = "fp32",
 ) -> None:  # fmt: skip
     """Rows anywhere in c, and modes in parts in any order; nothing beside c is written."""
     chance, draw = np.random.default_rng(seed), random.Random(seed)
@@ -55,7 +55,10 @@ def check(
     each = shape_of(parts[1], parts[2], parts[3], k, range(len(order) - 1))
     each = type(each)(whole.batch[1:], whole.m, whole.n, k)
     shape = RowShape(each, n_rows, whole.batch[0][1])
-    a, b = values(chance, (counts[0], n_batch, m, k), dtype), values(chance, (counts[1], n_batch, n, k), dtype)
+    a, b = (
+        values(chance, (counts[0], n_batch, m, k), dtype),
+        values(chance, (counts[1], n_batch, n, k), dtype),
+    )
     size = prod(whole.sizes[:3])
     work = m * n * n_batch * draw.choice([1, 3, n_rows])
     sizes_of = [a.size, b.size, size, work]

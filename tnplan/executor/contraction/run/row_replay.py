@@ -69,7 +69,7 @@ class RowReplay:
         return self._device.bind_rows(of_rows, step.pairs, a, b, c, self._workspace, precision)
 
     def _load(self, leaf: RowLeaf, array: Array) -> None:
-        """Put an input on the device, of a sliced one all slices; which one is there changes with the loops."""
+        """Put an input on the device, of a sliced one all slices; the loops copy the one that is due."""
         schedule, device = self._schedule, self._device
         others = [axis for axis in range(array.ndim) if axis not in leaf.final]
         with_rows = array.transpose([*leaf.final, *others])
@@ -125,4 +125,3 @@ def _changed(before: tuple[int, ...] | None, values: tuple[int, ...]) -> int:
 
 def _shape(step: RowStep) -> ContractShape:
     return ContractShape(step.batch, step.m, step.n, step.k)
-

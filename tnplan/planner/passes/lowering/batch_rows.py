@@ -1,8 +1,8 @@
 """The plan for many bit strings as flat steps over one arena: how each tensor is stored, and where.
 
-Every result is stored as the step that reads it wants it, so that nothing is copied to another order: [batch |
-rows | own modes | summed modes], or with its rows first where pairs of rows are multiplied. What does not
-depend on inner slices is kept while these change, where the memory allows that.
+Every result is stored as the step that reads it wants it, so that nothing is copied to another order:
+[batch | rows | own modes | summed modes], or with its rows first where pairs of rows are multiplied. What
+does not depend on inner slices is kept while these change, where the memory allows that.
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ class _Lowering:
         needs = [0] * self.n_leaves
         first = []
         for number, step in enumerate(self.plan.steps):
-            pair = sorted(
-                (step.left, step.right), key=lambda tensor: self._held(tensor) - needs[tensor]
-            )
+            pair = sorted((step.left, step.right), key=lambda tensor: self._held(tensor) - needs[tensor])
             sizes = [self._held(tensor) for tensor in pair]
             own = self.counts[self.n_leaves + number]
             needs.append(max(needs[pair[0]], sizes[0] + needs[pair[1]], sum(sizes) + own))
@@ -135,7 +133,10 @@ class _Lowering:
             if is_ready:
                 done.append(tensor - self.n_leaves)
             else:
-                stack += [(tensor, True), *((child, False) for child in reversed(first[tensor - self.n_leaves]))]
+                stack += [
+                    (tensor, True),
+                    *((child, False) for child in reversed(first[tensor - self.n_leaves])),
+                ]
         return done
 
     def _held(self, tensor: int) -> int:
@@ -178,7 +179,9 @@ class _Lowering:
         largest = max(self.counts[self.n_leaves :])
         return max(min(WORKSPACE_ELEMENTS, largest), *a_pair, 1)
 
-    def _lifetimes(self, program: list[int], levels: list[int]) -> tuple[list[Lifetime], dict[int | str, int]]:
+    def _lifetimes(
+        self, program: list[int], levels: list[int]
+    ) -> tuple[list[Lifetime], dict[int | str, int]]:
         """Of all buffers, and the number of each: of tensors, of whole sliced inputs (-1 - tensor), of the
         total and the workspace."""
         end, item = len(program), self.item_bytes

@@ -109,11 +109,12 @@ def chunk_pairs(tile: TileShape, n: int) -> int:
 
 
 def chunk_tables(pairs: NDArray[np.int32], across: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """For each chunk of `across` pairs at most its row of s, first pair and number of pairs, int32 [chunk, 4];
-    for each pair, sorted by the row of s, the rows of g and of c, int32 [pair, 2]."""
-    shared = pairs[:, 0]
-    order = np.argsort(shared, kind="stable")
-    rows, starts, counts = np.unique(shared[order], return_index=True, return_counts=True)
+    """Of each chunk of `across` pairs at most the row of s, the first pair and how many, int32 [chunk, 4]; of
+    each pair, sorted by the row of s, the rows of g and of c, int32 [pair, 2]."""
+    order = np.argsort(pairs[:, 0], kind="stable")
+    shared = pairs[order, 0]
+    starts = np.flatnonzero(np.diff(shared, prepend=-1))
+    rows, counts = shared[starts], np.diff(starts, append=len(shared))
     of_group = -(-counts // across)  # chunks of each row of s
     group = np.repeat(np.arange(len(rows)), of_group)
     within = np.arange(len(group)) - np.repeat(np.cumsum(of_group) - of_group, of_group)
@@ -133,7 +134,7 @@ def bind_rows(
     `scratch` is cuBLAS's workspace, which the calls on a stream may share; without it no product is left to
     cuBLAS.
     """
-    n_batch, m, n, k = shape.each.sizes
+    n_batch, m, n, _ = shape.each.sizes
     if not len(pairs) * n_batch * m * n:
         return nothing
     precision = check_precision(precision, arrays[2].dtype.name)
