@@ -84,6 +84,9 @@ class SparseState:
         them all; where that fits the memory, and no time of search is stated. A short greedy one suffices.
     """
 
+    most_elements: int
+    """Of a tensor."""
+
     def __init__(
         self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions,
         longest_search_s: float = LONGEST_SEARCH_S, along_one: bool = False,
@@ -143,7 +146,7 @@ class SparseState:
         else:
             self.limit_bytes -= SCRATCH_BYTES
         elements = self.limit_bytes / item_bytes
-        self.most_elements: int = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        self.most_elements = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
 
     @property
     def schedule(self) -> RowSchedule:
