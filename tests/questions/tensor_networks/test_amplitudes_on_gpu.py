@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -163,6 +165,23 @@ def test_every_kept_loop_gives_the_same(seed: int) -> None:
         np.testing.assert_allclose(replay.run(range(plan.n_slices)), wanted, rtol=0, atol=1e-10)
         backwards = replay.run([*range(plan.n_slices)][::-1])
         np.testing.assert_allclose(backwards, wanted, rtol=0, atol=1e-10)
+
+
+def test_memory_is_free_with_the_replay() -> None:
+    """Without a collection of cycles, which may come late: it is most of a GPU's memory."""
+    circuit, bits = circuit_of(1), strings(50, circuit_of(1).n_qubits, 1)
+    state = SparseState(circuit, distinct_strings(bits)[0], ContractionOptions(device="cpu", search_s=0.1))
+    plan, device = with_slices(state.plan, 8), NumpyDevice()
+    schedule = lower_rows(plan, "complex128")
+    gc.disable()
+    try:
+        replay = RowReplay(schedule, state.arrays, "complex128", device, "fp64")
+        replay.run(range(plan.n_slices))
+        seen = weakref.ref(replay)
+        del replay
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_what_a_gpu_cannot_hold_is_refused(opened: list[int]) -> None:

@@ -67,10 +67,10 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
 
 
 def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
-    """Together, or one after the other where that is predicted to take less time; over several devices that
-    are no stated GPUs always."""
+    """Together, or one after the other where that is predicted to take less time; always one alone on a GPU,
+    and over several devices that are no stated GPUs."""
     count = len(bitstrings)
-    if options.devices > 1 and not on_gpu(options):
+    if (count == 1 and on_gpu(options)) or (options.devices > 1 and not on_gpu(options)):
         return amplitudes_by_calls(circuit, bitstrings, options)
     # Sparse-state contraction (Pan, Chen and Zhang, PRL 129, 090502, 2022) shares work between
     # strings. Along the path of one string it takes no more operations than all by themselves; a search goes

@@ -47,7 +47,8 @@ class RowReplay:
         result = schedule.steps[-1].out
         self._total = device.view(schedule.total, schedule.counts[result], dtype)
         self._workspace = device.view(schedule.workspace, schedule.workspace_elements, dtype)
-        self._values: tuple[int, ...] | None = None
+        # Invariant: no call refers to this object, so that its memory is free as soon as it is.
+        self._values = [0] * len(schedule.extents)
         n_levels = len(schedule.extents) + 1
         self._loads: list[list[Call]] = [[] for _ in range(n_levels)]
         """Copies of a slice of inputs, by the innermost loop that they depend on, from none on."""
@@ -55,6 +56,7 @@ class RowReplay:
             self._load(leaf, np.asarray(arrays[leaf.tensor], dtype))
         products = [(_shape(step), precision, "gemm") for step in schedule.steps if step.pairs is None]
         device.prepare_contract(products, dtype)
+        self._is_recorded = False
         self._calls: list[list[Call]] = [[] for _ in range(n_levels)]
         for step in schedule.steps:
             self._calls[step.level + 1].append(self._bind(step, precision))
@@ -82,11 +84,12 @@ class RowReplay:
         whole = device.view(schedule.whole[leaf.tensor], ordered.size, self._dtype)
         device.from_host(whole, ordered.reshape(-1))
 
+        values, extents = self._values, schedule.extents
+
         def start() -> int:
             number = 0
-            assert self._values is not None
             for position in leaf.sliced:
-                number = number * schedule.extents[position] + self._values[position]
+                number = number * extents[position] + values[position]
             return number * count
 
         self._loads[leaf.level + 1].append(device.bind_block(target, whole, start))
@@ -96,18 +99,17 @@ class RowReplay:
         device = self._device
         device.zero(self._total)
         before: tuple[int, ...] | None = None
-        # Invariant: every call has been made once when it is recorded. All are in the first slice.
-        recorded = False
         for done, number in enumerate(slices):
             values = np.unravel_index(number, self._schedule.extents) if self._schedule.extents else ()
-            self._values = tuple(int(value) for value in values)
-            if done == 1 and len(slices) >= RECORDED_FROM and not recorded:
+            self._values[:] = (int(value) for value in values)
+            # Invariant: every call has been made once when it is recorded: all are in the first slice.
+            if done == 1 and len(slices) >= RECORDED_FROM and not self._is_recorded:
                 self._calls = [[device.recorded(calls)] if calls else [] for calls in self._calls]
-                recorded = True
-            for level in range(_changed(before, self._values), len(self._calls)):
+                self._is_recorded = True
+            for level in range(_changed(before, tuple(self._values)), len(self._calls)):
                 for call in (*self._loads[level], *self._calls[level]):
                     call()
-            before = self._values
+            before = tuple(self._values)
             if tell is not None:
                 device.synchronize()
                 tell(done + 1)
