@@ -30,7 +30,7 @@ def lower_rows(plan: BatchPlan, dtype: str, most_bytes: float = inf) -> RowSched
     It keeps the results of all outer loops, else of what no slice changes, else none, until it takes no more
     than `most_bytes`; the last where none does.
     """
-    lowering = _Lowering(plan, ITEM_BYTES[dtype])
+    lowering = _RowLowering(plan, ITEM_BYTES[dtype])
     deepest = len(plan.sliced) - 1
     for kept in dict.fromkeys((deepest, -1, -2)):
         schedule = lowering.schedule(kept, deepest)
@@ -49,7 +49,7 @@ class _Groups:
     summed: list[str]
 
 
-class _Lowering:
+class _RowLowering:
     """What all schedules of a plan share: orders of modes and of steps."""
 
     def __init__(self, plan: BatchPlan, item_bytes: int) -> None:
