@@ -20,8 +20,11 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.row_replay import RowReplay
 from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.protocols.device import ContractShape, RowShape
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.planner.passes.lowering.batch_rows import lower_rows
+from tnplan.planner.hardware.cost import CostModel
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.passes.lowering.batch_rows import is_plain, lower_rows
 from tnplan.planner.search.sparse_state import distinct_strings, with_slices
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.tensor_networks import amplitudes as module
@@ -35,6 +38,7 @@ pytest.importorskip("cupy")
 RUNNERS = [pytest.param("emulated", marks=needs_compiler), pytest.param("gpu", marks=needs_gpus(1))]
 ROUNDING = {"fp64": 1e-10, "fp32": 1e-5, "tf32": 2e-2, "fp16x3": 1e-4}
 MEMORY = 1 << 28
+MODEL = CostModel(load_profile("h200-nvlink"), "complex128", "fp64")
 
 
 def circuit_of(seed: int) -> GateSequence:
@@ -158,13 +162,34 @@ def test_every_kept_loop_gives_the_same(seed: int) -> None:
         return
     wanted = state_vector(circuit)[tuple(bits.T)]
     plan = with_slices(state.plan, 5)
-    every = [lower_rows(plan, "complex128", limit) for limit in (np.inf, 0)]
-    smaller = lower_rows(plan, "complex128", every[0].size_bytes + every[0].table_bytes - 1)
+    every = [lower_rows(plan, MODEL, limit) for limit in (np.inf, 0)]
+    smaller = lower_rows(plan, MODEL, every[0].size_bytes + every[0].table_bytes - 1)
     for schedule in (*every, smaller):
-        replay = RowReplay(schedule, state.arrays, "complex128", NumpyDevice(), "fp64")
+        replay = RowReplay(schedule, state.arrays, "complex128", NumpyDevice())
         np.testing.assert_allclose(replay.run(range(plan.n_slices)), wanted, rtol=0, atol=1e-10)
         backwards = replay.run([*range(plan.n_slices)][::-1])
         np.testing.assert_allclose(backwards, wanted, rtol=0, atol=1e-10)
+
+
+def test_each_step_has_its_precision() -> None:
+    """The most exact one that costs no time; whether a result lies as it is formed, as devices see it."""
+    circuit, seen, plain = lattice_circuit("rectangular", 4, 5, 12, 1), set(), set()
+    for seed in range(3):
+        bits = distinct_strings(strings(4000, 20, seed))[0]
+        state = SparseState(circuit, bits, use("tf32").changed(search_s=0.3))
+        state.slice_more(seed + 1)
+        for step in state.schedule.steps:
+            seen.add(step.precision)
+            shape = ContractShape(step.batch, step.m, step.n, step.k)
+            direct = shape.direct
+            batch = step.batch
+            if step.pairs is not None:
+                direct = RowShape(shape, len(step.pairs), step.row_stride).plain_order
+                batch = ((len(step.pairs), step.row_stride), *batch)
+            plain.add(direct is not None)
+            assert is_plain(batch, step.m, step.n) == (direct is not None)
+    assert {"fp32"} < seen <= {"fp32", "fp16x3", "tf32"}
+    assert plain == {False, True}
 
 
 def test_memory_is_free_with_the_replay() -> None:
@@ -172,10 +197,10 @@ def test_memory_is_free_with_the_replay() -> None:
     circuit, bits = circuit_of(1), strings(50, circuit_of(1).n_qubits, 1)
     state = SparseState(circuit, distinct_strings(bits)[0], ContractionOptions(device="cpu", search_s=0.1))
     plan, device = with_slices(state.plan, 8), NumpyDevice()
-    schedule = lower_rows(plan, "complex128")
+    schedule = lower_rows(plan, MODEL)
     gc.disable()
     try:
-        replay = RowReplay(schedule, state.arrays, "complex128", device, "fp64")
+        replay = RowReplay(schedule, state.arrays, "complex128", device)
         replay.run(range(plan.n_slices))
         seen = weakref.ref(replay)
         del replay

@@ -36,7 +36,7 @@ class RowStep:
 
     As a product of [batch | m | k] and [batch | n | k] where `pairs` is None: each row of one with each of
     the other, which are modes of m and n. Else as products of pairs of rows, int32 [row, 2], `row_stride`
-    elements apart.
+    elements apart. `precision` is that in which it is multiplied.
     """
 
     left: int
@@ -47,6 +47,7 @@ class RowStep:
     n: Modes
     k: int
     level: int
+    precision: str
     pairs: Array | None = None
     row_stride: int = 0
 

@@ -30,7 +30,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
-from tnplan.planner.passes.lowering.batch_rows import lower_rows
+from tnplan.planner.passes.lowering.batch_rows import lower_rows, step_figures
 from tnplan.planner.schedule.batch_plan import BatchPlan
 from tnplan.planner.schedule.row_schedule import RowSchedule
 from tnplan.planner.search.orders.uncompiled import are_compiled
@@ -149,10 +149,15 @@ class SparseState:
         self.most_elements = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
 
     @property
+    def model(self) -> CostModel:
+        """The cost model of the device."""
+        return CostModel(self.profile, self.dtype, self.precision)
+
+    @property
     def schedule(self) -> RowSchedule:
         """The steps of the plan for a GPU, with what it keeps within the memory."""
         if self._lowered is None or self._lowered[0] is not self.plan:
-            self._lowered = self.plan, lower_rows(self.plan, self.dtype, self.limit_bytes)
+            self._lowered = self.plan, lower_rows(self.plan, self.model, self.limit_bytes)
         return self._lowered[1]
 
     @property
@@ -248,7 +253,7 @@ class SparseState:
 
     def _seconds(self, plan: BatchPlan) -> float:
         if self.device == "gpu":
-            return gpu_seconds(plan, CostModel(self.profile, self.dtype, self.precision))
+            return gpu_seconds(plan, self.model)
         once_s = batch_s(plan, self.products_per_s, self.dtype, self.profile)
         return once_s + (MOVES - 1) * moved_s(plan, self.dtype, self.profile)
 
@@ -300,7 +305,7 @@ class SparseState:
             # Neighbouring slices share what outer loops keep.
             part = chosen[len(chosen) * number // n_gpus : len(chosen) * (number + 1) // n_gpus]
             with open_lone_gpu(gpu) as device:
-                replay = RowReplay(schedule, self.arrays, self.dtype, device, self.precision)
+                replay = RowReplay(schedule, self.arrays, self.dtype, device)
                 return replay.run(part, self._teller(len(part)) if not number else None)
 
         if n_gpus == 1:
@@ -360,29 +365,20 @@ def gpu_seconds(plan: BatchPlan, model: CostModel) -> float:
     sizes = plan.network.size_dict
     level = {index: number for number, index in enumerate(plan.sliced)}
     levels = [max((level[i] for i in legs if i in level), default=-1) for legs in plan.leaf_legs]
-    rows = [len(bits) for _, bits in plan.leaf_bits]
-    each = [float(prod(sizes[i] for i in legs if i not in level)) for legs in plan.leaf_legs]
+    rows = [len(bits) for _, bits in plan.leaf_bits] + [len(step.pairs) for step in plan.steps]
+    counts = [
+        count * prod(sizes[index] for index in legs if index not in level)
+        for count, legs in zip(rows, plan.leaf_legs, strict=False)
+    ] + [step.elements for step in plan.steps]
     rounds = [1.0, *np.cumprod([float(sizes[index]) for index in plan.sliced])]
     total_s = 0.0
-    for step in plan.steps:
-        count = len(step.pairs)
+    for number, step in enumerate(plan.steps):
         levels.append(max(levels[step.left], levels[step.right]))
-        rows.append(count)
-        each.append(step.elements / count)
-        is_outer = count == rows[step.left] * rows[step.right]
-        # All rows of both make one product, or each pair makes one of its own.
-        left, right = (
-            each[tensor] * (rows[tensor] if is_outer else count) for tensor in (step.left, step.right)
-        )
-        share = 1 if is_outer else count
-        extents = model.short_extents(
-            step.products / share, left / share, right / share, step.elements / share
-        )  # fmt: skip
-        moved_bytes = model.item_bytes * (left + right + step.elements)
-        flops = model.flops_per_product * step.products
-        out_bytes = model.item_bytes * step.elements
+        figures = step_figures(plan, number, rows, counts)
+        moved_bytes = model.item_bytes * figures.elements
+        flops, extents = model.flops_per_product * figures.products, figures.extents(model)
         once_s = model.contract_s(moved_bytes, flops, extents)
-        once_s += model.scatter_s(moved_bytes, flops, extents, out_bytes)
+        once_s += model.scatter_s(moved_bytes, flops, extents, model.item_bytes * figures.out)
         total_s += rounds[levels[-1] + 1] * once_s
     return total_s
 

@@ -30,14 +30,9 @@ class RowReplay:
         In which they are contracted.
     device
         With an arena that is not allocated yet; it stays the caller's.
-    precision
-        In which products are formed, at least.
     """
 
-    def __init__(
-        self, schedule: RowSchedule, arrays: Sequence[Array], dtype: str, device: RowDevice,
-        precision: str = "fp32",
-    ) -> None:  # fmt: skip
+    def __init__(self, schedule: RowSchedule, arrays: Sequence[Array], dtype: str, device: RowDevice) -> None:
         self._schedule, self._device, self._dtype = schedule, device, dtype
         device.allocate(schedule.size_bytes)
         self._views = [
@@ -54,21 +49,22 @@ class RowReplay:
         """Copies of a slice of inputs, by the innermost loop that they depend on, from none on."""
         for leaf in schedule.leaves:
             self._load(leaf, np.asarray(arrays[leaf.tensor], dtype))
-        products = [(_shape(step), precision, "gemm") for step in schedule.steps if step.pairs is None]
+        products = [(_shape(step), step.precision, "gemm") for step in schedule.steps if step.pairs is None]
         device.prepare_contract(products, dtype)
         self._is_recorded = False
         self._calls: list[list[Call]] = [[] for _ in range(n_levels)]
         for step in schedule.steps:
-            self._calls[step.level + 1].append(self._bind(step, precision))
+            self._calls[step.level + 1].append(self.bind(step))
         self._calls[-1].append(device.bind_accumulate(self._total, self._views[result]))
 
-    def _bind(self, step: RowStep, precision: str) -> Call:
+    def bind(self, step: RowStep) -> Call:
+        """The call of a step."""
         a, b, c = (self._views[tensor] for tensor in (step.left, step.right, step.out))
         shape = _shape(step)
         if step.pairs is None:
-            return self._device.bind_contract(shape, a, b, c, self._workspace, precision)
+            return self._device.bind_contract(shape, a, b, c, self._workspace, step.precision)
         of_rows = RowShape(shape, len(step.pairs), step.row_stride)
-        return self._device.bind_rows(of_rows, step.pairs, a, b, c, self._workspace, precision)
+        return self._device.bind_rows(of_rows, step.pairs, a, b, c, self._workspace, step.precision)
 
     def _load(self, leaf: RowLeaf, array: Array) -> None:
         """Put an input on the device, of a sliced one all slices; the loops copy the one that is due."""

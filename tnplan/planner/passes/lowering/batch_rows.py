@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
 
-from tnplan.common.arrays import ITEM_BYTES
+from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
 from tnplan.planner.schedule.batch_plan import BatchPlan
 from tnplan.planner.schedule.row_schedule import Modes, RowLeaf, RowSchedule, RowStep
@@ -24,13 +24,15 @@ PAIR_BYTES = 24
 """What a pair of rows takes in the tables of a product, at most."""
 
 
-def lower_rows(plan: BatchPlan, dtype: str, most_bytes: float = inf) -> RowSchedule:
-    """The schedule of a plan of one step at least.
+def lower_rows(plan: BatchPlan, model: CostModel, most_bytes: float = inf) -> RowSchedule:
+    """The schedule of a plan of one step at least, in the dtype of the cost model.
+
+    A step takes the most exact precision that costs it no time, down to the model's.
 
     It keeps the results of all outer loops, else of what no slice changes, else none, until it takes no more
     than `most_bytes`; the last where none does.
     """
-    lowering = _RowLowering(plan, ITEM_BYTES[dtype])
+    lowering = _RowLowering(plan, model)
     deepest = len(plan.sliced) - 1
     for kept in dict.fromkeys((deepest, -1, -2)):
         schedule = lowering.schedule(kept, deepest)
@@ -52,8 +54,8 @@ class _Groups:
 class _RowLowering:
     """What all schedules of a plan share: orders of modes and of steps."""
 
-    def __init__(self, plan: BatchPlan, item_bytes: int) -> None:
-        self.plan, self.item_bytes = plan, item_bytes
+    def __init__(self, plan: BatchPlan, model: CostModel) -> None:
+        self.plan, self.model, self.item_bytes = plan, model, model.item_bytes
         self.n_leaves = len(plan.network.inputs)
         self.position = {index: number for number, index in enumerate(plan.sliced)}
         self.legs = [self._unsliced(legs) for legs in plan.leaf_legs]
@@ -242,11 +244,67 @@ class _RowLowering:
         batch, m, n = modes(groups.both), modes(groups.left), modes(groups.right)
         k = prod(sizes[index] for index in groups.summed)
         if not self.is_outer(number):
+            precision = self._precision(number, is_plain(((self.rows[out], strides[ROWS]), *batch), m, n))
             return RowStep(
-                step.left, step.right, out, batch, m, n, k, level, step.pairs, strides[ROWS]
+                step.left, step.right, out, batch, m, n, k, level, precision, step.pairs, strides[ROWS]
             )  # fmt: skip
         # Row i of the left and j of the right one make row i * (rows of the right one) + j.
         second = self.rows[step.right]
         m = ((self.rows[step.left], second * strides[ROWS]), *m)
         n = ((second, strides[ROWS]), *n)
-        return RowStep(step.left, step.right, out, batch, m, n, k, level)
+        precision = self._precision(number, is_plain(batch, m, n))
+        return RowStep(step.left, step.right, out, batch, m, n, k, level, precision)
+
+    def _precision(self, number: int, plain: bool) -> str:
+        """That of a step, whose result is stored as the product is formed or not."""
+        figures = step_figures(self.plan, number, self.rows, self.counts)
+        return self.model.gemm_precision(
+            self.model.item_bytes * figures.elements, self.model.flops_per_product * figures.products,
+            figures.extents(self.model), not plain,
+        )  # fmt: skip
+
+
+def is_plain(batch: Modes, m: Modes, n: Modes) -> bool:
+    """Whether a result is stored as [batch | m | n] or [batch | n | m]."""
+    for modes in ((*batch, *m, *n), (*batch, *n, *m)):
+        expected, plain = 1, True
+        for extent, stride in reversed(modes):
+            plain = plain and (extent == 1 or stride == expected)
+            expected *= extent
+        if plain:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """What the cost model takes of a step: its multiply-adds; the elements of both operands, with a row for
+    each pair, and of the result; and in how many equal products it is done."""
+
+    products: float
+    left: float
+    right: float
+    out: float
+    parts: int
+
+    @property
+    def elements(self) -> float:
+        """All that are read and written."""
+        return self.left + self.right + self.out
+
+    def extents(self, model: CostModel) -> tuple[float, float]:
+        """The two lesser ones of each product."""
+        return model.short_extents(
+            *(x / self.parts for x in (self.products, self.left, self.right, self.out))
+        )
+
+
+def step_figures(plan: BatchPlan, number: int, rows: Sequence[int], counts: Sequence[float]) -> StepFigures:
+    """The figures of a step in one slice; `rows` and `counts` are the rows and elements of all tensors."""
+    step = plan.steps[number]
+    pairs, is_outer = len(step.pairs), len(step.pairs) == rows[step.left] * rows[step.right]
+    left, right = (
+        counts[tensor] if is_outer else counts[tensor] / rows[tensor] * pairs
+        for tensor in (step.left, step.right)
+    )
+    return StepFigures(step.products, left, right, step.elements, 1 if is_outer else pairs)
