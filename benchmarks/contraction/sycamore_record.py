@@ -4,11 +4,10 @@
     FILE] python benchmarks/contraction/sycamore_record.py search [--log2 34] [--time 400] [--path FILE]
 
 `project` prints a row: 3 million independent samples, each the likeliest of a bunch, from a share of the
-slices. `search` finds a path of `--bunches` random settings of the closed qubits with all values of `--open`
-further ones, and writes it. Nothing is contracted: rows of strings do not run on GPUs yet. A step takes its
-operations at the profile's rate or its bytes at the bandwidth, whichever is longer, over an efficiency that
-was measured on slices of one amplitude. Goal: under `a100` at most half of the record's 39,600
-device-seconds.
+slices. `search` finds a path of `--bunches` random settings of the closed qubits with all values of
+`--open` further ones, and writes it. Nothing is contracted. A step takes its operations at the profile's
+rate or its bytes at the bandwidth, whichever is longer, over an efficiency that was measured on slices of
+one amplitude. Goal: under `a100` at most half of the record's 39,600 device-seconds.
 """
 
 from __future__ import annotations

@@ -50,6 +50,13 @@ def of_copy() -> Iterator[Defines]:
             yield copy_defines(unit_bytes, True, real, threads)
 
 
+def of_rows() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.contract.rows import TILES, WARP, rows_defines
+
+    for dtype, lanes in product(("complex64", "complex128"), (1, WARP)):
+        yield from (rows_defines(dtype, tile, lanes) for tile in (TILES if lanes == 1 else TILES[:1]))
+
+
 def of_excite() -> Iterator[Defines]:
     from tnplan.executor.sbd.cuda.steps import excite_defines
 
@@ -297,6 +304,7 @@ CASES = {
     "pauli/cuda/kernels/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
     "device/cuda/contract/kernels/few_columns.cu": of_few_columns,
+    "device/cuda/contract/kernels/rows.cu": of_rows,
     "statevector/cuda/kernels/measure.cu": of_state_measure,
     "statevector/cuda/kernels/pass.cu": of_state_pass,
     "statevector/cuda/kernels/program.cu": of_state_program,

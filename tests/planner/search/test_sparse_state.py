@@ -49,11 +49,33 @@ def test_rows_of_a_product_are_those_of_both_columns() -> None:
     assert rows_of_bits(bits[:, :0]).count == 1
 
 
-def test_distinct_strings_give_back_all() -> None:
-    bits = strings(300, 6)
+@pytest.mark.parametrize("n_qubits", [1, 6, 8, 16, 17, 40, 63, 64, 65, 130])
+def test_distinct_strings_give_back_all(n_qubits: int) -> None:
+    """By tables, by numbers and by bytes; in rising order."""
+    bits = strings(300, n_qubits)
+    bits = np.concatenate([bits, bits[::7]])
     distinct, inverse = distinct_strings(bits)
-    assert len(distinct) == len({tuple(row) for row in bits.tolist()})
+    assert sorted({tuple(row) for row in bits.tolist()}) == [tuple(row) for row in distinct.tolist()]
     np.testing.assert_array_equal(distinct[inverse], bits)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pairs_of_rows_lead_to_every_string(seed: int) -> None:
+    """Of tensors that tell none, some or all strings apart, by tables and by sorting."""
+    chance = np.random.default_rng(seed)
+    bits = distinct_strings(strings(int(chance.integers(1, 400)), 40, seed))[0]
+    for first, last in ((0, 0), (0, 3), (0, 40), (3, 12), (12, 40), (20, 23)):
+        for begin, end in ((0, 0), (2, 7), (5, 40), (30, 40)):
+            left, right = rows_of_bits(bits[:, first:last]), rows_of_bits(bits[:, begin:end])
+            rows, pairs = rows_of_product(left, right)
+            columns = sorted({*range(first, last), *range(begin, end)})
+            assert rows.count == len(pairs) == rows_of_bits(bits[:, columns]).count
+            np.testing.assert_array_equal(pairs[rows.of_strings, 0], left.of_strings)
+            np.testing.assert_array_equal(pairs[rows.of_strings, 1], right.of_strings)
+            np.testing.assert_array_equal(rows.of_strings[rows.first], np.arange(rows.count))
+            if len(pairs) == left.count * right.count:  # each with each, in the order of both
+                whole = np.stack(np.divmod(np.arange(len(pairs)), right.count), axis=1)
+                np.testing.assert_array_equal(pairs, whole)
 
 
 def test_a_batch_of_one_costs_what_its_path_costs() -> None:
@@ -109,13 +131,18 @@ def test_more_slices_are_indices_that_are_summed() -> None:
         network.inputs, network.output, {**network.size_dict, **dict.fromkeys(network.output, 1)}
     )
     plan = batch_plan(ContractionPath(network, greedy_path(single)), bits)
-    more = with_slices(plan, bits, 20)
+    more = with_slices(plan, 20)
     assert more.n_slices == 32
     assert not set(more.sliced) & set(network.output)
+    steps = tuple((step.left, step.right) for step in plan.steps)
+    anew = batch_plan(ContractionPath(network, steps, more.sliced), bits)
+    assert [(one.products, one.elements) for one in more.steps] == [
+        (one.products, one.elements) for one in anew.steps
+    ]
     assert plan.products <= more.products <= 32 * plan.products
     closed = prod(size for index, size in network.size_dict.items() if index not in network.output)
     with pytest.raises(InputError, match="slices: are"):
-        with_slices(plan, bits, 2 * closed)
+        with_slices(plan, 2 * closed)
 
 
 def test_the_most_rows_are_values_or_strings() -> None:

@@ -59,6 +59,22 @@ def test_shots_are_predicted_by_their_rounds(monkeypatch: pytest.MonkeyPatch) ->
     assert (few.error_kind, few.cost.factor) == ("statistical", SAMPLES_FACTOR)
 
 
+@pytest.mark.parametrize("how", [{}, {"xeb": 0.5}])
+def test_strings_on_a_gpu(monkeypatch: pytest.MonkeyPatch, how: dict[str, float]) -> None:
+    """Without one here: a GPU of the profile contracts many strings in less time than a core, within its
+    memory."""
+    seconds = count()
+    monkeypatch.setattr(contraction_cost, "perf_counter", lambda: 1e-6 * next(seconds))
+    core, gpu = (
+        cost(50_000, size=4, hardware=name, device=device, **how)
+        for name, device in (("cpu", "cpu"), ("h200-nvlink", "gpu"))
+    )
+    assert core.cost is not None
+    assert gpu.cost is not None
+    assert 0 < gpu.cost.memory_bytes < load_profile("h200-nvlink").memory_bytes
+    assert gpu.cost.time_s < core.cost.time_s
+
+
 def test_a_round_that_does_not_fit_is_no_estimate(tmp_path: Path) -> None:
     source = Path(load_profile.__code__.co_filename).parent / "cpu.toml"
     small = tmp_path / "small.toml"

@@ -5,7 +5,8 @@ Knows hosts and GPUs; of a schedule no more than the bytes that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from tnplan.common.errors import InputError, page_of
 from tnplan.executor.device.cpu.host_memory import REMEDY, check_host_memory, ranks_here
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
 from tnplan.executor.device.protocols.communicator import Communicator, agree
-from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.device import Device, RowDevice
 
 if TYPE_CHECKING:
     from tnplan.executor.device.cpu.algebra import Algebra
@@ -81,6 +82,19 @@ def find_gpu(world: Communicator, needed_bytes: int, remedy: str = REMEDY) -> in
         check_nccl()
     check_free(number, needed_bytes, remedy)
     return number
+
+
+@contextmanager
+def open_lone_gpu(number: int) -> Iterator[RowDevice]:
+    """GPU `number` for this thread, without other ranks; given back at the end."""
+    _check_seen(number)
+    from tnplan.executor.device.cuda.device import CupyDevice
+
+    device = CupyDevice(number)
+    try:
+        yield device
+    finally:
+        device.close()
 
 
 def sees_gpu() -> bool:

@@ -29,6 +29,9 @@ SEARCH_SHARE = 0.3
 SHORTEST_SEARCH_S, LONGEST_SEARCH_S = 2.0, 60.0
 FIRST_SEARCH_S = 0.4
 """The first search where kernels are compiled."""
+WORD_BITS, FEW_BITS = 64, 16
+TABLED = 16
+"""Numbers are told apart by a table where it has at most so many entries for each of them."""
 MOST_EXTENT = 1.999
 """A final index counts less than others for the trees that a search begins with, which know no rows."""
 
@@ -56,25 +59,65 @@ class Rows:
 
 def distinct_strings(bitstrings: Array) -> tuple[Array, Array]:
     """The distinct strings, uint8 [string, qubit], and the number of each given one among them."""
-    packed = np.packbits(bitstrings, axis=1)
-    _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    return bitstrings[first], inverse.reshape(-1)
+    rows = rows_of_bits(bitstrings)
+    return bitstrings[rows.first], rows.of_strings
 
 
 def rows_of_bits(bitstrings: Array) -> Rows:
     """The rows of a tensor whose final qubits are the columns of some bits, uint8 [string, qubit]."""
-    packed = np.packbits(bitstrings, axis=1) if bitstrings.shape[1] else np.zeros((len(bitstrings), 1))
-    _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    return Rows(inverse.reshape(-1), first)
+    count, n_columns = bitstrings.shape
+    if n_columns == 0:
+        return Rows(np.zeros(count, np.int64), np.zeros(1, np.int64))
+    if n_columns <= FEW_BITS:
+        few = bitstrings[:, 0].astype(np.int32)
+        for column in range(1, n_columns):
+            few = 2 * few + bitstrings[:, column]
+        return _rows_of_numbers(few, 2**n_columns)[0]
+    packed = np.packbits(bitstrings, axis=1)
+    if n_columns > WORD_BITS:
+        _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+        return Rows(inverse.reshape(-1), first)
+    # The first column is the most significant bit, so that numbers are in the order of the strings.
+    words = np.zeros((count, WORD_BITS // 8), np.uint8)
+    words[:, : packed.shape[1]] = packed
+    numbers = words.view(">u8").reshape(-1).astype(np.uint64) >> np.uint64(WORD_BITS - n_columns)
+    return _rows_of_numbers(numbers, 2**n_columns)[0]
+
+
+def _rows_of_numbers(numbers: Array, most: int) -> tuple[Rows, Array]:
+    """Rows of equal numbers, all below `most`, in rising order, and the number of each."""
+    if most > TABLED * len(numbers):
+        keys, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+        return Rows(inverse.reshape(-1), first), keys
+    # Few possible numbers: a table of them in place of sorting. Of several strings the first comes last.
+    firsts = np.full(most, -1, np.int64)
+    firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    keys = np.flatnonzero(firsts >= 0)
+    place = np.empty(most, np.int64)
+    place[keys] = np.arange(len(keys))
+    return Rows(place[numbers], firsts[keys]), keys
 
 
 def rows_of_product(left: Rows, right: Rows) -> tuple[Rows, Array]:
-    """The rows of the product of two tensors, and the rows of both that make each, int32 [row, 2]."""
+    """The rows of the product of two tensors, and the rows of both that make each, int32 [row, 2].
+
+    Where both have several rows, and are not all strings apart, pairs rise.
+    """
+    count = len(left.of_strings)
+    # One of the two tells all strings apart that the product does: its rows are the product's.
+    if right.count == 1 or left.count == count:
+        return left, _pairs(np.arange(left.count), right.of_strings[left.first])
+    if left.count == 1 or right.count == count:
+        return right, _pairs(left.of_strings[right.first], np.arange(right.count))
     # A pair of rows as one number. Invariant: rows of the product are in the order of these numbers, so that
     # `divmod` of the distinct ones gives both rows back.
-    pairs = left.of_strings * right.count + right.of_strings
-    keys, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
-    return Rows(inverse.reshape(-1), first), np.stack(np.divmod(keys, right.count), axis=1).astype(np.int32)
+    numbers = left.of_strings * right.count + right.of_strings
+    rows, keys = _rows_of_numbers(numbers, left.count * right.count)
+    return rows, _pairs(*np.divmod(keys, right.count))
+
+
+def _pairs(left: Array, right: Array) -> Array:
+    return np.stack((left, right), axis=1).astype(np.int32)
 
 
 def most_rows(n_strings: int, n_qubits: int) -> tuple[float, ...]:
@@ -104,9 +147,10 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
     rows: dict[int, Rows] = {}
     legs: dict[int, tuple[str, ...]] = {}
     leaf_bits, leaf_legs = [], []
+    columns = np.ascontiguousarray(bitstrings.T)
     for number, term in enumerate(network.inputs):
         final = tuple(index for index in term if index in column)
-        bits = bitstrings[:, [column[index] for index in final]]
+        bits = columns[[column[index] for index in final]].T
         # A tensor has a row for each distinct assignment of its final qubits among the given strings (the
         # sparse state of arXiv 2111.03011), and a product for each pair of rows that some string needs.
         rows[number] = rows_of_bits(bits)
@@ -143,7 +187,7 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
     )
 
 
-def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
+def with_slices(plan: BatchPlan, least: int) -> BatchPlan:
     """The plan with further indices sliced until there are `least` slices, each time that which costs least.
 
     Indices beside the final qubits come last: a slice of theirs has strings that it gives nothing, and a
@@ -183,8 +227,20 @@ def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
             cost / (sizes[chosen] if chosen in span else 1)
             for cost, span in zip(products, spans, strict=True)
         ]
-    steps = tuple((step.left, step.right) for step in plan.steps)
-    return batch_plan(ContractionPath(plan.network, steps, tuple(sliced)), bitstrings)
+    return _sliced_as(plan, spans, tuple(sliced))
+
+
+def _sliced_as(plan: BatchPlan, spans: list[set[str]], sliced: tuple[str, ...]) -> BatchPlan:
+    """The plan with other sliced indices; rows stay as they are. `spans` has all indices of each step."""
+    sizes = {**plan.network.size_dict, **dict.fromkeys(sliced, 1)}
+    steps = tuple(
+        replace(
+            step, products=len(step.pairs) * prod(sizes[index] for index in span),
+            elements=len(step.pairs) * prod(sizes[index] for index in step.legs),
+        )
+        for step, span in zip(plan.steps, spans, strict=True)
+    )  # fmt: skip
+    return replace(plan, steps=steps, sliced=sliced)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ import numpy as np
 from tnplan.circuits.bond_bounds import log2_cuts
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import batched_network, find_path
 from tnplan.jobs.statevector import DTYPES
@@ -477,14 +476,12 @@ def rejection_cost(
 ) -> dict[int, Cost]:
     """What samples by rejection take on each number of devices on which a round fits; they share the shots.
 
-    Rounds run on CPUs, on a machine with GPUs too.
     """
-    here = load_profile("cpu") if is_gpu(profile) else profile
     costs = {}
     for count in devices:
         shots = ceil(question.shots / count)
         if question.xeb is not None:
-            found = _bunches(circuit, shots, question.xeb, here, precision)
+            found = _bunches(circuit, shots, question.xeb, profile, precision)
             if found is not None:
                 costs[count] = Cost(count, *found, SAMPLES_FACTOR)
                 continue
@@ -492,7 +489,7 @@ def rejection_cost(
         rounds = Counter(expected_rounds(shots))
         costs_of_rounds = [
             (times, cost) for size, times in rounds.items()
-            if (cost := _round(circuit, question, size, here, precision))
+            if (cost := _round(circuit, question, size, profile, precision))
         ]  # fmt: skip
         if len(costs_of_rounds) < len(rounds):
             continue
@@ -500,25 +497,30 @@ def rejection_cost(
         seconds = sum(times * round_s for times, (_, round_s) in costs_of_rounds)
         # The exact probabilities of the samples.
         if question.fidelity < 1 and circuit.n_qubits <= LARGEST_OF_SAMPLES:
-            exact = _round(circuit, Sample(shots, "rejection"), shots, here, precision)
+            exact = _round(circuit, Sample(shots, "rejection"), shots, profile, precision)
             seconds += exact[1] if exact else 0.0
         costs[count] = Cost(count, memory, seconds, SAMPLES_FACTOR)
     return costs
+
+
+def _of_strings(profile: Profile, precision: str) -> ContractionOptions:
+    """How many strings at once are contracted on a device of a profile."""
+    return ContractionOptions(
+        device="gpu" if is_gpu(profile) else "cpu", hardware=profile, memory=float(room_bytes(profile)),
+        precision=precision,
+    )  # fmt: skip
 
 
 def _bunches(
     circuit: GateSequence, shots: int, xeb: float, profile: Profile, precision: str
 ) -> tuple[float, float] | None:
     """Bytes and seconds of samples of a linear cross-entropy; None where rejection draws them."""
-    options = ContractionOptions(
-        device="cpu", hardware=profile, memory=float(room_bytes(profile)), precision=precision
-    )
+    options = _of_strings(profile, precision)
     begin = perf_counter()
     plan = plan_bunches(circuit, shots, xeb, np.random.default_rng(0), options)
     if plan is None:
         return None
-    size_bytes = ITEM_BYTES[plan.state.dtype] * peak_elements(plan.state.plan)
-    return size_bytes, perf_counter() - begin + plan.time_s
+    return plan.state.needed_bytes, perf_counter() - begin + plan.time_s
 
 
 def _round(
@@ -531,9 +533,7 @@ def _round(
     n_qubits = circuit.n_qubits
     n_open = min(question.open_qubits, n_qubits)
     strings = random_candidates(size, n_qubits, n_open, np.random.default_rng(0))
-    options = ContractionOptions(
-        device="cpu", hardware=profile, memory=float(room_bytes(profile)), precision=precision
-    )
+    options = _of_strings(profile, precision)
     search_s = 0.0
     for _ in range(2):  # the first loads kernels, if any
         begin = perf_counter()
@@ -549,5 +549,7 @@ def _round(
     search_s += worth_searching_s(state.plan, state.products_per_s)
     # Fidelity f is the share of slices that are summed, at least one (Markov et al., arXiv 1807.10749).
     share = max(1, round(question.fidelity * state.plan.n_slices)) / state.plan.n_slices
-    size_bytes = ITEM_BYTES[state.dtype] * peak_elements(state.plan)
-    return size_bytes, search_s + share * batch_s(state.plan, state.products_per_s, state.dtype, profile)
+    if state.device == "gpu":
+        return state.needed_bytes, search_s + share * state.predicted_s
+    once_s = batch_s(state.plan, state.products_per_s, state.dtype, profile)
+    return state.needed_bytes, search_s + share * once_s

@@ -9,17 +9,12 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence, check_qubits
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
-from tnplan.executor.device.select import sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.search.sparse_state import FIRST_SEARCH_S, distinct_strings
 from tnplan.questions.tensor_networks.networks import amplitudes_by_calls, contract_network, dtype_of
-from tnplan.questions.tensor_networks.sparse_state import SparseState
+from tnplan.questions.tensor_networks.sparse_state import SparseState, largest_batch, on_gpu
 
-LARGEST_BATCH = 1 << 17
-"""Strings of one contraction."""
-LEAST_ON_GPU_S = 0.5
-"""Seconds on the CPU below which no plan is made for a GPU."""
 CLEARLY = 0.5
 """Of the seconds of all strings by themselves: strings that take less together are contracted together."""
 
@@ -27,8 +22,8 @@ CLEARLY = 0.5
 def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:
     """The amplitudes of given bit strings, in one contraction that shares what they have in common.
 
-    Where each by itself is predicted to take less time, and on GPUs, they come one after the other along the
-    path of one, and what does not depend on them is contracted once.
+    On a CPU or on GPUs. Where each by itself is predicted to take less time they come one after the other
+    along the path of one, and what does not depend on them is contracted once.
 
     Parameters
     ----------
@@ -37,7 +32,8 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
     bitstrings : array
         Integers 0 and 1, shape (k, n); column q is qubit q. A string may stand several times.
     options : ContractionOptions, optional
-        How they are contracted; `precision` "fp64", the default, or "fp32".
+        How they are contracted; `precision` "fp64", the default, or "fp32", on GPUs also "tf32" or "fp16x3",
+        which products of many pairs of small rows exceed. Several `devices` share the slices.
 
     Returns
     -------
@@ -63,28 +59,30 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
     # most.
     distinct, inverse = distinct_strings(strings.astype(np.uint8))
     values = np.empty(len(distinct), dtype_of(options))
-    for first in range(0, len(distinct), LARGEST_BATCH):
-        batch = distinct[first : first + LARGEST_BATCH]
+    at_once = largest_batch(options)
+    for first in range(0, len(distinct), at_once):
+        batch = distinct[first : first + at_once]
         values[first : first + len(batch)] = _distinct(circuit, batch, options)
     return values[inverse]
 
 
 def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
-    """Together, or one after the other where that is predicted to take less time; on stated GPUs always."""
-    if options.device == "gpu" or options.gpu is not None or options.devices > 1:
+    """Together, or one after the other where that is predicted to take less time; always one alone on a GPU,
+    and over several devices that are no stated GPUs."""
+    count = len(bitstrings)
+    if (count == 1 and on_gpu(options)) or (options.devices > 1 and not on_gpu(options)):
         return amplitudes_by_calls(circuit, bitstrings, options)
     # Sparse-state contraction (Pan, Chen and Zhang, PRL 129, 090502, 2022) shares work between
-    # strings, and runs on a CPU. Along the path of one string it takes no more operations than all by
-    # themselves; a search goes on as long as it saves more than it takes.
-    state, count = SparseState(circuit, bitstrings, options, FIRST_SEARCH_S, along_one=True), len(bitstrings)
+    # strings. Along the path of one string it takes no more operations than all by themselves; a search goes
+    # on as long as it saves more than it takes.
+    state = SparseState(circuit, bitstrings, options, FIRST_SEARCH_S, along_one=True)
     if state.is_short:
         return state.amplitudes()
     state.search_longer()
-    # A GPU may be faster without sharing; only the plan of the calls says, which takes its time too.
-    on_gpu = options.device == "auto" and state.predicted_s > LEAST_ON_GPU_S and sees_gpu()
-    if on_gpu or state.predicted_s > CLEARLY * count * state.alone_s:
+    # Only the plan of the calls says what these take, which takes its time too.
+    if state.predicted_s > CLEARLY * count * state.alone_s:
         if count == 1:
-            return contract_network(state.network, state.arrays, options).reshape(1)
+            return contract_network(state.network, state.arrays, state.options).reshape(1)
         calls = state.plan_calls()
         if calls.predicted_s < state.predicted_s:
             return calls()

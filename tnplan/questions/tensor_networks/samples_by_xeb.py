@@ -26,12 +26,10 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.search.sparse_state import FIRST_SEARCH_S
-from tnplan.questions.tensor_networks.sparse_state import SparseState
+from tnplan.questions.tensor_networks.sparse_state import SparseState, largest_batch
 
 BUNCHES = (2, 4, 6, 8, 10, 12)
 """Open qubits of a bunch: it has 2 to their number of strings."""
-LARGEST_BATCH = 1 << 17
-"""Strings of one contraction."""
 FEWEST_AT_ONCE = 32
 """Bunches of a contraction, where there are more."""
 MOST_LONGER = 8
@@ -97,7 +95,7 @@ def plan_bunches(
         share = xeb / raised_by(size)
         if share > 1:
             continue
-        at_once = min(shots, max(1, LARGEST_BATCH // size))
+        at_once = min(shots, max(1, largest_batch(options) // size))
         closed = _distinct_rows(shots, n_closed, generator)
         while True:
             strings = with_bunches(closed[:at_once], n_open)

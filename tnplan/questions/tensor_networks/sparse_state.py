@@ -1,8 +1,11 @@
-"""One contraction for many bit strings: its plan under a memory limit, and its run, of all slices or some."""
+"""One contraction for many bit strings: its plan under a memory limit, and its run, of all slices or some.
+
+It runs on a CPU, or on GPUs, each of which takes some of the slices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 from math import log2, prod
@@ -12,18 +15,24 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import ITEM_BYTES, Array
 from tnplan.common.errors import InputError
+from tnplan.executor.contraction.run.row_replay import RowReplay
 from tnplan.executor.contraction.run.sparse_state import BatchReplay, peak_elements
+from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_memory import cores, host_memory
+from tnplan.executor.device.protocols.precision import supported
+from tnplan.executor.device.select import gpu_profile, open_lone_gpu, sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import find_path, memory_bytes
 from tnplan.jobs.progress import Progress
-from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, CostModel
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile, known_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.passes.lowering.batch_rows import lower_rows, step_figures
 from tnplan.planner.schedule.batch_plan import BatchPlan
+from tnplan.planner.schedule.row_schedule import RowSchedule
 from tnplan.planner.search.orders.uncompiled import are_compiled
 from tnplan.planner.search.search_in_proportion import LONGER, MUCH_LONGER, greedy_path
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
@@ -43,6 +52,12 @@ from tnplan.questions.tensor_networks.networks import ALL, RunRows, dtype_of, pl
 
 MOVES = 5
 """How often an element is moved: reordered, gathered, read, multiplied and written."""
+
+GPU_FROM_S = 1.0
+"""Predicted seconds of a greedy path on a CPU from which on device="auto" takes a GPU."""
+
+SCRATCH_BYTES = 1 << 27
+"""Of a GPU's memory, for libraries."""
 
 GREEDY_S = 0.3
 """Predicted seconds up to which a plan is short: finding a better one takes as long."""
@@ -69,27 +84,30 @@ class SparseState:
         them all; where that fits the memory, and no time of search is stated. A short greedy one suffices.
     """
 
+    most_elements: int
+    """Of a tensor."""
+
     def __init__(
         self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions,
         longest_search_s: float = LONGEST_SEARCH_S, along_one: bool = False,
     ) -> None:  # fmt: skip
         _check(options)
-        self.options, self.dtype = options, dtype_of(options)
+        self.dtype = dtype_of(options)
+        self._lowered: tuple[BatchPlan, RowSchedule] | None = None
         # Qubits with the same bit in all strings are closed by it, and the network is contracted
         # down to the others.
         self.varied, ends = varied_ends(bitstrings)
         self.bitstrings = bitstrings = bitstrings[:, self.varied]
-        network, self.arrays = simplify(*circuit_network(circuit, ends))
-        profile = known_profile(options.hardware or "cpu")
-        self.network, self.profile = network, profile
-        self.products_per_s = rate = products_per_s(profile, self.dtype)
-        self.element_weight = weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
-        limit_bytes = min(memory_bytes(options, "cpu"), host_memory()[1])
-        self.elements = elements = limit_bytes / ITEM_BYTES[self.dtype]
-        self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        self.network, self.arrays = network, _ = simplify(*circuit_network(circuit, ends))
+        self._place_on("gpu" if on_gpu(options) else "cpu", options)
+        self.plan = self._along(greedy_path(closed_network(network)))
+        is_auto = options.device == "auto" and options.devices == 1
+        if is_auto and self.device == "cpu" and self.predicted_s > GPU_FROM_S and sees_gpu():
+            self._place_on("gpu", options)
+        options, rate, weight = self.options, self.products_per_s, self.element_weight
+        most = self.most_elements
         start = None
         if along_one and options.search_s is None:
-            self.plan = self._along(greedy_path(closed_network(network)))
             if not self.is_short:
                 # Rows make tensors larger. A search from the path of one slices it until it fits, and ends
                 # far below one from nothing that is as long.
@@ -108,16 +126,51 @@ class SparseState:
                 return
             most //= 2
             if most < len(bitstrings):
+                problem = f"of {self.limit_bytes:.3g} bytes does not hold the amplitudes of so many strings"
                 raise InputError(
-                    "memory", f"of {limit_bytes:.3g} bytes does not hold the amplitudes of so many strings",
-                    "allow more, or ask for fewer strings at once",
-                    topic="memory",
-                )  # fmt: skip
+                    "memory", problem, "allow more, or ask for fewer strings at once", topic="memory"
+                )
+
+    def _place_on(self, device: str, options: ContractionOptions) -> None:
+        """Plan for a device: its rates, its memory."""
+        self.device, self.options = device, options if device == "cpu" else options.changed(device="gpu")
+        shipped = "cpu" if device == "cpu" or options.hardware else gpu_profile(options.gpu or 0)
+        self.profile = known_profile(options.hardware or shipped)
+        self.precision = options.precision or DEFAULT_PRECISION[self.dtype]
+        self.products_per_s = products_per_s(self.profile, self.dtype, self.precision)
+        item_bytes = ITEM_BYTES[self.dtype]
+        self.element_weight = self.products_per_s * item_bytes / self.profile.memory_bytes_per_s
+        self.limit_bytes = memory_bytes(options, device)
+        if device == "cpu":
+            self.limit_bytes = min(self.limit_bytes, host_memory()[1])
+        else:
+            self.limit_bytes -= SCRATCH_BYTES
+        elements = self.limit_bytes / item_bytes
+        self.most_elements = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+
+    @property
+    def model(self) -> CostModel:
+        """The cost model of the device."""
+        return CostModel(self.profile, self.dtype, self.precision)
+
+    @property
+    def schedule(self) -> RowSchedule:
+        """The steps of the plan for a GPU, with what it keeps within the memory."""
+        if self._lowered is None or self._lowered[0] is not self.plan:
+            self._lowered = self.plan, lower_rows(self.plan, self.model, self.limit_bytes)
+        return self._lowered[1]
+
+    @property
+    def needed_bytes(self) -> int:
+        """What a run of the plan holds at once."""
+        if self.device == "cpu" or not self.plan.steps:
+            return ITEM_BYTES[self.dtype] * peak_elements(self.plan)
+        return self.schedule.size_bytes + self.schedule.table_bytes
 
     @property
     def fits(self) -> bool:
         """Whether the memory holds all tensors of the plan that are there at once."""
-        return peak_elements(self.plan) <= self.elements
+        return self.needed_bytes <= self.limit_bytes
 
     @property
     def is_short(self) -> bool:
@@ -199,6 +252,8 @@ class SparseState:
         return self._seconds(self.plan)
 
     def _seconds(self, plan: BatchPlan) -> float:
+        if self.device == "gpu":
+            return gpu_seconds(plan, self.model)
         once_s = batch_s(plan, self.products_per_s, self.dtype, self.profile)
         return once_s + (MOVES - 1) * moved_s(plan, self.dtype, self.profile)
 
@@ -213,46 +268,119 @@ class SparseState:
     def slice_more(self, least: int) -> None:
         """Slice further indices until there are so many slices, those first that cost least."""
         try:
-            self.plan = with_slices(self.plan, self.bitstrings, least)
+            self.plan = with_slices(self.plan, least)
         except InputError:
             problem = f"needs {least} slices, and the contraction has no more indices for that"
             raise InputError("--fidelity", problem, "give a larger one, or leave it out") from None
 
     def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
         """One amplitude for each string; of some slices, the part of it that they sum up to."""
+        if self.device == "gpu" and self.plan.steps:
+            return self._on_gpus(slices)
         replay = BatchReplay(self.plan, self.arrays, self.dtype, self.options.threads or cores())
-        listener = self.options.progress
         count = self.plan.n_slices if slices is None else len(slices)
+        return replay.run(slices, self._teller(count, always=True))
+
+    def _teller(self, count: int, always: bool = False) -> Callable[[int], None] | None:
+        """Tells the listener how many slices of so many are done; None without one, unless it is `always`
+        wanted."""
+        listener = self.options.progress
 
         def tell(done: int) -> None:
             if listener is not None:
                 listener(Progress(done, count, f"slice {done} of {count}", share=done / count))
 
         tell(0)
-        return replay.run(slices, tell)
+        return tell if always or listener is not None else None
+
+    def _on_gpus(self, slices: Sequence[int] | None) -> Array:
+        """The same on a GPU, or on several, each of which takes a part of the slices."""
+        n_gpus = self.options.devices
+        if slices is None and self.plan.n_slices < n_gpus:
+            self._slice_for(n_gpus)
+        chosen = range(self.plan.n_slices) if slices is None else slices
+        schedule, n_gpus = self.schedule, min(n_gpus, len(chosen))
+
+        def work(number: int, gpu: int) -> Array:
+            # Neighbouring slices share what outer loops keep.
+            part = chosen[len(chosen) * number // n_gpus : len(chosen) * (number + 1) // n_gpus]
+            with open_lone_gpu(gpu) as device:
+                replay = RowReplay(schedule, self.arrays, self.dtype, device)
+                return replay.run(part, self._teller(len(part)) if not number else None)
+
+        if n_gpus == 1:
+            return work(0, self.options.gpu or 0)
+        parts = run_ranks(n_gpus, lambda ranks: work(ranks.rank, ranks.rank))
+        return np.sum(parts, axis=0, dtype=self.dtype)
+
+    def _slice_for(self, n_gpus: int) -> None:
+        """Slice further for so many GPUs, where there are indices for that."""
+        try:
+            self.plan = with_slices(self.plan, n_gpus)
+        except InputError:
+            return
+
+
+LARGEST_BATCH, LARGEST_BATCH_ON_GPU = 1 << 17, 1 << 20
+"""Strings of one contraction."""
+
+
+def largest_batch(options: ContractionOptions) -> int:
+    """Strings of one contraction, on a GPU or where one may be taken."""
+    may_be_gpu = on_gpu(options) or (options.device == "auto" and sees_gpu())
+    return LARGEST_BATCH_ON_GPU if may_be_gpu else LARGEST_BATCH
+
+
+def on_gpu(options: ContractionOptions) -> bool:
+    """Whether a GPU is stated."""
+    return options.device == "gpu" or options.gpu is not None
 
 
 def _check(options: ContractionOptions) -> None:
-    """Refuse what many amplitudes at once do not do yet."""
-    if options.device == "gpu" or options.gpu is not None:
-        raise InputError(
-            "device",
-            "is a GPU, and many amplitudes at once run on a CPU",
-            'use device="cpu", or "auto"',
-            topic="GPUs",
-        )
+    """Refuse what many amplitudes at once do not do."""
+    if on_gpu(options):
+        known = sorted({name for dtype in ("complex64", "complex128") for name in supported(dtype)})
+        if options.precision not in (None, *known):
+            raise InputError("precision", f"{options.precision!r} is unknown", f"choose {', '.join(known)}")
+        return
     if options.devices > 1:
         raise InputError(
-            "devices", f"are {options.devices}, and many amplitudes at once run on one",
+            "devices", f"are {options.devices}, and many amplitudes at once run on one CPU",
             "give one, or ask for all values of some open qubits",
         )  # fmt: skip
     if options.precision not in (None, "fp32", "fp64"):
         raise InputError("precision", f"{options.precision!r} is not for a CPU", "choose fp32 or fp64")
 
 
-def products_per_s(profile: Profile, dtype: str) -> float:
-    """Multiply-adds of a device."""
-    return profile.rate(dtype, DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
+def products_per_s(profile: Profile, dtype: str, precision: str | None = None) -> float:
+    """Multiply-adds of a device, in the dtype's own precision or another."""
+    return profile.rate(dtype, precision or DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
+
+
+def gpu_seconds(plan: BatchPlan, model: CostModel) -> float:
+    """The seconds of all slices on a GPU: each step as a product, for pairs of rows with what they gather.
+
+    What does not depend on a loop is counted once for all of its rounds.
+    """
+    sizes = plan.network.size_dict
+    level = {index: number for number, index in enumerate(plan.sliced)}
+    levels = [max((level[i] for i in legs if i in level), default=-1) for legs in plan.leaf_legs]
+    rows = [len(bits) for _, bits in plan.leaf_bits] + [len(step.pairs) for step in plan.steps]
+    counts = [
+        count * prod(sizes[index] for index in legs if index not in level)
+        for count, legs in zip(rows, plan.leaf_legs, strict=False)
+    ] + [step.elements for step in plan.steps]
+    rounds = [1.0, *np.cumprod([float(sizes[index]) for index in plan.sliced])]
+    total_s = 0.0
+    for number, step in enumerate(plan.steps):
+        levels.append(max(levels[step.left], levels[step.right]))
+        figures = step_figures(plan, number, rows, counts)
+        moved_bytes = model.item_bytes * figures.elements
+        flops, extents = model.flops_per_product * figures.products, figures.extents(model)
+        once_s = model.contract_s(moved_bytes, flops, extents)
+        once_s += model.scatter_s(moved_bytes, flops, extents, model.item_bytes * figures.out)
+        total_s += rounds[levels[-1] + 1] * once_s
+    return total_s
 
 
 def batch_s(plan: BatchPlan, products_per_s: float, dtype: str, profile: Profile) -> float:

@@ -30,6 +30,14 @@ struct __align__(16) uint4 {
     unsigned x, y, z, w;
 };
 
+struct __align__(8) int2 {
+    int x, y;
+};
+
+struct __align__(16) int4 {
+    int x, y, z, w;
+};
+
 struct __align__(8) float2 {
     float x, y;
 };

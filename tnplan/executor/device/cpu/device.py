@@ -20,7 +20,14 @@ from tnplan.executor.device.cpu.fused import bind_adjoint, bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.cpu.parallel_rows import blas_threads, is_blas_single
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import AdjointShape, Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.device import (
+    AdjointShape,
+    Call,
+    ContractShape,
+    FusedShape,
+    RowShape,
+    nothing,
+)
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_output
 
@@ -199,6 +206,25 @@ class NumpyDevice(HostDevice):
             if len(tilings) == self._threads:  # of fewer tiles, BLAS has threads left for each
                 return self._bind_tiles(tilings, a, b, c, workspace)
         return bind_tiles(tiling, a, b, c, workspace, self._multiply)
+
+    def bind_rows(
+        self, shape: RowShape, pairs: Array, a: Array, b: Array, c: Array, workspace: Array | None,
+        precision: str = "fp32",
+    ) -> Call:  # fmt: skip
+        """Products of pairs of rows, one after the other; see `RowDevice`."""
+        each = shape.each
+        n_batch, m, n, k = each.sizes
+        left, right = a.reshape(-1, n_batch, m, k), b.reshape(-1, n_batch, n, k)
+        modes = ((shape.count, shape.row_stride), *each.batch, *each.m, *each.n)
+        extents, strides = [extent for extent, _ in modes], [c.itemsize * stride for _, stride in modes]
+        rows = np.lib.stride_tricks.as_strided(c, extents, strides)
+
+        def run() -> None:
+            for row, (first, second) in enumerate(pairs):
+                product = np.matmul(left[first], right[second].swapaxes(1, 2))
+                rows[row] = product.reshape(extents[1:])
+
+        return run
 
     def _bind_product(self, a: Array, b: Array, c: Array) -> Call:
         return bind_product(a, b, c)

@@ -25,7 +25,14 @@ from tnplan.executor.device.cuda.runtime.capture import captured
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.cuda.runtime.signals import record
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import AdjointShape, Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.device import (
+    AdjointShape,
+    Call,
+    ContractShape,
+    FusedShape,
+    RowShape,
+    nothing,
+)
 from tnplan.executor.device.protocols.precision import check_precision
 
 if TYPE_CHECKING:
@@ -311,6 +318,19 @@ class CupyDevice:
         else:
             call = bind_contract(product, workspace, precision, scratch)
         if size_bytes:
+            self._scratch_calls.add(id(call))
+        return self.loaded(call)
+
+    def bind_rows(
+        self, shape: RowShape, pairs: NDArray[Any], a: Array, b: Array, c: Array, workspace: Array | None,
+        precision: str = "fp32",
+    ) -> Call:  # fmt: skip
+        """Products of pairs of rows; see `contract.rows`."""
+        from tnplan.executor.device.cuda.contract import cublas, rows
+
+        scratch = self.scratch(cublas.WORKSPACE_BYTES) if rows.by_cublas(shape) else None
+        call = rows.bind_rows(shape, pairs, (a, b, c), workspace, precision, self.stream, scratch)
+        if scratch is not None:
             self._scratch_calls.add(id(call))
         return self.loaded(call)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -132,6 +132,31 @@ class ContractShape:
             if tuple(stride for _, stride in modes) == row_major([extent for extent, _ in modes]):
                 return name
         return None
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """Products of pairs of rows of two tensors: a as [row | batch | m | k], b as [row | batch | n | k].
+
+    `each` is the product of one pair, without `k_first`; `count` pairs have their results `row_stride`
+    elements apart in c.
+
+    Examples
+    --------
+    >>> shape = RowShape(ContractShape((), ((2, 3),), ((3, 1),), 5), 10, 6)  # c is stored as [row | m | n]
+    >>> shape.plain_order
+    'mn'
+    """
+
+    each: ContractShape
+    count: int
+    row_stride: int
+
+    @property
+    def plain_order(self) -> str | None:
+        """'mn' or 'nm' where c is stored exactly as [row | batch | m | n] or [row | batch | n | m]."""
+        each = self.each
+        return replace(each, batch=((self.count, self.row_stride), *each.batch)).direct
 
 
 @dataclass(frozen=True)
@@ -389,6 +414,24 @@ class Device(AdjointDevice, Protocol):
 
     def facts(self) -> dict[str, Any]:
         """What result.json says of the device: kind, name, versions of its libraries."""
+
+
+class RowDevice(Device, Protocol):
+    """A device for the steps of many bit strings at once, whose tensors have rows."""
+
+    def bind_rows(
+        self, shape: RowShape, pairs: NDArray[Any], a: View, b: View, c: View, workspace: View | None,
+        precision: str = "fp32",
+    ) -> Call:  # fmt: skip
+        """Bind products of pairs of rows.
+
+        - `shape`: Of the product of a pair, and where rows lie in c.
+        - `pairs`: The rows of a and b that make each row of c, int32 [row, 2].
+        - `a`, `b`, `c`: Flat views of one dtype, stored as `shape` says.
+        - `workspace`: Holds the product of one pair at least.
+        - `precision`: As in `bind_contract`.
+        - returns: Forms all rows of c whenever it is called, each in one order of its sums.
+        """
 
 
 # Exponents of two on a device: what it gives to keep tensors within the range of their type.

@@ -133,6 +133,21 @@ def bind_product(
     )  # fmt: skip
 
 
+def bind_addressed(stream: Any, sizes: tuple[int, int, int, int], dtype: str, precision: str) -> Multiply:
+    """c = a b^T as of `bind_product`, for matrices anywhere in memory.
+
+    It is called with the addresses of three arrays in memory of the device, which have the addresses of the
+    matrices of each batch.
+    """
+    n_batch, m, n, k = sizes
+    (unit, zero, _), kind, bound = factors(dtype), DATA_TYPES[dtype], handle(stream)
+    return _Product(
+        bound, bindings().gemm_batched_ex_64, f"a product of {n_batch} pairs of rows, m {m}, n {n}, k {k}",
+        (bound.value, TRANSPOSED, NOT_TRANSPOSED, n, m, k, unit), (kind, k), (kind, k), zero, (kind, n),
+        (n_batch, COMPUTE[precision], DEFAULT_ALGORITHM),
+    )  # fmt: skip
+
+
 def bind_stored(
     stream: Any, sizes: tuple[int, int, int, int], dtype: str, precision: str,
     a_stored: tuple[bool, int], b_stored: tuple[bool, int],
