@@ -200,6 +200,7 @@ static int __ffs(int word) { return __builtin_ffs(word); }
 static int __ffsll(long long word) { return __builtin_ffsll(word); }
 static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static int max(int a, int b) { return a > b ? a : b; }
 static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned count)
 {
     return (unsigned)(((uint64_t)high << 32 | low) << count % 32 >> 32);
