@@ -202,7 +202,12 @@ def of_state_measure() -> Iterator[Defines]:
 
 
 def of_state_pass() -> Iterator[Defines]:
-    from tnplan.executor.statevector.cuda.kernel_defines import CODED_TILES, PROGRAM_TILES, TILES, pass_defines
+    from tnplan.executor.statevector.cuda.kernel_defines import (
+        CODED_TILES,
+        PROGRAM_TILES,
+        TILES,
+        pass_defines,
+    )
     from tnplan.executor.statevector.cuda.tabled_pass import TARGETS
 
     for dtype in DTYPES[2:]:

@@ -1,6 +1,7 @@
 """Simulations with `fidelity`: what they refuse, the bits of their amplitudes, and their state.
 
-The states are in executor/statevector: cpu/packed_state.py, cuda/packed_state.py; their errors in packed_error.py.
+The states are in executor/statevector, cpu/packed_state.py and cuda/packed_state.py; packed_error.py sums
+their errors.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tnplan.executor.statevector.packed_codes import BLOCK_BITS
 from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, departure, fewest_bits
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
+from tnplan.executor.statevector.simulator import StateVector
 from tnplan.jobs.job import Needs, Rank
 
 if TYPE_CHECKING:
@@ -95,19 +97,20 @@ def check_ranks_alone(n_ranks: int) -> None:
         raise InputError(PLACE, f"stands beside {n_ranks} ranks", "use one rank, with threads")
 
 
-def more_bits(state: PackedState | CodedState, fidelity: float, rank: Rank) -> int | None:
+def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:
     """None where a run reached the fidelity by its estimate, else with how many bits it is done again.
 
     Raises InputError where more bits do not fit, or where there are none.
     """
-    estimate = state.errors.fidelity_estimate
+    kept: Any = state  # a compressed one
+    estimate = kept.errors.fidelity_estimate
     if estimate >= fidelity:
         return None
-    place, problem = PLACE, f"is {fidelity!r}, and the run with {state.bits} bits has about {estimate:.10g}"
-    if state.bits == BITS[-1]:
+    place, problem = PLACE, f"is {fidelity!r}, and the run with {kept.bits} bits has about {estimate:.10g}"
+    if kept.bits == BITS[-1]:
         raise InputError(place, problem, "ask for less, or leave it out for a state that is not compressed")
-    bits = BITS[BITS.index(state.bits) + 1]
-    needs = compressed_needs(state.n_bits, bits, state.dtype, rank.threads)
+    bits = BITS[BITS.index(kept.bits) + 1]
+    needs = compressed_needs(kept.n_bits, bits, kept.dtype, rank.threads)
     needed = needs.gpu_bytes if rank.device.name == "gpu" else needs.cpu_bytes
     if needed > rank.memory_bytes:
         remedy = f"ask for less, or have {size_text(needed)} for {bits} bits"

@@ -11,6 +11,7 @@ import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit, state_vector
+from tests.support.engines.compressed_states import infidelity, whole
 from tests.support.engines.statevector import many_kinds, random_unitary
 from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
 from tnplan.circuits.circuit import Gate, GateSequence
@@ -22,6 +23,7 @@ from tnplan.executor.statevector.cpu import packed_state
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass
+from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.packed_error import (
     EncodingErrors,
     arithmetic_bound,
@@ -29,7 +31,6 @@ from tnplan.executor.statevector.packed_error import (
     fewest_bits,
     predicted_fidelity,
 )
-from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
@@ -48,17 +49,6 @@ def simulated(
     simulator = Simulator(state, circuit.n_qubits, mode, seed)
     simulator.run(prepare_program(circuit.gates), NO_BITS)
     return simulator
-
-
-def whole(simulator: Simulator) -> np.ndarray:
-    """All amplitudes, complex128, of norm 1, the first qubit most significant."""
-    n = simulator.n_qubits
-    return simulator.amplitudes_at(np.arange(1 << n)[:, None] >> np.arange(n)[::-1] & 1)
-
-
-def infidelity(state: np.ndarray, exact: np.ndarray) -> float:
-    """1 - F, from the part that is orthogonal to the exact state, so that small ones are not lost."""
-    return float(np.linalg.norm(state - np.vdot(exact, state) * exact) ** 2)
 
 
 def check_coverage(seeds: range, qubits: range, tile_bits: range) -> None:
@@ -194,7 +184,8 @@ def test_bits_and_predictions() -> None:
 
 
 def test_the_bound_holds_for_gates_that_are_not_unitary() -> None:
-    """A gate that shrinks the state and not all of its error, far more than any that is accepted: what the bound
+    """A gate that shrinks the state and not all of its error, far more than any that is accepted: what the
+    bound
     says of unitary gates is then wrong."""
     n, shrink = 10, np.diag([1, 0.6]).astype(np.complex128)
     turns = [gate("ry", (q,), (1.1 + 0.1 * q if q < n - 1 else np.pi - 0.01,)) for q in range(n)]

@@ -1,5 +1,6 @@
-"""A GPU whose kernels run on a CPU: CuPy's arrays are NumPy's, g++ compiles the kernels (simt), and every launch
-that code makes through CuPy or the driver is done, so that whole states of a GPU run where there is none."""
+"""A GPU whose kernels run on a CPU: CuPy's arrays are NumPy's, g++ compiles the kernels (simt), and every
+launch that code makes through CuPy or the driver is done, so that whole states of a GPU run where there is
+none."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -64,24 +64,24 @@ def put_in_place(patch: pytest.MonkeyPatch, blocks_on_one: int = 1) -> None:
     """As `idle_gpu.put_in_place`; so many blocks of a kernel fit on each of two multiprocessors."""
     from cupy.cuda import driver
 
-    from tnplan.executor.device.cuda.runtime import kernel_cache
     from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 
-    idle_gpu.put_in_place(patch)
+    idle_gpu.put_in_place(patch, Kernel)
+    bind = BoundKernel.__init__
 
-    def module(_: int, file: Path, defines: Any, is_specific: bool = False) -> Any:
-        return SimpleNamespace(get_function=lambda entry: Kernel(file, defines, entry))
+    def bound(made: Any, kernel: Kernel, blocks: int, threads: int, arguments: Any, *rest: Any) -> None:
+        bind(made, kernel, blocks, threads, arguments, *rest)
+        made.emulated = kernel, blocks, threads, [np.array([value]) for value in arguments]
 
-    def launch(bound: Any) -> None:
-        kernel, *_ = bound._alive
-        kernel.run(bound._call[1], bound._call[4], bound._values)
+    def launch(made: Any) -> None:
+        kernel, blocks, threads, values = made.emulated
+        kernel.run(blocks, threads, values)
 
-    def launch_at(bound: Any, number: int, value: int) -> None:
-        bound.put(number, value)
-        launch(bound)
+    def launch_at(made: Any, number: int, value: int) -> None:
+        made.emulated[3][number][0] = value
+        launch(made)
 
     patch.setitem(idle_gpu.ATTRIBUTES, "MultiProcessorCount", 2)
-    patch.setattr(kernel_cache, "_module", module)
     patch.setattr(driver, "occupancyMaxActiveBlocksPerMultiprocessor", lambda *_: blocks_on_one)
-    patch.setattr(BoundKernel, "__call__", launch)
-    patch.setattr(BoundKernel, "at", launch_at)
+    for name, value in (("__init__", bound), ("__call__", launch), ("at", launch_at)):
+        patch.setattr(BoundKernel, name, value)

@@ -1,4 +1,5 @@
-"""Blocks of a compressed state, on a CPU and on a GPU: where numbers lie, and what they decode to. Knows NumPy.
+"""Blocks of a compressed state, on a CPU and on a GPU: where numbers lie, and what they decode to. Knows
+NumPy.
 
 A block has up to 32 neighbouring amplitudes: a scale, float32, and whole numbers for all real parts, then for
 all imaginary parts. An amplitude's part is its number times the scale.

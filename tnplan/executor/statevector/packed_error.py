@@ -9,11 +9,12 @@ and the sum d of these norms bounds the error of the last state. Its fidelity F 
 Of all multiples of phi the projection c phi is nearest to psi, and ||psi - c phi||^2 = 1 - F. So
 1 - F <= d^2, also for phi divided by its norm.
 
-Gates are accepted that are not quite unitary; psi is the product of the matrices as they are given, divided by
-its norm. Let D be the sum of ||G^dagger G - 1|| over all gates, less than 1. The singular values of a product of
-any of them lie between 1 - D and 1 + D. Errors grow by 1 + D at most, the norm of psi before it is divided is
-1 - D at least, and where the preparation of a pass takes a nearly unitary matrix as a unitary one, that is a
-change of at most ||G^dagger G - 1||. So d (1 + D) / (1 - D), with D among the terms of d, takes the place of d.
+Gates are accepted that are not quite unitary; psi is the product of the matrices as they are given, divided
+by its norm. Let D be the sum of ||G^dagger G - 1|| over all gates, less than 1. The singular values of a
+product of any of them lie between 1 - D and 1 + D. Errors grow by 1 + D at most, the norm of psi before it is
+divided is 1 - D at least, and where the preparation of a pass takes a nearly unitary matrix as a unitary one,
+that is a change of at most ||G^dagger G - 1||. So d (1 + D) / (1 - D), with D among the terms of d, takes the
+place of d.
 
 ||e_t|| is measured. Stochastic rounding gives e_t the mean 0 for any state before it (to 1/8192 of a step).
 So errors of different passes are uncorrelated, as increments of a martingale are: the mean of
@@ -72,8 +73,9 @@ class EncodingErrors:
         self.squares += encoding**2 + arithmetic * unit
 
     def add_pass(self, sums: Array, arithmetic: float, unit: float) -> None:
-        """A pass whose tiles, or blocks, summed squares of their rounding errors and of what they store, float64
-        [part, 2]; `arithmetic` bounds the error of its arithmetic in a state of norm 1."""
+        """A pass: the squares of its rounding errors and of what it stores, float64 [part, 2], and a bound of
+        its
+        arithmetic's error in a state of norm 1."""
         squares, norm = sums.sum(axis=0).tolist()
         # A millionth of a millionth of the sums is wrong by their own order at most.
         encoding = sqrt(squares) * (1 + SUMMED * unit + 1e-10)
@@ -122,11 +124,12 @@ def bound_of(units: float, n_steps: int, unit: float, angles: float = 0.0) -> fl
 def arithmetic_bound(tables: VectorPass, n_bits: int, unit: float, angles: float = 0.0) -> float:
     """The norm of the error that a pass's arithmetic makes in a state of norm 1 is at most this, on a CPU.
 
-    `unit` is the unit roundoff, 2^-24 or 2^-53, `angles` as `angle_error` gives it. Each step multiplies by a unitary matrix A whose elements are
-    rounded. A sum of k products of real numbers has an error of at most (k + 1) unit times the sum of their
-    magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2002, eq. 3.5), and the matrix of
-    magnitudes of a real orthogonal matrix of side k has a norm of at most sqrt(k). A product of two complex
-    numbers has an error of at most 3 units (lemma 3.5 there), a rounded factor one.
+    `unit` is the unit roundoff, 2^-24 or 2^-53, `angles` as `angle_error` gives it. Each step multiplies by a
+    unitary matrix A whose elements are rounded. A sum of k products of real numbers has an error of at most
+    (k + 1) unit times the sum of their magnitudes (Higham, Accuracy and Stability of Numerical Algorithms,
+    2002, eq. 3.5), and the matrix of magnitudes of a real orthogonal matrix of side k has a norm of at most
+    sqrt(k). A product of two complex numbers has an error of at most 3 units (lemma 3.5 there), a rounded
+    factor one.
     """
     kinds, counts = np.unique(tables.flat.actions[:, 0], return_counts=True)
     units = 4.0  # a tile's factor

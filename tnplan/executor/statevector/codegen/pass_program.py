@@ -116,8 +116,8 @@ def make_program(
 ) -> PassProgram | None:  # fmt: skip
     """The program of a pass; None where a step has more targets or selectors than a kernel takes.
 
-    `n_bits` counts all bits of the index, `item_bytes` are those of an amplitude in a tile. A `coded` state goes
-    through shared memory on its way from and to memory, where any layout will do.
+    `n_bits` counts all bits of the index, `item_bytes` are those of an amplitude in a tile. A `coded` state
+    goes through shared memory on its way from and to memory, where any layout will do.
     """
     try:
         return _Writer(item, n_bits, register_bits, item_bytes).program(coded)

@@ -4,14 +4,16 @@ Each step multiplies by a matrix A, a multiple of a unitary one. A bound of k un
 step's error is at most k u times the norm of A x, to first order in u; `packed_error` adds up steps.
 
 - A sum of m products of real numbers, one factor of each rounded, has an error of at most (m + 1) u times the
-  sum of their magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2002, eq. 3.5); a product and
-  a sum in one instruction round less. The matrix of magnitudes of a multiple of a real orthogonal matrix of
-  side m has a norm of at most sqrt(m) times that of the matrix. That is `of_matrix`.
+  sum of their magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2002, eq. 3.5); a product
+  and a sum in one instruction round less. The matrix of magnitudes of a multiple of a real orthogonal matrix
+  of side m has a norm of at most sqrt(m) times that of the matrix. That is `of_matrix`.
 - A product of two complex numbers has an error of at most 3 u (lemma 3.5 there), a rounded factor one of 1 u.
-- A turn by three shears x -= t y, y += s x, x -= t y: the norm of a shear is n(t) = (|t| + sqrt(t^2 + 4)) / 2,
-  and so is that of its inverse. Two operations and a rounded slope make 3 u (|x| + |t y|) at most, no more than
-  3 u n(t) times the norm of what the shear takes. What comes in has grown by n(t) at most, and so grows what the
-  shears after it still do: 3 n(t)^2 (2 + n(s)) units in all, with |s| <= 1.
+- A turn by an angle a in three shears x -= t y, y += s x, x -= t y, with t = tan(a / 2), s = sin(a), takes
+  (x, y) of norm 1. Let r = sqrt(1 + t^2). Two operations and a rounded slope make errors of at most 3 u times
+  the sum of both magnitudes. After the first shear |x| <= r, so that its error is 3 u r at most; those after
+  it turn that error, 1 - t s being cos(a). |s| r <= 2, so that the second error is 9 u at most, and the third
+  shear makes it 9 u r. |y| <= 1 after the second, so that the third error is 6 u r at most. That is 18 r
+  units in all.
 """
 
 from __future__ import annotations
@@ -50,9 +52,7 @@ def of_matrix(side: int) -> float:
 
 def of_turn(slopes: Array) -> float:
     """Units of turns by shears with these slopes t + i s, at most."""
-    norms = (np.abs(slopes.real) + np.sqrt(slopes.real**2 + 4)) / 2
-    sine = (1 + sqrt(5)) / 2
-    return float(3 * np.max(norms, initial=1.0) ** 2 * (2 + sine))
+    return float(18 * np.sqrt(1 + np.max(slopes.real**2, initial=0.0)))
 
 
 def rounding_of_program(program: PassProgram, register_bits: int) -> Rounding:

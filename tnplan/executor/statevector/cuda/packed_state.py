@@ -1,8 +1,8 @@
 """A state on a GPU whose amplitudes are whole numbers of 8 or 16 bits with a scale a block.
 
-It takes 2.125 or 4.125 bytes an amplitude. packed.cuh decodes and encodes tiles in the kernels of passes, measure.cu
-decodes amplitudes as it reads them. `packed_codes` says how blocks lie, `packed_error` what they cost. Knows CuPy,
-passes and launches; no circuit.
+It takes 2.125 or 4.125 bytes an amplitude. packed.cuh decodes and encodes tiles in the kernels of passes,
+measure.cu decodes amplitudes as it reads them. `packed_codes` says how blocks lie, `packed_error` what they
+cost. Knows CuPy, passes and launches; no circuit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ HOST_BITS = 20
 
 @dataclass(frozen=True, eq=False)
 class CodedPass:
-    """A pass: `run` does it with a key for random numbers, `sums` are then those of its blocks, `rounding` is that
+    """A pass: `run` does it with a key for random numbers, `sums` are then those of its blocks, `rounding` is
+    that
     of its arithmetic, which makes an error of at most `arithmetic`."""
 
     run: Callable[[int], None]
@@ -77,7 +78,8 @@ class CodedState(CupyState):
     """
 
     def __init__(
-        self, n_bits: int, dtype: str, bits: int, seed: int = 0, departure: float = 0.0, tile: Tile | None = None
+        self, n_bits: int, dtype: str, bits: int, seed: int = 0, departure: float = 0.0,
+        tile: Tile | None = None,
     ) -> None:  # fmt: skip
         if n_bits < BLOCK_BITS:
             raise InputError(
@@ -91,15 +93,16 @@ class CodedState(CupyState):
         super().__init__(n_bits, dtype, tile=tile or coded_tile(dtype, n_bits, most_bytes))
 
     def _allocated(self) -> Any:
-        self._scales = (own_array(1 << self.n_bits - BLOCK_BITS, "float32"),)
+        self.scales = own_array(1 << self.n_bits - BLOCK_BITS, "float32")
+        self._scales = (self.scales,)
         return own_array(2 << self.n_bits, f"int{self.bits}")
 
     def restart(self) -> None:
         """Back to |0...0>; the same rounding follows."""
         self.amplitudes.fill(0)
-        self._scales[0].fill(0)
+        self.scales.fill(0)
         self.amplitudes[:1].set(np.array(ONE[:1], self.amplitudes.dtype))
-        self._scales[0][:1].set(np.array(ONE[1:], np.float32))
+        self.scales[:1].set(np.array(ONE[1:], np.float32))
         self._random = np.random.default_rng([self._seed, self.bits])
         self.errors = EncodingErrors(self._departure)
 
@@ -119,7 +122,7 @@ class CodedState(CupyState):
         self, program: PassProgram, defines: dict[str, str | int], held_bits: Sequence[int],
         last: Sequence[np.generic] = (),
     ) -> Any:  # fmt: skip
-        last = np.uint64(self._scales[0].data.ptr), np.uint64(0)
+        last = np.uint64(self.scales.data.ptr), np.uint64(0)
         launch = super()._launch(program, defines, held_bits, last)
         rounding = rounding_of_program(program, self.tile.register_bits)
         return CodedPass(lambda key: launch.whole.at(launch.last_argument, key), launch.sums, rounding)
@@ -170,7 +173,7 @@ class CodedState(CupyState):
         block, place = np.divmod(indices, 1 << BLOCK_BITS)
         first = (block << BLOCK_BITS + 1) + place
         re, im = (self.amplitudes[cupy.asarray(first + k)].get() for k in (0, 1 << BLOCK_BITS))
-        scales = self._scales[0][cupy.asarray(block)].get().astype(np.float64)
+        scales = self.scales[cupy.asarray(block)].get().astype(np.float64)
         return np.asarray((re + 1j * im) * (scales / self.errors.norm))
 
     def to_host(self) -> Array:
@@ -180,7 +183,7 @@ class CodedState(CupyState):
         size = min(1 << HOST_BITS, len(out))
         for first in range(0, len(out), size):
             codes = self.amplitudes[2 * first : 2 * (first + size)].get()
-            scales = self._scales[0][first >> BLOCK_BITS : (first + size) >> BLOCK_BITS].get()
+            scales = self.scales[first >> BLOCK_BITS : (first + size) >> BLOCK_BITS].get()
             out[first : first + size] = amplitudes_of(codes, scales, self.errors.norm)
         return out
 
@@ -194,7 +197,8 @@ class CodedState(CupyState):
 def open_coded_state(
     device_id: int, n_bits: int, dtype: str, bits: int, seed: int, departure: float, targets: int = 1
 ) -> CodedState:  # fmt: skip
-    """A state on a GPU, which becomes the current one of this thread, and begins to compile what its first passes
+    """A state on a GPU, which becomes the current one of this thread, and begins to compile what its first
+    passes
     need, of gates on so many targets."""
     runtime.setDevice(device_id)
     state = CodedState(n_bits, dtype, bits, seed, departure)

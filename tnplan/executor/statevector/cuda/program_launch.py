@@ -29,7 +29,8 @@ class Blocks:
 
 
 class ProgramLaunch:
-    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before the tiles, after them, and after the
+    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before the tiles, after them, and after
+    the
     sums, `word_sums` as in `PassProgram`. With arguments after the sums, a block has two: see program.cu."""
 
     def __init__(
@@ -60,10 +61,10 @@ class ProgramLaunch:
 
     def on(self, amplitudes: Any) -> ProgramLaunch:
         """The same pass over other amplitudes."""
-        (_, base), *others = self._arguments
+        (_, base), after, last = self._arguments
         return ProgramLaunch(
             self._kernel, self._n_bits, self._held_bits, self._blocks,
-            ((np.uint64(amplitudes.data.ptr), base), *others), self._tables, self.word_sums,
+            ((np.uint64(amplitudes.data.ptr), base), after, last), self._tables, self.word_sums,
         )  # fmt: skip
 
     def part(self, bits: Sequence[int], value: int, share: int) -> BoundKernel:
