@@ -40,7 +40,7 @@ class SimulationOptions(JobOptions):
         That of amplitudes: complex128 or complex64.
     fidelity : float, optional
         Keep amplitudes in 8 or 16 bits a part, the fewest by which the final state is estimated to have this
-        fidelity; `precision` is then that inside of a pass. On the CPU, one rank, gates alone.
+        fidelity; `precision` is then that inside of a pass. On a CPU or one GPU, one rank, gates alone.
     """
 
     precision: str = "fp64"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -273,13 +274,14 @@ def test_thirty_six_qubits_fit_an_h200() -> None:
 
 @needs_gpus(1)
 @pytest.mark.parametrize(
-    ("n", "dtype"), [(18, "complex64"), (19, "complex128"), (20, "complex64"), (27, "complex64")]
+    ("n", "dtype", "kinds"),
+    [(18, "complex64", KINDS), (19, "complex128", ("random", "qft")), (27, "complex64", ("qft", "vqe"))],
 )
-def test_larger_states_on_a_gpu(n: int, dtype: str) -> None:
+def test_larger_states_on_a_gpu(n: int, dtype: str, kinds: tuple[str, ...]) -> None:
     """A circuit and then its inverse, so that the exact state is |0...0>; 27 qubits have wide tiles."""
     from tnplan.executor.statevector.cuda.packed_state import CodedState
 
-    for kind, bits in (("qft", 8), ("random", 8), ("trotter", 16)):
+    for kind, bits in product(kinds, (8, 16)):
         circuit = unseen_circuit(kind, n, 31)
         both = [*circuit.gates, *(replace(g, matrix=g.matrix.conj().T) for g in circuit.gates[::-1])]
         state = CodedState(n, dtype, bits, 1)

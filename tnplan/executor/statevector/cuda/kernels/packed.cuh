@@ -1,6 +1,7 @@
 // Amplitudes as whole numbers: tiles in shared memory are decoded from them and encoded again.
 //
-// Included by program.cu and pass.cu, which define Amplitude, REAL, TILE_BITS, THREADS (32 or more) and slot().
+// Included by program.cu and pass.cu, which define Amplitude, REAL, TILE_BITS, THREADS (32 or more), slot() and
+// beside(slot(i), k), which is slot(i + k) where i is a multiple of 8 and k less than 8.
 // Defines: CODE_BITS (8 or 16). A block is 32 neighbouring amplitudes: a scale, whole numbers for all real parts, then for
 // all imaginary parts. An amplitude's part is its number times the scale. Rounding is at random, as
 // executor/statevector/cpu/packed_kernel.py says, the twin. A thread has 8 neighbours of a tile at a time, four threads of
@@ -59,33 +60,34 @@ template <typename Where> __device__ __forceinline__ void decode_tile(const Pack
         const unsigned group = threadIdx.x + r * THREADS;
         if (GROUPS % THREADS && group >= GROUPS) continue;
         const REAL scale = scales[r];
+        const unsigned first = slot(group * AT_A_TIME);
 #pragma unroll
         for (int k = 0; k < AT_A_TIME; ++k)
-            tile[slot(group * AT_A_TIME + k)] = {number_of(re[r], k) * scale, number_of(im[r], k) * scale};
+            tile[beside(first, k)] = {number_of(re[r], k) * scale, number_of(im[r], k) * scale};
     }
 }
 
-__device__ __forceinline__ float size_of(float x) { return fabsf(x); }
-__device__ __forceinline__ double size_of(double x) { return fabs(x); }
+__device__ __forceinline__ float larger(float most, float x) { return fmaxf(most, fabsf(x)); }
+__device__ __forceinline__ double larger(double most, double x) { return fmax(most, fabs(x)); }
 __device__ __forceinline__ float fused(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double fused(double a, double b, double c) { return fma(a, b, c); }
 
-// The nearest whole number, as a number and in the lowest bits of a word: what is added leaves no places after the point.
-__device__ __forceinline__ float nearest(float x, unsigned &word) {
-    const float shifted = x + 12582912.0f;  // 1.5 2^23
+// floor(x) - 1 as a number, and in the lowest bits of a word: what is added leaves no places after the point.
+__device__ __forceinline__ float floor_less_one(float x, unsigned &word) {
+    const float shifted = __fadd_rd(x, 12582911.0f);  // 1.5 2^23 - 1, rounded down
     word = __float_as_uint(shifted);
     return shifted - 12582912.0f;
 }
 
-__device__ __forceinline__ double nearest(double x, unsigned &word) {
-    const double shifted = x + 6755399441055744.0;  // 1.5 2^52
+__device__ __forceinline__ double floor_less_one(double x, unsigned &word) {
+    const double shifted = __dadd_rd(x, 6755399441055743.0);  // 1.5 2^52 - 1
     word = (unsigned)__double2loint(shifted);
     return shifted - 6755399441055744.0;
 }
 
-// The middle of one of 2^16 equal parts of (-1/2, 1/2).
-__device__ __forceinline__ float dither(unsigned bits) {
-    return __uint_as_float(0x3F800040u | (bits & 0xFFFFu) << 7) - 1.5f;
+// The middle of one of 2^16 equal parts of (1, 2), by bits 7 to 22 of a word.
+__device__ __forceinline__ float dither(unsigned word) {
+    return __uint_as_float(0x3F800040u | (word & 0x7FFF80u));
 }
 
 // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) of a key and a number, which may be one in a row of them.
@@ -96,19 +98,24 @@ __device__ __forceinline__ unsigned first_random(Key key, long long number) {
     return (unsigned)(state >> 32);
 }
 
-// The finalizer of MurmurHash3 (Appleby): 32 bits for each number in a row.
+// 32 bits for each number in a row that begins at random: a round of MurmurHash3's finalizer (Appleby).
 __device__ __forceinline__ unsigned random_of(unsigned x) {
     x = (x ^ x >> 16) * 0x85EBCA6Bu;
-    x = (x ^ x >> 13) * 0xC2B2AE35u;
-    return x ^ x >> 16;
+    return x ^ x >> 15;
 }
 
-// Number k of a part becomes the lowest bits of a word.
-__device__ __forceinline__ void put_number(Part &part, int k, unsigned word) {
-    constexpr int per_word = 32 / CODE_BITS;
-    constexpr unsigned mask = (1u << CODE_BITS) - 1;
-    const int shift = k % per_word * CODE_BITS;
-    part.word[k / per_word] = (shift ? part.word[k / per_word] : 0) | (word & mask) << shift;
+// The lowest bits of 8 words as the numbers of a part.
+__device__ __forceinline__ Part packed_part(const unsigned *words) {
+    Part part;
+    for (int k = 0; k < PART_BYTES / 4; ++k) {
+        if (CODE_BITS == 16) {
+            part.word[k] = __byte_perm(words[2 * k], words[2 * k + 1], 0x5410);
+        } else {
+            const unsigned low = __byte_perm(words[4 * k], words[4 * k + 1], 0x0040);
+            part.word[k] = __byte_perm(low, __byte_perm(words[4 * k + 2], words[4 * k + 3], 0x0040), 0x5410);
+        }
+    }
+    return part;
 }
 
 // Encode a tile; sums[0] grows by the squares of rounding errors, sums[1] by those of what is stored, of this thread.
@@ -123,18 +130,14 @@ __device__ __forceinline__ void encode_tile(const Packed &packed, Where where, c
         const bool is_there = GROUPS % THREADS == 0 || group < GROUPS;
         Amplitude a[AT_A_TIME];
         REAL most = 0;
+        const unsigned first = slot(group * AT_A_TIME);
 #pragma unroll
         for (int k = 0; k < AT_A_TIME; ++k) {
-            a[k] = is_there ? tile[slot(group * AT_A_TIME + k)] : Amplitude{0, 0};
-            const REAL x = size_of(a[k].x), y = size_of(a[k].y);
-            most = x > most ? x : most;
-            most = y > most ? y : most;
+            a[k] = is_there ? tile[beside(first, k)] : Amplitude{0, 0};
+            most = larger(larger(most, a[k].x), a[k].y);
         }
 #pragma unroll
-        for (int step = 1; step < LANES_OF_BLOCK; step *= 2) {
-            const REAL other = __shfl_xor_sync(~0u, most, step);
-            most = other > most ? other : most;
-        }
+        for (int step = 1; step < LANES_OF_BLOCK; step *= 2) most = larger(most, __shfl_xor_sync(~0u, most, step));
         if (!is_there) continue;
         const long long place = where(group * AT_A_TIME);
         Part re = {}, im = {};
@@ -145,19 +148,19 @@ __device__ __forceinline__ void encode_tile(const Packed &packed, Where where, c
             const REAL inverse = (REAL)1 / (REAL)scale;
             const unsigned random = first_random(packed.key, place);
             REAL errors = 0, norm = 0;
+            unsigned p_words[AT_A_TIME], q_words[AT_A_TIME];
 #pragma unroll
             for (int k = 0; k < AT_A_TIME; ++k) {
-                // round(x + r) with r in (-1/2, 1/2): up with the probability of what is left over.
+                // floor(x + r) with r in (0, 1): up with the probability of what is left over.
                 const unsigned bits = random_of(random + k * 0x9E3779B9u);
-                unsigned p_word, q_word;
-                const REAL p = nearest(fused(a[k].x, inverse, (REAL)dither(bits)), p_word);
-                const REAL q = nearest(fused(a[k].y, inverse, (REAL)dither(bits >> 16)), q_word);
+                const REAL p = floor_less_one(fused(a[k].x, inverse, (REAL)dither(bits << 7)), p_words[k]);
+                const REAL q = floor_less_one(fused(a[k].y, inverse, (REAL)dither(bits >> 9)), q_words[k]);
                 const REAL e = fused(a[k].x, inverse, -p), f = fused(a[k].y, inverse, -q);
                 errors = fused(e, e, fused(f, f, errors));
                 norm = fused(p, p, fused(q, q, norm));
-                put_number(re, k, p_word);
-                put_number(im, k, q_word);
             }
+            re = packed_part(p_words);
+            im = packed_part(q_words);
             // In units of the scale up to here, so that small amplitudes have no subnormal squares.
             const double square = (double)scale * scale;
             sums[0] += (double)errors * square;

@@ -37,6 +37,10 @@ __device__ __forceinline__ unsigned slot(unsigned i) {
 }
 
 #ifdef CODE_BITS
+__device__ __forceinline__ unsigned beside(unsigned first, unsigned k) {
+    return first ^ k;
+}
+
 #include "packed.cuh"
 #endif
 

@@ -121,6 +121,10 @@ __device__ __forceinline__ constexpr unsigned slot(unsigned i) {
 }
 
 #ifdef CODE_BITS
+__device__ __forceinline__ unsigned beside(unsigned first, unsigned k) {
+    return first + k;
+}
+
 #include "packed.cuh"
 #endif
 
