@@ -65,6 +65,12 @@ def test_more_bits_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) 
         tnplan.simulate(circuit, fidelity=0.999999, memory=needed + 1000, **asked)
 
 
+def test_small_states_are_for_a_cpu() -> None:
+    with pytest.raises(InputError, match="compressed states of fewer than 5 qubits run on a CPU alone"):
+        tnplan.simulate(unseen_circuit("vqe", 4, 1), fidelity=0.9, device="gpu")
+    assert tnplan.simulate(unseen_circuit("vqe", 4, 1), fidelity=0.9).report["device"] == "cpu"
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_qsim(unseen_circuit("qaoa", 6, 2), tmp_path / "qaoa.qsim")
     arguments = ["statevector", str(tmp_path / "qaoa.qsim"), "--fidelity", "0.99", "--observable", "Z0 Z1"]

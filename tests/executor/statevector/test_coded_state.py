@@ -89,6 +89,8 @@ def check_coverage(seeds: range, qubits: range, tile: Tile) -> None:
                 error = infidelity(whole(simulator), exact)
                 assert error <= 1 - errors.fidelity_bound + 1e-15, (kind, n, seed, dtype, bits)
                 near.append(0.5 <= error / (1 - errors.fidelity_estimate) <= 2)
+                codes = simulator.state.amplitudes.get()  # type: ignore[attr-defined]
+                assert codes.min() > -(1 << bits - 1)  # none is rounded to one more than the largest
     assert np.mean(near) >= 0.9
 
 

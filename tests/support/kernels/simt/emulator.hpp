@@ -224,19 +224,17 @@ static double __dadd_rn(double a, double b) { return a + b; }
 static float __fdividef(float a, float b) { return a / b; }
 static float __fsub_rn(float a, float b) { return a - b; }
 
-// Sums rounded down; those of wider numbers are exact where neither is far smaller than the other.
+// Sums rounded down: the nearest number, or the one below it where that is too large by its exact error (Knuth's TwoSum).
 static float __fadd_rd(float a, float b)
 {
-    const double sum = (double)a + b;
-    const float near = (float)sum;
-    return near > sum ? nextafterf(near, -INFINITY) : near;
+    const float near = a + b, part = near - a, error = (a - (near - part)) + (b - part);
+    return error < 0 ? nextafterf(near, -INFINITY) : near;
 }
 
 static double __dadd_rd(double a, double b)
 {
-    const long double sum = (long double)a + b;
-    const double near = (double)sum;
-    return near > sum ? nextafter(near, -INFINITY) : near;
+    const double near = a + b, part = near - a, error = (a - (near - part)) + (b - part);
+    return error < 0 ? nextafter(near, -INFINITY) : near;
 }
 static double __dmul_rn(double a, double b) { return a * b; }
 static double __dsub_rn(double a, double b) { return a - b; }
