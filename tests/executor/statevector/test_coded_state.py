@@ -277,7 +277,7 @@ def test_thirty_six_qubits_fit_an_h200() -> None:
 @needs_gpus(1)
 @pytest.mark.parametrize(
     ("n", "dtype", "kinds"),
-    [(18, "complex64", KINDS), (19, "complex128", ("random", "qft")), (27, "complex64", ("qft", "vqe"))],
+    [(18, "complex64", KINDS), (19, "complex128", ("random", "qft")), (27, "complex64", ("qft",))],
 )
 def test_larger_states_on_a_gpu(n: int, dtype: str, kinds: tuple[str, ...]) -> None:
     """A circuit and then its inverse, so that the exact state is |0...0>; 27 qubits have wide tiles."""
@@ -289,7 +289,10 @@ def test_larger_states_on_a_gpu(n: int, dtype: str, kinds: tuple[str, ...]) -> N
         state = CodedState(n, dtype, bits, 1)
         simulator = Simulator(state, n)
         simulator.run(prepare_program(both), NO_BITS)
-        error = 1 - abs(simulator.amplitudes(["0" * n])[0]) ** 2
+        rest = state.to_host()
+        whole_norm = np.linalg.norm(rest)
+        rest[0] = 0  # what is left of all but |0...0>, as 1 - F may be less than the rounding of 1
+        error = (np.linalg.norm(rest) / whole_norm) ** 2
         assert error <= 1 - state.errors.fidelity_bound
         assert 0.5 <= error / (1 - state.errors.fidelity_estimate) <= 2
         assert simulator.norm() == pytest.approx(1, abs=1e-6)
