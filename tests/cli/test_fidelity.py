@@ -58,10 +58,17 @@ def test_a_run_is_done_again_with_more_bits(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_more_bits_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     circuit = unseen_circuit("random", 18, 1)
-    needed = tnplan.simulate(circuit, fidelity=0.99, threads=1, precision="fp32").report["predicted_bytes"]
+    asked = {"threads": 1, "precision": "fp32", "device": "cpu"}
+    needed = tnplan.simulate(circuit, fidelity=0.99, **asked).report["predicted_bytes"]
     monkeypatch.setattr(PEAK, 1e-6)
     with pytest.raises(InputError, match="for 16 bits"):
-        tnplan.simulate(circuit, fidelity=0.999999, threads=1, precision="fp32", memory=needed + 1000)
+        tnplan.simulate(circuit, fidelity=0.999999, memory=needed + 1000, **asked)
+
+
+def test_small_states_are_for_a_cpu() -> None:
+    with pytest.raises(InputError, match="compressed states of fewer than 5 qubits run on a CPU alone"):
+        tnplan.simulate(unseen_circuit("vqe", 4, 1), fidelity=0.9, device="gpu")
+    assert tnplan.simulate(unseen_circuit("vqe", 4, 1), fidelity=0.9).report["device"] == "cpu"
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,5 +78,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     report = json.loads(capsys.readouterr().out)
     assert report["bits"] == 8
     assert report["version"] == 3
-    assert run([*arguments, "--device", "gpu"]) == 2
-    assert "--fidelity: is given together with --device gpu" in capsys.readouterr().err
+    assert run([*arguments, "--gradient"]) == 2
+    assert "--fidelity: is given together with --gradient" in capsys.readouterr().err

@@ -204,11 +204,17 @@ def of_adjoint() -> Iterator[Defines]:
 def of_state_measure() -> Iterator[Defines]:
     from tnplan.executor.statevector.cuda.kernel_defines import measure_defines
 
-    yield from map(measure_defines, DTYPES[2:])
+    for bits in (0, 8, 16):
+        yield from (measure_defines(dtype, bits) for dtype in DTYPES[2:])
 
 
 def of_state_pass() -> Iterator[Defines]:
-    from tnplan.executor.statevector.cuda.kernel_defines import PROGRAM_TILES, TILES, pass_defines
+    from tnplan.executor.statevector.cuda.kernel_defines import (
+        CODED_TILES,
+        PROGRAM_TILES,
+        TILES,
+        pass_defines,
+    )
     from tnplan.executor.statevector.cuda.tabled_pass import TARGETS
 
     for dtype in DTYPES[2:]:
@@ -216,6 +222,8 @@ def of_state_pass() -> Iterator[Defines]:
             yield pass_defines(dtype, bits)
         for targets in TARGETS:
             yield pass_defines(dtype, TILES[dtype].bits, targets)
+        for bits, code_bits in product((5, 6, CODED_TILES[dtype].bits), (8, 16)):
+            yield pass_defines(dtype, bits, TARGETS[1], code_bits)
 
 
 def of_state_program() -> Iterator[Defines]:
@@ -223,8 +231,14 @@ def of_state_program() -> Iterator[Defines]:
     from tests.support.engines.statevector import plan_of, qft
     from tnplan.executor.statevector.adjoint.joint_sweep import joint_sweep
     from tnplan.executor.statevector.codegen.pass_program import make_program
-    from tnplan.executor.statevector.cuda.kernel_defines import PROGRAM_TILES, program_defines
+    from tnplan.executor.statevector.cuda.kernel_defines import PROGRAM_TILES, coded_tile, program_defines
 
+    for dtype, n_bits, code_bits in product(DTYPES[2:], (18, 26), (8, 16)):
+        tile = coded_tile(dtype, n_bits)
+        item = plan_of(random_circuit(n_bits, 60, 1), tile).passes[0]
+        made = make_program(item, n_bits, tile.register_bits, np.dtype(dtype).itemsize, coded=True)
+        assert made is not None
+        yield program_defines(dtype, made, item.held_bits, tile.register_bits, n_bits, code_bits)
     tiles = [(name, tile) for name in DTYPES[2:] for tile in (PROGRAM_TILES[name], PROGRAM_TILES[name].wide)]
     for (dtype, tile), circuit in product(tiles, (qft(16), random_circuit(16, 60, 1))):
         item = plan_of(circuit, tile).passes[0]

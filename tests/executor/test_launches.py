@@ -195,6 +195,7 @@ def states(dtype: str) -> None:
     import cupy
 
     from tnplan.executor.statevector.cuda import bit_swap, words
+    from tnplan.executor.statevector.cuda.packed_state import CodedState
     from tnplan.executor.statevector.cuda.state import CupyState
     from tnplan.executor.statevector.prepared_program import prepare_program
     from tnplan.executor.statevector.simulator import Simulator
@@ -204,10 +205,16 @@ def states(dtype: str) -> None:
         state = CupyState(12, dtype, programs_from=programs_from)
         Simulator(state, 12).apply(segment)
     twin = state.twin()
-    state.sums(4)
-    state.draw(4, np.zeros(3, np.int64), np.zeros(3))
-    state.marginal(range(6))
-    state.pauli(1, 2)
+    for any_state in (CodedState(12, dtype, 8), CodedState(18, dtype, 16), state):
+        if any_state is not state:
+            (gates,) = prepare_program(random_circuit(any_state.n_bits, 60, 7).gates)
+            Simulator(any_state, any_state.n_bits).apply(gates)
+            any_state.errors.norm = 1.0  # no kernel has run
+        any_state.sums(4)
+        any_state.draw(4, np.zeros(3, np.int64), np.zeros(3))
+        any_state.marginal(range(6))
+        any_state.pauli(1, 2)
+        any_state.take(np.arange(3))
     state.add_word(twin, 3, 5, 0.5j)
     state.between(twin, [(1, 2), (5, 0)])()
     words.join(CupyState(13, dtype).amplitudes, state.amplitudes, [(1, 2, 0.5)])

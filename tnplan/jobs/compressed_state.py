@@ -1,65 +1,94 @@
 """Simulations with `fidelity`: what they refuse, the bits of their amplitudes, and their state.
 
-The arithmetic is in executor/statevector/cpu/packed_state.py, the errors in packed_error.py.
+The states are in executor/statevector, cpu/packed_state.py and cuda/packed_state.py; packed_error.py sums
+their errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.program import CircuitProgram, final_measurements
+from tnplan.circuits.program import CircuitProgram, final_measurements, largest_operator
 from tnplan.common.checks import is_number
 from tnplan.common.errors import InputError
+from tnplan.common.kernels.ahead import compile_soon
 from tnplan.common.units import size_text
+from tnplan.executor.device.select import sees_gpu
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes, packed_tile
+from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
 from tnplan.executor.statevector.memory_estimate import tile_bytes
-from tnplan.executor.statevector.packed_error import BITS, fewest_bits
+from tnplan.executor.statevector.packed_codes import BLOCK_BITS
+from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, departure, fewest_bits
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
+from tnplan.executor.statevector.simulator import StateVector
 from tnplan.jobs.job import Needs, Rank
+
+if TYPE_CHECKING:
+    from tnplan.executor.statevector.cuda.packed_state import CodedState
 
 TOPIC = "state vectors"
 """What the errors of this module are about, where one says no topic of its own."""
 PLACE = "--fidelity"
 
 
-def check_fidelity(fidelity: Any, device: str, others: Mapping[str, Any]) -> None:
+def check_fidelity(fidelity: Any, others: Mapping[str, Any]) -> None:
     """Refuse what is no fidelity, and options that do not stand beside one; `others` by their names."""
     if not (is_number(fidelity) and 0 < fidelity < 1):
         raise InputError(PLACE, f"is {fidelity!r}", "give a number between 0 and 1")
-    if device == "gpu":
-        raise InputError(
-            PLACE, "is given together with --device gpu", "leave one of them out: it is for the CPU"
-        )
     for option, value in others.items():
         if value is not None and value is not False:
             raise InputError(PLACE, f"is given together with {option}", "leave one of them out")
 
 
-def bits_for(fidelity: float, program: CircuitProgram, dtype: str, mode: str) -> int:
-    """The fewest bits by which a program is predicted to have a fidelity."""
+def bits_for(fidelity: float, program: CircuitProgram, dtype: str, mode: str, device: str) -> int:
+    """The fewest bits by which a program is predicted to have a fidelity; on a GPU if there may be one."""
     if final_measurements(program) is None:
         raise InputError(
             PLACE, "is asked for, but the program measures, resets or is noisy before its end",
             "leave it out: errors are summed for gates alone",
         )  # fmt: skip
     n = program.n_qubits
+    on_gpu = device == "gpu" or (device == "auto" and sees_gpu())
+    tile = coded_tile(dtype, n) if on_gpu else packed_tile(dtype)
     # The passes of the run: as `Simulator` makes them from |0...0>.
     n_passes = 0
     for step in prepare_program([item for item in program.operations if isinstance(item, Gate)]):
         assert isinstance(step, Segment)
-        n_passes += len(compile_gates(step.gates, range(n)[::-1], packed_tile(dtype), mode).passes)
+        n_passes += len(compile_gates(step.gates, range(n)[::-1], tile, mode).passes)
     return fewest_bits(fidelity, n_passes)
 
 
 def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int) -> Needs:
     """What a rank needs for a compressed state."""
     tiles = tile_bytes(n_qubits, dtype, packed_tile(dtype), threads)
-    size_bytes = packed_bytes(n_qubits, bits, dtype) + tiles
     other = "a lower --fidelity, " if bits > BITS[0] else ""
-    return Needs(size_bytes, size_bytes, f"use {other}more memory or fewer qubits")
+    return Needs(
+        coded_bytes(n_qubits, bits, dtype), packed_bytes(n_qubits, bits, dtype) + tiles,
+        f"use {other}more memory or fewer qubits",
+        cpu_only="" if n_qubits >= BLOCK_BITS else f"compressed states of fewer than {BLOCK_BITS} qubits",
+    )  # fmt: skip
+
+
+def open_compressed(
+    rank: Rank, program: CircuitProgram, dtype: str, bits: int, seed: int
+) -> PackedState | CodedState:  # fmt: skip
+    """A compressed state on the device of a rank, in |0...0>; its kernels begin to be compiled."""
+    gates = [item for item in program.operations if isinstance(item, Gate)]
+    away = departure(gate.matrix for gate in gates)
+    if rank.device.name == "gpu":
+        from tnplan.executor.statevector.cuda.packed_state import open_coded_state
+
+        number: int = rank.device.device_id  # type: ignore[attr-defined]
+        return open_coded_state(
+            number, program.n_qubits, dtype, bits, seed, away, largest_operator(program.operations)
+        )  # fmt: skip
+    from tnplan.executor.statevector.cpu.kernel_samples import packed_kernels
+
+    compile_soon(packed_kernels(dtype, bits))
+    return PackedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
 
 
 def check_ranks_alone(n_ranks: int) -> None:
@@ -68,19 +97,21 @@ def check_ranks_alone(n_ranks: int) -> None:
         raise InputError(PLACE, f"is given together with {n_ranks} ranks", "use one rank, with threads")
 
 
-def more_bits(state: PackedState, fidelity: float, rank: Rank) -> int | None:
+def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:
     """None where a run reached the fidelity by its estimate, else with how many bits it is done again.
 
     Raises InputError where more bits do not fit, or where there are none.
     """
-    estimate = state.errors.fidelity_estimate
+    kept: Any = state  # a compressed one
+    estimate = kept.errors.fidelity_estimate
     if estimate >= fidelity:
         return None
-    place, problem = PLACE, f"is {fidelity!r}, and the run with {state.bits} bits has about {estimate:.10g}"
-    if state.bits == BITS[-1]:
+    place, problem = PLACE, f"is {fidelity!r}, and the run with {kept.bits} bits has about {estimate:.10g}"
+    if kept.bits == BITS[-1]:
         raise InputError(place, problem, "ask for less, or leave it out for a state that is not compressed")
-    bits = BITS[BITS.index(state.bits) + 1]
-    needed = compressed_needs(state.n_bits, bits, state.dtype, rank.threads).cpu_bytes
+    bits = BITS[BITS.index(kept.bits) + 1]
+    needs = compressed_needs(kept.n_bits, bits, kept.dtype, rank.threads)
+    needed = needs.gpu_bytes if rank.device.name == "gpu" else needs.cpu_bytes
     if needed > rank.memory_bytes:
         remedy = f"ask for less, or have {size_text(needed)} for {bits} bits"
         raise InputError(place, problem, remedy, topic="memory")
@@ -89,9 +120,9 @@ def more_bits(state: PackedState, fidelity: float, rank: Rank) -> int | None:
 
 def fidelity_report(state: Any, fidelity: float | None) -> dict[str, Any]:
     """What the JSON of a result says about a compressed state; nothing about another."""
-    if not isinstance(state, PackedState):
+    errors = getattr(state, "errors", None)
+    if not isinstance(errors, EncodingErrors):
         return {}
-    errors = state.errors
     return {
         "fidelity": fidelity, "bits": state.bits, "fidelity_estimate": errors.fidelity_estimate,
         "fidelity_bound": errors.fidelity_bound,

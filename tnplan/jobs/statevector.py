@@ -32,7 +32,6 @@ from tnplan.common.shown_text import Printed, largest_rows, number_text
 from tnplan.common.units import count_text
 from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
-from tnplan.executor.statevector.cpu.packed_state import PackedState
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, can_branch, check_question
 from tnplan.executor.statevector.memory_estimate import (
@@ -61,6 +60,7 @@ from tnplan.jobs.compressed_state import (
     compressed_needs,
     fidelity_report,
     more_bits,
+    open_compressed,
 )
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
@@ -183,8 +183,7 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
     check_choice("--precision", request.precision, DTYPES)
     if request.fidelity is not None:
         others = {"--gradient": request.gradient, "--start": request.start, "--save": request.save}
-        check_fidelity(request.fidelity, options.device, others)
-        options = replace(options, device="cpu")
+        check_fidelity(request.fidelity, others)
 
     def check_ranks(problem: SimulationProblem, n_ranks: int) -> None:
         if request.fidelity is not None:
@@ -196,14 +195,14 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
         return None if request.save is None else Writes(Path(request.save), by_all=True)
 
     job = Job(
-        writes=writes, prepare=lambda: _prepare(circuit, request),
+        writes=writes, prepare=lambda: _prepare(circuit, request, options.device),
         work=lambda rank, problem: _work(rank, problem, request, options.output), check_ranks=check_ranks,
         needs=lambda problem, n_ranks, threads: _needs(problem, request, n_ranks, threads),
     )  # fmt: skip
     return run_job(job, options)
 
 
-def _prepare(circuit: Any, request: SimulationRequest) -> SimulationProblem:
+def _prepare(circuit: Any, request: SimulationRequest, device: str) -> SimulationProblem:
     """Read and check all inputs, on rank 0."""
     if not is_number(request.depolarize):
         raise InputError("--depolarizing", f"is {request.depolarize!r}", "give a probability")
@@ -219,7 +218,7 @@ def _prepare(circuit: Any, request: SimulationRequest) -> SimulationProblem:
     compile_soon([COVERS])
     if request.fidelity is None:
         return problem
-    return replace(problem, bits=bits_for(request.fidelity, program, request.dtype, request.mode))
+    return replace(problem, bits=bits_for(request.fidelity, program, request.dtype, request.mode, device))
 
 
 def _needs(problem: SimulationProblem, request: SimulationRequest, n_ranks: int, threads: int) -> Needs:
@@ -229,27 +228,32 @@ def _needs(problem: SimulationProblem, request: SimulationRequest, n_ranks: int,
     return state_needs(problem.program.n_qubits, request.dtype, n_ranks, threads, states)
 
 
+def _needed_bytes(rank: Rank, problem: SimulationProblem, request: SimulationRequest) -> int:
+    """Those on the device of a rank."""
+    needs = _needs(problem, request, rank.world.size, rank.threads)
+    return needs.gpu_bytes if rank.device.name == "gpu" else needs.cpu_bytes
+
+
 def _work(
     rank: Rank, problem: SimulationProblem, request: SimulationRequest, output: Path | None
 ) -> Simulation:
     """One rank: the whole simulation; rank 0 writes the result."""
     world, n, question = rank.world, problem.program.n_qubits, problem.question
-    needed = _needs(problem, request, world.size, rank.threads).cpu_bytes
+    needed = _needed_bytes(rank, problem, request)
     free = free_beside(rank, needed)
     # Invariant: all ranks refuse or none, before the collective calls of the state begin.
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
         simulator, result = _answered(rank, problem, request)
-        if request.fidelity is not None and isinstance(simulator.state, PackedState):
+        if request.fidelity is not None:
             bits = more_bits(simulator.state, request.fidelity, rank)
             if bits is not None:
                 del simulator, result  # the memory of the state is taken by the next
                 problem = replace(problem, bits=bits)
                 simulator, result = _answered(rank, problem, request)
-                assert isinstance(simulator.state, PackedState)
                 more_bits(simulator.state, request.fidelity, rank)
-                needed = _needs(problem, request, world.size, rank.threads).cpu_bytes
+                needed = _needed_bytes(rank, problem, request)
         time_s = perf_counter() - begin
         if request.save is not None:
             _save(request.save, simulator, world, request.dtype)
@@ -277,10 +281,7 @@ def _answered(
     if problem.bits is None:
         state = open_state(rank, n, request.dtype, program.operations, gradient=question.gradient)
     else:
-        from tnplan.executor.statevector.cpu.kernel_samples import packed_kernels
-
-        compile_soon(packed_kernels(request.dtype, problem.bits))
-        state = PackedState(n, request.dtype, problem.bits, rank.threads, problem.seed)
+        state = open_compressed(rank, program, request.dtype, problem.bits, problem.seed)
     simulator = Simulator(state, n, request.mode, problem.seed)
     if request.start is not None:
         _continue(simulator, request.start, request.dtype, rank.world)

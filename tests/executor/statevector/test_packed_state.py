@@ -9,23 +9,29 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tnplan
 from tests.support.circuits import random_circuit, state_vector
-from tests.support.engines.statevector import many_kinds
+from tests.support.engines.compressed_states import infidelity, whole
+from tests.support.engines.statevector import many_kinds, random_unitary
 from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
-from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import given_sum
 from tnplan.common.errors import InputError
+from tnplan.executor.statevector import packed_codes
 from tnplan.executor.statevector.cpu import packed_state
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass
+from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.packed_error import (
     EncodingErrors,
     arithmetic_bound,
+    departure,
     fewest_bits,
     predicted_fidelity,
 )
-from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
 
@@ -43,17 +49,6 @@ def simulated(
     simulator = Simulator(state, circuit.n_qubits, mode, seed)
     simulator.run(prepare_program(circuit.gates), NO_BITS)
     return simulator
-
-
-def whole(simulator: Simulator) -> np.ndarray:
-    """All amplitudes, complex128, of norm 1, the first qubit most significant."""
-    n = simulator.n_qubits
-    return simulator.amplitudes_at(np.arange(1 << n)[:, None] >> np.arange(n)[::-1] & 1)
-
-
-def infidelity(state: np.ndarray, exact: np.ndarray) -> float:
-    """1 - F, from the part that is orthogonal to the exact state, so that small ones are not lost."""
-    return float(np.linalg.norm(state - np.vdot(exact, state) * exact) ** 2)
 
 
 def check_coverage(seeds: range, qubits: range, tile_bits: range) -> None:
@@ -188,11 +183,49 @@ def test_bits_and_predictions() -> None:
     assert errors.fidelity_bound == 0.0
 
 
+def test_the_bound_holds_for_gates_that_are_not_unitary() -> None:
+    """A gate that shrinks the state and not all of its error, far more than any that is accepted: what the
+    bound
+    says of unitary gates is then wrong."""
+    n, shrink = 10, np.diag([1, 0.6]).astype(np.complex128)
+    turns = [gate("ry", (q,), (1.1 + 0.1 * q if q < n - 1 else np.pi - 0.01,)) for q in range(n)]
+    exact = state_vector(GateSequence(n, tuple(turns))).reshape(-1)
+    exact = exact * np.tile([1, 0.6], 1 << n - 1)
+    for seed in range(5):
+        state = PackedState(n, "complex128", 8, seed=seed, departure=departure([shrink]))
+        simulator = Simulator(state, n)
+        simulator.run(prepare_program(turns), NO_BITS)
+        simulator.apply(Segment((from_matrix((n - 1,), shrink),)))
+        error = infidelity(whole(simulator), exact / np.linalg.norm(exact))
+        assert state.errors.total**2 < error <= 1 - state.errors.fidelity_bound
+
+
+def test_how_far_gates_are_from_unitary_ones() -> None:
+    random = np.random.default_rng(8)
+    unitary = [random_unitary(q, random) for q in (1, 2, 3) for _ in range(20)]
+    assert departure(unitary) < 1e-12
+    for matrix in unitary[::7]:
+        off = np.eye(len(matrix)) + 3e-10 * random_unitary(1, random)[0, 0].real * np.diag([1] * len(matrix))
+        exact = np.linalg.svd(matrix @ off, compute_uv=False)
+        said = departure([matrix @ off] * 50)
+        assert 50 * np.max(np.abs(exact**2 - 1)) <= said * (1 + 1e-6)
+
+
+def test_a_job_counts_what_is_accepted() -> None:
+    """A thousand gates of a basis state, which is stored exactly, each as far from unitary as it may be."""
+    flip = np.array([[0, 1], [1, 0]], np.complex128) * (1 + 4e-10)
+    gates = tuple(Gate("u", (k % 6,), flip) for k in range(1000))
+    asked = {"fidelity": 0.9, "device": "cpu", "precision": "fp64", "seed": 1}
+    report = tnplan.simulate(GateSequence(6, gates), amplitudes=["0" * 6], **asked).report
+    said = (1000 * 8e-10 * np.sqrt(2)) ** 2
+    assert 1 - report["fidelity_bound"] == pytest.approx(said, rel=0.1)
+
+
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     state = PackedState(6, "complex64", 8)
     with pytest.raises(InputError, match="leave out the fidelity"):
         state.load(np.zeros(64))
-    monkeypatch.setattr(packed_state, "host_memory", lambda: (64, 64))
+    monkeypatch.setattr(packed_codes, "host_memory", lambda: (64, 64))
     with pytest.raises(InputError, match="ask for single amplitudes"):
         state.to_host()
 

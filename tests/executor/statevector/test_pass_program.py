@@ -211,7 +211,7 @@ def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.M
     found = []
     for near, count in ((64, 1), (128, 2)):
         monkeypatch.setattr(kernel_defines, "NEAR_BYTES", near)
-        assert neighbours("complex64", item.held_bits, n_bits) == count
+        assert neighbours(8, item.held_bits, n_bits) == count
         state = cupy_state.CupyState(n_bits, "complex64", tile=tile, programs_from=0)
         (prepared,) = state.prepare([item])
         state.load(values)
@@ -225,11 +225,10 @@ def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.M
 
 def test_tiles_with_short_runs_have_neighbours() -> None:
     short, long = (0, 1, 2, *range(11, 21)), (*range(4), *range(12, 21))
-    assert [neighbours("complex64", held, 30) for held in (short, long)] == [2, 1]
-    assert [neighbours("complex128", held, 30) for held in ((0, 1, *range(9, 19)), short)] == [
-        2, 1,
-    ]  # fmt: skip
-    assert neighbours("complex64", short, 14) == 1
+    assert [neighbours(8, held, 30) for held in (short, long)] == [2, 1]
+    assert [neighbours(16, held, 30) for held in ((0, 1, *range(9, 19)), short)] == [2, 1]
+    assert neighbours(8, short, 14) == 1
+    assert [neighbours(2, (*range(run_bits), *range(12, 20)), 30) for run_bits in (5, 6)] == [2, 1]
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -180,9 +180,10 @@ launched: set[tuple[Path, str]] = set()
 """Kernels that were launched in this process, by file and name: caches keep them from test to test."""
 
 
-def put_in_place(patch: pytest.MonkeyPatch) -> None:
-    """Have all that is used of CuPy and of the driver by this GPU. Not where there is another one: functions
-    that are cached keep what this one has given."""
+def put_in_place(patch: pytest.MonkeyPatch, kernel_type: type[Kernel] = Kernel) -> None:
+    """Have all that is used of CuPy and of the driver by this GPU, and its kernels of a type. Not where there
+    is
+    another one: functions that are cached keep what this one has given."""
     import cupy
     from cupy.cuda import driver, runtime
 
@@ -200,7 +201,7 @@ def put_in_place(patch: pytest.MonkeyPatch) -> None:
 
     def module(_: int, file: Path, defines: Any, is_specific: bool = False) -> Any:
         return SimpleNamespace(
-            get_function=lambda entry: Kernel(file, defines, entry),
+            get_function=lambda entry: kernel_type(file, defines, entry),
             get_global=lambda name: SimpleNamespace(ptr=ALIGNMENT_BYTES),
         )
 

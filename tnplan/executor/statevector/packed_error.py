@@ -1,13 +1,20 @@
 """What quantised amplitudes cost: errors of all encodings, summed to a bound and an estimate of the fidelity.
 
 Let psi be the exact state and phi_t what is stored after pass t. A pass computes phi' = U phi_(t-1) + a,
-where a is the rounding of its arithmetic, and stores phi_t = phi' + e. U is unitary, so that
+where a is the rounding of its arithmetic, and stores phi_t = phi' + e. Where U is unitary
 
     ||phi_t - psi_t|| <= ||phi_(t-1) - psi_(t-1)|| + ||a_t|| + ||e_t||
 
 and the sum d of these norms bounds the error of the last state. Its fidelity F is |<psi|phi>|^2 / <phi|phi>.
 Of all multiples of phi the projection c phi is nearest to psi, and ||psi - c phi||^2 = 1 - F. So
 1 - F <= d^2, also for phi divided by its norm.
+
+Gates are accepted that are not quite unitary; psi is the product of the matrices as they are given, divided
+by its norm. Let D be the sum of ||G^dagger G - 1|| over all gates, less than 1. The singular values of a
+product of any of them lie between 1 - D and 1 + D. Errors grow by 1 + D at most, the norm of psi before it is
+divided is 1 - D at least, and where the preparation of a pass takes a nearly unitary matrix as a unitary one,
+that is a change of at most ||G^dagger G - 1||. So d (1 + D) / (1 - D), with D among the terms of d, takes the
+place of d.
 
 ||e_t|| is measured. Stochastic rounding gives e_t the mean 0 for any state before it (to 1/8192 of a step).
 So errors of different passes are uncorrelated, as increments of a martingale are: the mean of
@@ -17,14 +24,20 @@ So errors of different passes are uncorrelated, as increments of a martingale ar
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.units import count_text
+from tnplan.executor.statevector.codegen.pass_rounding import of_matrix
 from tnplan.executor.statevector.cpu.vector_tables import LANE_EXCHANGE, MULTIPLY, VectorPass
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
+from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, FIELDS, GATE
 
 BITS = (8, 16)
@@ -34,24 +47,48 @@ PEAK = 6.9
 number's; rounding to a neighbour at random has a variance of 1/6 on average."""
 PREPARED = 1e-13
 """An allowance for the numbers of a step, which are made in double precision from the gates."""
+CODED = 4.0
+"""Units of decoding (1), and of the division by the scale (3)."""
+
+
+SUMMED = 64
+"""Squares of a block are summed in the precision of its tile: their sum is wrong by so many units at most."""
 
 
 @dataclass
 class EncodingErrors:
-    """The errors so far: the sum of their norms, and that of their squares."""
+    """The errors so far: the sum of their norms, that of their squares, and the norm of what is stored.
 
+    `departure` is D, the sum over all gates of how far they are from unitary ones.
+    """
+
+    departure: float = 0.0
     total: float = 0.0
     squares: float = 0.0
+    norm: float = 1.0
 
     def add(self, encoding: float, arithmetic: float, unit: float) -> None:
         """A pass: the norm of its encoding's error, a bound of its arithmetic's, and the unit roundoff."""
         self.total += encoding + arithmetic
         self.squares += encoding**2 + arithmetic * unit
 
+    def add_pass(self, sums: Array, arithmetic: float, unit: float) -> None:
+        """A pass: the squares of its rounding errors and of what it stores, float64 [part, 2], and a bound of
+        its
+        arithmetic's error in a state of norm 1."""
+        squares, norm = sums.sum(axis=0).tolist()
+        # A millionth of a millionth of the sums is wrong by their own order at most.
+        encoding = sqrt(squares) * (1 + SUMMED * unit + 1e-10)
+        self.add(encoding, arithmetic * self.norm * (1 + self.departure), unit)
+        self.norm = sqrt(norm)
+
     @property
     def fidelity_bound(self) -> float:
         """The fidelity is at least so much."""
-        return max(0.0, 1 - self.total**2)
+        if self.departure >= 1:
+            return 0.0
+        distance = (self.total + self.departure) * (1 + self.departure) / (1 - self.departure)
+        return max(0.0, 1 - distance**2)
 
     @property
     def fidelity_estimate(self) -> float:
@@ -59,39 +96,58 @@ class EncodingErrors:
         return 1 / (1 + self.squares)
 
 
-def arithmetic_bound(tables: VectorPass, n_bits: int, unit: float) -> float:
-    """The norm of the error that a pass's arithmetic makes in a state of norm 1 is at most this.
+def departure(matrices: Iterable[Array]) -> float:
+    """D: the sum over matrices of the norm (Frobenius's, which is larger) of G^dagger G - 1."""
+    total = 0.0
+    counts: Counter[bytes] = Counter(matrix.tobytes() for matrix in matrices)
+    for values, count in counts.items():
+        matrix = np.frombuffer(values, np.complex128)
+        side = 1 << (len(matrix).bit_length() - 1) // 2
+        matrix = matrix.reshape(side, side)
+        total += count * float(np.linalg.norm(matrix.conj().T @ matrix - np.eye(side)))
+    return total
 
-    `unit` is the unit roundoff: 2^-24 or 2^-53. Each step multiplies by a unitary matrix A whose elements are
-    rounded. A sum of k products of real numbers has an error of at most (k + 1) unit times the sum of their
-    magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2002, eq. 3.5), and the matrix of
-    magnitudes of a real orthogonal matrix of side k has a norm of at most sqrt(k). A product of two complex
-    numbers has an error of at most 3 units (lemma 3.5 there), a rounded factor one.
+
+def angle_error(steps: Iterable[PassStep]) -> float:
+    """What all phases of some steps, each a sum of angles in double precision, are wrong by at most."""
+    forms = [step for step in steps if isinstance(step, PhasePolynomial)]
+    angles = [abs(form.constant) + np.abs(form.linear).sum() + np.abs(form.pairs).sum() / 2 for form in forms]
+    return float(sum((form.n_terms + 1) * size for form, size in zip(forms, angles, strict=True))) * 2.0**-53
+
+
+def bound_of(units: float, n_steps: int, unit: float, angles: float = 0.0) -> float:
+    """A bound for steps that round by so many units in all, whose numbers were made in double precision."""
+    # The errors e_k of steps in a row make at most prod(1 + e_k) - 1 <= exp(sum e_k) - 1.
+    return float(np.expm1(1.001 * (units + CODED) * unit + n_steps * PREPARED + angles))
+
+
+def arithmetic_bound(tables: VectorPass, n_bits: int, unit: float, angles: float = 0.0) -> float:
+    """The norm of the error that a pass's arithmetic makes in a state of norm 1 is at most this, on a CPU.
+
+    `unit` is the unit roundoff, 2^-24 or 2^-53, `angles` as `angle_error` gives it. Each step multiplies by a
+    unitary matrix A whose elements are rounded. A sum of k products of real numbers has an error of at most
+    (k + 1) unit times the sum of their magnitudes (Higham, Accuracy and Stability of Numerical Algorithms,
+    2002, eq. 3.5), and the matrix of magnitudes of a real orthogonal matrix of side k has a norm of at most
+    sqrt(k). A product of two complex numbers has an error of at most 3 units (lemma 3.5 there), a rounded
+    factor one.
     """
     kinds, counts = np.unique(tables.flat.actions[:, 0], return_counts=True)
-    units = 8.0  # a tile's factor 4, decoding 1, division by the scale 3
+    units = 4.0  # a tile's factor
     for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
         units += count * _units_of_action(kind, n_bits)
     for row in tables.flat.steps.reshape(-1, FIELDS).tolist():
         if row[0] == GATE:
-            units += _of_matrix(2 << row[1])
+            units += of_matrix(2 << row[1])
         elif row[0] == DIAGONAL:
             units += 4
-    n_steps = len(tables.flat.actions) + len(tables.flat.steps)
-    # The errors e_k of steps in a row make at most prod(1 + e_k) - 1 <= exp(sum e_k) - 1.
-    return float(np.expm1(1.001 * units * unit + n_steps * PREPARED))
-
-
-def _of_matrix(side: int) -> float:
-    """Units of a real matrix of this side."""
-    return (side + 1) * sqrt(side)
+    return bound_of(units, len(tables.flat.actions) + len(tables.flat.steps), unit, angles)
 
 
 def _units_of_action(kind: int, n_bits: int) -> float:
     """Units of an action: a phase, which is a product of at most n_bits + 3 rounded factors, and a matrix."""
     if kind == LANE_EXCHANGE:
         return 0.0
-    return _of_matrix(8) if kind == MULTIPLY else 4 * (n_bits + 3) + 3 + _of_matrix(2)
+    return of_matrix(8) if kind == MULTIPLY else 4 * (n_bits + 3) + 3 + of_matrix(2)
 
 
 def predicted_fidelity(bits: int, n_passes: int) -> float:

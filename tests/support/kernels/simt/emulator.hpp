@@ -208,6 +208,7 @@ static int __ffs(int word) { return __builtin_ffs(word); }
 static int __ffsll(long long word) { return __builtin_ffsll(word); }
 static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static int max(int a, int b) { return a > b ? a : b; }
 static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned count)
 {
     return (unsigned)(((uint64_t)high << 32 | low) << count % 32 >> 32);
@@ -230,6 +231,19 @@ static float __fadd_rn(float a, float b) { return a + b; }
 static double __dadd_rn(double a, double b) { return a + b; }
 static float __fdividef(float a, float b) { return a / b; }
 static float __fsub_rn(float a, float b) { return a - b; }
+
+// Sums rounded down: the nearest number, or the one below it where that is too large by its exact error (Knuth's TwoSum).
+static float __fadd_rd(float a, float b)
+{
+    const float near = a + b, part = near - a, error = (a - (near - part)) + (b - part);
+    return error < 0 ? nextafterf(near, -INFINITY) : near;
+}
+
+static double __dadd_rd(double a, double b)
+{
+    const double near = a + b, part = near - a, error = (a - (near - part)) + (b - part);
+    return error < 0 ? nextafter(near, -INFINITY) : near;
+}
 static double __dmul_rn(double a, double b) { return a * b; }
 static double __dsub_rn(double a, double b) { return a - b; }
 

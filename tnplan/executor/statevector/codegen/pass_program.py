@@ -111,13 +111,16 @@ class _Round:
     steps: list[PassStep] = field(default_factory=list)
 
 
-def make_program(item: Pass, n_bits: int, register_bits: int, item_bytes: int) -> PassProgram | None:
+def make_program(
+    item: Pass, n_bits: int, register_bits: int, item_bytes: int, coded: bool = False
+) -> PassProgram | None:  # fmt: skip
     """The program of a pass; None where a step has more targets or selectors than a kernel takes.
 
-    `n_bits` counts all bits of the index, `item_bytes` are those of an amplitude.
+    `n_bits` counts all bits of the index, `item_bytes` are those of an amplitude in a tile. A `coded` state
+    goes through shared memory on its way from and to memory, where any layout will do.
     """
     try:
-        return _Writer(item, n_bits, register_bits, item_bytes).program()
+        return _Writer(item, n_bits, register_bits, item_bytes).program(coded)
     except UnfitError:
         return None
 
@@ -156,14 +159,15 @@ class _Writer(PhaseMacros, SumMacros):
         self.sums = []
         super().__init__(item.held_bits, self.layouts.first(()), n_bits)
 
-    def program(self) -> PassProgram:
+    def program(self, coded: bool) -> PassProgram:
         """Everything in turn: load, rounds with exchanges between them, store."""
         rounds = self._rounds()
         # The first layout has the bits of the first round in registers, unless loads would be
         # scattered with it.
         soon = [sorted(gate_round.bits, reverse=True) for gate_round in rounds[:2]] + [[], []]
         first = self.layouts.first(soon[0], soon[1])
-        self.layout = self.layouts.first((), soon[0]) if self.layouts.is_scattered(first) else first
+        is_scattered = not coded and self.layouts.is_scattered(first)
+        self.layout = self.layouts.first((), soon[0]) if is_scattered else first
         self._write(f"LOAD({self.layout.text})")
         for gate_round in rounds:
             self._move(self.layouts.following(self.layout, sorted(gate_round.bits)))
@@ -173,7 +177,7 @@ class _Writer(PhaseMacros, SumMacros):
         stored = self.layout.on(self.stored)
         # Neighbouring threads are to write neighbouring amplitudes: where they would not, one more
         # exchange comes first.
-        if self.layouts.is_scattered(stored) or 0 in stored.registers[1:]:
+        if not coded and (self.layouts.is_scattered(stored) or 0 in stored.registers[1:]):
             stored = self.layouts.last(stored)
             self._move(stored.on(self.stored))
         self._write(f"STORE({stored.text})")

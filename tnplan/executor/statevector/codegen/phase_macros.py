@@ -54,13 +54,12 @@ class TilePhases:
         upper = np.array([fixed + self._of_bits(index_of(k, far[low:])) for k in range(1 << len(far) - low)])
         parts = [np.exp(1j * lower).ravel(), np.exp(1j * upper).ravel()]
         if with_pairs:
-            numbers = np.arange(1 << len(far))
-            values: list[Any] = [rank_base >> bit & 1 for bit in range(len(self.pairs))]
+            set_bits = [bit for bit in range(len(self.pairs)) if rank_base >> bit & 1]
+            angle = np.array([self.pairs[np.ix_(set_bits, set_bits)].sum() / 2])
+            # With bit k of the number set there are as many more, each larger by the pairs of that bit.
             for k, bit in enumerate(far):
-                values[bit] = numbers >> k & 1
-            angle = np.zeros(len(numbers))
-            for j, k in np.argwhere(np.triu(self.pairs)):
-                angle += self.pairs[j, k] * values[j] * values[k]
+                more = self.pairs[bit, set_bits].sum() + _sums(self.pairs[list(far[:k]), bit, None])[:, 0]
+                angle = np.concatenate([angle, angle + more])
             parts.append(np.exp(1j * angle))
         return np.concatenate(parts)
 

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import sqrt
 
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.common.errors import InputError
 from tnplan.common.kernels.vector_operations import VECTOR_BYTES, WORD_VECTORS
-from tnplan.common.units import size_text
-from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.statevector.cpu.state import (
     LEAST_WORD_BITS,
     LOW,
@@ -28,22 +24,22 @@ from tnplan.executor.statevector.cpu.state import (
 from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
-from tnplan.executor.statevector.packed_error import EncodingErrors, arithmetic_bound, largest_number
+from tnplan.executor.statevector.packed_codes import BLOCK_BITS, ONE, check_room, codes_bytes, refuse_load
+from tnplan.executor.statevector.packed_error import (
+    EncodingErrors,
+    angle_error,
+    arithmetic_bound,
+    largest_number,
+)
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import TILES, Pass, Tile
 
-BLOCK_BITS = 5
-"""Amplitudes of a block are the shortest runs of tiles."""
 CHUNK_BITS = 14
 """Answers decode so many amplitudes at a time (256 KiB)."""
 DITHER = 1 << 12
 """Different numbers of the rounding; see `packed_kernel`."""
 MOST_PARTIAL = 1 << 20
 """Partial values of words at most, 16 MiB."""
-SUMMED = 64
-"""Squares of a block are summed in the precision of its tile: their sum is wrong by so many units at most."""
-ONE = 64, 2.0**-6
-"""The amplitude 1: a whole number and a scale."""
 
 
 def packed_tile(dtype: str) -> Tile:
@@ -54,7 +50,7 @@ def packed_tile(dtype: str) -> Tile:
 def packed_bytes(n_bits: int, bits: int, dtype: str) -> int:
     """The bytes of 2^n_bits amplitudes and of the sums of a pass."""
     n_tiles = 1 << max(0, n_bits - packed_tile(dtype).bits)
-    return (2 * bits // 8 << n_bits) + (4 << max(0, n_bits - BLOCK_BITS)) + 16 * n_tiles
+    return codes_bytes(n_bits, bits) + 16 * n_tiles
 
 
 class PackedState:
@@ -72,13 +68,17 @@ class PackedState:
         So many at once.
     seed
         Of the rounding.
+    departure
+        How far the gates are from unitary ones, as `packed_error.departure` sums it.
     """
 
     name = "cpu"
 
-    def __init__(self, n_bits: int, dtype: str, bits: int, threads: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, n_bits: int, dtype: str, bits: int, threads: int = 1, seed: int = 0, departure: float = 0.0
+    ) -> None:  # fmt: skip
         self.n_bits, self.dtype, self.bits, self.threads = n_bits, dtype, bits, threads
-        self.tile = packed_tile(dtype)
+        self.tile, self._departure = packed_tile(dtype), departure
         self._real = np.empty(0, dtype).real.dtype
         self._unit = float(np.finfo(self._real).eps) / 2
         self._block = 1 << min(n_bits, BLOCK_BITS)
@@ -97,16 +97,24 @@ class PackedState:
 
     def _begin(self) -> None:
         self._codes[0], self._scales[0] = ONE
-        self.errors, self._norm, self._varying = EncodingErrors(), 1.0, 0
+        self.errors, self._varying = EncodingErrors(self._departure), 0
 
-    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[VectorPass]:
-        """The tables of passes."""
-        return [vector_pass(step, self.n_bits, self._real, LOW) for step in steps if isinstance(step, Pass)]
+    def prepare(
+        self, steps: Sequence[Pass | QubitExchange], again: bool = True
+    ) -> list[tuple[VectorPass, float]]:  # fmt: skip
+        """The tables of passes, and bounds of what their arithmetic rounds."""
+        passes = [step for step in steps if isinstance(step, Pass)]
+        tables = [vector_pass(item, self.n_bits, self._real, LOW) for item in passes]
+        angles = [angle_error(item.steps) for item in passes]
+        bounds = [arithmetic_bound(made, self.n_bits, self._unit, error) for made, error in
+                  zip(tables, angles, strict=True)]  # fmt: skip
+        return list(zip(tables, bounds, strict=True))
 
-    def apply(self, tables: VectorPass) -> None:
+    def apply(self, prepared: tuple[VectorPass, float]) -> None:
         """Do a pass, and add its errors. Tiles of zeros stay as they are."""
         from tnplan.executor.statevector.cpu.packed_kernel import run_packed
 
+        tables, arithmetic = prepared
         # As in `HostState.apply`: bits of a tile's number that no amplitude other than 0 has.
         far = tables.far[self._varying >> tables.far & 1 == 1]
         passed, out = tables.flat._replace(far=far), np.empty((1 << len(far), 2))
@@ -119,10 +127,7 @@ class PackedState:
             run_packed((self._codes, self._scales), rounding, pass_tables, scratch, (first, last), out)
 
         over_chunks(len(out), self.threads, work)
-        squares, norm = out.sum(axis=0).tolist()
-        arithmetic = arithmetic_bound(tables, self.n_bits, self._unit) * self._norm
-        self.errors.add(sqrt(squares) * (1 + SUMMED * self._unit + 1e-10), arithmetic, self._unit)
-        self._norm = sqrt(norm)
+        self.errors.add_pass(out, arithmetic, self._unit)
         self._varying |= mask_of(tables.flat.tile_bits.tolist())
 
     # Answers are those of the state divided by its norm.
@@ -132,7 +137,7 @@ class PackedState:
         from tnplan.executor.statevector.cpu.packed_kernel import unpack
 
         out = np.empty(1 << chunk_bits, np.complex128)
-        unpack((self._codes, self._scales), (chunk << chunk_bits) // self._block, 1 / self._norm, out)
+        unpack((self._codes, self._scales), (chunk << chunk_bits) // self._block, 1 / self.errors.norm, out)
         return out
 
     def _summed(self, add: Callable[[int, Array, Array], None], parts: Array) -> Array:
@@ -231,16 +236,11 @@ class PackedState:
         block, place = np.divmod(indices, self._block)
         first = 2 * self._block * block + place
         parts = self._codes[first] + 1j * self._codes[first + self._block].astype(np.float64)
-        return np.asarray(parts * (self._scales[block].astype(np.float64) / self._norm))
+        return np.asarray(parts * (self._scales[block].astype(np.float64) / self.errors.norm))
 
     def to_host(self) -> Array:
         """All amplitudes, decoded; refused where there is no room for them."""
-        needed, free = np.dtype(self.dtype).itemsize << self.n_bits, host_memory()[1]
-        if 2 * needed > free:
-            raise InputError(
-                "array", f"takes {size_text(2 * needed)} decoded, and {size_text(free)} are free",
-                "ask for single amplitudes, samples or values", topic="memory",
-            )  # fmt: skip
+        check_room(self.n_bits, self.dtype)
         out = np.empty((1 << self.n_bits - self._chunk_bits, 1 << self._chunk_bits), self.dtype)
         self._over_chunks(lambda chunk, own: out.__setitem__(chunk, own))
         return out.reshape(-1)
@@ -249,7 +249,7 @@ class PackedState:
 
     def load(self, amplitudes: Array) -> None:
         """Refused: the error of what is loaded is not known."""
-        raise InputError("load", "cannot be used on a state with a fidelity", "leave out the fidelity")
+        refuse_load()
 
 
 def words_between(others: Array, own: Array, masks: Array) -> Array:

@@ -29,16 +29,19 @@ class Blocks:
 
 
 class ProgramLaunch:
-    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before and after the tiles, `word_sums`
-    as in `PassProgram`."""
+    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before the tiles, after them, and after
+    the
+    sums, `word_sums` as in `PassProgram`. With arguments after the sums, a block has two: see program.cu."""
 
     def __init__(
         self, kernel: Any, n_bits: int, held_bits: Sequence[int], blocks: Blocks,
-        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any,
+        arguments: tuple[Sequence[np.generic], Sequence[np.generic], Sequence[np.generic]], tables: Any,
         word_sums: Sequence[tuple[int, float]] = (),
     ) -> None:  # fmt: skip
         self._kernel, self._n_bits, self._held_bits, self._arguments = kernel, n_bits, held_bits, arguments
         self._blocks, self._tables, self.word_sums = blocks, tables, word_sums
+        self.last_argument = sum(map(len, arguments)) + 1
+        """The number of the last argument of `whole`: the tiles and the sums come in besides."""
         threads, size_bytes = blocks.threads, blocks.size_bytes
         attributes = cupy.cuda.Device().attributes
         most = max(1, PROGRAM_THREADS // threads)
@@ -52,16 +55,16 @@ class ProgramLaunch:
             for size in (size_bytes, self._part_bytes)
         )
         self._part_blocks = part_blocks
-        self.sums = cupy.zeros((all_blocks, len(word_sums)), np.float64)
+        self.sums = cupy.zeros((all_blocks, 2 if arguments[2] else len(word_sums)), np.float64)
         """[block, word]: the sums of the last launch over all tiles, by block."""
         self.whole = self._launch((), 0, all_blocks, size_bytes)
 
     def on(self, amplitudes: Any) -> ProgramLaunch:
         """The same pass over other amplitudes."""
-        (_, base), after = self._arguments
+        (_, base), after, last = self._arguments
         return ProgramLaunch(
             self._kernel, self._n_bits, self._held_bits, self._blocks,
-            ((np.uint64(amplitudes.data.ptr), base), after), self._tables, self.word_sums,
+            ((np.uint64(amplitudes.data.ptr), base), after, last), self._tables, self.word_sums,
         )  # fmt: skip
 
     def part(self, bits: Sequence[int], value: int, share: int) -> BoundKernel:
@@ -72,10 +75,10 @@ class ProgramLaunch:
 
     def _launch(self, bits: Sequence[int], value: int, blocks: int, size_bytes: int) -> BoundKernel:
         tiles = tile_numbers(self._n_bits, self._held_bits, bits, value)
-        before, after = self._arguments
+        before, after, last = self._arguments
         blocks = max(1, min(int(tiles[0]), blocks) // self._blocks.together) * self._blocks.together
         return BoundKernel(
             self._kernel, blocks, self._blocks.threads,
-            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after, np.uint64(self.sums.data.ptr)), size_bytes,
-            cupy.cuda.get_current_stream(), self._tables,
+            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after, np.uint64(self.sums.data.ptr), *last),
+            size_bytes, cupy.cuda.get_current_stream(), self._tables,
         )  # fmt: skip

@@ -106,6 +106,10 @@ class CupyState:
     """See `simulator.StateVector`; 2^n_bits amplitudes, those of rank `rank` among several."""
 
     name = "gpu"
+    code_bits = 0
+    """Of the numbers of a compressed state, `packed_state.CodedState`; 0: `amplitudes` are floating-point."""
+    _scales: tuple[Any, ...] = ()
+    """What a kernel of measurements takes last where the state is compressed."""
 
     def __init__(
         self, n_bits: int, dtype: str, rank: int = 0, tile: Tile | None = None,
@@ -128,10 +132,12 @@ class CupyState:
                 "choose --device cpu",
                 topic="GPUs",
             )
-        self.amplitudes = own_array(1 << n_bits, dtype)
-        self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
-        self._saved_s = saved_s(self.amplitudes.nbytes)
-        self._may_be_quick = not self._is_patient and self.amplitudes.nbytes <= QUICK_BYTES
+        self.amplitudes = self._allocated()
+        self._measure_defines = defines = measure_defines(dtype, self.code_bits)
+        self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, defines))
+        plain_bytes = np.dtype(dtype).itemsize << n_bits
+        self._saved_s = saved_s(plain_bytes)
+        self._may_be_quick = not self._is_patient and plain_bytes <= QUICK_BYTES
         self._most_targets = 1
         """Of the passes read from tables so far."""
         self._compiled: set[Defines] = set()
@@ -140,11 +146,14 @@ class CupyState:
         """The programs of passes that `compile_repeated` looked at."""
         self.restart()
 
+    def _allocated(self) -> Array:
+        return own_array(1 << self.n_bits, self.dtype)
+
     def begin_compiling(self, targets: int) -> None:
         """Begin with the kernels of measurements, and of passes read from tables, of gates on so many qubits,
         unless the state has kernels of its own for those. Larger gates are mostly controlled ones."""
-        kernels: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
-        if has_tables(self.n_bits, self.amplitudes.nbytes):
+        kernels: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, self._measure_defines)]
+        if has_tables(self.n_bits, np.dtype(self.dtype).itemsize << self.n_bits):
             self._most_targets = compiled_for(min(targets, TARGETS[1]))
             kernels.append(self._pass_kernel(self.tile_bits).code(self._may_be_quick))
         compile_soon(kernels)
@@ -177,7 +186,7 @@ class CupyState:
         # parallel.
         compile_ahead(
             [
-                (MEASURE_FILE, measure_defines(self.dtype)),
+                (MEASURE_FILE, self._measure_defines),
                 *((PROGRAM_FILE, defines) for _, defines in filter(None, programs)),
                 *(self._pass_kernel(len(p.held_bits)).code(self._may_be_quick) for p in tabled),
             ]
@@ -245,16 +254,18 @@ class CupyState:
 
         bits = index_bits(item, self.n_bits)
         item_bytes = np.dtype(self.dtype).itemsize
-        program = make_program(item, bits, self.tile.register_bits, item_bytes)
+        program = make_program(item, bits, self.tile.register_bits, item_bytes, self.code_bits > 0)
         if program is None or len(program.values) * item_bytes > MOST_VALUES_BYTES:
             return None
         return program, program_defines(
-            self.dtype, program, item.held_bits, self.tile.register_bits, self.n_bits
+            self.dtype, program, item.held_bits, self.tile.register_bits, self.n_bits, self.code_bits
         )  # fmt: skip
 
     def _launch(
-        self, program: PassProgram, defines: dict[str, str | int], held_bits: Sequence[int]
-    ) -> ProgramLaunch:
+        self, program: PassProgram, defines: dict[str, str | int], held_bits: Sequence[int],
+        last: Sequence[np.generic] = (),
+    ) -> ProgramLaunch:  # fmt: skip
+        """`last` are arguments after all others."""
         from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
 
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
@@ -270,17 +281,18 @@ class CupyState:
         after = (np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0])
         return ProgramLaunch(
             kernel, self.n_bits, held_bits, Blocks(threads, size_bytes, int(defines["NEIGHBOURS"])),
-            (before, after), (factors, tables), program.sums,
+            (before, after, last), (factors, tables), program.sums,
         )  # fmt: skip
 
     def _block_bytes(self, program: PassProgram, tile_bits: int) -> int:
         """The shared memory of a block."""
         n_entries = sum(len(phases.rows) for phases in program.tile_phases)
         warps = max(1, 1 << (tile_bits - self.tile.register_bits) >> 5)
-        return program_bytes(self.dtype, n_entries, tile_bits, warps * len(program.sums))
+        n_sums = 2 if self.code_bits else len(program.sums)
+        return program_bytes(self.dtype, n_entries, tile_bits, warps * n_sums)
 
     def _pass_kernel(self, tile_bits: int) -> PassKernel:
-        return pass_kernel(self.dtype, tile_bits, self._most_targets)
+        return pass_kernel(self.dtype, tile_bits, self._most_targets, self.code_bits)
 
     def _tabled(self, item: Pass, least: int | None) -> TabledPass:
         """A pass read from tables, which may have a program of `least` steps or more later."""
@@ -422,7 +434,7 @@ class CupyState:
 
     def _measure(self, entry: str, blocks: int, *arguments: Any) -> None:
         grid = max(1, min(MOST_BLOCKS, blocks))
-        self._measuring(entry)((grid,), (MEASURE_THREADS,), (self.amplitudes, *arguments))
+        self._measuring(entry)((grid,), (MEASURE_THREADS,), (self.amplitudes, *arguments, *self._scales))
 
     def take(self, indices: NDArray[Any]) -> NDArray[Any]:
         """The amplitudes at some indices, on the host."""

@@ -61,8 +61,8 @@ class PassKernel:
     code is compiled beside them, which is taken by passes that are prepared later.
     """
 
-    def __init__(self, dtype: str, tile_bits: int, targets: int) -> None:
-        self._defines = pass_defines(dtype, tile_bits, targets)
+    def __init__(self, dtype: str, tile_bits: int, targets: int, code_bits: int = 0) -> None:
+        self._defines = pass_defines(dtype, tile_bits, targets, code_bits)
         self._size_bytes = shared_bytes(dtype, tile_bits)
         self._tile_bytes = np.dtype(dtype).itemsize << tile_bits
         self._lost_s = 0.0
@@ -102,9 +102,9 @@ class PassKernel:
 
 
 @cached_per_device
-def pass_kernel(dtype: str, tile_bits: int, targets: int) -> PassKernel:
-    """The kernel of the current device; all its states share it."""
-    return PassKernel(dtype, tile_bits, targets)
+def pass_kernel(dtype: str, tile_bits: int, targets: int, code_bits: int = 0) -> PassKernel:
+    """The kernel of the current device; all its states share it, or those compressed to so many bits."""
+    return PassKernel(dtype, tile_bits, targets, code_bits)
 
 
 class TabledPass:

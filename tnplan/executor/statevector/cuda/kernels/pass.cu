@@ -1,7 +1,7 @@
 // A pass over a state vector: tiles are read, changed and written one after another, a block each.
 //
 // Defines: REAL (float or double), TILE_BITS (bits of an index in a tile), REGISTER_BITS (2 to 4, at most TILE_BITS),
-// THREADS, MOST_TARGETS of a block (1, 2 or 5). The tables are those of executor/statevector/scheduling/pass_tables.py
+// THREADS, MOST_TARGETS of a block (1, 2 or 5); with CODE_BITS too the state is packed.cuh's. The tables are those of executor/statevector/scheduling/pass_tables.py
 // and codegen/register_rounds.py; their numba twin is executor/statevector/cpu/tiled_pass_kernel.py. A tile lies in
 // shared memory. In a round every thread holds groups of 2^REGISTER_BITS amplitudes, does all steps of the round on
 // them, and puts them back; a wide round is one block on three to five targets.
@@ -35,6 +35,14 @@ struct Tables {
 __device__ __forceinline__ unsigned slot(unsigned i) {
     return i ^ (i >> 4 & WARPS_SPREAD);
 }
+
+#ifdef CODE_BITS
+__device__ __forceinline__ unsigned beside(unsigned first, unsigned k) {
+    return first ^ k;
+}
+
+#include "packed.cuh"
+#endif
 
 __device__ __forceinline__ Amplitude times(Amplitude a, Amplitude b) {
     return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x};
@@ -250,14 +258,24 @@ __device__ __forceinline__ void wide(Amplitude *tile, const Tables &tables, cons
     }
 }
 
-// starts[row]: where a run of 2^run_bits amplitudes of a tile begins; far: the bits of a tile's number.
+// starts[row]: where a run of 2^run_bits amplitudes of a tile begins; far: the bits of a tile's number. With CODE_BITS `state`
+// is where the numbers are, and sums[block] the squares of the rounding errors and of the norm of its tiles.
 extern "C" __global__ void __launch_bounds__(THREADS)
     run_tiles(Amplitude *__restrict__ state, Index rank_base, Index n_tiles, const int *__restrict__ held_bits,
               const int *__restrict__ far, int n_far, const Index *__restrict__ starts, int run_bits,
               const int *__restrict__ rounds, int n_rounds, const int *__restrict__ steps,
               const int *__restrict__ places, const Amplitude *__restrict__ values,
-              const unsigned char *__restrict__ idle, const double *__restrict__ phases) {
+              const unsigned char *__restrict__ idle, const double *__restrict__ phases
+#ifdef CODE_BITS
+              , double *__restrict__ sums, float *__restrict__ scales, Key key
+#endif
+    ) {
     extern __shared__ __align__(16) unsigned char shared[];
+#ifdef CODE_BITS
+    const Packed packed = {(unsigned char *)state, scales, key};
+    __shared__ double totals[2 * THREADS / 32];
+    for (int k = threadIdx.x; k < 2 * THREADS / 32; k += THREADS) totals[k] = 0;
+#endif
     double *angles = (double *)shared;
     Amplitude *low = (Amplitude *)(angles + TILE_BITS + 1 + (TILE_BITS + 1) % 2), *high = low + LOW_SIDE;
     Amplitude *tile = high + HIGH_SIDE;
@@ -266,9 +284,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         Index base = 0;
         for (int k = 0; k < n_far; ++k) base |= (number >> k & 1) << far[k];
         const unsigned in_run = (1u << run_bits) - 1;
+#ifdef CODE_BITS
+        const auto places = [&](unsigned i) { return base + starts[i >> run_bits] + (i & in_run); };
+        decode_tile(packed, places, tile);
+#else
 #pragma unroll 8
         for (unsigned i = threadIdx.x; i < SIDE; i += THREADS)
             tile[slot(i)] = state[base + starts[i >> run_bits] + (i & in_run)];
+#endif
         __syncthreads();
         const Index index = base | rank_base;
 #pragma unroll 1
@@ -289,9 +312,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 do_round(tile, tables, round, index, low, high);
             __syncthreads();
         }
+#ifdef CODE_BITS
+        double squares[2] = {};
+        encode_tile(packed, places, tile, squares);
+        add_errors(squares, totals);
+#else
 #pragma unroll 8
         for (unsigned i = threadIdx.x; i < SIDE; i += THREADS)
             state[base + starts[i >> run_bits] + (i & in_run)] = tile[slot(i)];
+#endif
         __syncthreads();
     }
+#ifdef CODE_BITS
+    for (int k = threadIdx.x; k < 2; k += THREADS) {
+        double total = 0;
+        for (int warp = 0; warp < THREADS / 32; ++warp) total += totals[2 * warp + k];
+        sums[2 * (Index)blockIdx.x + k] = total;
+    }
+#endif
 }

@@ -3,7 +3,8 @@
 // Defines: REAL (float or double), TILE_BITS, REGISTER_BITS, BLOCKS (on a multiprocessor), HELD (the bits of the state's
 // index in a tile, rising, with commas), NUMBER_BITS (of a tile's number), NEIGHBOURS (blocks that do neighbouring tiles
 // at the same time), N_VALUES, N_TWISTS, HAS_FAR_PAIRS, N_SUMS (of words
-// between two states), and STEPS, the pass as macros of this file;
+// between two states), and STEPS, the pass as macros of this file; with CODE_BITS too the state is packed.cuh's, tiles are
+// decoded and encoded through shared memory, and there are no sums of words;
 // executor/statevector/codegen/pass_program.py writes them, and says what they mean.
 // A thread holds 2^REGISTER_BITS amplitudes. A layout says which bits of a tile number them (REGS) and which the threads
 // (THREAD_BITS), four binary digits each. The twin is executor/statevector/cpu/tiled_pass_kernel.py.
@@ -45,6 +46,11 @@ enum { LOW_BITS = NUMBER_BITS / 2, LOWS = 1 << LOW_BITS, HIGHS = 1 << (NUMBER_BI
 enum { ALL = 0, WARP = -1 };
 enum { DIGITS = 4, KIND_DIGITS = 3, BANK_DIGITS = sizeof(REAL) == 4 ? 4 : 3 };
 static_assert(TILE_BITS <= 1 << DIGITS, "layouts have four digits for a bit of a tile");
+#ifdef CODE_BITS
+#define TOTALS 2  // errors, and the norm
+#else
+#define TOTALS N_SUMS
+#endif
 
 struct Values {
     Amplitude at[N_VALUES];
@@ -113,6 +119,14 @@ __device__ __forceinline__ Place opened(Place number) {
 __device__ __forceinline__ constexpr unsigned slot(unsigned i) {
     return i + (i >> BANK_DIGITS) + (i >> 2 * BANK_DIGITS) + (i >> 3 * BANK_DIGITS) + (i >> 4 * BANK_DIGITS);
 }
+
+#ifdef CODE_BITS
+__device__ __forceinline__ unsigned beside(unsigned first, unsigned k) {
+    return first + k;
+}
+
+#include "packed.cuh"
+#endif
 
 // Two neighbours at once.
 template <typename Wide> __device__ __forceinline__ void load_two(const Amplitude *from, Amplitude *a) {
@@ -206,11 +220,30 @@ __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a) {
 
 #define THREAD(I) (threadIdx.x >> (I) & 1)
 #define FAR(B) (index >> (B) & 1)
+#ifdef CODE_BITS
+// Invariant: a thread decodes what it encoded of the tile before, so that no barrier comes first.
+#define PLACES [&](unsigned i) { return base + in_state(i); }
+#define LOAD(REGS, BITS)                                                                                               \
+    decode_tile(packed, PLACES, tile);                                                                                 \
+    if (N_TWISTS) make_turns(tables, (unsigned)number, turns);                                                         \
+    __syncthreads();                                                                                                   \
+    Layout<REGS, BITS>::take(tile, a);
+// Amplitudes may be put where another thread takes its own, as exchanges of bits at the end are made so.
+#define STORE(REGS, BITS)                                                                                              \
+    __syncthreads();                                                                                                   \
+    Layout<REGS, BITS>::put(tile, a);                                                                                  \
+    __syncthreads();                                                                                                   \
+    ARRIVE                                                                                                             \
+    double squares[2] = {};                                                                                            \
+    encode_tile(packed, PLACES, tile, squares);                                                                        \
+    add_errors(squares, totals);
+#else
 #define LOAD(REGS, BITS)                                                                                               \
     Layout<REGS, BITS>::load(state + base, a);                                                                         \
     if (N_TWISTS) make_turns(tables, (unsigned)number, turns);                                                         \
     __syncthreads();
 #define STORE(REGS, BITS) ARRIVE Layout<REGS, BITS>::store(state + base, a);
+#endif
 #define MOVE(REGS, BITS, NEW_REGS, NEW_BITS, BARRIER) move<REGS, BITS, NEW_REGS, NEW_BITS, BARRIER>(tile, a);
 #define ONE(P, KINDS, AT, MASK, VALUE) one<P, KINDS, MASK, VALUE>(values.at + (AT), a);
 #define TWO(P, Q, KINDS, AT, MASK, VALUE) two<P, Q, KINDS, MASK, VALUE>(values.at + (AT), a);
@@ -232,16 +265,24 @@ __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a) {
 #define TWIST(NUMBER, TURNED, ROW, MASK, HAS_ALL)                                                                      \
     by_factors<MASK, HAS_ALL, true, TURNED>(factors + (ROW) * THREADS, turns + (NUMBER) * ENTRIES, a);
 
-// Tiles are done one after another by as many blocks as fit on the GPU. sums[block][word]: the part of its tiles.
+// Tiles are done one after another by as many blocks as fit on the GPU. sums[block][word]: the part of its tiles. With
+// CODE_BITS `state` is where the numbers are, and sums[block] the squares of its rounding errors and of its norm.
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS)
     run_program(Amplitude *__restrict__ state, Place rank_base, const __grid_constant__ Tiles tiles,
                 const Amplitude *__restrict__ factors, const Amplitude *__restrict__ tables,
-                const __grid_constant__ Values values, double *__restrict__ sums) {
+                const __grid_constant__ Values values, double *__restrict__ sums
+#ifdef CODE_BITS
+                , float *__restrict__ scales, Key key
+#endif
+    ) {
+#ifdef CODE_BITS
+    const Packed packed = {(unsigned char *)state, scales, key};
+#endif
     extern __shared__ __align__(16) Amplitude shared[];
     double *totals = (double *)shared;
-    Amplitude *factors_of_tiles = shared + (WARPS * N_SUMS * sizeof(double) + sizeof(Amplitude) - 1) / sizeof(Amplitude);
+    Amplitude *factors_of_tiles = shared + (WARPS * TOTALS * sizeof(double) + sizeof(Amplitude) - 1) / sizeof(Amplitude);
     Amplitude *tile = factors_of_tiles + 2 * N_TWISTS * ENTRIES;
-    for (int k = threadIdx.x; k < WARPS * N_SUMS; k += THREADS) totals[k] = 0;
+    for (int k = threadIdx.x; k < WARPS * TOTALS; k += THREADS) totals[k] = 0;
     int turn_about = 0;
     ARRIVE
     for (unsigned at = blockIdx.x; at < tiles.count; at += gridDim.x) {
@@ -255,12 +296,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS)
         STEPS
     }
     AWAIT
-    if (N_SUMS) {
+    if (TOTALS) {
         __syncthreads();
-        for (int k = threadIdx.x; k < N_SUMS; k += THREADS) {
+        for (int k = threadIdx.x; k < TOTALS; k += THREADS) {
             double total = 0;
-            for (int warp = 0; warp < WARPS; ++warp) total += totals[warp * N_SUMS + k];
-            sums[(Place)blockIdx.x * N_SUMS + k] = total;
+            for (int warp = 0; warp < WARPS; ++warp) total += totals[warp * TOTALS + k];
+            sums[(Place)blockIdx.x * TOTALS + k] = total;
         }
     }
 }
