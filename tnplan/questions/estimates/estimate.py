@@ -302,7 +302,7 @@ def method_rows(
     if method == "statevector":
         kind = STATISTICAL if query.is_random or is_sample else EXACT
         return _state_rows(query, options, profile, kind, counts)
-    if method in ON_ONE_RANK:  # on one device, however many are there
+    if method in (*ON_ONE_RANK, *ON_REQUEST):  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
         kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
         kind = ESTIMATE if method == "peps" else kind

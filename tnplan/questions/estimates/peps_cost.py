@@ -13,15 +13,7 @@ import numpy as np
 
 from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
-from tnplan.executor.peps.regions import (
-    LOOP_BOND,
-    MOST_ELEMENTS,
-    Region,
-    RegionValues,
-    core_tree,
-    peeled,
-    sides,
-)
+from tnplan.executor.peps.regions import LOOP_BOND, RegionPlan
 from tnplan.executor.peps.state import BATCH_BYTES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.peps import pieces_of, words_of
@@ -207,36 +199,29 @@ def _values(
         work.peak_bytes = max(work.peak_bytes, item * (live + one.peak))
 
 
-class _RegionCosts(RegionValues):
+class _RegionCosts(RegionPlan):
     """Goes through the regions of words as these do, and counts."""
 
     def __init__(self, shapes: _Shapes, small: _RegionCosts | None = None) -> None:
-        super().__init__(shapes, {}, small)  # type: ignore[arg-type]
-        self._shapes, self._tensors = shapes, shapes.tensors
+        tensors = shapes.tensors
+        super().__init__(
+            SimpleNamespace(neighbours=shapes.neighbours, weights=shapes.weights, tensors=tensors), small
+        )
         self.n_sites = self.n_steps = 0
         self.operations, self.peak = 0.0, 0.0
 
-    def contracted(
-        self, region: Region, sites: frozenset[int], letters: Collection[int], most_work: float
-    ) -> complex | None:
-        """Counts a region, whose value stands for any."""
-        inner = sides(region, sites)
-        for site, _ in peeled(inner):
-            self._count(site)
-        if inner:
-            tree = core_tree(SimpleNamespace(neighbours=self.state.neighbours, tensors=self._tensors), inner)
-            cost = tree.contraction_cost()
-            if tree.max_size() > MOST_ELEMENTS or cost > most_work:
-                return None
-            for site in inner:
-                self._count(site)
-            self.n_steps += 2 * len(inner) - 1
-            self.operations += 8 * cost
-            self.peak = max(self.peak, tree.peak_size() + tree.max_size())  # an operand is transposed
-        return 1.0
-
-    def _count(self, site: int) -> None:
-        shape = self._tensors[site].shape
+    def site_work(self, site: int) -> float:
+        """Counts a site."""
+        work, size = super().site_work(site), prod(self.state.tensors[site].shape)
         self.n_sites += 1
-        self.operations += 8 * prod(shape) * sum(shape)
-        self.peak = max(self.peak, 4 * prod(shape))
+        self.operations += 8 * work
+        self.peak = max(self.peak, 4 * size)
+        return work
+
+    def core_work(self, inner: Collection[int], tree: Any) -> float:
+        """Counts the rest of a region."""
+        work = super().core_work(inner, tree)
+        self.n_steps += 2 * len(inner) - 1
+        self.operations += 8 * float(tree.contraction_cost())
+        self.peak = max(self.peak, tree.peak_size() + tree.max_size())  # an operand is transposed
+        return work
