@@ -308,7 +308,8 @@ def method_rows(
         kind = ESTIMATE if method == "peps" else kind
         cost = stabilizer_cost(query) if method == "stabilizer" else None
         if method in ON_REQUEST:
-            cost = (peps_cost if method == "peps" else mpo_cost)(query, profile, options)
+            cost = mpo_cost(query, profile, options) if method == "mpo" else None
+            cost = cost or peps_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
         elif method == "mps":
             cost = chain_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
         needs = None if cost is None or cost.memory_bytes > limit_bytes else 1
