@@ -25,6 +25,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.methods import (
     ANSWERS,
     ON_ONE_RANK,
+    ON_REQUEST,
     check_answerable,
     check_method,
     is_small,
@@ -150,7 +151,7 @@ def _known(
 def device_of(query: CircuitQuery, method: str, options: QuestionOptions) -> str:
     """The device of a method: the CPU where a GPU would take longer, unless both are named, and of a state
     that fits the host alone, unless the GPU is."""
-    if method in ON_ONE_RANK and "auto" in (options.method, options.device):
+    if method in (*ON_ONE_RANK, *ON_REQUEST) and "auto" in (options.method, options.device):
         return "cpu"
     if method != "statevector" or options.device != "auto":
         return options.device

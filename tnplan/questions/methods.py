@@ -30,7 +30,7 @@ ANSWERS = {
 """The methods that answer each question about a circuit of gates."""
 ON_REQUEST = ("peps", "mpo")
 """The methods that are taken only where they are named: their cost or their error is not known before."""
-ON_ONE_RANK = ("mps", "stabilizer", "peps", "mpo")
+ON_ONE_RANK = ("mps", "stabilizer", "mpo")
 """The methods that answer on one rank alone."""
 TRUNCATING = ("mps", "peps", "mpo")
 """The methods that take `max_bond` and `cutoff`."""

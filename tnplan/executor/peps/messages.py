@@ -1,7 +1,8 @@
 """Belief propagation on a PEPS: what each side of an edge knows of the state, as a matrix.
 
 In the Vidal gauge of a tree all messages are unit matrices; elsewhere they are a fixed point of the equations
-of Tindall and Fishman, SciPost Phys. 15, 222 (2023), which is found by repetition.
+of Tindall and Fishman, SciPost Phys. 15, 222 (2023), which is found by repetition. Ranks renew the messages
+from their sites, and send each other those between them after every sweep.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.peps.levels import Pair
 from tnplan.executor.peps.state import PepsState
 
@@ -22,7 +24,7 @@ DAMPING = 0.3
 
 @dataclass
 class Messages:
-    """Messages [bond, bond] from the first end of each edge to the second.
+    """Messages [bond, bond] from the first end of each edge to the second; of a rank, those from and to it.
 
     `residual` is the largest change of a message in the last sweep, as the weights of the edge see it; a
     message has the trace 1 there. They are converged where it is below the tolerance.
@@ -39,10 +41,10 @@ def iterated_messages(state: PepsState, tolerance: float, most_sweeps: int) -> M
     xp = state.xp
     matrices: dict[Pair, Array] = {}
     batches = list(state.directed())
-    for edges in batches:
-        extent = len(state.weights_of(*edges[0]))
-        matrices.update(dict.fromkeys(edges, xp.eye(extent, dtype=state.dtype)))
-    residual = 0.0 if not batches else 1.0
+    for a, b in state.weights:
+        unit = xp.eye(len(state.weights[a, b]), dtype=state.dtype)
+        matrices.update(dict.fromkeys(((a, b), (b, a)), unit))
+    residual = 0.0 if not state.weights else 1.0
     sweeps = 0
     while residual > tolerance and sweeps < most_sweeps:
         sweeps += 1
@@ -57,8 +59,27 @@ def iterated_messages(state: PepsState, tolerance: float, most_sweeps: int) -> M
             change = (after - before) * weights[:, :, None] * weights[:, None, :]
             changes.append(xp.sqrt((abs(change) ** 2).sum(axis=(1, 2)).max()))
             new.update(zip(edges, after, strict=True))
-        matrices, residual = new, float(xp.stack(changes).max())
+        residual = float(xp.stack(changes).max()) if changes else 0.0
+        if state.ranks is not None:
+            new |= _received(state, state.ranks, new)
+            residual = max(state.ranks.gather_objects(residual))
+        matrices = new
     return Messages(matrices, sweeps, residual, residual <= tolerance)
+
+
+def _received(state: PepsState, ranks: Communicator, new: Mapping[Pair, Array]) -> dict[Pair, Array]:
+    """The messages from sites of other ranks to those of this one."""
+    owners, sends, receives, found = state.owners, list[Any](), list[Any](), dict[Pair, Array]()
+    for a, b in sorted({*state.weights, *(edge[::-1] for edge in state.weights)}):
+        if owners[a] == owners[b] or state.rank not in (owners[a], owners[b]):
+            continue
+        if state.is_mine(a):
+            sends += messages(owners[b], [new[a, b]])
+        else:
+            found[a, b] = state.xp.empty(2 * (len(state.weights_of(a, b)),), state.dtype)
+            receives += messages(owners[a], [found[a, b]])
+    ranks.exchange(sends, receives)
+    return found
 
 
 def _sent(state: PepsState, edges: list[Pair], matrices: Mapping[Pair, Array]) -> Array:

@@ -3,6 +3,8 @@
 The tree of shortest paths between the letters of a word gives the Bethe approximation. A region with a loop
 near it gives another value, and the sum of all such changes corrects the first: the loops of lowest order
 (Evenbly, Pancotti, Milsted, Gray and Chan, arXiv 2409.03108) with all paths that lead to them.
+
+Ranks share the regions of all words, which follow from shapes: each fetches the tensors of its own ones.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import inf
-from typing import Any
+from math import inf, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tnplan.common.arrays import times_along
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.peps.levels import Pair
 from tnplan.executor.peps.state import PepsState
 
@@ -62,6 +67,47 @@ class RegionValues:
     ) -> None:
         self.state, self.messages, self._small = state, messages, small or self
         self._norms: dict[tuple[Region, frozenset[int]], complex | None] = {}
+        self._known: dict[Any, complex | None] = {}
+        """What ranks have contracted, by `_key`; None where it was too large."""
+
+    def of_words(self, words: Sequence[Mapping[int, Array]], most_bytes: float) -> list[WordValue]:
+        """The values of words; collective over the ranks of the state, none of which fetches more bytes."""
+        if self.state.ranks is not None:
+            small = None if self._small is self else self._small.state
+            planned = planned_regions(self.state, small, words) if self.state.rank == 0 else None
+            # Invariant: rank 0 plans for all, since orders of contractions may differ.
+            planned = self.state.ranks.broadcast_object(planned, 0)
+            self._share(self.state.ranks, planned[0], most_bytes)
+            if small is not None:
+                self._small._share(self.state.ranks, planned[1], most_bytes)
+        return [self.of_word(letters) for letters in words]
+
+    def _share(self, ranks: Communicator, planned: Sequence[PlannedRegion], most_bytes: float) -> None:
+        """Contract regions, each on one rank; the largest at the same time."""
+        state, regions = self.state, [region for region in planned if region.multiplications < inf]
+        values: dict[Any, complex | None] = {
+            _key(region.edges, region.sites, region.letters): None
+            for region in planned if region.multiplications == inf
+        }  # fmt: skip
+        sizes = [tensor.nbytes for tensor in state.tensors]
+        own = sum(size for site, size in enumerate(sizes) if state.is_mine(site))
+        own = max(ranks.gather_objects(own))
+        largest = own + max((sum(sizes[site] for site in region.inside) for region in regions), default=0)
+        if largest > most_bytes:
+            raise InputError(
+                "--observable", f"has regions that take {size_text(largest)} on one rank, with its sites",
+                "allow more memory, or give a smaller --max-bond or words on fewer qubits", topic="memory",
+            )  # fmt: skip
+        ordered = sorted(regions, key=lambda region: -region.multiplications)
+        for first in range(0, len(ordered), ranks.size):
+            some = ordered[first : first + ranks.size]
+            held = state.fetched(self.messages, [region.inside for region in some])
+            if ranks.rank < len(some):
+                one = some[ranks.rank]
+                value = RegionValues(*held).contracted(one.edges, one.sites, one.letters, inf)
+                values[_key(one.edges, one.sites, one.letters)] = value
+        for part in ranks.gather_objects(values):
+            self._known |= part
 
     def of_word(self, letters: Mapping[int, Array]) -> WordValue:
         """The value of a product of 2 x 2 matrices on qubits."""
@@ -122,6 +168,8 @@ class RegionValues:
         self, region: Region, sites: frozenset[int], letters: Mapping[int, Array], most_work: float
     ) -> complex | None:
         """<psi|letters|psi> of a region with messages around it."""
+        if self._known:
+            return self._known[_key(region, sites, letters)]
         state, xp = self.state, self.state.xp
         inner = sides(region, sites)
         # Edges to the outside, and those to branches that are contracted, have a matrix [ket, bra].
@@ -170,7 +218,7 @@ class RegionValues:
         """The rest, where every site has two edges or more; None where it takes more multiplications."""
         state, arrays = self.state, []
         tree = core_tree(state, inner)
-        if tree.max_size() > MOST_ELEMENTS or tree.contraction_cost() > most_work:
+        if most_work < inf and not is_small(tree, most_work):
             return None
         for site, within in sorted(inner.items()):
             ket, bra = self._ket(site, within, closed, letters), state.tensors[site].conj()
@@ -181,6 +229,68 @@ class RegionValues:
                     ket, bra = ket * weights, bra * weights
             arrays += [ket, bra]
         return tree.contract(arrays)
+
+
+class PlannedRegion(NamedTuple):
+    """A region, all of its sites, and about how many multiplications it takes; infinity where too many."""
+
+    edges: Region
+    sites: frozenset[int]
+    letters: Mapping[int, Array]
+    inside: frozenset[int]
+    multiplications: float
+
+
+class RegionPlan(RegionValues):
+    """Goes through the regions of words by the shapes of a state alone: `found` has them."""
+
+    def __init__(self, state: Any, small: RegionPlan | None = None) -> None:
+        super().__init__(state, {}, small)
+        self.small = small or self
+        self.found: list[PlannedRegion] = []
+        self._shapes = [tuple(tensor.shape) for tensor in state.tensors]
+
+    def contracted(
+        self, region: Region, sites: frozenset[int], letters: Mapping[int, Array], most_work: float
+    ) -> complex | None:
+        """Notes a region; 1 stands for its value."""
+        inner = sides(region, sites)
+        inside, work = frozenset(inner), 0.0
+        for site, _ in peeled(inner):
+            work += self.site_work(site)
+        if inner:
+            tree = core_tree(self.state, inner)
+            is_made = is_small(tree, most_work)
+            work = work + self.core_work(inner, tree) if is_made else inf
+        self.found.append(PlannedRegion(region, sites, letters, inside, work))
+        return 1.0 if work < inf else None
+
+    def site_work(self, site: int) -> float:
+        """Multiplications of a site."""
+        return float(prod(self._shapes[site]) * sum(self._shapes[site]))
+
+    def core_work(self, inner: Collection[int], tree: Any) -> float:
+        """Multiplications of what is left without branches."""
+        return sum(map(self.site_work, inner)) + float(tree.contraction_cost())
+
+
+def planned_regions(
+    state: PepsState, small: PepsState | None, words: Sequence[Mapping[int, Array]]
+) -> tuple[list[PlannedRegion], list[PlannedRegion]]:
+    """The regions of words in a state, and those in the state that stands for it in loops."""
+    plan = RegionPlan(state, None if small is None else RegionPlan(small))
+    for letters in words:
+        plan.of_word(letters)
+    return plan.found, plan.small.found
+
+
+def _key(region: Region, sites: frozenset[int], letters: Mapping[int, Array]) -> Any:
+    return region, sites, tuple((qubit, letters[qubit].tobytes()) for qubit in sorted(letters))
+
+
+def is_small(tree: Any, most_work: float) -> bool:
+    """Whether a contraction is one that is made."""
+    return bool(tree.max_size() <= MOST_ELEMENTS and tree.contraction_cost() <= most_work)
 
 
 def sides(region: Region, sites: Iterable[int]) -> dict[int, set[int]]:

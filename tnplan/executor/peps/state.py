@@ -3,18 +3,23 @@
 The state of a graph is the product of a tensor for each qubit and of a vector of weights for each edge
 (Jiang, Weng and Xiang, PRL 101, 090603, 2008). A gate on an edge takes the weights around it for the rest of
 the state, which is exact on trees. What has equal shapes is done in one call, by NumPy or CuPy.
+
+Over ranks each holds the tensors of its sites. Of an edge between two ranks one has the reduced factors of
+both ends, cuts the bond, and sends the projector of the other end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.peps.levels import DisjointGates, Pair
+from tnplan.executor.peps.partition import parts_of_graph
 
 Array = Any
 """Of NumPy or CuPy."""
@@ -28,24 +33,38 @@ BATCH_BYTES = {"numpy": 8 << 20, "cupy": 1 << 30}
 """Tensors of one call."""
 
 
+class _End(NamedTuple):
+    """One end of pairs with equal shapes: edges from there, what `stacked` gives, operators of the gates."""
+
+    edges: list[Pair]
+    tensors: Array
+    scale: Array
+    matrices: Array
+
+
 class PepsState:
-    """The state |0...0> of the qubits of a graph, to which gates are applied.
+    """The state |0...0> of the qubits of a graph, to which gates are applied; over ranks, collective.
 
     Attributes
     ----------
     neighbours : list of list of int
         Of each qubit. Axis k of its tensor is the bond with neighbour k; the last axis is the qubit.
     tensors : list of array
-        One a qubit, without the weights.
+        One a qubit, without the weights. Those of other ranks have their shape and no memory, and are NaN.
     weights : dict
-        Of each edge, its ends ascending: real and falling, of norm 1.
+        Of each edge, its ends ascending: real and falling, of norm 1. All ranks have all of them.
+    ranks : Communicator or None
+        The ranks of which this one, `rank`, has the qubits that `owners` gives it.
     fidelity : float
         The product of what cuts left of the squared norm.
     largest_discarded : float
         The largest share of the squared norm that one cut left out.
     """
 
-    def __init__(self, n_qubits: int, edges: Sequence[Pair], dtype: str, xp: Any = np) -> None:
+    def __init__(
+        self, n_qubits: int, edges: Sequence[Pair], dtype: str, xp: Any = np,
+        ranks: Communicator | None = None,
+    ) -> None:  # fmt: skip
         self.xp, self.dtype, self.wide = xp, np.dtype(dtype), np.dtype(np.complex128)
         self.rounding = float(np.finfo(self.dtype).eps)
         self.neighbours: list[list[int]] = [[] for _ in range(n_qubits)]
@@ -58,6 +77,46 @@ class PepsState:
         zero = np.array([1, 0], self.dtype)
         self.tensors = [xp.asarray(zero.reshape((1,) * len(ends) + (2,))) for ends in self.neighbours]
         self.fidelity, self.largest_discarded = 1.0, 0.0
+        self.ranks, self.rank = ranks, 0 if ranks is None else ranks.rank
+        self.owners = parts_of_graph(self.neighbours, 1 if ranks is None else ranks.size)
+        self.leave_to_owners()
+
+    def is_mine(self, site: int) -> bool:
+        """Whether this rank has the tensor of a qubit."""
+        return self.owners[site] == self.rank
+
+    def leave_to_owners(self) -> None:
+        """Keep of the tensors of other ranks their shapes, by the weights; values would be out of date."""
+        nothing = self.xp.full((), np.nan, self.dtype)
+        for site, ends in enumerate(self.neighbours):
+            if not self.is_mine(site):
+                shape = (*(len(self.weights_of(site, end)) for end in ends), 2)
+                self.tensors[site] = self.xp.broadcast_to(nothing, shape)
+
+    def fetched(
+        self, incoming: Mapping[Pair, Array], wanted: Sequence[Collection[int]]
+    ) -> tuple[PepsState, dict[Pair, Array]]:
+        """The state and messages with the tensors that each rank wants, and the messages to them; they are of
+        this rank alone."""
+        state, matrices, sends, receives = copy(self), dict(incoming), [], []
+        state.tensors = list(self.tensors)
+        for rank, sites in enumerate(wanted):
+            for site in sorted(sites):
+                edges = [(end, site) for end in self.neighbours[site]] if incoming else []
+                if self.rank not in (rank, self.owners[site]) or rank == self.owners[site]:
+                    continue
+                if self.is_mine(site):
+                    sends += messages(rank, [self.tensors[site], *(incoming[edge] for edge in edges)])
+                    continue
+                state.tensors[site] = self.xp.empty(self.tensors[site].shape, self.dtype)
+                for edge in edges:
+                    matrices[edge] = self.xp.empty(2 * (len(self.weights_of(*edge)),), self.dtype)
+                arrays = [state.tensors[site], *(matrices[edge] for edge in edges)]
+                receives += messages(self.owners[site], arrays)
+        if self.ranks is not None:
+            self.ranks.exchange(sends, receives)
+        state.ranks, state.owners = None, [self.rank] * len(self.owners)
+        return state, matrices
 
     @property
     def max_bond(self) -> int:
@@ -78,43 +137,116 @@ class PepsState:
     def apply(self, level: DisjointGates, max_bond: int | None, cutoff: float) -> None:
         """Gates of a level; bonds keep `max_bond` weights, and lose a share `cutoff` of the squared norm."""
         for qubit, matrix in level.singles.items():
-            self.tensors[qubit] = self.tensors[qubit] @ self.xp.asarray(matrix.T.astype(self.dtype))
-        gates, keys = {}, {}
+            if self.is_mine(qubit):
+                self.tensors[qubit] = self.tensors[qubit] @ self.xp.asarray(matrix.T.astype(self.dtype))
+        gates: dict[Pair, Any] = {}
+        own: dict[Pair, Any] = {}
+        between: dict[Pair, Any] = {}
         for (a, b), matrix in level.pairs.items():
+            if not (self.is_mine(a) or self.is_mine(b)):
+                continue
             left, values, right = _split(matrix)
             ends = [(a, b, left), (b, a, right)]
             ends.sort(key=lambda end: self._shape(end[0], end[1]))
             gates[a, b] = ends, values
-            keys[a, b] = *(self._shape(end[0], end[1]) for end in ends), left.shape
-        for pairs in self._batches(keys):
-            self._apply_batch([gates[pair] for pair in pairs], max_bond, cutoff)
+            key = *(self._shape(end[0], end[1]) for end in ends), left.shape
+            holders = [self.owners[end[0]] for end in ends]
+            if holders[0] == holders[1]:
+                own[a, b] = key
+            else:  # the two ranks take turns in cutting
+                between[a, b] = *key, *holders, holders[(a + b) % 2]
+        cuts: dict[Pair, tuple[Array, float]] = {}
+        for pairs in self._batches(own):
+            batch = [gates[pair] for pair in pairs]
+            sides = [self._end(batch, end) for end in range(2)]
+            factors = [self._factor(side.tensors, side.matrices) for side in sides]
+            projectors, cut = self._cut(batch, factors, max_bond, cutoff)
+            cuts |= cut
+            for side, projector in zip(sides, projectors, strict=True):
+                self._absorb(side, projector, [len(weights) for weights, _ in cut.values()])
+        if self.ranks is not None:
+            batches = [
+                ([gates[pair] for pair in pairs], between[pairs[0]]) for pairs in self._batches(between)
+            ]
+            cuts = self._apply_between(self.ranks, batches, cuts, (max_bond, cutoff))
+        for edge, (weights, lost) in cuts.items():
+            self.weights[edge] = self.xp.asarray(weights)
+            self.fidelity *= 1 - lost
+            self.largest_discarded = max(self.largest_discarded, lost)
+        self.leave_to_owners()
 
-    def _apply_batch(self, gates: list[Any], max_bond: int | None, cutoff: float) -> None:
-        """Gates on disjoint pairs with equal shapes."""
-        xp = self.xp
-        sides, factors = [], []
-        for end in range(2):
-            edges = [ends[end][:2] for ends, _ in gates]
-            matrices = xp.asarray(np.array([ends[end][2] for ends, _ in gates]))
-            tensors, scale = self.stacked(edges, matrices.shape[1])
-            sides.append((edges, tensors, scale, matrices))
-            factors.append(self._factor(tensors, matrices))
-        edges = sides[0][0]
+    def _apply_between(
+        self, ranks: Communicator, batches: Sequence[tuple[list[Any], Any]],
+        own: Mapping[Pair, tuple[Array, float]], limits: tuple[int | None, float],
+    ) -> dict[Pair, tuple[Array, float]]:  # fmt: skip
+        """Gates on pairs of two ranks; the weights of all edges that any rank has cut, with what they lost.
+
+        Invariant: batches come by keys that both ranks of a pair have, so that their messages agree.
+        """
+        xp, sides, sends, receives = self.xp, [], list[Any](), list[Any]()
+        for batch, (*_, first, second, cutter) in batches:
+            end, peer = (0, second) if first == self.rank else (1, first)
+            side = self._end(batch, end)
+            factor = xp.ascontiguousarray(self._factor(side.tensors, side.matrices))
+            factors = [factor, factor]
+            if cutter == self.rank:
+                factors[1 - end] = xp.empty_like(factor)
+                receives += messages(peer, [factors[1 - end]])
+            else:
+                sends += messages(peer, [factor])
+            sides.append((end, peer, side, factors))
+        ranks.exchange(sends, receives)
+        cuts, projectors = dict(own), {}
+        for number, ((batch, key), (*_, factors)) in enumerate(zip(batches, sides, strict=True)):
+            if key[-1] == self.rank:
+                projectors[number], cut = self._cut(batch, factors, *limits)
+                cuts |= cut
+        told = {edge: (_on_host(weights), lost) for edge, (weights, lost) in cuts.items()}
+        told = {edge: cut for part in ranks.gather_objects(told) for edge, cut in part.items()}
+        sends, receives, ready = [], [], []
+        for number, (end, peer, side, factors) in enumerate(sides):
+            extents = [len(told[min(edge), max(edge)][0]) for edge in side.edges]
+            if number in projectors:
+                projector = projectors[number][end]
+                sends += messages(peer, [projectors[number][1 - end]])
+            else:
+                projector = xp.empty((*factors[end].shape[:2], max(extents)), self.wide)
+                receives += messages(peer, [projector])
+            ready.append((side, projector, extents))
+        ranks.exchange(sends, receives)
+        for side, projector, extents in ready:
+            self._absorb(side, projector, extents)
+        return told
+
+    def _end(self, gates: Sequence[Any], end: int) -> _End:
+        """The first or the second end of gates on pairs with equal shapes."""
+        edges = [ends[end][:2] for ends, _ in gates]
+        matrices = self.xp.asarray(np.array([ends[end][2] for ends, _ in gates]))
+        return _End(edges, *self.stacked(edges, matrices.shape[1]), matrices)
+
+    def _cut(
+        self, gates: Sequence[Any], factors: Sequence[Array], max_bond: int | None, cutoff: float
+    ) -> tuple[tuple[Array, Array], dict[Pair, tuple[Array, float]]]:
+        """The projectors of both ends of disjoint pairs, and of each edge the weights and the share lost."""
+        xp, edges = self.xp, [ends[0][:2] for ends, _ in gates]
         of_edges = xp.stack([self.weights_of(*edge) for edge in edges])
         schmidt = xp.asarray(np.array([values for _, values in gates]))
         values = (of_edges[:, :, None] * schmidt[:, None, :]).reshape(len(gates), -1)
         left, right, weights, extents, lost = _cut(xp, factors[0], factors[1], values, max_bond, cutoff)
-        for share in lost:
-            self.fidelity *= 1 - share
-            self.largest_discarded = max(self.largest_discarded, share)
-        for (ends, tensors, scale, matrices), side in zip(sides, (left, right), strict=True):
-            n, blocks, m, bond, _ = tensors.shape
-            # [edge, block, r, s', s] and [edge, (bond, r), new] to [edge, block, (bond, s), (s', new)].
-            both = xp.einsum("bcrps,bdrk->bcdspk", matrices, side.reshape(n, bond, -1, side.shape[2]))
-            both = both.reshape(n, blocks, 2 // blocks * bond, -1).astype(self.dtype)
-            self._put(ends, _scaled(tensors.reshape(n, blocks, m, -1) @ both, 1 / scale), extents)
-        for k, (a, b) in enumerate(edges):
-            self.weights[min(a, b), max(a, b)] = weights[k][: extents[k]]
+        return (left, right), {
+            (min(edge), max(edge)): (weights[k][: extents[k]], lost[k]) for k, edge in enumerate(edges)
+        }
+
+    def _absorb(self, side: _End, projector: Array, extents: Sequence[int]) -> None:
+        """Apply gates and projectors to the tensors of an end."""
+        n, blocks, m, bond, _ = side.tensors.shape
+        # [edge, block, r, s', s] and [edge, (bond, r), new] to [edge, block, (bond, s), (s', new)].
+        both = self.xp.einsum(
+            "bcrps,bdrk->bcdspk", side.matrices, projector.reshape(n, bond, -1, projector.shape[2])
+        )
+        both = both.reshape(n, blocks, 2 // blocks * bond, -1).astype(self.dtype)
+        acted = side.tensors.reshape(n, blocks, m, -1) @ both
+        self._put(side.edges, _scaled(acted, 1 / side.scale), extents)
 
     def _factor(self, tensors: Array, matrices: Array) -> Array:
         """R with R^H R = X^H X, [edge, n, n], of X[(block, m, s'), (bond, r)] =
@@ -188,8 +320,8 @@ class PepsState:
                 yield edges[first : first + at_once]
 
     def directed(self) -> Iterator[list[Pair]]:
-        """All edges in both directions, in batches whose first tensors have equal shapes."""
-        edges = [(a, b) for a, ends in enumerate(self.neighbours) for b in ends]
+        """The edges from the own qubits, in batches whose first tensors have equal shapes."""
+        edges = [(a, b) for a, ends in enumerate(self.neighbours) if self.is_mine(a) for b in ends]
         yield from self._batches({edge: self._shape(*edge) for edge in edges})
 
 

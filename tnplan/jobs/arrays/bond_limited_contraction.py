@@ -43,7 +43,7 @@ MOST, OF_RATIO, OF_DISCARDED, ROUNDINGS = 4.0, 30.0, 0.6, 1e3
 tests/support/bond_limited_cases.py and to larger lattices; its test has other seeds."""
 
 
-OBJECTS_BYTES = 200_000
+OBJECTS_BYTES = 85_000
 """What small objects take."""
 OF_GRADIENTS = 1.25
 """The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to

@@ -3,6 +3,8 @@
 Truncation is by the simple update, and values are read by belief propagation with loops. The answer is an
 estimate, but on trees without truncation, where it is exact. What is cut is measured by a second run with
 half the bond. Samples are drawn by messages; they follow the state's probabilities on trees alone.
+
+Ranks hold a part of the sites each; for samples each has the whole state in the end, and draws its share.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
 from tnplan.executor.peps.messages import Messages, iterated_messages
 from tnplan.executor.peps.regions import LOOP_BOND, RegionValues, WordValue
 from tnplan.executor.peps.samples import MessageSampler
 from tnplan.executor.peps.state import PepsState
-from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.job import Job, Rank, run_job
 from tnplan.planner.networks.of_circuits.wires import light_cone
 from tnplan.questions.engines.mps import EXACT_CUTOFF
 from tnplan.questions.engines.task_list import (
@@ -76,19 +79,33 @@ def pieces_of(query: CircuitQuery) -> list[Sequence[Gate]]:
     return [[gates[number] for number in light_cone(gates, support, plain)]]
 
 
-def state_bytes(bonds: Mapping[Pair, int], precision: str) -> int:
-    """The memory of a state with these bonds, and of what is made of it."""
+def state_bytes(bonds: Mapping[Pair, int], precision: str, owners: Sequence[int] | None = None) -> int:
+    """The memory of a state with these bonds, and of what is made of it; of ranks, of the one with the
+    most."""
     sizes: dict[int, int] = {}
     for pair, bond in bonds.items():
         for qubit in pair:
             sizes[qubit] = sizes.get(qubit, 2) * bond
-    return COPIES * sum(sizes.values()) * (8 if precision == "fp32" else 16)
+    of_ranks: dict[int, int] = {}
+    for qubit, size in sizes.items():
+        rank = 0 if owners is None else owners[qubit]
+        of_ranks[rank] = of_ranks.get(rank, 0) + size
+    return COPIES * max(of_ranks.values(), default=0) * (8 if precision == "fp32" else 16)
+
+
+def check_ranks(n_qubits: int, ranks: int) -> None:
+    """Refuse more ranks than there are qubits."""
+    if ranks > n_qubits:
+        raise InputError(
+            "--ranks", f"is {ranks}, and the circuit has {n_qubits} qubits", f"use {n_qubits} or fewer",
+            topic="ranks",
+        )  # fmt: skip
 
 
 def answer_by_peps(
     query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
 ) -> Outcome:
-    """The answer by a PEPS, on one device."""
+    """The answer by a PEPS; ranks hold a part of it each."""
     question = query.question
     if isinstance(question, Sample):
         return _samples(query, question, options)
@@ -96,19 +113,22 @@ def answer_by_peps(
 
     def work(rank: Rank, _: None) -> Outcome:
         with rank.on_stream():
-            xp = library_of(rank)
             pieces = [levels_of([(gate.qubits, gate.matrix) for gate in piece]) for piece in pieces_of(query)]
-            first = _readings(query, pieces, options.max_bond, options, rank, xp)
+            ranks = rank.connected()
+            first = _readings(query, pieces, options.max_bond, options, rank, ranks)
             second = first
             bond = max(reading.bond for reading in first)
             if first[-1].largest_discarded > EXACT_CUTOFF[options.precision] and bond > 1:
-                second = _readings(query, pieces, bond // 2, options, rank, xp)
+                second = _readings(query, pieces, bond // 2, options, rank, ranks)
         outcomes = [_outcome(question, *both, options.precision) for both in zip(first, second, strict=True)]
         outcome = series(outcomes) if query.stops else outcomes[0]
-        outcome.details.update(device=rank.device.name, ranks=1)
+        outcome.details.update(device=rank.device.name, ranks=rank.world.size)
         return outcome
 
-    return run_job(Job(prepare=lambda: None, work=work, needs=lambda *_: Needs()), options)
+    return run_job(
+        Job(prepare=lambda: None, work=work, check_ranks=lambda _, ranks: check_ranks(query.n_qubits, ranks)),
+        options,
+    )
 
 
 def _samples(query: CircuitQuery, question: Sample, options: QuestionOptions) -> Outcome:
@@ -118,28 +138,51 @@ def _samples(query: CircuitQuery, question: Sample, options: QuestionOptions) ->
         return secrets.randbits(63) if options.seed is None else options.seed
 
     def work(rank: Rank, seed: int) -> Outcome:
+        size = rank.world.size
         with rank.on_stream():
             (levels,) = [levels_of([(gate.qubits, gate.matrix) for gate in one]) for one in pieces_of(query)]
             pairs = [pair for level in levels for pair in level.pairs]
-            state = PepsState(query.n_qubits, pairs, options.dtype, library_of(rank))
+            state = PepsState(query.n_qubits, pairs, options.dtype, library_of(rank), rank.connected())
             evolve(state, levels, options, options.max_bond, rank)
             messages = iterated_messages(state, TOLERANCE[options.precision], MOST_SWEEPS)
-            sampler = MessageSampler(state, messages.matrices)
+            sampler = MessageSampler(*whole(state, messages.matrices, options.precision, rank.memory_bytes))
+            first, last = (question.shots * k // size for k in (rank.world.rank, rank.world.rank + 1))
+            # The numbers of one rank, from those of the shots of the ranks before on.
+            numbers = np.random.PCG64(seed).advance(first * query.n_qubits)
             drawn = sampler.draw(
-                question.shots, np.random.default_rng(seed),
-                lambda done: rank.say_steps(done, question.shots, "shot"),
+                last - first, np.random.Generator(numbers),
+                lambda done: rank.say_steps(done, last - first, "shot"),
             )  # fmt: skip
+        drawn = np.concatenate(rank.world.gather_objects(drawn))
         is_cut = state.largest_discarded > EXACT_CUTOFF[options.precision]
         is_exact = sampler.is_tree and messages.is_converged and not is_cut
         details = {
-            "seed": seed, "shots": question.shots, "device": rank.device.name, "ranks": 1,
+            "seed": seed, "shots": question.shots, "device": rank.device.name, "ranks": size,
             "samples": "independent" if is_exact else "independent, of approximate probabilities",
             "max_bond": state.max_bond, "fidelity_estimate": state.fidelity,
             "messages_converged": messages.is_converged,
         }  # fmt: skip
         return Outcome(counts_of(drawn, query.program), None, STATISTICAL if is_exact else ESTIMATE, details)
 
-    return run_job(Job(prepare=prepare, work=work, needs=lambda *_: Needs()), options)
+    return run_job(
+        Job(prepare=prepare, work=work, check_ranks=lambda _, ranks: check_ranks(query.n_qubits, ranks)),
+        options,
+    )
+
+
+def whole(
+    state: PepsState, incoming: Mapping[Pair, Any], precision: str, memory_bytes: float
+) -> tuple[PepsState, dict[Pair, Any]]:
+    """The state with the tensors and messages of all ranks; refuses what does not fit one."""
+    if state.ranks is None:
+        return state, dict(incoming)
+    bonds = {pair: len(weights) for pair, weights in state.weights.items()}
+    if (needed := state_bytes(bonds, precision)) > memory_bytes:
+        raise InputError(
+            "--ranks", f"have a state of {size_text(needed)}, which each needs whole here",
+            "allow more memory, give a smaller --max-bond, or ask for expectation values", topic="memory",
+        )  # fmt: skip
+    return state.fetched(incoming, state.ranks.size * [range(len(state.neighbours))])
 
 
 def words_of(question: ExpectationValues) -> list[Word]:
@@ -148,29 +191,29 @@ def words_of(question: ExpectationValues) -> list[Word]:
 
 def _readings(
     query: CircuitQuery, pieces: Sequence[Sequence[DisjointGates]], max_bond: int | None,
-    options: QuestionOptions, rank: Rank, xp: ModuleType,
+    options: QuestionOptions, rank: Rank, ranks: Communicator | None,
 ) -> list[_Reading]:  # fmt: skip
     """The words after each piece of the circuit."""
     assert isinstance(query.question, ExpectationValues)
     pairs = [pair for levels in pieces for level in levels for pair in level.pairs]
-    state = PepsState(query.n_qubits, pairs, options.dtype, xp)
+    state = PepsState(query.n_qubits, pairs, options.dtype, library_of(rank), ranks)
     done, total, readings = 0, sum(map(len, pieces)), []
     for levels in pieces:
         evolve(state, levels, options, max_bond, rank, (done, total))
         done += len(levels)
         tolerance = TOLERANCE[options.precision]
         messages = iterated_messages(state, tolerance, MOST_SWEEPS)
-        small, words = None, {}
+        small = None
         cut, share = state.cut(LOOP_BOND)
         # A state that loses more says nothing of loops in this one: these are contracted if they are small.
         if state.max_bond > LOOP_BOND and share < MOST_CUT:
             small = RegionValues(cut, iterated_messages(cut, tolerance, MOST_SWEEPS).matrices)
         values = RegionValues(state, messages.matrices, small)
-        for word in words_of(query.question):
-            letters = letters_of(*word).items()
-            words[word] = values.of_word({qubit: PAULI_MATRICES[letter] for qubit, letter in letters})
+        words = words_of(query.question)
+        matrices = [{q: PAULI_MATRICES[letter] for q, letter in letters_of(*word).items()} for word in words]
+        found = dict(zip(words, values.of_words(matrices, rank.memory_bytes), strict=True))
         reached = state.fidelity, state.largest_discarded
-        readings.append(_Reading(state.max_bond, *reached, messages, words))
+        readings.append(_Reading(state.max_bond, *reached, messages, found))
     return readings
 
 
@@ -200,7 +243,7 @@ def _check_memory(
     for a, b in level.pairs:
         pair = min(a, b), max(a, b)
         bonds[pair] = max(bonds[pair], min(4 * bonds[pair], max_bond or 4 * bonds[pair]))
-    needed = state_bytes(bonds, precision)
+    needed = state_bytes(bonds, precision, state.owners)
     if needed > memory_bytes:
         raise InputError(
             "circuit", f"needs bonds of extent {max(bonds.values())}, and {size_text(needed)} for the state",

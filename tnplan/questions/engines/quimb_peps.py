@@ -15,8 +15,8 @@ from tnplan.circuits.circuit import Gate
 from tnplan.common.errors import InputError
 from tnplan.executor.peps.levels import Pair, levels_of
 from tnplan.executor.peps.state import PepsState
-from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.questions.engines.peps import evolve, library_of
+from tnplan.jobs.job import Job, Rank, run_job
+from tnplan.questions.engines.peps import check_ranks, evolve, library_of, whole
 from tnplan.questions.options import QuestionOptions
 
 PLACE = "start"
@@ -42,22 +42,36 @@ class QuimbPeps(NamedTuple):
     fidelity_estimate: float = 1.0
 
 
+class _Start(NamedTuple):
+    """A state to begin with, as that of a `PepsState` with these edges, on the host."""
+
+    edges: list[Pair]
+    tensors: list[Any]
+    weights: dict[Pair, Any]
+
+
 def final_peps(n_qubits: int, gates: Sequence[Gate], start: Any, options: QuestionOptions) -> QuimbPeps:
     """The state after the gates, from |0...0> or from a state of quimb, on the host."""
     levels = levels_of([(gate.qubits, gate.matrix) for gate in gates])
     pairs = [pair for level in levels for pair in level.pairs]
 
-    def work(rank: Rank, _: None) -> QuimbPeps:
-        with rank.on_stream():
-            xp = library_of(rank)
-            if start is None:
-                state = PepsState(n_qubits, pairs, options.dtype, xp)
-            else:
-                state = _of_quimb(n_qubits, pairs, start, options.dtype, xp)
-            evolve(state, levels, options, options.max_bond, rank)
-            return _to_quimb(state)
+    def prepare() -> _Start | None:
+        return None if start is None else _of_quimb(n_qubits, pairs, start, options.dtype)
 
-    return run_job(Job(prepare=lambda: None, work=work, needs=lambda *_: Needs()), options)
+    def work(rank: Rank, given: _Start | None) -> QuimbPeps:
+        with rank.on_stream():
+            xp, edges = library_of(rank), pairs if given is None else given.edges
+            state = PepsState(n_qubits, edges, options.dtype, xp, rank.connected())
+            if given is not None:
+                state.tensors = [xp.asarray(tensor) for tensor in given.tensors]
+                state.weights = {edge: xp.asarray(weights) for edge, weights in given.weights.items()}
+                state.leave_to_owners()
+            evolve(state, levels, options, options.max_bond, rank)
+            return _to_quimb(whole(state, {}, options.precision, rank.memory_bytes)[0])
+
+    return run_job(
+        Job(prepare=prepare, work=work, check_ranks=lambda _, ranks: check_ranks(n_qubits, ranks)), options
+    )
 
 
 def _to_quimb(state: PepsState) -> QuimbPeps:
@@ -80,7 +94,7 @@ def _to_quimb(state: PepsState) -> QuimbPeps:
     return QuimbPeps(network, gauges, state.fidelity)
 
 
-def _of_quimb(n_qubits: int, pairs: Sequence[Pair], start: Any, dtype: str, xp: Any) -> PepsState:
+def _of_quimb(n_qubits: int, pairs: Sequence[Pair], start: Any, dtype: str) -> _Start:
     """The state of a network of quimb, with its gauges or with those that quimb finds."""
     network, gauges = (start[0], start[1]) if isinstance(start, tuple) else (start, None)
     if not hasattr(network, "site_ind") or not isinstance(gauges, Mapping | None):
@@ -103,7 +117,7 @@ def _of_quimb(n_qubits: int, pairs: Sequence[Pair], start: Any, dtype: str, xp: 
     if len(edges) < len(holders) or len(set(edges.values())) < len(edges):
         problem = "has a bond of one tensor or of three, or two bonds between two tensors"
         raise InputError(PLACE, problem, "call fuse_multibonds_ of quimb, and sum other indices")
-    state = PepsState(n_qubits, [*edges.values(), *pairs], dtype, xp)
+    state = PepsState(n_qubits, [*edges.values(), *pairs], dtype)
     for q, (site, tensor) in enumerate(zip(sites, tensors, strict=True)):
         bonds = {end: index for index, ends in edges.items() if q in ends for end in ends if end != q}
         array = np.asarray(tensor.transpose(*bonds.values(), network.site_ind(site)).data, np.complex128)
@@ -116,11 +130,11 @@ def _of_quimb(n_qubits: int, pairs: Sequence[Pair], start: Any, dtype: str, xp: 
         order = [place for place in places if place is not None]
         shape = [1 if place is None else array.shape[place] for place in places]
         array = array.transpose(*order, array.ndim - 1).reshape(*shape, 2)
-        state.tensors[q] = xp.asarray(np.ascontiguousarray(array, dtype))
+        state.tensors[q] = np.ascontiguousarray(array, dtype)
     for index, (a, b) in edges.items():
         weights = -np.sort(-_weights(gauges, index, network.ind_size(index)))
-        state.weights[min(a, b), max(a, b)] = xp.asarray(weights / np.linalg.norm(weights))
-    return state
+        state.weights[min(a, b), max(a, b)] = weights / np.linalg.norm(weights)
+    return _Start([*edges.values(), *pairs], state.tensors, state.weights)
 
 
 def _tensors(network: Any, sites: Sequence[Any]) -> list[Any]:

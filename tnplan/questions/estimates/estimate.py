@@ -302,13 +302,14 @@ def method_rows(
     if method == "statevector":
         kind = STATISTICAL if query.is_random or is_sample else EXACT
         return _state_rows(query, options, profile, kind, counts)
-    if method in ON_ONE_RANK:  # on one device, however many are there
+    if method in (*ON_ONE_RANK, *ON_REQUEST):  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
         kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
         kind = ESTIMATE if method == "peps" else kind
         cost = stabilizer_cost(query) if method == "stabilizer" else None
         if method in ON_REQUEST:
-            cost = (peps_cost if method == "peps" else mpo_cost)(query, profile, options)
+            cost = mpo_cost(query, profile, options) if method == "mpo" else None
+            cost = cost or peps_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
         elif method == "mps":
             cost = chain_cost(query, profile, options, min(pilot_s, LONGEST_PILOT_S))
         needs = None if cost is None or cost.memory_bytes > limit_bytes else 1
