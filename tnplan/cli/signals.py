@@ -15,7 +15,11 @@ from types import FrameType
 from tnplan.cli.terminal import say
 from tnplan.executor.device.protocols import stop_signal
 
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+ENDING = tuple(
+    signal.Signals[name]
+    for name in ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+    if hasattr(signal, name)
+)
 """Those that end any process which does not know them: schedulers send several of them."""
 SIGNALLED = 128
 """The exit status of a signal is its number and this, as shells say it."""
@@ -26,7 +30,12 @@ _stopping = threading.Lock()
 
 
 def end_by_signals() -> None:
-    """Let the signals end this process, unless its starter has it ignore them."""
+    """Let the signals end this process, unless its starter has it ignore them.
+
+    On Windows a process gets no signal but Ctrl-C, which Python raises.
+    """
+    if sys.platform == "win32":
+        return
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     for number in ENDING:

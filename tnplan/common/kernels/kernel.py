@@ -15,6 +15,7 @@ import ctypes
 import functools
 import os
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import Any
@@ -121,7 +122,9 @@ class Kernel:
             if types in self.loaded:
                 return self.loaded[types]
             compiled = None
-            if not any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES):
+            # The code takes its arguments as Linux and macOS pass them to functions of C.
+            by_numba = any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES)
+            if not by_numba and sys.platform != "win32":
                 compiled = find_object(self, types)
                 if compiled is None:
                     # In this order: the cache, processes that compile it now, this process.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 STATUS = 143
 """The exit status of a job that stopped so."""
 
