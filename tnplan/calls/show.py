@@ -76,7 +76,7 @@ class UseChain:
 
     @property
     def _facts(self) -> list[tuple[str, str]]:
-        return tables.plan_facts(self.schedule, self.schedule.ranks_per_group)
+        return tables.plan_facts(self.schedule, self.schedule.devices or self.schedule.ranks_per_group)
 
     @property
     def _listing(self) -> tables.Listing:

@@ -40,6 +40,7 @@ COMMANDS = {
     "search": "Find a contraction path under a memory limit.",
     "plan": "Plan a contraction path as a schedule for a group of ranks.",
     "show": "Show the steps of a schedule.",
+    "slurm": "Write the job script that carries out a schedule on a cluster.",
     "execute": "Carry out a schedule.",
     "report": "Project time and speedup for each device count.",
     "amplitudes": "Compute amplitudes of bit strings, or of all values of some qubits.",

@@ -1,8 +1,8 @@
 """A Python that lacks what Windows lacks: python -m tests.support.robustness.windows -m tnplan ...
 
-Modules and calls of POSIX are gone before anything of tnplan is imported, and `sys.platform` is "win32". Locks
-come from a stand-in of `msvcrt` that locks files for real. What it cannot show: paths with drives, and that a
-file which is open cannot be deleted.
+Modules and calls of POSIX are gone before anything of tnplan is imported, and `sys.platform` is "win32".
+Locks come from a stand-in of `msvcrt` that locks files for real. What it cannot show: paths with drives, and
+that a file which is open cannot be deleted.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CALLS = (
     "geteuid", "getuid", "sched_getaffinity", "sysconf", "pread", "pwrite", "major", "minor", "fork",
     "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_DIRECTORY", "killpg", "setsid", "getpgid",
 )  # fmt: skip
-SIGNALS = ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGKILL", "SIGALRM", "SIGCHLD", "SIGPIPE")
+SIGNALS = ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGKILL", "SIGALRM", "SIGPIPE")
 LIBRARIES = (
-    "click.testing", "concurrent.futures.process", "cotengra", "matplotlib.figure", "multiprocessing.connection",
-    "multiprocessing.popen_spawn_posix", "multiprocessing.resource_tracker", "multiprocessing.spawn", "numba",
-    "rich.console", "socket", "subprocess", "threadpoolctl",
+    "click.testing", "concurrent.futures.process", "cotengra", "matplotlib.figure",
+    "multiprocessing.connection", "multiprocessing.popen_spawn_posix", "multiprocessing.resource_tracker",
+    "multiprocessing.spawn", "numba", "rich.console", "socket", "subprocess", "threadpoolctl",
 )  # fmt: skip
 """What looks at the platform itself when it is imported."""
 MEMORY = 8 << 30
