@@ -16,7 +16,7 @@ from tests.support.platforms import ARCHITECTURES
 from tests.support.root import ROOT
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
-EXECUTOR = ROOT / "executor"
+EXECUTOR = ROOT / "tnplan" / "executor"
 OWN_INSTRUCTIONS = {"device/cuda/contract/kernels/wgmma.cu": ("sm_90a",)}
 """Files that one architecture alone can have."""
 DTYPES = ("float32", "float64", "complex64", "complex128")

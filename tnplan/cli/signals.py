@@ -59,7 +59,7 @@ def _watch(read_end: int) -> None:
         elif handler is signal.default_int_handler:
             # Python's own handler raises KeyboardInterrupt when the interpreter is reached; where a
             # kernel does not come back by then, the process ends without it.
-            late = threading.Timer(INTERRUPT_S, _end, (SIGNALLED + number,))
+            late = threading.Timer(INTERRUPT_S, _interrupt_late, (SIGNALLED + number,))
             late.daemon = True
             late.start()
         # A job that heeds signals ends at its next checkpoint.
@@ -72,6 +72,12 @@ def _stop(line: str) -> None:
     _stopping.acquire()  # the job's own thread may come here too: one speaks, the other waits for the end
     say(f"tnplan: error: {line}", err=True)
     _end(stop_signal.STATUS)
+
+
+def _interrupt_late(status: int) -> None:
+    """End a job that does not come back from a kernel, and say what it leaves."""
+    say(f"tnplan: error: interrupted; {stop_signal.kept_text()}", err=True)
+    _end(status)
 
 
 def _end(status: int) -> None:

@@ -19,7 +19,7 @@ from tests.support.root import ROOT
 from tnplan.common.cache_folder import CACHE_VARIABLE, read_entry
 from tnplan.common.errors import InputError
 
-CUDA = ROOT / "executor" / "device" / "cuda"
+CUDA = ROOT / "tnplan" / "executor" / "device" / "cuda"
 ADD_FILE, SUM_FILE = CUDA / "copy" / "add.cu", CUDA / "copy" / "sum.cu"
 ELF = b"\x7fELF"
 

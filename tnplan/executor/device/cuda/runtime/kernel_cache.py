@@ -28,6 +28,7 @@ from cupy_backends.cuda.libs import nvrtc
 from tnplan.common.cache_folder import cache_folder as kept_in
 from tnplan.common.cache_folder import has_entry, own_folder, read_entry, write_entry
 from tnplan.common.errors import InputError
+from tnplan.common.kernels.told import compiling
 from tnplan.executor.device.protocols.precision import DOUBLE
 
 NEVER_COMPILE = "TNPLAN_NO_COMPILE"
@@ -213,11 +214,12 @@ def current_arch(device: int | None = None) -> str:
 
 def cached_cubin(file: Path, defines: Defines, arch: str) -> bytes:
     """The compiled kernel of the cache, compiled now where it is not there."""
-    compiling = _in_progress.get((file, defines, arch))
-    if compiling is not None:
-        with suppress(CancelledError):
-            return compiling.result()
-    return _made(file, defines, arch)
+    in_progress = _in_progress.get((file, defines, arch))
+    with compiling():
+        if in_progress is not None:
+            with suppress(CancelledError):
+                return in_progress.result()
+        return _made(file, defines, arch)
 
 
 def _begun(file: Path, defines: Defines, arch: str) -> Future[bytes] | None:
