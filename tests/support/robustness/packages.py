@@ -18,8 +18,8 @@ from tests.support.root import ROOT
 
 SOURCES = (
     "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md",
-    "CONTRIBUTING.md", "Containerfile", "Makefile", "tnplan", "compress", "executor", "planner", "tests", "docs",
-    "packaging", "paths",
+    "CONTRIBUTING.md", "Containerfile", "Makefile", "tnplan", "compress", "executor", "planner", "tests",
+    "docs", "packaging", "paths",
 )  # fmt: skip
 """What a build needs; it runs in a copy, so that nothing is left in the checkout."""
 
