@@ -11,7 +11,7 @@ from pathlib import Path
 from tnplan.common.checks import check_choice, check_count, check_kind
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable, write_text
-from tnplan.common.units import time_text
+from tnplan.common.units import count_text, time_text
 from tnplan.planner.passes.load import load_schedule
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -47,6 +47,10 @@ class JobScript:
     nodes: int
     ranks_per_node: int
     time_s: float
+
+    def __repr__(self) -> str:
+        nodes = count_text(self.nodes, "node", "nodes")
+        return f"JobScript({nodes}, {self.ranks_per_node} ranks each, {time_text(self.time_s)} predicted)"
 
     def __str__(self) -> str:
         return self.text.rstrip()
