@@ -201,7 +201,7 @@ def memory(axes: Axes, projection: Projection) -> None:
     counts = _row_axis(axes, projection)
     other = axes.twinx()
     other.grid(visible=False)
-    lines = [
+    lines: list[Any] = [
         side.errorbar(
             counts, values, [spread or 0.0 for spread in spreads], fmt=mark, color=colour, capsize=2.5,
             clip_on=False, label=label,
