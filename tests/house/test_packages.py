@@ -13,6 +13,9 @@ from tests.support.platforms import SUPPORT
 from tests.support.robustness.packages import build, faults_of, faults_of_contents
 from tests.support.root import ROOT
 
+WITHOUT_PIP_MB = 25
+"""What pip takes, which these environments lack."""
+
 
 def test_every_place_names_the_same_versions_of_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -41,3 +44,6 @@ def test_every_command_runs_from_the_packages(tmp_path: Path) -> None:
         if any("No matching distribution" in one for one in found):
             pytest.skip(f"needs a package index: {found[0][-200:]}")
         assert found == []
+        files = [path for path in (folder / "environment").rglob("*") if not path.is_symlink()]
+        size_mb = sum(path.stat().st_size for path in files if path.is_file()) / 1e6
+        assert size_mb <= SUPPORT["install_mb"] - WITHOUT_PIP_MB
