@@ -18,7 +18,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 .venv/demo.stamp: $(BIN)/python pyproject.toml
-	$(PIP) install --editable '.[mpi]'
+	$(PIP) install --editable '.[mpi,plot]'
 	touch $@
 
 .venv/test.stamp: $(BIN)/python pyproject.toml

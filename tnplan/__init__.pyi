@@ -26,6 +26,8 @@ from tnplan.calls.search import search as search
 from tnplan.calls.show import UseChain as UseChain
 from tnplan.calls.show import show as show
 from tnplan.calls.simulate import simulate as simulate
+from tnplan.calls.slurm import JobScript as JobScript
+from tnplan.calls.slurm import slurm as slurm
 from tnplan.calls.tensordot import einsum as einsum
 from tnplan.calls.tensordot import tensordot as tensordot
 from tnplan.calls.tensordot import transpose as transpose

@@ -18,6 +18,7 @@ from tnplan.planner.schedule.schedule import Buffer, Mode, Redistribute
 
 MATRICES = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 64, "b": 64, "c": 64})
 PATH = tnplan.ContractionPath(MATRICES, ((0, 1),), ("b",))
+NEEDS = r"needs matplotlib; install it with: pip install 'tnplan\[plot"
 HADAMARD = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]], complex) / 2**0.5)
 
 
@@ -113,3 +114,27 @@ REFUSED: list[Row] = [
 @table(REFUSED)
 def test_what_cannot_be_drawn_is_refused(refusal: Refusal) -> None:
     refusal.raised_by(lambda: tnplan.plot(*refusal.given()))
+
+
+def test_without_matplotlib_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before the work: no file is written, nothing is planned."""
+    from importlib import util
+
+    from tnplan.common import checks
+
+    find = util.find_spec
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    schedule = tnplan.plan(PATH, hardware="cpu")
+    calls = (
+        lambda: tnplan.plot(PATH),
+        lambda: tnplan.show(schedule, plot=tmp_path / "s.svg"),
+        lambda: tnplan.report([PATH], [1], hardware="cpu", html=tmp_path / "r.html"),
+        lambda: tnplan.propagate(tnplan.GateSequence(1, [HADAMARD]), "Z0", record=tmp_path / "r.svg"),
+    )
+    for call in calls:
+        with pytest.raises(tnplan.InputError, match=NEEDS):
+            call()
+    assert list(tmp_path.iterdir()) == []
+    assert tnplan.report([PATH], [1], hardware="cpu", baseline_time=0).rows

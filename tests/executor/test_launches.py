@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler"),
     pytest.mark.skipif(count_gpus() > 0, reason="kernels themselves are launched where there is a GPU"),
 ]
-FOLDER = (ROOT / "executor").resolve()
+FOLDER = (ROOT / "tnplan" / "executor").resolve()
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
 

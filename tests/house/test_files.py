@@ -52,5 +52,5 @@ def test_kernels_are_kept_where_tnplan_keeps_what_it_compiles() -> None:
 def test_no_rank_waits_for_a_whole_device() -> None:
     """CUDA's wait for a device waits for its neighbours in the process, which may wait for this rank."""
     wait = re.compile(r"deviceSynchronize|Device\([^)]*\)\.synchronize|cuCtxSynchronize")
-    files = (ROOT / "executor").rglob("*.py")
+    files = (ROOT / "tnplan" / "executor").rglob("*.py")
     assert [str(path.relative_to(ROOT)) for path in files if wait.search(path.read_text())] == []

@@ -141,6 +141,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Residues": lambda: tnplan.Residues(7),
     "BondLimitedContraction": lambda: tnplan.contract("ab,ab->", *[np.ones((9, 9))] * 2, max_bond=4),
     "BitAssignment": lambda: tnplan.BitAssignment(0, tuple(range(10)), (True,) * 1024),
+    "JobScript": lambda: tnplan.slurm(tnplan.plan(matrices(), hardware="cpu")),
     "Warmup": lambda: tnplan.Warmup(67, 24.1, None),
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),
     "Channel": lambda: tnplan.Channel((0,), (np.eye(2),)),

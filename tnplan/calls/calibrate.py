@@ -19,7 +19,7 @@ from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable, write_text
 from tnplan.common.shown_text import shown_text
-from tnplan.common.units import size_in_bytes, size_text
+from tnplan.common.units import rate_text, size_in_bytes, size_text
 from tnplan.executor.calibration import (
     CHAINS,
     LocalBench,
@@ -177,7 +177,7 @@ class _Calibration:
         """What one device does alone."""
         bench, say = self.bench, self.say
         memory, permute = bench.copy_bytes_per_s(), bench.permute_bytes_per_s("complex64")
-        say(f"copy {memory / 1e12:.3f} TB/s, permutation {permute / 1e12:.3f} TB/s")
+        say(f"copy {rate_text(memory, 'B/s')}, permutation {rate_text(permute, 'B/s')}")
         launch_s = bench.launch_s()
         say(f"launch {launch_s * 1e6:.2f} us")
         direct: dict[str, dict[str, GemmCurve]] = {}
@@ -277,8 +277,8 @@ class _Calibration:
                 for name, rate in zip(names, rates, strict=True):
                     tables[name][dtype][precision] = rate
                 listed = ", ".join(f"{chain.time_s * 1e3:.3g}" for chain in measured)
-                self.say(f"{dtype} {precision} chains {listed} ms: {rates[1] / 1e12:.3g} TFLOP/s, "
-                         f"{rates[0] / 1e12:.3g} TB/s on chip")  # fmt: skip
+                self.say(f"{dtype} {precision} chains {listed} ms: {rate_text(rates[1], 'FLOP/s')}, "
+                         f"{rate_text(rates[0], 'B/s')} on chip")  # fmt: skip
         return tables
 
     def _tiers(self, permute_bytes_per_s: float) -> tuple[Tier, ...]:
@@ -318,7 +318,7 @@ class _Calibration:
             rates.append(redistribution_rate(swap, permute_bytes_per_s))
             self.say(
                 f"swap of {size_text(shard_bytes)} over {ranks.size} ranks by {shown_text(base.name, 40)}: "
-                f"{rates[-1] / 1e9:.4g} GB/s"
+                f"{rate_text(rates[-1], 'B/s')}"
             )
             shard_bytes *= SWAP_STEP
         return replace(

@@ -120,6 +120,7 @@ def plan(
     )  # fmt: skip
     if over is not None:
         schedule = with_identity(replace(schedule, algebra=over.name))
+    schedule = replace(schedule, devices=devices)
     if output is not None:
         if values is not None and arrays is not None:
             # Invariant: tensors first. A schedule that is there names tensors that are there.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tnplan.calls.show import UseChain
-from tnplan.common.checks import check_choice
+from tnplan.common.checks import check_choice, check_plots
 from tnplan.common.errors import InputError
 from tnplan.common.signatures import LaterModule
 from tnplan.jobs.pauli import Expectation
@@ -49,7 +49,8 @@ def plot(shown: Any, kind: str | None = None) -> figure.Figure:
     Raises
     ------
     InputError
-        For what cannot be drawn, and for a schedule that redistributes nothing.
+        For what cannot be drawn, for a schedule that redistributes nothing, and without matplotlib (extra
+        `plot`).
 
     Examples
     --------
@@ -58,6 +59,7 @@ def plot(shown: Any, kind: str | None = None) -> figure.Figure:
     >>> figure.savefig("chain.png")  # doctest: +SKIP
     """
     # matplotlib is imported by a call that draws, and by no other.
+    check_plots("plot")
     from tnplan.reporting import plots
 
     if isinstance(shown, UseChain):

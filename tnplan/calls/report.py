@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tnplan.calls.plan import limits
-from tnplan.common.checks import is_finite
+from tnplan.common.checks import check_plots, is_finite
 from tnplan.common.errors import InputError, NothingFitsError
 from tnplan.common.files import check_json_name, check_suffix, check_writable, file_path, write_text
 from tnplan.planner.hardware.profile import Profile, known_profile
@@ -118,6 +118,7 @@ class ReportOptions:
         if self.html is not None:
             check_writable(self.html, *inputs, self.baseline)
             check_suffix(self.html, ".html")
+            check_plots("--html")
         if self.price is not None and (not is_finite(self.price) or self.price < 0):
             raise InputError("--price", f"is {self.price!r}", "give the price of a kilowatt-hour")
         _ = self.limits, self.search

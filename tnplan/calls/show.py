@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from tnplan.common.checks import check_count
+from tnplan.common.checks import check_count, check_plots
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_suffix, check_writable, write_text
 from tnplan.common.shown_text import html_table
@@ -76,7 +76,7 @@ class UseChain:
 
     @property
     def _facts(self) -> list[tuple[str, str]]:
-        return tables.plan_facts(self.schedule, self.schedule.ranks_per_group)
+        return tables.plan_facts(self.schedule, self.schedule.devices or self.schedule.ranks_per_group)
 
     @property
     def _listing(self) -> tables.Listing:
@@ -132,6 +132,7 @@ def show(
     if plot is not None:
         check_writable(plot, source)
         check_suffix(plot, ".svg")
+        check_plots("--plot")
     # After all checks of the options, since a large schedule may take long to read.
     loaded = schedule if isinstance(schedule, Schedule) else load_schedule(schedule)
     if plot is not None:

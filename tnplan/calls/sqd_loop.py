@@ -19,7 +19,7 @@ import numpy as np
 
 from tnplan.calls.sci_solver import spin_penalty
 from tnplan.common.arrays import Array
-from tnplan.common.checks import check_kind
+from tnplan.common.checks import check_kind, check_plots
 from tnplan.common.files import check_suffix, check_writable, file_path, identity_of, write_text
 from tnplan.common.shown_text import Printed
 from tnplan.executor.device.cpu.host_memory import host_memory
@@ -244,6 +244,7 @@ def _prepare(settings: _Settings, job_options: JobOptions) -> _Request:
         check_suffix(target, ".npz")
     if settings.plot is not None:
         check_suffix(settings.plot, ".svg")
+        check_plots("--plot")
     outputs = [] if target is None else [target, target.with_suffix(".json")]
     for path in [*outputs, *([] if settings.plot is None else [settings.plot])]:
         check_writable(path, settings.counts, settings.integrals)

@@ -91,6 +91,20 @@ def show(call: Call, schedule: Path, plot: Path | None, top: int | None, as_json
 
 
 @command(
+    "slurm.slurm",
+    per_node={"type": click.IntRange(1)},
+    setup={"type": str, "metavar": "COMMANDS"},
+    result={"type": str, "metavar": "FILE", "default": "result.npy"},
+)
+def slurm(call: Call, schedule: Path, output: Path | None, **options: Any) -> None:
+    """It asks for the nodes and devices that the schedule was planned for, and continues a job that was
+    stopped. The script goes to --output, or is printed.
+    """
+    script = call(schedule, output=output, **options)
+    say(str(script) if output is None else f"wrote {output}: submit it with 'sbatch {output}'")
+
+
+@command(
     "execute.execute",
     tensors="An .npz with t0, t1, ... Default: the file that the schedule names.",
     slices={"type": str, "metavar": "FIRST:STOP"},

@@ -32,7 +32,7 @@ from tnplan.executor.device.comm.launcher import (
     launched_rank,
     launched_size,
 )
-from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
+from tnplan.executor.device.protocols.stop_signal import NOTHING_KEPT, STATUS, StoppedRunError
 
 COMMANDS = {
     "network": "Turn a circuit into a tensor network and its tensors.",
@@ -40,6 +40,7 @@ COMMANDS = {
     "search": "Find a contraction path under a memory limit.",
     "plan": "Plan a contraction path as a schedule for a group of ranks.",
     "show": "Show the steps of a schedule.",
+    "slurm": "Write the job script that carries out a schedule on a cluster.",
     "execute": "Carry out a schedule.",
     "report": "Project time and speedup for each device count.",
     "amplitudes": "Compute amplitudes of bit strings, or of all values of some qubits.",
@@ -165,9 +166,10 @@ def _interrupted(error: BaseException | None) -> int:
     """Say what is there after an interrupt, which names its signal where that is not Ctrl-C; the status."""
     name = next((text for text in getattr(error, "args", ()) if text in signal.Signals.__members__), "SIGINT")
     line = "interrupted" if name == "SIGINT" else f"interrupted by {name}"
+    kept = getattr(error, "__notes__", [NOTHING_KEPT])[0]
     if hasattr(error, "path"):
-        line += "; the best path so far is written, continue with --resume"
-    _print_error(line)
+        kept = "the best path so far is written, continue with --resume"
+    _print_error(f"{line}; {kept}")
     return SIGNALLED + signal.SIGINT if name == "SIGINT" else STATUS
 
 

@@ -70,12 +70,14 @@ def _print(reports: Reports) -> None:
             console.rule(f"{evaluation.workload_name(projection)} on {projection.profile.name}")
         console.print(" ".join(recommendation(projection)), style="bold")
         console.print(tables.projection_table(projection))
-        for table in (evaluation.slice_table, evaluation.memory_table):
-            console.print(table(projection))
+        for listed in (evaluation.slice_table(projection), evaluation.memory_table(projection)):
+            console.print(listed)
         for note in (*tables.projection_notes(projection), *evaluation.evaluation_notes(projection)):
             console.print(note, style="yellow")
-    legends = dict.fromkeys(tables.projection_legend(projection) for projection in projections)
-    for legend in (*legends, evaluation.SLICES_LEGEND, evaluation.MEMORY_LEGEND):
+    legends = [tables.projection_legend(projection) for projection in projections]
+    legends += [evaluation.slice_table(one).legend(evaluation.SLICES_LEGEND) for one in projections]
+    legends += [evaluation.memory_table(one).legend(evaluation.MEMORY_LEGEND) for one in projections]
+    for legend in dict.fromkeys(legends):
         console.print(legend, style="dim")
     for line in reports.left_out:
         console.print(line, style="yellow", markup=False)

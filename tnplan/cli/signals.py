@@ -15,7 +15,11 @@ from types import FrameType
 from tnplan.cli.terminal import say
 from tnplan.executor.device.protocols import stop_signal
 
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+ENDING = tuple(
+    signal.Signals[name]
+    for name in ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+    if hasattr(signal, name)
+)
 """Those that end any process which does not know them: schedulers send several of them."""
 SIGNALLED = 128
 """The exit status of a signal is its number and this, as shells say it."""
@@ -26,7 +30,12 @@ _stopping = threading.Lock()
 
 
 def end_by_signals() -> None:
-    """Let the signals end this process, unless its starter has it ignore them."""
+    """Let the signals end this process, unless its starter has it ignore them.
+
+    On Windows a process gets no signal but Ctrl-C, which Python raises.
+    """
+    if sys.platform == "win32":
+        return
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     for number in ENDING:
@@ -50,7 +59,7 @@ def _watch(read_end: int) -> None:
         elif handler is signal.default_int_handler:
             # Python's own handler raises KeyboardInterrupt when the interpreter is reached; where a
             # kernel does not come back by then, the process ends without it.
-            late = threading.Timer(INTERRUPT_S, _end, (SIGNALLED + number,))
+            late = threading.Timer(INTERRUPT_S, _interrupt_late, (SIGNALLED + number,))
             late.daemon = True
             late.start()
         # A job that heeds signals ends at its next checkpoint.
@@ -63,6 +72,12 @@ def _stop(line: str) -> None:
     _stopping.acquire()  # the job's own thread may come here too: one speaks, the other waits for the end
     say(f"tnplan: error: {line}", err=True)
     _end(stop_signal.STATUS)
+
+
+def _interrupt_late(status: int) -> None:
+    """End a job that does not come back from a kernel, and say what it leaves."""
+    say(f"tnplan: error: interrupted; {stop_signal.kept_text()}", err=True)
+    _end(status)
 
 
 def _end(status: int) -> None:

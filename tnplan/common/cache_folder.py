@@ -3,8 +3,10 @@
 Code is loaded from caches and run. So a folder is used only where it belongs to this user and no one else may
 write in it or put another in its place. Its files are read where they are this user's own and whole, else as
 if they were not there: a file is opened without following a link and without waiting, and the open file is
-what is checked and read. A file begins with a line of `MAGIC` and the SHA-256 of its name and content; the
-content follows. One that is damaged is removed, one that cannot be written is not kept, without an error.
+what is checked and read. On Windows, which tells no owner in this way, the folder is one inside the user's
+own, which Windows keeps from others. A file begins with a line of `MAGIC` and the SHA-256 of its name and
+content; the content follows. One that is damaged is removed, one that cannot be written is not kept, without
+an error.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic, sleep
 from uuid import uuid4
+
+from tnplan.common.system_calls import NO_LINK, lock_file_alone, own_user
 
 CACHE_VARIABLE = "TNPLAN_CACHE_DIR"
 """Environment variable: the folder of all caches; empty or 0: nothing is kept."""
@@ -27,8 +32,8 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MAGIC = b"tnplan.cache 1 "
 LONGEST_WAIT_S, LOOK_AGAIN_S = 60.0, 0.02
 """How long a process waits for another that has a lock, and how often it looks."""
-NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-"""Neither follow a link nor wait, for the other end of a pipe for instance."""
+HAS_OWNERS = hasattr(os, "geteuid")
+"""Whether the system tells to whom a file belongs, and opens files in a folder that is open."""
 usable: dict[Path, Path] = {}
 """Folders that were found usable, and where their links lead."""
 _refused: set[str] = set()
@@ -55,7 +60,7 @@ def _places(environment: Mapping[str, str]) -> Iterator[Path]:
     if named:
         yield Path(named)
     with suppress(RuntimeError):  # there is no home
-        yield (Path(base) if base else Path.home() / ".cache") / "tnplan"
+        yield (Path(base) if base else Path.home() / (".cache" if HAS_OWNERS else "AppData/Local")) / "tnplan"
     private = private_folder()
     if private is not None:
         yield private
@@ -64,11 +69,9 @@ def _places(environment: Mapping[str, str]) -> Iterator[Path]:
 def own_folder(folder: Path) -> Path | None:
     """A folder that this user can write and no one else may, without links; made where it is not there.
 
-    None where it cannot be written, or where that is not so, which a warning says. None too on a system
-    that does not tell to whom a file belongs. Whoever opens the folder later has to look at it once more.
+    None where it cannot be written, or where that is not so, which a warning says. Whoever opens the folder
+    later has to look at it once more.
     """
-    if not hasattr(os, "geteuid"):
-        return None
     try:
         if folder in usable and usable[folder].is_dir():
             return usable[folder]
@@ -80,6 +83,8 @@ def own_folder(folder: Path) -> Path | None:
         # The folder and everything above it, both as named and as links lead: who may write in one
         # of these could put another folder in the place of this one.
         fault = fault_of(real.stat()) or _fault_above({*folder.absolute().parents, *real.parents})
+        if not HAS_OWNERS and Path.home().resolve() not in real.parents:
+            fault = "is not in your own folder"
     except (OSError, RuntimeError):  # the latter for links in a circle
         return None
     if fault:
@@ -91,7 +96,9 @@ def own_folder(folder: Path) -> Path | None:
 
 def fault_of(facts: os.stat_result) -> str:
     """Why a file or folder may hold what someone else has written; empty where it cannot."""
-    if facts.st_uid != os.geteuid():
+    if not HAS_OWNERS:
+        return ""
+    if not own_user(facts):
         return f"belongs to user {facts.st_uid}, and this is user {os.geteuid()}"
     if facts.st_mode & OTHERS_WRITE:
         return f"may be written by others (mode {stat.S_IMODE(facts.st_mode):04o})"
@@ -100,7 +107,7 @@ def fault_of(facts: os.stat_result) -> str:
 
 def _fault_above(parents: Iterable[Path]) -> str:
     """Where anyone may put another folder in place of one below these; empty where none can."""
-    for parent in parents:
+    for parent in parents if HAS_OWNERS else ():
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             return f"may be replaced by others, who may write in {parent}"
@@ -125,7 +132,7 @@ def private_folder(parent: Path | None = None) -> Path | None:
 
     One that someone else has made, or that others can enter, is not taken: code is loaded from it.
     """
-    if not hasattr(os, "geteuid"):
+    if not HAS_OWNERS:
         return None
     try:
         folder = (parent or Path(tempfile.gettempdir())) / f"tnplan-{os.geteuid()}"
@@ -139,12 +146,12 @@ def private_folder(parent: Path | None = None) -> Path | None:
 
 def read_entry(folder: Path, name: str) -> bytes | None:
     """The content of a file; None where it is not there, is damaged, or may be someone else's."""
-    with _opened(folder) as descriptor:
-        if descriptor is None:
+    with _opened(folder) as place:
+        if place is None:
             return None
         content = None
         with suppress(OSError):  # such as for a link, or a disk that cannot be read
-            handle = os.open(name, os.O_RDONLY | NO_LINK, dir_fd=descriptor)
+            handle = os.open(place.of(name), os.O_RDONLY | NO_LINK, dir_fd=place.descriptor)
             try:
                 # Checked after it is opened, by the descriptor: a check by name could be of another
                 # file than the one that is read.
@@ -159,7 +166,7 @@ def read_entry(folder: Path, name: str) -> bytes | None:
                 _close(handle)
         # A damaged entry is deleted, so that it is compiled again once and not refused for ever.
         if content is None:
-            _remove(name, descriptor)
+            _remove(name, place)
         return content
 
 
@@ -172,26 +179,26 @@ def has_entry(folder: Path, name: str) -> bool:
 
 def write_entry(folder: Path, name: str, content: bytes) -> bool:
     """Write a file whole or not at all; whether that was done."""
-    with _opened(folder) as descriptor:
-        if descriptor is None:
+    with _opened(folder) as place:
+        if place is None:
             return False
-        temporary = f".{name}.{uuid4().hex[:8]}"
+        temporary, at = f".{name}.{uuid4().hex[:8]}", place.descriptor
         head = MAGIC + _digest(name, content) + b"\n"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK
-            handle = os.open(temporary, flags, 0o600, dir_fd=descriptor)
+            handle = os.open(place.of(temporary), flags, 0o600, dir_fd=at)
             try:
                 with os.fdopen(handle, "wb") as stream:
                     stream.write(head + content)
                 with suppress(FileNotFoundError):
-                    if stat.S_ISDIR(os.lstat(name, dir_fd=descriptor).st_mode):
-                        _remove(name, descriptor)
+                    if stat.S_ISDIR(os.lstat(place.of(name), dir_fd=at).st_mode):
+                        _remove(name, place)
                 # Invariant: an entry appears whole. The head has a digest of name and content, so
                 # that an entry that was cut off by a full disk, or renamed, is not used.
-                os.replace(temporary, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+                os.replace(place.of(temporary), place.of(name), src_dir_fd=at, dst_dir_fd=at)
             except BaseException:
                 with suppress(OSError):
-                    os.unlink(temporary, dir_fd=descriptor)
+                    os.unlink(place.of(temporary), dir_fd=at)
                 raise
         except OSError:
             return False
@@ -202,35 +209,50 @@ def write_entry(folder: Path, name: str, content: bytes) -> bool:
 def locked_entry(folder: Path, name: str) -> Iterator[None]:
     """Alone with what has this name, as far as there are locks: others wait, `LONGEST_WAIT_S` at most."""
     handle = None
-    with _opened(folder) as descriptor:
-        if descriptor is not None:
+    with _opened(folder) as place:
+        if place is not None:
             with suppress(OSError):
-                handle = os.open(name, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600, dir_fd=descriptor)
+                flags = os.O_RDWR | os.O_CREAT | NO_LINK
+                handle = os.open(place.of(name), flags, 0o600, dir_fd=place.descriptor)
         try:
-            with suppress(ImportError, OSError):  # a folder of a network may have no locks
+            with suppress(OSError):  # a folder of a network may have no locks
                 if handle is not None and not fault_of(os.fstat(handle)):
-                    import fcntl
-
                     # The lock only saves work, as entries are written whole anyway: where there are no locks,
                     # or its holder is stopped, two processes compile the same. One that ends lets go of it.
                     end_s = monotonic() + LONGEST_WAIT_S
                     while monotonic() < end_s:
                         try:
-                            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                            lock_file_alone(handle)
                             break
                         except BlockingIOError:
                             sleep(LOOK_AGAIN_S)
             yield
         finally:
-            if handle is not None:
-                with suppress(OSError):
-                    os.unlink(name, dir_fd=descriptor)
+            if handle is not None and place is not None:
+                if HAS_OWNERS:  # elsewhere a file that is open cannot be deleted, and this one stays
+                    with suppress(OSError):
+                        os.unlink(place.of(name), dir_fd=place.descriptor)
                 _close(handle)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """An open folder: its descriptor, or, where files are not opened by that, None and its path."""
+
+    folder: Path
+    descriptor: int | None
+
+    def of(self, name: str) -> str | Path:
+        """A file in it, for calls with `dir_fd=descriptor`."""
+        return self.folder / name if self.descriptor is None else name
+
+
 @contextmanager
-def _opened(folder: Path) -> Iterator[int | None]:
+def _opened(folder: Path) -> Iterator[_Place | None]:
     """The folder, open, if it is this user's own."""
+    if not HAS_OWNERS:
+        yield _Place(folder, None) if folder.is_dir() else None
+        return
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | NO_LINK)
     except (OSError, AttributeError):
@@ -243,7 +265,7 @@ def _opened(folder: Path) -> Iterator[int | None]:
             fault = f"cannot be inspected ({error.strerror})"
         if fault:
             refuse(folder, fault)
-        yield None if fault else descriptor
+        yield None if fault else _Place(folder, descriptor)
     finally:
         _close(descriptor)
 
@@ -266,13 +288,14 @@ def _digest(name: str, content: bytes) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _remove(name: str, descriptor: int) -> None:
+def _remove(name: str, place: _Place) -> None:
     """Remove what stands in the place of a file, if it is this user's own."""
+    at = place.descriptor
     with suppress(OSError):
-        facts = os.lstat(name, dir_fd=descriptor)
-        if facts.st_uid != os.geteuid():
+        facts = os.lstat(place.of(name), dir_fd=at)
+        if not own_user(facts):
             return
         if stat.S_ISDIR(facts.st_mode):
-            rmtree(name, ignore_errors=True, dir_fd=descriptor)
+            rmtree(place.of(name), ignore_errors=True, dir_fd=at)
         else:
-            os.unlink(name, dir_fd=descriptor)
+            os.unlink(place.of(name), dir_fd=at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from math import isfinite
 from numbers import Rational, Real
 from typing import Any
@@ -35,6 +36,14 @@ def check_kind(place: str, value: Any, kind: type) -> None:
     """Refuse a value that is there and of another kind."""
     if value is not None and not isinstance(value, kind):
         raise InputError(place, f"is {value!r}", f"give a {kind.__name__}")
+
+
+def check_plots(place: str) -> None:
+    """Refuse to draw where matplotlib is not installed: before the work whose result is to be drawn."""
+    if find_spec("matplotlib") is None:
+        raise InputError(
+            place, "needs matplotlib", "install it with: pip install 'tnplan[plot]'", topic="installation"
+        )
 
 
 def is_number(value: Any) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from uuid import uuid4
 
 from tnplan.common.errors import InputError
+from tnplan.common.system_calls import PRIVATE
 
 # msgspec describes a class when it first converts one, and shows the description to other threads before it
 # is whole: two that begin at once crash the interpreter. Ranks may be threads, so only `converted` calls it.
@@ -222,7 +223,7 @@ class _Unfinished:
         with self._lock:
             if self._paths is None:
                 raise InterruptedError(EINTR, "the process ends")
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | PRIVATE, 0o666)
             self._paths.add(path)
             return handle
 

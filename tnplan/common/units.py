@@ -111,6 +111,15 @@ def percent_text(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def rate_text(per_second: float, unit: str) -> str:
+    """A rate with the prefix that suits it: 3.2e9 and "B/s" -> '3.20 GB/s'."""
+    for prefix in ("", "k", "M", "G", "T", "P", "E"):
+        if abs(per_second) < 999.5 or prefix == "E":
+            break
+        per_second /= 1000
+    return f"{_three_digits(per_second)} {prefix}{unit}"
+
+
 def _three_digits(value: float) -> str:
     size = abs(value)
     return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

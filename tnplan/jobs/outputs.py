@@ -8,10 +8,10 @@ no such locks, or locks of one host alone, the file itself is the lock.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ import numpy as np
 
 from tnplan.common.errors import InputError
 from tnplan.common.files import unfinished, write_file, write_json
+from tnplan.common.system_calls import NO_LINK, lock_file_alone, own_user, read_first
 from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.jobs.job_options import JobOptions
@@ -160,7 +161,7 @@ def _try_lock(path: Path) -> int | None:
         handle, is_new = unfinished.open(path), True
     except FileExistsError:
         try:
-            handle, is_new = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), False
+            handle, is_new = os.open(path, os.O_RDWR | NO_LINK), False
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -194,9 +195,9 @@ def _check_own(handle: int, path: Path) -> None:
         raise _not_a_lock(path, "is not a file")
     if status.st_nlink > 1:
         raise _not_a_lock(path, "has a second name")
-    if status.st_uid != os.geteuid():
+    if not own_user(status):
         raise _not_a_lock(path, "belongs to another user")
-    if not BEGINS.startswith(os.pread(handle, len(BEGINS), 0)):
+    if not BEGINS.startswith(read_first(handle, len(BEGINS))):
         raise _not_a_lock(path, "is not a lock of a run")
 
 
@@ -204,13 +205,13 @@ def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
     """Lock an open file: False where another one is at its path by now, InputError where another run holds
     it."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file_alone(handle)
     except OSError as error:
         has_locks = error.errno == errno.EWOULDBLOCK
         if is_new and not has_locks:
             return True
         unfinished.forget(path)
-        holder = os.pread(handle, LONGEST, 0).decode(errors="replace")
+        holder = read_first(handle, LONGEST).decode(errors="replace")
         if has_locks:
             problem, remedy = "is used by another run", "wait for it, or choose another --output"
         else:
@@ -236,7 +237,7 @@ def _check_reach(handle: int, path: Path) -> None:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return
-    holder = os.pread(handle, LONGEST, 0).decode(errors="replace")
+    holder = read_first(handle, LONGEST).decode(errors="replace")
     host = _holder_text(holder).partition(" on ")[2]
     if host not in ("", gethostname()) and not locks_reach_hosts(mounts, os.fstat(handle).st_dev):
         problem = f"{HELD_OR_LEFT} has locks that work on one host only"
@@ -263,7 +264,8 @@ def locks_reach_hosts(mounts: str, device: int) -> bool:
 def _write_holder(handle: int) -> None:
     content = json.dumps({"host": gethostname(), "pid": os.getpid()}).encode()
     os.ftruncate(handle, 0)
-    if os.pwrite(handle, content, 0) < len(content):
+    os.lseek(handle, 0, os.SEEK_SET)
+    if os.write(handle, content) < len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -272,6 +274,11 @@ def _release(handle: int, path: Path) -> None:
         path.unlink()
     unfinished.forget(path)
     os.close(handle)
+    if sys.platform == "win32":
+        # Windows deletes no file that is open. Between closing and deleting, another run may have made the
+        # lock its own; then it is open again, and stays.
+        with suppress(OSError):
+            path.unlink()
 
 
 def _not_a_lock(path: Path, problem: str) -> InputError:

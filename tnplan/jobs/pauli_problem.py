@@ -13,7 +13,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate, GateSequence, GlobalPhase
 from tnplan.circuits.load import load_circuit
 from tnplan.circuits.pauli_sum import PauliSum, given_sum, merge
-from tnplan.common.checks import check_choice, is_number
+from tnplan.common.checks import check_choice, check_plots, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_suffix, check_writable
 from tnplan.executor.pauli.algebra.channels import depolarizing
@@ -201,5 +201,7 @@ def _check_files(circuit: Any, output: str | Path | None, record: str | Path | N
         check_json_name(output)
     if record is not None:
         check_suffix(record, ".json", ".svg")
+        if Path(record).suffix.lower() == ".svg":
+            check_plots("--record")
         if output is not None and Path(record).resolve() == Path(output).resolve():
             raise InputError(str(record), "is also the file of the result", "give the record another name")

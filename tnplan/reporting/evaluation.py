@@ -16,20 +16,21 @@ from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection
 from tnplan.reporting.tables import Listing, figures
 
-SLICES_LEGEND = (
-    "t_P: time of a slice in one group, in the mean. sliced: indices that are sliced. TFLOP/s a device: "
-    "operations over the time, idle devices counted. saved by reuse: the share of the time that is saved "
-    "because work common to several slices is done once."
-)
-MEMORY_LEGEND = (
-    "For each number of devices: the path that fits into their memory and has the fewest operations, all "
-    "slices "
-    "included (C_t,P), whether or not it is the fastest. searches: how many paths were searched under the "
-    "same "
-    "limit; the mean of their figures stands next to it."
-)
+SLICES_LEGEND = {
+    "t_P": "t_P: time of a slice in one group, in the mean.",
+    "sliced": "sliced: indices that are sliced.",
+    "rate per device": "rate per device: operations over the time, idle devices counted.",
+    "saved by reuse": "saved by reuse: the share of the time that is saved because work common to several "
+    "slices is done once.",
+}
+MEMORY_LEGEND = {
+    "path": "For each number of devices: the path that fits into their memory and has the fewest "
+    "operations, all slices included (C_t,P), whether or not it is the fastest.",
+    "searches": "searches: how many paths were searched under the same limit; the mean of their figures "
+    "stands next to it.",
+}
 """What the columns of the tables mean."""
-COMPARED = ("t_P", "sliced", "S_P", "E_P", "R_P", "TFLOP/s a device", "T_P")
+COMPARED = ("t_P", "sliced", "S_P", "E_P", "R_P", "rate per device", "T_P")
 """The columns of a comparison."""
 
 
@@ -113,7 +114,7 @@ def workload_title(projection: Projection) -> str:
 def slice_table(projection: Projection) -> Listing:
     """The slices for each number of devices, and why E_P does not rise."""
     why = {plateau.devices: f"{plateau.cause}: {plateau.text}" for plateau in plateaus(projection)}
-    columns = ("P", "t_P", "sliced", "TFLOP/s a device", "saved by reuse", "why E_P does not rise")
+    columns = ("P", "t_P", "sliced", "rate per device", "saved by reuse", "why E_P does not rise")
     rows = [
         (str(row.devices), *figures(row, columns[1:-1]), why.get(row.devices, "")) for row in projection.rows
     ]
@@ -130,9 +131,16 @@ def memory_table(projection: Projection) -> Listing:
             f"{point.log10_flops:.2f}",
             str(point.sliced),
             projection.labels[point.path],
-            str(point.searches),
-            _spread_text(point.mean_log10_flops, point.spread_log10_flops, 2),
-            _spread_text(point.mean_sliced, point.spread_sliced, 1),
+            # One search has no mean beside it.
+            *(
+                (
+                    str(point.searches),
+                    _spread_text(point.mean_log10_flops, point.spread_log10_flops, 2),
+                    _spread_text(point.mean_sliced, point.spread_sliced, 1),
+                )
+                if point.searches > 1
+                else ("", "", "")
+            ),
         )
         for point in memory_points(projection)
     ]

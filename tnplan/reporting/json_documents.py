@@ -44,7 +44,7 @@ def chain_document(schedule: Schedule, top: int | None = None) -> dict[str, Any]
     """The plan and its use-chain, or the `top` steps of it that take longest."""
     steps = chain.use_chain(schedule)
     return {
-        **schedule_document(schedule, schedule.ranks_per_group),
+        **schedule_document(schedule, schedule.devices or schedule.ranks_per_group),
         "steps": [link_document(schedule, link) for link in (chain.largest(steps, top) if top else steps)],
     }
 

@@ -9,7 +9,7 @@ from importlib import resources
 
 from tnplan.common.release import release
 from tnplan.common.shown_text import shown_text
-from tnplan.common.units import count_text, percent_text, size_text, time_text
+from tnplan.common.units import count_text, percent_text, rate_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.reporting import evaluation, plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
@@ -111,7 +111,8 @@ def _projection(projection: Projection) -> str:
 
 def _evaluation(projection: Projection) -> list[str]:
     """Slices and plateaus, and what memory alone buys."""
-    parts = [_explained("Slices", evaluation.SLICES_LEGEND, _table(evaluation.slice_table(projection)))]
+    slices, memory = evaluation.slice_table(projection), evaluation.memory_table(projection)
+    parts = [_explained("Slices", slices.legend(evaluation.SLICES_LEGEND), _table(slices))]
     notes = _paragraphs(evaluation.evaluation_notes(projection))
     if notes:
         parts.append(f"<section>{notes}</section>")
@@ -119,8 +120,9 @@ def _evaluation(projection: Projection) -> list[str]:
     parts.append(
         _explained(
             "What memory alone buys",
-            f"{evaluation.MEMORY_LEGEND} Points of the plot are these means, with the standard deviation.",
-            plot + _table(evaluation.memory_table(projection)),
+            f"{memory.legend(evaluation.MEMORY_LEGEND)} Points of the plot are these paths, or the means of "
+            "several searches with their standard deviation.",
+            plot + _table(memory),
         )
     )
     return parts
@@ -207,15 +209,15 @@ def _assumptions(projection: Projection) -> str:
     profile = projection.profile
     used = {(row.schedule.dtype, row.schedule.precision) for row in projection.rows}
     rates = ", ".join(
-        f"{profile.rate(dtype, precision) / 1e12:.3g} TFLOP/s in {dtype} {precision}"
+        f"{rate_text(profile.rate(dtype, precision), 'FLOP/s')} in {dtype} {precision}"
         for dtype, precision in sorted(used)
     )
-    memory = f"{size_text(profile.memory_bytes)} per device, {profile.memory_bytes_per_s / 1e9:.4g} GB/s"
+    memory = f"{size_text(profile.memory_bytes)} per device, {rate_text(profile.memory_bytes_per_s, 'B/s')}"
     large = sorted({size_text(row.schedule.threshold_bytes) for row in projection.rows})
     tiers = [
         (
             shown_text(tier.name),
-            f"{tier.bytes_per_s / 1e9:.4g} GB/s one way per device, {time_text(tier.latency_s)} per message"
+            f"{rate_text(tier.bytes_per_s, 'B/s')} one way per device, {time_text(tier.latency_s)} per message"
             + (f", {tier.devices} devices" if tier.devices else ""),
         )
         for tier in profile.tiers
@@ -227,7 +229,7 @@ def _assumptions(projection: Projection) -> str:
         ("limit a rank", size_text(projection.memory_bytes)),
         ("large from", ", ".join(large)),
         *tiers,
-        ("policy", projection.policy),
+        *([("policy", projection.policy)] if projection.policy != "ours" else []),
         ("paths compared", ", ".join(projection.labels)),
     ]
     listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)

@@ -201,23 +201,31 @@ def memory(axes: Axes, projection: Projection) -> None:
     counts = _row_axis(axes, projection)
     other = axes.twinx()
     other.grid(visible=False)
-    for side, colour, mark, values, spreads in (
-        (axes, VERMILION, "o-", [p.mean_log10_flops for p in points], [p.spread_log10_flops for p in points]),
-        (other, BLUE, "s-", [p.mean_sliced for p in points], [p.spread_sliced for p in points]),
-    ):
+    lines: list[Any] = [
         side.errorbar(
             counts, values, [spread or 0.0 for spread in spreads], fmt=mark, color=colour, capsize=2.5,
-            clip_on=False,
-        )  # fmt: skip
+            clip_on=False, label=label,
+        )
+        for side, colour, mark, label, values, spreads in (
+            (axes, VERMILION, "o-", "operations",
+             [p.mean_log10_flops for p in points], [p.spread_log10_flops for p in points]),
+            (other, BLUE, "s-", "sliced indices",
+             [p.mean_sliced for p in points], [p.spread_sliced for p in points]),
+        )
+    ]  # fmt: skip
     fewest = [point.log10_flops for point in points]
-    axes.plot(counts, fewest, "--", color=VERMILION, linewidth=1, label="path of fewest operations that fits")
+    # Where one path stands for each number of devices, it is that of fewest operations.
+    if fewest != [point.mean_log10_flops for point in points]:
+        lines += axes.plot(
+            counts, fewest, "--", color=VERMILION, linewidth=1, label="path of fewest operations that fits"
+        )
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, (low + high) / 2 - LEAST_LOG10 / 2), max(high, (low + high) / 2 + LEAST_LOG10 / 2))
     axes.set_ylabel("log$_{10}$ of all operations", color=VERMILION)
     other.set_ylabel("sliced indices", color=BLUE)
     other.set_ylim(0, max(1, 1.1 * max(point.mean_sliced + (point.spread_sliced or 0) for point in points)))
     other.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1))
+    axes.legend(handles=lines, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
 def comparison(axes: Axes, projections: Sequence[Projection]) -> None:

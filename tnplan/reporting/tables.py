@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from rich import box
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tnplan.common.shown_text import escaped, shown_text
-from tnplan.common.units import count_text, figure_text, percent_text, size_text, time_text
+from tnplan.common.units import count_text, figure_text, percent_text, rate_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.schedule import Schedule, StepAnnotation
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
@@ -25,15 +26,23 @@ WIDTH_IN_A_FILE = 150
 GAP, EDGES = 3, 2
 """Characters between columns, and at both ends of a line less the last gap."""
 LONGEST_MODE = 40
+WEAK = 1.1
+"""A given path that takes so much longer than one searched in seconds can be repaired."""
 TEXT_WIDTH = 32
 """Columns of text are folded to no less."""
 LEGEND = (
     "A and B: operands. m, n, k: rows, columns and summed extent of the product. A star marks a mode that is "
-    "distributed over ranks. local: on each rank by itself; activate: distributed from here on; keep: no "
-    "communication; redistribute: other modes are distributed; gather: whole again on every rank; reduce: "
-    "summed over ranks."
+    "distributed over ranks."
 )
-"""What the columns and states of a table of steps mean."""
+"""What the columns of a table of steps mean."""
+STATES_LEGEND = {
+    "local": "on each rank by itself",
+    "activate": "distributed from here on",
+    "keep": "no communication",
+    "redistribute": "other modes are distributed",
+    "gather": "whole again on every rank",
+    "reduce": "summed over ranks",
+}
 NOTHING = "\u2013"
 
 
@@ -61,13 +70,25 @@ def console(*, stderr: bool = False) -> Console:
 class Listing:
     """A table of text. Figures stay whole: what a terminal is too narrow for goes on below.
 
-    There the first column comes again. Columns named in `left` are text, flush left, and fold.
+    There the first column comes again. Columns named in `left` are text, flush left, and fold. Columns in
+    which no row has anything are left out.
     """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.rows:
+            columns = zip(*self.rows, strict=True)
+            filled = [any(cell not in ("", NOTHING) for cell in column) for column in columns]
+            object.__setattr__(self, "columns", tuple(compress(self.columns, filled)))
+            object.__setattr__(self, "rows", [tuple(compress(row, filled)) for row in self.rows])
+
+    def legend(self, texts: Mapping[str, str]) -> str:
+        """What those of its columns mean that have a text."""
+        return " ".join(text for column, text in texts.items() if column in self.columns)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """One table, or several below each other, in the width that there is."""
@@ -136,7 +157,7 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
             f"({count_text(len(schedule.leaves), 'tensor', 'tensors')}, "
             f"{schedule.values_text})",
         ),
-        ("hardware", f"{machine}, {schedule.precision}, policy {schedule.policy}"),
+        ("hardware", f"{machine}, {schedule.precision}{_policy_text(schedule.policy)}"),
         (
             "slices",
             f"{figure_text(schedule.n_slices)} over {count_text(len(schedule.sliced), 'index', 'indices')}"
@@ -156,6 +177,11 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
         *compressed,
         ("identity", schedule.identity[:16]),
     ]
+
+
+def _policy_text(policy: str) -> str:
+    """How modes are distributed, where that is not as always: see docs/explanation/policies.md."""
+    return "" if policy == "ours" else f", policy {policy}"
 
 
 def _shared_text(schedule: Schedule) -> str:
@@ -207,7 +233,10 @@ def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
 def steps_legend(chain: Sequence[Link]) -> str:
     """What the columns and states of these steps mean, and how often they are done."""
     steps = [link.step for link in chain]
+    states = {step.state for step in steps}
+    listed = [f"{state}: {text}" for state, text in STATES_LEGEND.items() if state in states]
     more = (
+        (bool(listed), f"{'; '.join(listed)}."),
         (any(step.once for step in steps), "once: before the first slice, for all of them."),
         (any(step.repeats * step.serves > 1 for step in steps), "1 in N slices: for N slices in a row."),
         (any(step.fused is not None for step in steps), "chain: steps that share a kernel."),
@@ -242,7 +271,7 @@ def projection_table(projection: Projection) -> Listing:
     """The metrics of the paper's section V-A, one row a number of devices."""
     precisions = sorted({row.schedule.precision for row in projection.rows})
     machine = shown_text(projection.profile.name)
-    title = ", ".join([f"Projected on {machine}", *precisions, f"policy {projection.policy}"])
+    title = ", ".join([f"Projected on {machine}", *precisions]) + _policy_text(projection.policy)
     has_energy = any(row.energy_kwh is not None for row in projection.rows)
     columns = (
         "P", "path", f"groups {TIMES} ranks", "slices", "T_P", "S_P", "E_P", "R_P", "E_P/R_P",
@@ -264,27 +293,24 @@ def projection_table(projection: Projection) -> Listing:
 def projection_legend(projection: Projection) -> str:
     """What the columns of the projection's table mean."""
     base = projection.baseline_devices
-    return (
-        "T_P is the time to the full contraction on P devices, "
+    texts = {
+        "T_P": "T_P is the time to the full contraction on P devices, "
         f"S_P = T_{base} / T_P the speedup, "
         f"E_P = S_P / P{'' if base == 1 else f' {TIMES} {base}'} the extra speedup beyond ideal slicing, "
         f"R_P = C_t,{base} / C_t,P the reduction in operations, all slices included. E_P / R_P is the part "
         "of this reduction that became time. Groups contract different slices; the ranks of a group, one a "
-        "device, share each slice. exchange: the share of T_P in which ranks exchange data. energy: of the "
-        "devices alone, idle ones too."
-    )
+        "device, share each slice.",
+        "exchange": "exchange: the share of T_P in which ranks exchange data.",
+        "energy": "energy: of the devices alone, idle ones too.",
+        "cost": "cost: the price of this energy.",
+    }
+    return projection_table(projection).legend(texts)
 
 
 def figures(row: object, columns: Sequence[str]) -> list[str]:
     """The cells of a row under columns of `FIGURES`; a dash where there is no figure."""
     values = [(getattr(row, FIGURES[column][0], None), FIGURES[column][1]) for column in columns]
     return [NOTHING if value is None else text(value) for value, text in values]
-
-
-def rate_text(flop_per_s: float) -> str:
-    """TFLOP/s."""
-    rate = flop_per_s / 1e12
-    return figure_text(rate) if rate >= 1 else f"{rate:.3g}"
 
 
 FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
@@ -295,7 +321,7 @@ FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "E_P": ("extra_speedup", figure_text),
     "R_P": ("complexity_reduction", figure_text),
     "E_P/R_P": ("captured", figure_text),
-    "TFLOP/s a device": ("flop_per_s", rate_text),
+    "rate per device": ("flop_per_s", lambda rate: rate_text(rate, "FLOP/s")),
     "T_P": ("time_s", time_text),
     "memory a rank": ("peak_bytes", size_text),
     "exchange": ("exchange_share", percent_text),
@@ -314,6 +340,13 @@ def projection_notes(projection: Projection) -> list[str]:
         notes.append(
             f"No path fits on fewer devices than {projection.baseline_devices}: "
             f"S_P, E_P and R_P count from there, not from one device."
+        )
+    ratio = projection.baseline.ratio
+    if ratio is not None and ratio >= WEAK:
+        notes.append(
+            f"The paths given are weak: on 1 device the fastest takes {figure_text(ratio)} times as long as "
+            "one found here. 'tnplan search PATH.json --from PATH.json --devices P --hardware PROFILE -o "
+            "BETTER.json' improves a path, and --baseline FILE.json keeps the one found here."
         )
     if projection.price is not None and not projection.profile.watts:
         name = shown_text(projection.profile.name)

@@ -11,7 +11,7 @@ from tests.support.kernels.emulator import EmulatedKernels, source
 from tests.support.root import ROOT
 from tnplan.executor.sbd.cuda.list_steps import CupyList, list_defines, list_words
 
-FOLDER = ROOT / "executor" / "sbd" / "cuda"
+FOLDER = ROOT / "tnplan" / "executor" / "sbd" / "cuda"
 ONE_AT_A_TIME = threading.Lock()
 """The emulator runs one grid at a time; ranks are threads."""
 

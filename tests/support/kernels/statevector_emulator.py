@@ -14,7 +14,7 @@ from tests.support.root import ROOT
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, tile_numbers
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 
-KERNEL = ROOT / "executor" / "statevector" / "cuda" / "kernels" / "program.cu"
+KERNEL = ROOT / "tnplan" / "executor" / "statevector" / "cuda" / "kernels" / "program.cu"
 BLOCKS = 3
 MEET = "#define MEET(NUMBER, COUNT) __syncthreads()\n"
 CALL = """

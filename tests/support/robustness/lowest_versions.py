@@ -34,12 +34,15 @@ COMMANDS = (
     "--version",
 )
 STATUSES = {"plan missing.json": 2, "plan": 2}
+DRAWING = ("show o.json --plot o.svg", "report path.json --devices 1,2 --hardware cpu --html o.html")
+"""What needs the extra `plot`, and says so in an environment without it."""
 
 
 def lowest() -> list[str]:
-    """Each dependency at its lower bound, as pip takes it."""
+    """Each dependency, and those of the extra `plot`, at its lower bound, as pip takes it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [one.replace(">=", "==") for one in project["dependencies"]]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["plot"]]
+    return [one.replace(">=", "==") for one in wanted]
 
 
 def install(folder: Path, wanted: Sequence[str], python: str = sys.executable) -> str:
@@ -59,8 +62,9 @@ def install(folder: Path, wanted: Sequence[str], python: str = sys.executable) -
 def faults(environment: Path, work: Path, sources: Path | None = ROOT) -> list[str]:
     """The commands that do not end as they should, with the end of what they say.
 
-    They run from `sources`, or (None) from the tnplan that is installed in the environment.
+    They run from `sources`, or (None) from the tnplan that is installed in the environment, without extras.
     """
+    refused = () if sources is not None else DRAWING
     surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if sources is not None:
         surroundings["PYTHONPATH"] = str(sources)
@@ -72,7 +76,9 @@ def faults(environment: Path, work: Path, sources: Path | None = ROOT) -> list[s
             [str(environment / "bin" / "python"), "-m", "tnplan", *line.split()], cwd=work, check=False,
             capture_output=True, text=True, env=surroundings,
         )  # fmt: skip
-        if done.returncode != STATUSES.get(line, 0) or "Traceback" in done.stderr:
+        wanted = 2 if line in refused else STATUSES.get(line, 0)
+        says = "tnplan[plot]" in done.stderr or line not in refused
+        if done.returncode != wanted or not says or "Traceback" in done.stderr:
             found.append(f"{line}: status {done.returncode}: {done.stderr[-300:]}")
     return found
 

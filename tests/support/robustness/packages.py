@@ -9,13 +9,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 from tests.support.robustness.lowest_versions import faults, install
 from tests.support.root import ROOT
 
 SOURCES = (
-    "pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "tnplan", "compress", "executor", "planner",
+    "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CITATION.cff", "CHANGELOG.md",
+    "CONTRIBUTING.md", "Containerfile", "Makefile", "tnplan", "compress", "executor", "planner", "tests",
+    "docs", "packaging", "paths",
 )  # fmt: skip
 """What a build needs; it runs in a copy, so that nothing is left in the checkout."""
 
@@ -34,6 +38,21 @@ def build(folder: Path) -> list[Path]:
     return sorted((folder / "dist").iterdir())
 
 
+def faults_of_contents(wheel: Path, sdist: Path) -> list[str]:
+    """What the packages should not have, and what the sdist lacks: tests, documents and the changelog."""
+    with zipfile.ZipFile(wheel) as file:
+        tops = {name.partition("/")[0] for name in file.namelist()}
+    wrong = [f"the wheel has {name}" for name in tops if not name.startswith("tnplan")]
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {
+        "CHANGELOG.md", "CITATION.cff", "LICENSE", "tests/conftest.py", "docs/index.md", "tnplan/cli/main.py",
+    }  # fmt: skip
+    made = {name for name in names if "__pycache__" in name or name.startswith("docs/_build")}
+    wrong += [f"the sdist lacks {name}" for name in wanted - names]
+    return wrong + [f"the sdist has {name}" for name in made]
+
+
 def faults_of(package: Path, python: str, folder: Path) -> list[str]:
     """What goes wrong when a package is installed into an empty environment, and its commands run there."""
     environment = folder / "environment"
@@ -45,8 +64,9 @@ def faults_of(package: Path, python: str, folder: Path) -> list[str]:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1]).resolve()
-    said = []
-    for package in build(place):
+    packages = build(place)
+    said = faults_of_contents(*sorted(packages, key=lambda package: package.suffix, reverse=True))
+    for package in packages:
         for number, python in enumerate(sys.argv[2:] or [sys.executable]):
             found = faults_of(package, python, place / f"{number}-{package.name}")
             print(f"{package.name} with {python}: {'; '.join(found) or 'all commands end as they should'}")

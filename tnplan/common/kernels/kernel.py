@@ -15,6 +15,7 @@ import ctypes
 import functools
 import os
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import Any
@@ -24,6 +25,7 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.common.kernels.ahead import compiled_elsewhere
 from tnplan.common.kernels.object_cache import CompiledObject, find_object, load_object
+from tnplan.common.kernels.told import compiling
 
 Types = tuple[Any, ...]
 """The types of arguments; see `argument_types`."""
@@ -121,15 +123,18 @@ class Kernel:
             if types in self.loaded:
                 return self.loaded[types]
             compiled = None
-            if not any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES):
+            # The code takes its arguments as Linux and macOS pass them to functions of C.
+            by_numba = any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES)
+            if not by_numba and sys.platform != "win32":
                 compiled = find_object(self, types)
+                # In this order: the cache, processes that compile it now, this process.
                 if compiled is None:
-                    # In this order: the cache, processes that compile it now, this process.
-                    compiled = compiled_elsewhere(self, lambda: find_object(self, types))
-                if compiled is None:
-                    from tnplan.common.kernels.compile_kernel import compile_and_keep
+                    with compiling():
+                        compiled = compiled_elsewhere(self, lambda: find_object(self, types))
+                        if compiled is None:
+                            from tnplan.common.kernels.compile_kernel import compile_and_keep
 
-                    compiled = compile_and_keep(self, types)
+                            compiled = compile_and_keep(self, types)
             address = None if compiled is None else load_object(compiled)
             native = None
             if compiled is not None and address is not None:

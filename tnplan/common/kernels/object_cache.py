@@ -81,7 +81,7 @@ def objects_folder() -> Path | None:
 
 def load_object(compiled: CompiledObject) -> int | None:
     """The address of a compiled function; None where it has no code or needs what this process lacks."""
-    if not compiled.is_native or not all(hasattr(ctypes.CDLL(None), symbol) for symbol in compiled.symbols):
+    if not compiled.is_native or not all(hasattr(ctypes.pythonapi, symbol) for symbol in compiled.symbols):
         return None
     import llvmlite.binding as llvm
 

@@ -16,6 +16,8 @@ The kind is whichever is smallest, so that a payload is never larger than its va
 from __future__ import annotations
 
 import struct
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,33 +115,35 @@ def _encode_lossless(values: Values, components: int) -> bytes | None:
     return payloads[best] if sample.size == values.size else kinds[best](values)
 
 
-def _encode_shuffled(values: Values, components: int) -> bytes | None:
-    import zstandard
+def _zstd() -> Any:
+    """Zstandard of Python, from 3.14 on, or the same for older ones."""
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
+
+def _encode_shuffled(values: Values, components: int) -> bytes | None:
     from tnplan.compress.cpu import shuffle_kernel
 
     data = values.view(np.uint8)
     shuffled = np.empty_like(data)
     shuffle_kernel.shuffle(data, components * values.itemsize, shuffled)
-    body = zstandard.ZstdCompressor(level=ZSTANDARD_LEVEL).compress(shuffled.data)
+    body = _zstd().compress(shuffled.data, level=ZSTANDARD_LEVEL)
     payload = _joined(_U64.pack(SHUFFLED), _U64.pack(len(body)), body)
     return payload if len(payload) <= values.nbytes else None
 
 
 def _decode_shuffled(data: NDArray[np.uint8], values: Values, item_bytes: int, place: str) -> None:
-    import zstandard
-
     from tnplan.compress.cpu import shuffle_kernel
 
+    zstd = _zstd()
     damaged_unless(data.size >= 2 * _U64.size, place)
     (size,) = _U64.unpack(data[_U64.size : 2 * _U64.size].tobytes())
     damaged_unless(data.size == filled(2 * _U64.size + size), place)
     packed = data[2 * _U64.size :][:size].data
     try:
         # Its own statement of the size is checked before there is memory for it.
-        good = zstandard.frame_content_size(packed) == values.nbytes
-        shuffled = zstandard.ZstdDecompressor().decompress(packed) if good else b""
-    except zstandard.ZstdError:
+        good = zstd.get_frame_info(packed).decompressed_size == values.nbytes
+        shuffled = zstd.ZstdDecompressor().decompress(packed) if good else b""
+    except zstd.ZstdError:
         shuffled = b""
     damaged_unless(len(shuffled) == values.nbytes, place)
     shuffle_kernel.unshuffle(np.frombuffer(shuffled, np.uint8), item_bytes, values.view(np.uint8))

@@ -240,14 +240,18 @@ class Projection:
         times = [
             f"{time_text(row.time_s)} on {count_text(row.devices, 'device', 'devices')}" for row in shown
         ]
-        return f"Projection({self.profile.name}, policy {self.policy}: {', '.join(times)})"
+        return f"Projection({self.profile.name}{self._policy_text}: {', '.join(times)})"
 
     def __str__(self) -> str:
         return f"{text_table(self._cells, COLUMNS)}\n{self.baseline_text}"
 
     def _repr_html_(self) -> str:
-        title = f"Projected on {self.profile.name}, policy {self.policy}. {self.baseline_text}"
+        title = f"Projected on {self.profile.name}{self._policy_text}. {self.baseline_text}"
         return html_table(title, self._cells, COLUMNS)
+
+    @property
+    def _policy_text(self) -> str:
+        return "" if self.policy == "ours" else f", policy {self.policy}"
 
     @property
     def has_searched_baseline(self) -> bool:

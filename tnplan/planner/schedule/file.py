@@ -12,13 +12,15 @@ from tnplan.common.files import converted, identity_of, read_json, write_text
 from tnplan.common.json_text import JsonText
 from tnplan.planner.schedule.schedule import FORMAT, OPCODES, VERSION, Instruction, LoopLevel, Schedule
 
+BESIDE = ("devices", "identity")
+"""Fields that change nothing of what a schedule does."""
 PARTS = ("once", "outer", "body")
 _CANONICAL, _IN_ORDER = JsonText(sort=True), JsonText(sort=False)
 
 
 def _members(schedule: Schedule) -> dict[str, Any]:
-    """What the JSON of a schedule holds, without its identity."""
-    names = [item.name for item in fields(schedule) if item.name not in ("identity", *PARTS)]
+    """What the JSON of a schedule holds, without its identity and what that is not of."""
+    names = [item.name for item in fields(schedule) if item.name not in (*BESIDE, *PARTS)]
     outer = [
         {"depth": level.depth, "inner": level.inner, "instructions": level.instructions}
         for level in schedule.outer
@@ -36,7 +38,8 @@ def with_identity(schedule: Schedule) -> Schedule:
 
 def save_schedule(schedule: Schedule, path: str | Path) -> None:
     """Write schedule.json, to a temporary name first, then moved into place."""
-    write_text(path, _IN_ORDER.text({**_members(schedule), "identity": schedule.identity}) + "\n")
+    beside = {name: getattr(schedule, name) for name in BESIDE}
+    write_text(path, _IN_ORDER.text({**_members(schedule), **beside}) + "\n")
 
 
 def load_schedule(path: str | Path) -> Schedule:
@@ -49,8 +52,8 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
     """Build a schedule from its JSON document; `place` names the file in errors."""
     import msgspec
 
-    stated = document.get("identity")
-    body = {key: value for key, value in document.items() if key != "identity"}
+    stated, devices = document.get("identity"), document.get("devices")
+    body = {key: value for key, value in document.items() if key not in BESIDE}
     try:
         computed = identity_of(body)
     except ValueError:
@@ -77,7 +80,11 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
         form = converted(content, _form())
     except (msgspec.ValidationError, TypeError) as error:
         raise InputError(place, f"not a schedule: {error}", "write it again with 'tnplan plan'") from None
-    return Schedule(**msgspec.structs.asdict(form), **parts, identity=str(stated))
+    schedule = Schedule(**msgspec.structs.asdict(form), **parts, devices=devices, identity=str(stated))
+    if devices is not None and (type(devices) is not int or devices < schedule.ranks_per_group):
+        problem = f"is {devices!r}, and a group has {schedule.ranks_per_group} ranks"
+        raise InputError(f"{place}: devices", problem, "write it again with 'tnplan plan'")
+    return schedule
 
 
 def _form() -> type:
@@ -85,7 +92,7 @@ def _form() -> type:
     import msgspec
 
     hints = get_type_hints(Schedule)
-    names = [item.name for item in fields(Schedule) if item.name not in (*PARTS, "identity")]
+    names = [item.name for item in fields(Schedule) if item.name not in (*PARTS, *BESIDE)]
     return msgspec.defstruct("Form", [(name, hints[name]) for name in names], forbid_unknown_fields=True)
 
 

@@ -11,13 +11,13 @@ Changelog of `tnplan.schedule`, each version of which refuses the older ones:
 7, 8 (2026-11-24): `adds` of `fused`; `before` and `after` of an exchange in parts are numbers of chains.
 9 (2026-11-25): `closing` of `fused`.
 10 (2026-11-25): `parts` of `fused`; its result may take its operand's place and be larger or smaller.
-11 (2026-11-30): `algebra`; `algebras` and `watts` of the profile.
+11 (2026-11-30): `algebra`; `algebras` and `watts` of the profile. Also `devices`, which may be missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
@@ -408,8 +408,10 @@ class Schedule:
         Bounds of what is compressed, and indices that are summed within a slice.
     algebra : str, optional
         What adds and multiplies instead of numbers: the name of an algebra with that dtype.
+    devices : int, optional
+        For how many devices it was planned; any multiple of a group carries it out.
     identity : str
-        The SHA-256 of all else.
+        The SHA-256 of all else but the devices.
 
     Examples
     --------
@@ -445,6 +447,7 @@ class Schedule:
     outer: tuple[LoopLevel, ...] = ()
     summed: tuple[str, ...] = ()
     algebra: str | None = None
+    devices: int | None = field(default=None, compare=False)
     identity: str = ""
 
     def __repr__(self) -> str:

@@ -9,16 +9,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 
+import numpy as np
 import pytest
 
+from tests.support.kernels.gpus import needs_gpus
+from tests.support.platforms import ARCHITECTURES
 from tests.support.robustness.damages import DAMAGES
 from tests.support.root import ROOT
 from tnplan.common.cache_folder import CACHE_VARIABLE, read_entry
 from tnplan.common.errors import InputError
 
-CUDA = ROOT / "executor" / "device" / "cuda"
+CUDA = ROOT / "tnplan" / "executor" / "device" / "cuda"
 ADD_FILE, SUM_FILE = CUDA / "copy" / "add.cu", CUDA / "copy" / "sum.cu"
-ARCHITECTURES = ("sm_80", "sm_90")
 ELF = b"\x7fELF"
 
 pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
@@ -30,6 +32,35 @@ def test_what_does_not_compile_comes_with_the_log() -> None:
     with pytest.raises(ValueError, match=r"(?s)add\.cu does not compile for sm_90: .*quad"):
         compile_cubin(ADD_FILE, {"REAL": "quad", "WIDTH": 1}, "sm_90")
 
+
+def test_gpus_newer_than_the_compiler_get_ptx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretends that the compiler ends with an architecture that it has passed; the driver takes PTX."""
+    from tnplan.executor.device.cuda.runtime import kernel_cache
+
+    known = (80, 86, 90)
+    monkeypatch.setattr(kernel_cache.nvrtc, "getSupportedArchs", lambda: known)
+    ptx = kernel_cache.compile_cubin(ADD_FILE, dict(ADD), "sm_130")
+    assert b".target sm_90\n" in ptx
+    assert b".entry" in ptx
+    asked = ("sm_80", "sm_90", "sm_90a", "sm_87", "sm_75", "sm_100", "sm_100a")
+    given = [kernel_cache.compiler_target(arch, known) for arch in asked]
+    assert given == ["sm_80", "sm_90", "sm_90a", "sm_87", "sm_75", "compute_90", "sm_100a"]
+
+
+@needs_gpus(1)
+def test_the_driver_compiles_ptx(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A sum by a kernel compiled for an older GPU than this one, as on a GPU newer than the compiler."""
+    import cupy
+
+    from tnplan.executor.device.cuda.runtime import kernel_cache
+
+    monkeypatch.setattr(kernel_cache.nvrtc, "getSupportedArchs", lambda: (75,))
+    defines = {"REAL": "float", "WIDTH": 2}
+    kernel = kernel_cache.load_kernel(ADD_FILE, "add", defines)
+    assert b".target sm_75" in b"".join(path.read_bytes() for path in folder.iterdir())
+    target, source = cupy.arange(1000, dtype="float32"), cupy.ones(1000, "float32")
+    kernel((1,), (256,), (target, source, np.int64(500)))
+    np.testing.assert_array_equal(target.get(), np.arange(1000) + 1)
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_quick_code_is_other_code(arch: str) -> None:

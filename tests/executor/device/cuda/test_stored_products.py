@@ -17,7 +17,7 @@ from tests.support.kernels.contract import shape_of
 from tests.support.kernels.emulator import EmulatedKernels, compiled, needs_compiler, source
 from tests.support.root import ROOT
 
-KERNELS = ROOT / "executor" / "device" / "cuda" / "contract" / "kernels"
+KERNELS = ROOT / "tnplan" / "executor" / "device" / "cuda" / "contract" / "kernels"
 LONG_SUMS = """
 extern "C" void call(unsigned blocks, const Value* a, const Value* b, Value* c, long long k, unsigned length,
                      int m, int n)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.kernels.emulator import EmulatedKernels, needs_compiler, source
 from tests.support.root import ROOT
 
-KERNEL = ROOT / "executor" / "device" / "cuda" / "copy" / "sum.cu"
+KERNEL = ROOT / "tnplan" / "executor" / "device" / "cuda" / "copy" / "sum.cu"
 
 
 @needs_compiler

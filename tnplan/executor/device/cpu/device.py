@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -305,8 +304,7 @@ class NumpyDevice(HostDevice):
 
     def memory(self) -> tuple[int, int]:
         """The host's memory: all of it, and what is free."""
-        fitted = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        total, free = (min(fitted, size_bytes) for size_bytes in host_memory())
+        total, free = host_memory()
         return int(total), int(free)
 
     def facts(self) -> dict[str, Any]:

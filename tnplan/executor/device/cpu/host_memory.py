@@ -15,6 +15,7 @@ from socket import gethostname
 from typing import Any
 
 from tnplan.common.errors import InputError
+from tnplan.common.system_calls import installed_memory
 from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator
 
@@ -89,8 +90,9 @@ def host_memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, float]
 
     On a host that does not tell what is free, as macOS, all of its memory.
     """
-    text, installed = _read(proc / "meminfo") or "", _installed_bytes()
-    total, free = _kilobytes(text, "MemTotal", installed), _kilobytes(text, "MemAvailable", installed)
+    text = _read(proc / "meminfo") or ""
+    total, free = installed_memory() or (UNKNOWN_BYTES, UNKNOWN_BYTES)
+    total, free = _kilobytes(text, "MemTotal", total), _kilobytes(text, "MemAvailable", free)
     for folder, names in _own_groups(_read(proc / "self" / "cgroup") or "", groups):
         limit, used = _number(folder / names.limit), _number(folder / names.used)
         if limit is None or used is None:
@@ -135,14 +137,6 @@ def _own_groups(memberships: str, groups: Path) -> list[tuple[Path, _Names]]:
             own = root / path.strip("/")
             folders += [(folder, names) for folder in (own, *own.parents) if folder.is_relative_to(root)]
     return folders
-
-
-def _installed_bytes() -> float:
-    """The memory of the host."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):
-        return UNKNOWN_BYTES
 
 
 def _kilobytes(text: str, name: str, otherwise: float) -> float:

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 STATUS = 143
 """The exit status of a job that stopped so."""
+
+NOTHING_KEPT = "nothing was kept"
 
 _received: list[str] = []
 """The names of the signals that came."""
@@ -50,11 +52,25 @@ def listening(checkpoint: Path) -> Iterator[None]:
     _checkpoint[:] = [checkpoint]
     try:
         yield
+    except KeyboardInterrupt as error:
+        error.add_note(kept_text())
+        raise
     finally:
         _received.clear()  # the next job of this process may keep no checkpoint, and not listen
         _checkpoint.clear()
         for number, handler in before:
             signal.signal(number, handler)
+
+
+def kept_text() -> str:
+    """What an interrupted job leaves behind."""
+    checkpoint = _checkpoint[0] if _checkpoint else None
+    if checkpoint is None or not checkpoint.exists():
+        return NOTHING_KEPT
+    # A name that begins with a dot is of a file that is not whole, and is deleted.
+    if checkpoint.is_dir() and all(file.name.startswith(".") for file in checkpoint.iterdir()):
+        return NOTHING_KEPT
+    return f"{checkpoint} has what was done, continue with --resume"
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from cupy_backends.cuda.libs import nvrtc
 from tnplan.common.cache_folder import cache_folder as kept_in
 from tnplan.common.cache_folder import has_entry, own_folder, read_entry, write_entry
 from tnplan.common.errors import InputError
+from tnplan.common.kernels.told import compiling
 from tnplan.executor.device.protocols.precision import DOUBLE
 
 NEVER_COMPILE = "TNPLAN_NO_COMPILE"
@@ -70,17 +71,23 @@ def source(file: Path) -> str:
 def compile_cubin(file: Path, defines: Mapping[str, str | int], arch: str, strict: bool = False) -> bytes:
     """Compile a kernel file for an architecture such as 'sm_90'; ValueError gives the compiler's log.
 
-    `strict`: the compiler's warnings are errors too.
+    `strict`: the compiler's warnings are errors too. For a GPU that is newer than the compiler this is PTX of
+    the newest architecture that the compiler knows, which the driver compiles when it loads the kernel.
     """
     program = nvrtc.createProgram(source(file), file.name, (), ())
+    target = compiler_target(arch, nvrtc.getSupportedArchs())
     options = [
         *_options(defines),
-        f"--gpu-architecture={arch}",
+        f"--gpu-architecture={target}",
         *(f"-D{name}={value}" for name, value in defines.items()),
     ]
     try:
         nvrtc.compileProgram(program, options)
-        cubin: bytes = nvrtc.getCUBIN(program)
+        if target == arch:
+            cubin: bytes = nvrtc.getCUBIN(program)
+        else:
+            ptx = nvrtc.getPTX(program)
+            cubin = ptx.encode() if isinstance(ptx, str) else ptx
         log = nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError:
         raise ValueError(f"{file.name} does not compile for {arch}: {nvrtc.getProgramLog(program)}") from None
@@ -89,6 +96,17 @@ def compile_cubin(file: Path, defines: Mapping[str, str | int], arch: str, stric
     if strict and log:
         raise ValueError(f"{file.name} compiles for {arch} with warnings: {log}")
     return cubin
+
+
+def compiler_target(arch: str, known: Iterable[int]) -> str:
+    """What the compiler is asked for: the architecture itself, or PTX of the newest it knows below that.
+
+    - `known`: The numbers of the architectures that the compiler knows. PTX runs on all later ones, as long
+      as its name ends in no letter (CUDA C++ Programming Guide, section "PTX Compatibility").
+    """
+    newest = max(known)
+    is_newer = arch[-1].isdigit() and int(arch.removeprefix("sm_")) > newest
+    return f"compute_{newest}" if is_newer else arch
 
 
 def _options(defines: Iterable[str]) -> tuple[str, ...]:
@@ -198,11 +216,12 @@ def current_arch(device: int | None = None) -> str:
 
 def cached_cubin(file: Path, defines: Defines, arch: str) -> bytes:
     """The compiled kernel of the cache, compiled now where it is not there."""
-    compiling = _in_progress.get((file, defines, arch))
-    if compiling is not None:
-        with suppress(CancelledError):
-            return compiling.result()
-    return _made(file, defines, arch)
+    in_progress = _in_progress.get((file, defines, arch))
+    with compiling():
+        if in_progress is not None:
+            with suppress(CancelledError):
+                return in_progress.result()
+        return _made(file, defines, arch)
 
 
 def _begun(file: Path, defines: Defines, arch: str) -> Future[bytes] | None:
