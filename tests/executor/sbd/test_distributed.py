@@ -316,7 +316,7 @@ def test_mpirun_gives_one_result(size: int, tmp_path: Path) -> None:
     refused = mpirun(size, *arguments[:6], "--roots", "197")
     assert refused.returncode == 2
     assert refused.stderr == (
-        "tnplan: error: roots: are 197 in a space of 196 determinants; ask for 1 to 196 "
+        "tnplan: error: roots: are 197, but the space has only 196 determinants; ask for 1 to 196 "
         "(see docs/explanation/sbd.md#files)\n"
     )
 
