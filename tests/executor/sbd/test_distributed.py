@@ -276,7 +276,7 @@ def test_memory_decides_between_gathering_and_a_ring(monkeypatch: pytest.MonkeyP
     ring = site(whole.predicted_bytes - 1)
     assert not ring.gathers
     assert ring.predicted_bytes < whole.predicted_bytes
-    with pytest.raises(InputError, match="memory: holds"):
+    with pytest.raises(InputError, match="memory: is"):
         site(ring.predicted_bytes - 1)
 
 
