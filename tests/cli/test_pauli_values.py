@@ -240,7 +240,8 @@ REFUSED: list[Row] = [
     ("--state 00 --overlap Z0", "--overlap", "is asked together with a state", "leave one of them out"),
     ("--overlap Z0 --picture schroedinger", "--picture", "schroedinger has no overlaps", "use heisenberg"),
     ("--observable Z1", "--observable", "is a list", "ask for the value of"),
-    ("--each-term --picture schroedinger", "each_term", "works only in the Heisenberg", "leave --picture out"),
+    ("--each-term --picture schroedinger", "each_term", "works only in the Heisenberg",
+     "leave --picture out"),
     ("--repetitions 4 --max-terms 1000000000 --memory 1MB", "--memory",
      "allows a rank 977 KiB, and", "smaller --max-terms"),
 ]
