@@ -100,7 +100,7 @@ def test_a_rank_that_cannot_store_a_tensor_ends_all(rank: int) -> None:
         array[half:] = 0 if rank == 0 else array[half:]
         array[:half] = 0 if rank == 1 else array[:half]
     start = perf_counter()
-    with pytest.raises(InputError, match=r"step \d+: its result of \d+ KiB, which is to wait"):
+    with pytest.raises(InputError, match=r"step \d+: its result of \d+ KiB, which is to be stored"):
         execute(schedule, arrays, ranks=2, device="cpu")
     assert perf_counter() - start < 30
 

@@ -101,7 +101,7 @@ def test_the_error_of_a_step_is_that_of_its_precision(tmp_path: Path) -> None:
 def test_cupy_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "find_spec", lambda name: name)
     monkeypatch.setitem(sys.modules, "tnplan.executor.device.cuda.gpus", None)
-    with pytest.raises(InputError, match=r"device gpu: CuPy cannot be imported \(.*\); mend its"):
+    with pytest.raises(InputError, match=r"device gpu: CuPy cannot be imported \(.*\); repair its"):
         run_ranks(1, lambda world: open_device("gpu", world, 1, 1))
     (chosen,) = run_ranks(1, lambda world: open_device("auto", world, 1, 1))
     assert chosen.line.startswith("device: cpu (CuPy cannot be imported")

@@ -330,7 +330,7 @@ REFUSED: list[Row] = [
     (lambda: check_sampling(parse("Z0", 1), Truncation()), "--repetitions",
      "need a limit of terms", "give --max-terms"),
     (lambda: check_sampling(parse("Z0", 1), Truncation(1e-3, max_terms=9)), "--repetitions",
-     "cut none", "leave the cuts out"),
+     "instead of cutting", "leave the cuts out"),
     (lambda: check_sampling(pauli_sum([(1, 0, 1j)], 1), Truncation(max_terms=9)), "--repetitions",
      "real coefficients", "give the two parts one"),
 ]

@@ -276,7 +276,7 @@ def test_memory_decides_between_gathering_and_a_ring(monkeypatch: pytest.MonkeyP
     ring = site(whole.predicted_bytes - 1)
     assert not ring.gathers
     assert ring.predicted_bytes < whole.predicted_bytes
-    with pytest.raises(InputError, match="memory: holds"):
+    with pytest.raises(InputError, match="memory: is"):
         site(ring.predicted_bytes - 1)
 
 
@@ -316,7 +316,7 @@ def test_mpirun_gives_one_result(size: int, tmp_path: Path) -> None:
     refused = mpirun(size, *arguments[:6], "--roots", "197")
     assert refused.returncode == 2
     assert refused.stderr == (
-        "tnplan: error: roots: are 197 in a space of 196 determinants; ask for 1 to 196 "
+        "tnplan: error: roots: are 197, but the space has only 196 determinants; ask for 1 to 196 "
         "(see docs/explanation/sbd.md#files)\n"
     )
 

@@ -108,7 +108,7 @@ REFUSED: list[Row] = [
     ((RIGHT, {"symmetry": 9}), "--symmetry", "is 9, and labels go from 1 to 8", "give an FCIDUMP with"),
     ((RIGHT, {"symmetry": 8}), "space", "has no determinant of symmetry 8", "give other strings, or"),
     ((RIGHT, {"symmetry": -1}), "--symmetry", "is -1", "give an integer from 0"),
-    ((RIGHT, {"symmetry": 2, "roots": 99}), "roots", "are 99 in a space of 24", "ask for 1 to 24"),
+    ((RIGHT, {"symmetry": 2, "roots": 99}), "roots", "are 99, but the space has only 24", "ask for 1 to 24"),
     ((RIGHT, {"symmetry": 2, "roots": 9, "penalty": SpinPenalty(2.0)}), "roots",
      "are 9, but only 3 states have this spin and this", "ask for at most 3"),
 ]

@@ -156,7 +156,7 @@ def test_a_spin_that_cannot_be() -> None:
 def test_a_spin_keeps_the_states_of_one_parity(spin: int, kept: int) -> None:
     h = small(1, n=4, counts=(2, 2))
     assert solve(h, h.integrals, kept, penalty=SpinPenalty(spin)).parities == [-1 if spin == 1 else 1] * kept
-    with pytest.raises(InputError, match=f"roots: are {kept + 1} in a space of {kept} states"):
+    with pytest.raises(InputError, match=f"roots: are {kept + 1}, but the space has only {kept} states"):
         solve(h, h.integrals, kept + 1, penalty=SpinPenalty(spin))
 
 
@@ -181,7 +181,7 @@ def test_every_state_of_a_tiny_space(roots: int) -> None:
     np.testing.assert_allclose(
         found.energies, np.linalg.eigvalsh(matrix)[:roots] + integrals.core, atol=1e-10
     )
-    with pytest.raises(InputError, match="roots: are 6 in a space of 5"):
+    with pytest.raises(InputError, match="roots: are 6, but the space has only 5"):
         solve(h, integrals, 6)
 
 

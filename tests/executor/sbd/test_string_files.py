@@ -85,7 +85,7 @@ BAD_FILES: list[Row] = [
     (("a.json", {"0011": True}), "a.json: key '0011'", "has the weight True", "give a number of 0 or"),
     (("a.json", {"0111": 1}), "a.json: key '0111'", "fills 3 orbitals, not 2", "give strings of the"),
     (("a.json", {"011": 1}), "a.json: key '011'", "'011' is not a string of", "write one bitstring per"),
-    (("a.json", 3), "a.json", "is not an object of counts", 'write {"0011": 12}'),
+    (("a.json", 3), "a.json", "is neither an object of counts", 'write {"0011": 12}'),
     (("a.json", {}), "a.json", "holds no string", "give at least one"),
     (("a.json", {"00000011": 2}), "a.json",
      "holds no sample of 2 alpha and 2 beta electrons", "give samples with"),

@@ -167,7 +167,7 @@ def test_trajectories_agree_between_ranks() -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "message"),
-    [(3, "ranks: is 3; give a power of two"), (0, "ranks: is 0"), (8, "a state of 7 qubits, 4 a rank")],
+    [(3, "ranks: is 3; give a power of two"), (0, "ranks: is 0"), (8, "a state of 7 qubits, 4 per rank")],
 )
 def test_ranks_that_cannot_be(ranks: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
