@@ -217,7 +217,8 @@ def _assumptions(projection: Projection) -> str:
     tiers = [
         (
             shown_text(tier.name),
-            f"{rate_text(tier.bytes_per_s, 'B/s')} one way per device, {time_text(tier.latency_s)} per message"
+            f"{rate_text(tier.bytes_per_s, 'B/s')} one way per device, "
+            f"{time_text(tier.latency_s)} per message"
             + (f", {tier.devices} devices" if tier.devices else ""),
         )
         for tier in profile.tiers
