@@ -124,7 +124,7 @@ def edit(name: str, place: str, value: Any, *, sign: bool = False) -> Spoil:
             inner[last] = value
         if sign:
             document.pop("identity")
-            document["identity"] = identity_of(document)
+            document["identity"] = identity_of({k: v for k, v in document.items() if k != "devices"})
         (folder / name).write_text(json.dumps(document))
 
     return spoil

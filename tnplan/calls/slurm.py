@@ -22,7 +22,8 @@ TIMES_PREDICTED, START_S = 2, 600
 """The time limit: so often what is predicted, and what MPI, imports and compilation may take."""
 NOTICE_S = 120
 """Slurm asks the job this long before the limit to write a checkpoint."""
-LAUNCHERS = {"openmpi": "srun --mpi=pmix", "mpich": "srun --mpi=pmi2", "cray": "srun"}
+PLUGINS = {"openmpi": "pmix", "mpich": "pmi2", "cray": None}
+"""By the MPI, what srun starts its ranks with; None: what Slurm is set to."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def slurm(
     (1, 1)
     """
     check_choice("--device", device, ("auto", "cpu", "gpu"))
-    check_choice("--launcher", launcher, LAUNCHERS)
+    check_choice("--launcher", launcher, PLUGINS)
     check_kind("--setup", setup, str)
     if output is not None:
         check_writable(output, schedule)
@@ -124,25 +125,32 @@ def slurm(
     kind = device if device != "auto" else "cpu" if plan.profile["name"] == "cpu" else "gpu"
     limit_min = ceil((TIMES_PREDICTED * time_s + START_S) / 60)
     command = ["tnplan", "execute", file, "-o", str(result), "--device", kind, "--resume"]
+    plugin = PLUGINS[launcher]
+    launch = "srun" if plugin is None else f"srun {_flag('mpi', plugin)}"
+    asked = {
+        "job-name": "tnplan", "nodes": nodes, "ntasks-per-node": each,
+        **({"gpus-per-node": each} if kind == "gpu" else {}),
+        "time": f"{limit_min // 60:02d}:{limit_min % 60:02d}:00", "signal": f"USR1@{NOTICE_S}",
+        "requeue": None,
+    }  # fmt: skip
     lines = [
         "#!/bin/bash",
         f"# Written by 'tnplan slurm': {ranks} devices, {time_text(time_s)} predicted.",
-        "#SBATCH --job-name=tnplan",
-        f"#SBATCH --nodes={nodes}",
-        f"#SBATCH --ntasks-per-node={each}",
-        *([f"#SBATCH --gpus-per-node={each}"] if kind == "gpu" else []),
-        f"#SBATCH --time={limit_min // 60:02d}:{limit_min % 60:02d}:00",
-        f"#SBATCH --signal=USR1@{NOTICE_S}",
-        "#SBATCH --requeue",
+        *(f"#SBATCH {_flag(name, value)}" for name, value in asked.items()),
         "",
         setup or "# Load modules and activate the environment of tnplan here.",
         "",
-        f"{LAUNCHERS[launcher]} {shlex.join(command)}",
+        f"{launch} {shlex.join(command)}",
     ]
     text = "\n".join(lines) + "\n"
     if output is not None:
         write_text(output, text)
     return JobScript(text, nodes, each, time_s)
+
+
+def _flag(name: str, value: object) -> str:
+    """An option of Slurm."""
+    return f"--{name}" + ("" if value is None else f"={value}")
 
 
 def _ranks(plan: Schedule, devices: int | None) -> int:

@@ -49,7 +49,7 @@ def signed(document: Any) -> Any:
     if isinstance(document, dict):
         document.pop("identity", None)
         with suppress(ValueError):
-            document["identity"] = identity_of(document)
+            document["identity"] = identity_of({k: v for k, v in document.items() if k != "devices"})
     return document
 
 

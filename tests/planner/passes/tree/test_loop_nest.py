@@ -286,7 +286,7 @@ def test_a_damaged_part_is_refused(entry: object, tmp_path: Path) -> None:
 
     save_schedule(SCHEDULE, tmp_path / "schedule.json")
     document = {**json.loads((tmp_path / "schedule.json").read_text()), "outer": [entry]}
-    del document["identity"]
+    del document["identity"], document["devices"]
     with pytest.raises(InputError, match=r"outer\[0\]"):
         from_document({**document, "identity": identity_of(document)}, "schedule.json")
 
