@@ -67,7 +67,7 @@ def test_killed_jobs_go_on_with_other_numbers_of_groups(
     done = mpirun(groups[2] * group, *words, **seen)
     assert done.returncode == 0, done.stderr
     said = "from {} to {} to {} groups: equal up to rounding, but not bit for bit".format(*groups)
-    assert f"partial sums divided anew, {said}" in done.stderr
+    assert f"partial sums divided again, {said}" in done.stderr
     check_values(case, np.load(output))
     whole = execute(*files, device="cpu", ranks=group).array
     assert whole is not None

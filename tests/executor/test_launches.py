@@ -31,7 +31,7 @@ from tnplan.executor.calibration import chain_shape
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.copy import make_copy
-from tnplan.executor.device.protocols.device import AdjointShape
+from tnplan.executor.device.protocols.device import AdjointShape, RowShape
 from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
@@ -91,6 +91,12 @@ def products(dtype: str) -> None:
         n_batch, m, n, k = shape.sizes
         device, a, b, c, workspace = views(dtype, n_batch * m * k, n_batch * n * k, n_batch * m * n, 1 << 12)
         device.bind_contract(shape, a, b, c, workspace, precision)()
+    # Pairs of rows by tiles, and each sum by itself.
+    for (m, n, k), counts in (((16, 1, 70), (5, 40)), ((1, 1, 4), (50, 60))):
+        pairs = np.stack(np.divmod(np.arange(100, dtype=np.int32), counts[1]), axis=1)
+        each = shape_of((1,), (m,), (n,), k, (0, 1, 2))
+        device, a, b, c, workspace = views(dtype, counts[0] * m * k, counts[1] * n * k, 100 * m * n, 1 << 12)
+        device.bind_rows(RowShape(each, len(pairs), m * n), pairs, a, b, c, workspace)()
 
 
 def chains(dtype: str) -> None:

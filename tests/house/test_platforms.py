@@ -63,7 +63,7 @@ def test_arrays_are_contracted_on_windows(tmp_path: Path) -> None:
 
 def test_an_output_is_locked_on_windows(tmp_path: Path) -> None:
     lines = on_windows(tmp_path, "-c", LOCKS, str(tmp_path)).splitlines()
-    assert lines[0].startswith("is held by another run (process ")
+    assert lines[0].startswith("is used by another run (process ")
     assert lines[1:] == ["False"]
 
 

@@ -56,7 +56,7 @@ def installed_memory() -> tuple[int, int] | None:
         return _windows_memory()
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):
         return None
     return total, total
 

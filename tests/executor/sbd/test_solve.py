@@ -135,7 +135,7 @@ def test_all_strings_make_the_whole_space(counts: tuple[int, int]) -> None:
 
 
 def test_too_many_strings() -> None:
-    with pytest.raises(InputError, match="in 36 orbitals are 94,143,280 together; give 1,048,576"):
+    with pytest.raises(InputError, match="in 36 orbitals are 94,143,280 together; give at most 1,048,576"):
         all_strings(36, 27)
 
 

@@ -260,7 +260,7 @@ def test_weights_that_are_refused(problem: str, given: Any, weights: Any, line: 
 
 
 def test_weights_stand_without_sizes() -> None:
-    with pytest.raises(tnplan.InputError, match="beside by_size"):
+    with pytest.raises(tnplan.InputError, match="together with by_size"):
         tnplan.count("matchings", [(1, 2)], weights=True, by_size=True)
 
 

@@ -199,7 +199,7 @@ def put_in_place(patch: pytest.MonkeyPatch, kernel_type: type[Kernel] = Kernel) 
         kernel.check(threads, arguments, rest[0])
         bind(made, kernel, blocks, threads, arguments, *rest)
 
-    def module(_: int, file: Path, defines: Any, is_specific: bool = False) -> Any:
+    def module(_: int, file: Path, defines: Any, is_specific: bool = False, copy: int = 0) -> Any:
         return SimpleNamespace(
             get_function=lambda entry: kernel_type(file, defines, entry),
             get_global=lambda name: SimpleNamespace(ptr=ALIGNMENT_BYTES),

@@ -169,7 +169,8 @@ def test_a_run_goes_on_twice_with_other_numbers_of_groups(
 ) -> None:
     interrupt(case, output, groups[0], after)
     said = interrupt(case, output, groups[1], after)
-    assert f"partial sums divided again, from {groups[0]} to {groups[1]} groups: equal to rounding" in said[0]
+    anew = f"from {groups[0]} to {groups[1]} groups: equal up to rounding"
+    assert f"partial sums divided again, {anew}" in said[0]
     found = go_on(case, output, groups[2])
     check_values(case, found.array)  # type: ignore[arg-type]
     assert close(found, execute(case.schedule, case.arrays, ranks=GROUP * groups[2]))

@@ -112,7 +112,7 @@ def test_keys_tell_kernels_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     keys.append(cache_key(ADD_FILE, ADD, "sm_90"))
     monkeypatch.setattr(kernel_cache.nvrtc, "getVersion", lambda: (99, 0))
     keys.append(cache_key(ADD_FILE, ADD, "sm_90"))
-    assert len(set(keys)) == 6
+    assert len(set(keys)) == len(keys)
 
 
 def test_nothing_is_compiled_where_that_is_forbidden(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ def test_memory_of_a_list() -> None:
     assert few.predicted_bytes <= 100_000
     with pytest.raises(InputError, match="memory: is 977 KiB, but"):
         fit_list(h, 10**7, 1, Criteria(), 1e6)
-    with pytest.raises(InputError, match="that the vectors of a solve need"):
+    with pytest.raises(InputError, match="but the vectors of a solve need"):
         fit_list(h, 1000, 1, Criteria(), 5000)
 
 
