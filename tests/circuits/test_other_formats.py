@@ -42,14 +42,14 @@ def test_other_formats_are_refused_by_name(
     file.write_text(text)
     with pytest.raises(InputError) as refused:
         load_circuit(file)
-    assert str(refused.value).startswith(f"{file}: is {kind}, which is not read; ")
+    assert str(refused.value).startswith(f"{file}: is {kind}, which is not supported; ")
     assert run(["statevector", str(file)]) == 2
     error = capfd.readouterr().err
-    assert error.startswith(f"tnplan: error: {file}: is {kind}, which is not read; ")
+    assert error.startswith(f"tnplan: error: {file}: is {kind}, which is not supported; ")
     assert error.count("\n") == 1
     packed = tmp_path / f"{name}.gz"
     packed.write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(InputError, match=f"is {kind}, which is not read; "):
+    with pytest.raises(InputError, match=f"is {kind}, which is not supported; "):
         load_circuit(packed)
 
 
@@ -62,7 +62,7 @@ def test_qpy_is_refused_by_name(tmp_path: Path) -> None:
     for name in ("c.qpy", "c.txt"):
         with (tmp_path / name).open("wb") as stream:
             qpy.dump(circuit, stream)
-        with pytest.raises(InputError, match=r"is Qiskit's QPY, which is not read; give the circuit itself"):
+        with pytest.raises(InputError, match=r"QPY, which is not supported; give the circuit itself"):
             load_circuit(tmp_path / name)
 
 

@@ -111,8 +111,8 @@ TENSORS: list[tuple[Spoil, str]] = [
 
 # What somebody changed in a schedule, and whether the identity was put right afterwards.
 SCHEDULES: list[tuple[str, object, bool, str]] = [
-    ("ranks_per_group", 2, False, "four.json: identity:"), ("identity", "0", False, "identity: 0... is not"),
-    ("identity", None, False, "identity: None"), ("predicted.peak_bytes", 1, False, "identity:"),
+    ("ranks_per_group", 2, False, "four.json: identity:"), ("identity", "0", False, "identity: is 0..., but"),
+    ("identity", None, False, "identity: is None"), ("predicted.peak_bytes", 1, False, "identity:"),
     ("version", 1, False, "version: is 1"), ("format", "tnplan.path", False, "format: is 'tnplan.path'"),
     ("once", None, True, "four.json: once: is not a list"), ("steps", None, True, "field `steps`"),
     ("ranks_per_group", 2, True, "four.json: schedule: the grid has 4 ranks, not 2"),
@@ -323,7 +323,7 @@ def rows() -> list[Row]:
         (f"{RUN} --resume", f"{kept}/manifest.json: schedule: is 'another'", checkpoint(CHECKPOINT)),
         (f"{RUN} --resume", f"{kept}/manifest.json: is damaged, or of another version", checkpoint(OLD)),
         (RUN, f"{kept}: holds the checkpoint of an interrupted run", checkpoint(CHECKPOINT)),
-        (RUN, f"{kept}: is to be a folder", text(kept, "x")),
+        (RUN, f"{kept}: is a file, not a folder", text(kept, "x")),
         (RUN, f"{kept}/manifest.json: is a folder", folders(f"{kept}/manifest.json")),
         (RUN, "r.json: would be replaced", text("r.json", "x")),
         (f"{RUN} --result sharded", "r.shards.json: would be replaced", text("r.shards.json", "{}")),

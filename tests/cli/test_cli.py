@@ -304,7 +304,7 @@ def edit_schedule(path: Path, **changes: Any) -> None:
     ("changes", "message"),
     [
         ({"ranks_per_group": 2}, "identity: "),
-        ({"identity": "0" * 64}, "is not that of the contents"),
+        ({"identity": "0" * 64}, "they were changed"),
         ({"version": 1}, f"version: is 1; this tnplan reads version {VERSION} of tnplan.schedule"),
         ({"format": "tnplan.path"}, "format: is 'tnplan.path'"),
     ],

@@ -160,7 +160,7 @@ def diagonalize(
         The half-strings; bit p of an integer is orbital p. "all": every string, as in full configuration
         interaction. Default of `beta`: those of `alpha`.
     determinants : DeterminantList or path, optional
-        A list of determinants instead of products.
+        A list of determinants instead of `alpha` and `beta`.
     grow : Growth, optional
         Select determinants by the Hamiltonian's elements, from `determinants` or from the best of several
         starts (selected configuration interaction). The result has the list.

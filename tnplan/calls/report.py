@@ -41,9 +41,9 @@ def report(
 ) -> Projection:
     """Project time and speedup for each number of devices.
 
-    Of all paths and all ways to group the devices, the one of least predicted time is taken for each number.
-    A path for one device is searched too, and competes with those given. Speedups count from the faster of
-    this path and the paths given on one device (arXiv 2606.01852, section V-A).
+    For each number of devices, the path and the grouping with the least predicted time are taken. A path for
+    one device is searched too. Speedups compare with the fastest of all paths on one device (arXiv
+    2606.01852, section V-A).
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def report(
     memory : float or str, optional
         The memory of a rank, such as "128MiB" or "unlimited". Default: that of the profile.
     threshold : int or str, optional
-        Bytes from which a whole tensor is large, as in `plan`.
+        A tensor of so many bytes or more is large, as in `plan`.
     precision : str, optional
         How values are multiplied: "fp32", "tf32", "fp16x3", "fp64". Default: by the dtype.
     policy : {"ours", "paper"}

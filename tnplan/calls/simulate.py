@@ -89,7 +89,7 @@ def simulate(
     parameters : mapping, optional
         Values of the parameters of a file or of another library's circuit, by their names.
     depolarize : float
-        The probability that the qubits of a gate are depolarized after it.
+        The probability that, after a gate, one of the Pauli words other than I acts on its qubits.
     mode : {"compiled", "stages", "gates"}
         How gates are grouped into passes over the state.
     seed : int, optional

@@ -66,7 +66,7 @@ def sycamore(
     cycles : int
         Layers of two-qubit gates.
     qubits : int
-        2 to 53; of fewer than 53 those nearest to the middle of the chip.
+        2 to 53. Fewer than 53: the qubits nearest to the middle of the chip.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def ising(
     steps : int
         Floquet steps.
     lattice : {"heavy-hex", "line"}
-        The coupling map, which is generated.
+        The coupling map to generate.
     qubits : int
         127 or 156 for heavy-hex, any number for a line.
     field : float
@@ -240,7 +240,7 @@ def loschmidt(
     steps : int
         How often every edge has a cz before the perturbation.
     lattice : {"heavy-hex", "line"}
-        The coupling map, which is generated.
+        The coupling map to generate.
     qubits : int
         127 or 156 for heavy-hex, any number for a line.
     angle : float
@@ -274,7 +274,7 @@ def ansatz(
     kind : {"vqe", "qaoa"}
         ry, rz and cz; or h, rzz on the edges of the graph and rx.
     qubits : int
-        Number of qubits; of a graph its vertices.
+        Number of qubits (qaoa: vertices of the graph).
     degree : int
         Edges of a vertex, for qaoa.
     seed : int

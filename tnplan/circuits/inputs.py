@@ -76,7 +76,7 @@ def given_pattern(
     fixed = {q: int(value) for q, value in enumerate(text) if q not in chosen and value != "."}
     missing = [q for q, value in enumerate(text) if value == "." and q not in chosen]
     if missing:
-        raise InputError("--bitstrings", f"leaves qubit {missing[0]} open", "name it in the open qubits too")
+        raise InputError("--bitstrings", f"leaves qubit {missing[0]} open", "add it to the open qubits")
     return fixed, chosen
 
 
@@ -208,7 +208,8 @@ def _of_words(words: Mapping[str, Any], n_qubits: int) -> PauliSum:
         parts = coefficient if isinstance(coefficient, list) else [coefficient]
         if len(parts) not in (1, 2) or not all(map(is_finite, parts)):
             raise InputError(
-                "", f"has the coefficient {_shown(coefficient)}", "give a number or [real, imaginary]"
+                "", f"{_shown(word)} has the coefficient {_shown(coefficient)}",
+                "give a number or [real, imaginary]",
             )
         if not isinstance(word, str) or not word.strip():
             raise InputError("", f"{_shown(word)} is not a Pauli word", "write one such as X0 Z3")

@@ -57,7 +57,7 @@ def circuit_text(path: str | Path) -> str:
     text = "" if is_qpy else read_text(path, "a qsim or OpenQASM file")
     kind = "Qiskit's QPY" if is_qpy else other_format(str(path), text)
     if kind is not None:
-        raise InputError(str(path), f"is {kind}, which is not read", REMEDIES[kind])
+        raise InputError(str(path), f"is {kind}, which is not supported", REMEDIES[kind])
     return text
 
 

@@ -34,7 +34,10 @@ repetition_options = added(
 """Add Monte Carlo in place of truncations to a command, whose `--seed` is that of the repetitions."""
 
 state_options = added(
-    click.option("--state", metavar="LETTERS", help="One of 0 1 + - r l for each qubit. Default: all 0."),
+    click.option(
+        "--state", metavar="LETTERS",
+        help="One of 0 1 + - r l (r, l: Y = 1, -1) for each qubit. Default: all 0.",
+    ),
     click.option(
         "--stabilizers", metavar="WORDS", help="A stabilizer state instead, such as 'X0 X1, -Z0 Z1'."
     ),
@@ -76,8 +79,8 @@ def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
     overlap={"type": str, "metavar": "SUM", "help": "tr(B U^dagger O U) / 2^n with this sum B: no state."},
     symmetry={
         "type": QUBITS, "multiple": True, "metavar": "Q,Q,...",
-        "help": "Merge words that this permutation of qubits maps to each other. It must map every layer "
-        "of the circuit to itself.",
+        "help": "Merge words that are related by this permutation, the images of qubits 0, 1, ... It "
+        "must map every layer of the circuit to itself.",
     },
     picture="Propagate the observable backwards through the circuit, or the state forwards.",
     monte_carlo=added(

@@ -170,8 +170,8 @@ def _observables(options: Options) -> Options:
 
 @question(
     Circuit.expectation, {**REPEATED, "checkpoint": {}, "resume": {}},
-    click.option("--wrt", multiple=True, metavar="NAME", help="Add the derivative by this parameter; may "
-    "be given several times."),
+    click.option("--wrt", multiple=True, metavar="NAME", help="Add the derivative with respect to this "
+    "parameter; may be given several times."),
     click.option("--file", type=FILE, help="Observables, one per line, or a JSON list."),
     arguments_of=_observables,
     observables={

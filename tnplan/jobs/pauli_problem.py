@@ -187,9 +187,9 @@ def _check_together(problem: PauliProblem, request: PauliRequest) -> None:
         is_forward, has_limit = request.picture == "schroedinger", request.stop_above is not None
         if is_forward or request.has_tape or has_limit or request.record:
             raise InputError(
-                "--repetitions", "cannot be combined with any of schroedinger, gradient, each-term, "
-                "stop-above and record",
-                "leave them out",
+                "--repetitions", "cannot be combined with --picture schroedinger, --gradient, --each-term, "
+                "--stop-above or --record",
+                "leave those out",
             )  # fmt: skip
 
 

@@ -176,7 +176,7 @@ def as_listener(progress: Listener | bool | None) -> Listener | None:
     if progress is None or progress is False:
         return None
     if not callable(progress):
-        raise InputError("progress", f"is {progress!r}", "give True, or a function of a Progress")
+        raise InputError("progress", f"is {progress!r}", "give True, or a function that takes a Progress")
     return progress
 
 

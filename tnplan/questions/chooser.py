@@ -100,7 +100,8 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
     if not possible:
         check_method("contraction", query, options)
         raise InputError(
-            "mpirun", "started more than one rank, and only 'contraction' answers", "start one", topic="ranks"
+            "mpirun", "started several ranks, but only 'contraction' can answer, on one", "start one",
+            topic="ranks",
         )
     profile = this_machine(options)
     key = (structure(query), *_machine_key(options, profile), tuple(possible))

@@ -43,7 +43,7 @@ AMPLITUDES: list[Row] = [
     (lambda c: c.amplitudes(open_qubits=[0, 0]), "--open", "names qubit 0 twice", "name each qubit once"),
     (lambda c: c.amplitudes(open_qubits=[3]), "--open", "names qubit 3", "use qubits 0 to 2"),
     (lambda c: c.amplitudes("0..", open_qubits=[1]), "--bitstrings",
-     "leaves qubit 2 open", "name it in the open qubits too"),
+     "leaves qubit 2 open", "add it to the open qubits"),
     (lambda c: c.amplitudes(["0.0"], open_qubits=[1]), "--bitstrings",
      "['0.0'] does not fit open qubits", "give one string of 3"),
     (lambda c: c.amplitudes("000", depolarizing=0.1), "--method",
@@ -79,7 +79,7 @@ SAMPLE: list[Row] = [
 ]
 EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", state=["i*X0"]), "--stabilizers",
-     "'i*X0' is not a Pauli word", "write a sum such as"),
+     "'i*X0' is not a Pauli word", "write words with a sign"),
     (lambda c: c.expectation("Z0", gradient=None), "--gradient",
      "None is not a list of names, each once", "name some; simulate has"),
     (lambda c: c.expectation("Z7"), "--observable", "names qubit 7", "use qubits 0 to 2"),
@@ -164,10 +164,10 @@ STATES: list[Row] = [
     (np.zeros((2, 3)), "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with"),
     (np.ones((3, 3)), "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with"),
     (np.full((3, 3), np.nan), "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with"),
-    (["X0", "Z0"], "--stabilizers", "'Z0' anticommutes with another", "remove it"),
+    (["X0", "Z0"], "--stabilizers", "'Z0' anticommutes with another", "remove one of the two"),
     (["X0", "-X0"], "--stabilizers", "have -I as a product", "change a sign"),
     (["X5"], "--stabilizers", "names qubit 5", "use qubits 0 to 2"),
-    (["0.5*X0"], "--stabilizers", "'0.5*X0' is not a word with a", "write -X0 Z1"),
+    (["0.5*X0"], "--stabilizers", "'0.5*X0' is not a word with a", "write words with a sign"),
 ]
 ESTIMATES: list[Row] = [
     ({}, "question", "is missing", "give one of amplitudes,"),

@@ -22,7 +22,7 @@ CALLS: list[Row] = [
     ({"constants": {3: ARRAYS[0]}}, "constants", "names tensor 3", "from 0 to 2"),
     ({"batch": 0}, "batch", "is 0", "from 1 up"),
     ({"batch": 2, "batched": [5]}, "batched", "names tensor 5", "from 0 to 2"),
-    ({"batch": 2, "batched": []}, "batched", "is an empty list", "name a tensor of the batch"),
+    ({"batch": 2, "batched": []}, "batched", "is empty", "give the numbers of tensors"),
     ({"batch": 2, "batched": 1}, "batched", "is 1", "give a list"),
     ({"constants": [0, 1]}, "constants", "are list", "give a dict"),
     ({"constants": {"0": ARRAYS[0]}}, "constants", "names tensor '0'", "from 0 to 2"),

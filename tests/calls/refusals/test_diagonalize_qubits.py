@@ -43,7 +43,7 @@ FILES: list[Row] = [
     (("bad.txt", "Z0 X1\n0.5 Q3"), "bad.txt: line 2",
      "'Q3' is not a Pauli word", "write a sum such as 0.5*X0 X1"),
     (("bad.txt", "# none\n"), "bad.txt", "has no observables", "write one per line"),
-    (("bad.json", '{"Z0": "a"}'), "bad.json", 'has the coefficient "a"', "give a number or"),
+    (("bad.json", '{"Z0": "a"}'), "bad.json", '"Z0" has the coefficient "a"', "give a number or"),
     (("bad.json", "3"), "bad.json", "is not a list", "give a list of observables"),
     (("bad.json", '{"Z0": [0, 1]}'), "bad.json",
      "is not Hermitian: it has the term 1j Z0", "give real coeff"),

@@ -22,7 +22,7 @@ OPTIONS: list[Row] = [
 ]
 NETWORKS: list[Row] = [
     ((["ab", "bc"], "ac", {"a": 2, "b": 2}), "sizes", "have no extent of index 'c'", "one for each index"),
-    ((["ab", "bc"], "az", {"a": 2, "b": 2, "c": 3}), "output", "index 'z' is on no tensor", "of the tensors"),
+    ((["ab", "bc"], "az", {"a": 2, "b": 2, "c": 3}), "output", "has index 'z'", "of the tensors"),
 ]
 # fmt: on
 

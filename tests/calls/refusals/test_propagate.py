@@ -28,7 +28,7 @@ CALLS: list[Row] = [
     ({"truncation": 5}, "truncation", "is 5", "give Truncation"),
     ({"device": "tpu"}, "--device", "'tpu' is unknown", "choose from auto, cpu"),
     ({"state": 0}, "--state", "is 0", "give letters"),
-    ({"state": ["0", "0"]}, "--stabilizers", "'0' is not a word with a sign", "write -X0 Z1"),
+    ({"state": ["0", "0"]}, "--stabilizers", "'0' is not a word with a sign", "write words with a sign"),
     ({"depolarize": "x"}, "--depolarizing", "probability is 'x'", "give 0 to 1"),
     ({"circuit": GateSequence(2, ()), "depolarize": 2}, "--depolarizing", "probability is 2", "give 0 to 1"),
     ({"stop_above": "x"}, "stop_above", "is 'x'", "give an integer from 0"),

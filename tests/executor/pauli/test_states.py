@@ -101,9 +101,9 @@ def test_each_term_has_its_value(cliffords: bool) -> None:
 # fmt: off
 NO_STATES: list[Row] = [
     ("0x", "--state", "'0x' is not a state", "give one of 0 1 + - r l"),
-    (["X0", "Z0"], "--stabilizers", "anticommutes", "remove it"),
+    (["X0", "Z0"], "--stabilizers", "anticommutes", "remove one of the two"),
     (["X0", "-X0"], "--stabilizers", "-I as a product", "change a sign"),
-    (["X0 + Z0"], "--stabilizers", "is not a word with a sign", "write -X0 Z1"),
+    (["X0 + Z0"], "--stabilizers", "is not a word with a sign", "write words with a sign"),
     ([3], "--state", "is [3]", "give letters, Bloch vectors"),
     (4, "--state", "is 4", "give letters, Bloch"),
     (np.ones((2, 3)), "product state", "no Bloch vector", "give [qubit, 3] with"),

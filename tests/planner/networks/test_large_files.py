@@ -76,7 +76,7 @@ HOSTILE: dict[str, tuple[Callable[[], Fields], str]] = {
     ),
     "30,000 tensors of 900 modes": (
         lambda: {**window(30_000, 900), "ssa_path": in_a_row(30_001)},
-        "has tensors of more than 700,000 modes in all",
+        "has tensors of more than 700,000 modes together",
     ),
     "300,000 slices' indices": (
         lambda: {

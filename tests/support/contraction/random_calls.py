@@ -33,9 +33,10 @@ SMALL = 1e-300
 INSTEAD_OF_0 = 37
 """An extent that no axis has."""
 MAY_REFUSE = (
-    "together with objects", "in arrays of jax", "beyond 64 bits", "have dtype", "memory",
+    "arrays of dtype object", "in arrays of jax", "beyond 64 bits", "have dtype", "memory",
     "more than the limit",
-    "to one device", "of one library", "out: is ndarray; give an array of cupy", "out: is on another device",
+    "to one device", "of one library", "out: is of type ndarray; give an array of cupy",
+    "out: is on another device",
     "torch follows", "has 1 GPU for",
 )  # fmt: skip
 """What a right call may be refused for: objects beside torch, arrays of JAX as `out`, sums that may overflow,

@@ -44,7 +44,7 @@ def read(circuit: Any, parameters: Mapping[str, Any], order: Sequence[Any] | Non
         circuit = cirq.resolve_parameters(circuit, dict(parameters))
     lines = sorted(circuit.all_qubits()) if order is None else order
     if any(line.dimension != 2 for line in lines):
-        raise InputError(PLACE, "has qudits", "use qubits alone")
+        raise InputError(PLACE, "has qudits", "use only qubits")
     reader = _Reader(flat(circuit.all_operations()), {line: number for number, line in enumerate(lines)})
     return reader.program()
 

@@ -246,7 +246,7 @@ def as_array(operand: Any, number: int) -> Any:
         return operand if hasattr(operand, "shape") else host_array(operand, place)
     except RuntimeError as error:  # torch's word for a nested tensor
         problem = f"has no shape ({' '.join(str(error).split())})"
-        raise InputError(place, problem, "give an array") from None
+        raise InputError(place, problem, "give a dense array") from None
 
 
 def _torch_values(array: Any) -> NDArray[Any]:
@@ -306,7 +306,7 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
         return values
     if values.dtype.kind == "O":
         raise InputError(
-            "arrays", f"of {kind.library} are given together with objects", "give arrays of NumPy alone"
+            "arrays", f"of {kind.library} do not mix with arrays of dtype object", "give only NumPy arrays"
         )
     module = sys.modules[kind.library]
     if kind.library == "torch":
@@ -338,7 +338,7 @@ def store(result: Any, out: Any) -> Any:
     if library not in ("numpy", "torch", "cupy"):
         raise InputError("out", f"cannot be written in arrays of {library}", "leave it out")
     if not isinstance(out, type(result)):
-        raise InputError("out", f"is {type(out).__name__}", f"give an array of {library}, as the others are")
+        raise InputError("out", f"is of type {type(out).__name__}", f"give an array of {library}")
     if kind_of(out, "out") != kind_of(result, "result"):
         raise InputError("out", "is on another device than the arrays", "give an array there")
     if tuple(out.shape) != tuple(result.shape):

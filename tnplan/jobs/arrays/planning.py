@@ -603,7 +603,7 @@ def _batched(calls: CallOptions, changing: Sequence[int], n_tensors: int) -> tup
         raise InputError("batched", f"is {numbers!r}", "give a list of the tensors of the batch")
     batched = tuple(_tensor("batched", number, n_tensors) for number in numbers)
     if not batched:
-        raise InputError("batched", "is an empty list", "name a tensor of the batch, or leave batch out")
+        raise InputError("batched", "is empty", "give the numbers of tensors, or leave out batch")
     return batched
 
 

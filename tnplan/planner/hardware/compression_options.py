@@ -57,8 +57,8 @@ def is_lossless(compression: Compression | None) -> bool:
 def check_lossless(compression: Compression | None, algebra: str) -> None:
     """Refuse bounds of errors where values are those of an algebra."""
     if not is_lossless(compression):
-        problem = f"has a bound of errors, and values of {algebra} have none"
-        raise InputError(PLACE, problem, "give bounds of 0: what is compressed is restored to the bit")
+        problem = f"has a bound of errors, but values of {algebra} have to stay exact"
+        raise InputError(PLACE, problem, "give bounds of 0, which lose nothing")
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ def from_document(document: dict[str, Any], place: str) -> Schedule:
     if stated != computed:
         raise InputError(
             f"{place}: identity",
-            f"{str(stated)[:12]}... is not that of the contents ({computed[:12]}...)",
-            "the file was changed after planning; write it again with 'tnplan plan'",
+            f"is {str(stated)[:12]}..., but the contents have {computed[:12]}...: they were changed",
+            "write it again with 'tnplan plan'",
         )
     for key in PARTS:
         if not isinstance(body.get(key), list):

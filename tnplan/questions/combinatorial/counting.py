@@ -90,8 +90,8 @@ def _least_s(network: Network, dtype: str, device: str) -> float:
 
 def _check_time(seconds: float) -> None:
     if seconds > MOST_S:
-        problem = f"does not hold tables of a frontier, and a tree would take some {time_text(seconds)}"
-        raise InputError("memory", problem, "allow more, or give a narrower instance", topic="memory")
+        problem = f"is too small for tables of a frontier, and a tree would take about {time_text(seconds)}"
+        raise InputError("memory", problem, "allow more memory, or give a smaller instance", topic="memory")
 
 
 def is_tree_faster(model: Model, algebra: Algebra, options: ContractionOptions, table_s: float) -> bool:

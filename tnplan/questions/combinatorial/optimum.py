@@ -132,7 +132,8 @@ def _attaining(
         if tree.kept_elements <= limit:
             break
     else:
-        raise InputError("memory", "does not hold the tensors of one slice", "allow more", topic="memory")
+        problem = "is too small for the tensors of one slice"
+        raise InputError("memory", problem, "allow more memory", topic="memory")
     extents = [call.size_dict[index] for index in path.sliced_inds]
     for places in product(*map(range, extents)):
         fixed = dict(zip(path.sliced_inds, places, strict=True))

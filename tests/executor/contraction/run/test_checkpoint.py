@@ -315,6 +315,6 @@ def test_partial_sums_of_other_divisions_alone_are_refused(case: Case, tmp_path:
     for path in folder.glob("rank*.*"):
         path.rename(folder / path.name.replace(".0.3.", ".1.3."))
     before = snapshot(folder)
-    with pytest.raises(InputError, match="has lost the partial sums of its division of slices; delete"):
+    with pytest.raises(InputError, match="has lost the files of its partial sums; delete"):
         execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "result.npy", resume=True)
     assert snapshot(folder) == before

@@ -433,7 +433,7 @@ def test_path_files_are_read_as_they_are(tmp_path: Path, seed: int) -> None:
 def test_files_of_no_kind(tmp_path: Path) -> None:
     for text in ("[]", "{}", '{"a": 1}', "3"):
         (tmp_path / "x.json").write_text(text)
-        with pytest.raises(InputError, match="is not a kind of path that we read"):
+        with pytest.raises(InputError, match="has no contraction path in a known format"):
             read_any(tmp_path / "x.json")
     (tmp_path / "x.json").write_text('{"inputs": [], "ssa_path": []}')
     with pytest.raises(InputError, match="format: is missing"):

@@ -212,7 +212,8 @@ class RunCheckpoint:
         if folder.is_dir():
             check_writable(self._manifest.path)
         elif folder.exists():
-            raise InputError(str(folder), "is to be a folder", "move that file, or choose another --output")
+            remedy = "move the file, or choose another --output"
+            raise InputError(str(folder), "is a file, not a folder", remedy)
         if not any(folder.glob("rank*.*")):
             return None
         if not resume:
@@ -225,7 +226,7 @@ class RunCheckpoint:
             raise InputError(str(folder), "has lost its manifest", RESTART)
         division = self._manifest.division()
         if not any(generation.division == division.number for generation in self._files()):
-            raise InputError(str(folder), "has lost the partial sums of its division of slices", RESTART)
+            raise InputError(str(folder), "has lost the files of its partial sums", RESTART)
         return division
 
     def _divide(self) -> None:

@@ -21,6 +21,7 @@ from tnplan.executor.pauli.algebra.tableau import Word, product
 LABELS = {"0": (0, 0, 1), "1": (0, 0, -1), "+": (1, 0, 0), "-": (-1, 0, 0), "r": (0, 1, 0), "l": (0, -1, 0)}
 """Bloch vectors of the eigenstates of Z, X and Y."""
 ONE = np.uint64(1)
+WITH_SIGNS = "write words with a sign, such as X0 X1 or -Z0 Z1"
 
 
 class State(Protocol):
@@ -132,14 +133,16 @@ def stabilizer_state(words: Sequence[str], n_qubits: int) -> StabilizerState:
         try:
             terms = parse(word, n_qubits)
         except InputError as error:
-            raise InputError("--stabilizers", error.problem, error.remedy) from None
+            remedy = WITH_SIGNS if "is not a Pauli word" in error.problem else error.remedy
+            raise InputError("--stabilizers", error.problem, remedy) from None
         if terms.n_terms != 1 or abs(terms.coefficients[0]) != 1:
-            raise InputError("--stabilizers", f"{word[:40]!r} is not a word with a sign", "write -X0 Z1")
+            raise InputError("--stabilizers", f"{word[:40]!r} is not a word with a sign", WITH_SIGNS)
         x, z = unpack(terms.keys[0])
         sign = int(np.real(terms.coefficients[0]))
         for other in rows:
             if ((x & other[1]).bit_count() + (z & other[0]).bit_count()) & 1:
-                raise InputError("--stabilizers", f"{word[:40]!r} anticommutes with another", "remove it")
+                problem = f"{word[:40]!r} anticommutes with another stabilizer"
+                raise InputError("--stabilizers", problem, "remove one of the two")
         rows.append((x, z, (x & z).bit_count() + 1 - sign))
     return _reduced(rows, n_qubits)
 

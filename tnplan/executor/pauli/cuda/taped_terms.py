@@ -138,7 +138,8 @@ class GpuTapedTerms(Terms):
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Refused: see `gradient.on_cpu_alone`."""
         raise InputError(
-            "gradient", "of a transfer is computed on the CPU alone", "give --device cpu", topic="GPUs",
+            "gradient", "of a transfer matrix (a noise channel) needs the CPU", "give --device cpu",
+            topic="GPUs",
         )
 
     def clifford(self, gates: Sequence[Clifford]) -> None:

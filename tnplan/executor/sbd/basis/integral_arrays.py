@@ -133,11 +133,11 @@ def _axes(values: Any) -> int:
 
 
 def _of_spins(one: Any, two: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Integrals for alpha and beta, and for alpha, both and beta."""
+    """Integrals of alpha and beta, and of alpha, (alpha|beta) and beta."""
     if len(one) != 2 or not hasattr(two, "__len__") or len(two) != 3:
         raise InputError(
-            ONE, "are given for each spin, and two-electron integrals are not three arrays",
-            "give one-electron integrals of alpha and beta, and two-electron ones of both, mixed and beta",
+            ONE, "are split by spin, but the two-electron integrals are not",
+            "give 2 arrays (alpha, beta) and 3 arrays (alpha, alpha-beta, beta)",
         )  # fmt: skip
     return list(one), list(two)
 

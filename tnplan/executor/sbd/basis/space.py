@@ -146,7 +146,7 @@ def _strings(source: Strings, integrals: Integrals, spin: int) -> SpinStrings:
         except InputError as error:
             if not integrals.is_general or "fills" not in error.problem:
                 raise
-            remedy = f"orbitals are spin orbitals of both spins: a string fills {n_electrons} of them"
+            remedy = f"give strings over all spin orbitals, each with {n_electrons} ones"
             raise InputError(error.place, error.problem, remedy, error.page) from None
     if not isinstance(source, StringSet):
         return SpinStrings(from_integers(source, n_orbitals, n_electrons), False)

@@ -63,8 +63,9 @@ def check_gpu(n_beta: int) -> None:
     capability = cupy.cuda.Device().compute_capability
     if int(capability) < LEAST_CAPABILITY:
         raise InputError(
-            "device", f"has compute capability {capability[:-1]}.{capability[-1]}, no tensor cores for fp64",
-            "take a GPU of 8.0 or newer, or --device cpu",
+            "device",
+            f"has compute capability {capability[:-1]}.{capability[-1]}, without tensor cores for fp64",
+            "use a GPU of 8.0 or higher, or --device cpu",
             topic="GPUs",
         )  # fmt: skip
     if n_beta > pair_tiling.MOST_STRINGS:

@@ -54,7 +54,8 @@ def read_any(path: str | Path) -> tuple[ContractionPath, list[np.ndarray] | None
     if {"inputs", "size_dict"} <= keys:
         raise InputError(str(path), "is a network without a path", "find a path with 'tnplan search'")
     raise InputError(
-        str(path), "is not a kind of path that we read", "give a path.json, or the JSON of Jet or OMEinsum"
+        str(path), "has no contraction path in a known format",
+        "give a path.json, or the JSON of Jet or OMEinsum",
     )
 
 

@@ -48,7 +48,8 @@ def relabelled(
     output = tuple(output)
     for label in output:
         if label not in names:
-            raise InputError("output", f"index {label!r} is on no tensor", "name indices of the tensors")
+            problem = f"has index {label!r}, which no tensor has"
+            raise InputError("output", problem, "use only indices of the tensors")
     for label in names:
         if label not in sizes:
             raise InputError("sizes", f"have no extent of index {label!r}", "give one for each index")

@@ -263,7 +263,7 @@ def from_quimb(network: Any) -> tuple[Network, list[Any]]:
     if getattr(network, "exponent", 0.0):
         raise InputError(
             "network", f"has the exponent {network.exponent}",
-            "multiply it into a tensor with equalize_norms or distribute_exponent",
+            "call its distribute_exponent() first",
         )  # fmt: skip
     tensors = list(network.tensor_map.values())
     names = index_names((index for tensor in tensors for index in tensor.inds), "network")

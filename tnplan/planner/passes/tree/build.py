@@ -149,8 +149,8 @@ def build(path: ContractionPath, most_modes: float = inf) -> Tree:
         n_modes += _bounded(path, len(first))
         if n_modes > most_modes:
             raise InputError(
-                path.name or "the path", f"has tensors of more than {most_modes:,} modes in all",
-                "give tnplan.plan the path itself, from tnplan.load_path: this limit is for files only",
+                path.name or "the path", f"has tensors of more than {most_modes:,} modes together",
+                "in Python, use tnplan.plan(tnplan.load_path(FILE)), which has no such limit",
             )  # fmt: skip
         seen.append(first)
         legs.append(tuple(first))
