@@ -144,7 +144,7 @@ def test_an_edited_file_is_refused(tmp_path) -> None:  # type: ignore[no-untyped
     text = (tmp_path / "s.json").read_text()
     assert '"dtype":"complex64"' in text
     (tmp_path / "s.json").write_text(text.replace('"dtype":"complex64"', '"dtype":"complex128"'))
-    with pytest.raises(InputError, match=r"identity.*changed after planning"):
+    with pytest.raises(InputError, match=r"identity.*were changed"):
         load_schedule(tmp_path / "s.json")
 
 
