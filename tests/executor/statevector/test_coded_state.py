@@ -13,6 +13,7 @@ import pytest
 import tnplan
 from tests.oracles.statevector import apply_pass
 from tests.support.circuits import random_circuit, state_vector
+from tests.support.engines import compressed_states
 from tests.support.engines.compressed_states import infidelity, whole
 from tests.support.engines.statevector import many_kinds
 from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
@@ -75,23 +76,15 @@ def simulated(
 
 
 def check_coverage(seeds: range, qubits: range, tile: Tile) -> None:
-    """The bound is never below the error; the estimate is within 2 in 90 % of all runs."""
-    near = []
-    for seed in seeds:
-        random = np.random.default_rng(seed)
-        kind, n = KINDS[seed % len(KINDS)], int(random.choice(qubits))
-        circuit = unseen_circuit(kind, n, seed)
-        exact = state_vector(circuit).reshape(-1)
-        for dtype in UNIT:
-            for bits in (8, 16):
-                simulator = simulated(circuit, dtype, bits, seed, tile)
-                errors: Any = simulator.state.errors  # type: ignore[attr-defined]
-                error = infidelity(whole(simulator), exact)
-                assert error <= 1 - errors.fidelity_bound + 1e-15, (kind, n, seed, dtype, bits)
-                near.append(0.5 <= error / (1 - errors.fidelity_estimate) <= 2)
-                codes = simulator.state.amplitudes.get()  # type: ignore[attr-defined]
-                assert codes.min() > -(1 << bits - 1)  # none is rounded to one more than the largest
-    assert np.mean(near) >= 0.9
+    """The same by tiles of this size; no code is rounded to one more than the largest."""
+
+    def run(circuit: GateSequence, dtype: str, bits: int, seed: int, _: np.random.Generator) -> Simulator:
+        simulator = simulated(circuit, dtype, bits, seed, tile)
+        codes = simulator.state.amplitudes.get()  # type: ignore[attr-defined]
+        assert codes.min() > -(1 << bits - 1)
+        return simulator
+
+    compressed_states.check_coverage(seeds, qubits, run)
 
 
 def test_the_bound_and_the_estimate_hold() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit, state_vector
+from tests.support.engines import compressed_states
 from tests.support.engines.compressed_states import infidelity, whole
 from tests.support.engines.statevector import many_kinds, random_unitary
 from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
@@ -52,21 +53,12 @@ def simulated(
 
 
 def check_coverage(seeds: range, qubits: range, tile_bits: range) -> None:
-    """The bound is never below the error; the estimate is within 2 in 90 % of all runs."""
-    near = []
-    for seed in seeds:
-        random = np.random.default_rng(seed)
-        kind, n = KINDS[seed % len(KINDS)], int(random.choice(qubits))
-        circuit = unseen_circuit(kind, n, seed)
-        exact = state_vector(circuit).reshape(-1)
-        for dtype in UNIT:
-            for bits in (8, 16):
-                simulator = simulated(circuit, dtype, bits, seed, 2, int(random.choice(tile_bits)))
-                errors: Any = simulator.state.errors  # type: ignore[attr-defined]
-                error = infidelity(whole(simulator), exact)
-                assert error <= 1 - errors.fidelity_bound + 1e-15, (kind, n, seed, dtype, bits)
-                near.append(0.5 <= error / (1 - errors.fidelity_estimate) <= 2)
-    assert np.mean(near) >= 0.9
+    """The same by two threads and tiles of any of these sizes."""
+
+    def run(circuit: GateSequence, dtype: str, bits: int, seed: int, random: Any) -> Simulator:
+        return simulated(circuit, dtype, bits, seed, 2, int(random.choice(tile_bits)))
+
+    compressed_states.check_coverage(seeds, qubits, run)
 
 
 def test_the_bound_and_the_estimate_hold() -> None:

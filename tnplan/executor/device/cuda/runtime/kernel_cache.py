@@ -217,6 +217,9 @@ def current_arch(device: int | None = None) -> str:
 def cached_cubin(file: Path, defines: Defines, arch: str) -> bytes:
     """The compiled kernel of the cache, compiled now where it is not there."""
     in_progress = _in_progress.get((file, defines, arch))
+    # To say that kernels are compiled takes a thread: none where the kernel is there.
+    if in_progress is None and _is_kept((file, defines, arch)):
+        return _made(file, defines, arch)
     with compiling():
         if in_progress is not None:
             with suppress(CancelledError):
