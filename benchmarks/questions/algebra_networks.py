@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from algebra_rates import CASES, algebra_of, values
+
 import tnplan
-from benchmarks.questions.algebra_rates import CASES, algebra_of, values
 from tnplan.planner.networks.network import Network
 from tnplan.planner.workloads.mixed import regular_network
 
