@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import time
 import tracemalloc
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.robustness.mutations import npy
-from tnplan.common.array_file import ArrayHeader, map_array, open_archive, read_array
+from tnplan.common.array_file import ArrayHeader, map_array, open_archive, read_array, read_header
 from tnplan.common.errors import InputError
 
 ARRAY = np.arange(24.0).reshape(4, 6)
@@ -105,3 +108,24 @@ def test_text_that_is_no_unicode_is_refused(tmp_path: Path, character: int, orde
     numbers[1] = ord("b")
     np.save(tmp_path / "a.npy", numbers.view(f"{order}U4"))
     assert read_array(tmp_path / "a.npy")[0] == "ab\ue000\U0010ffff"
+
+
+def test_threads_read_headers_at_the_same_time() -> None:
+    """Another thread may run while a syntax tree is made: a callback of the garbage collector lets it."""
+    content = npy(np.zeros((1,) * 12))
+
+    def let_others_run(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)
+
+    def read_headers(_: int) -> set[tuple[int, ...]]:
+        return {read_header(io.BytesIO(content), "a.npy").shape for _ in range(100)}
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(let_others_run)
+    gc.set_threshold(20)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert set().union(*pool.map(read_headers, range(16))) == {(1,) * 12}
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(let_others_run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import struct
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,9 @@ LARGEST_NDIM = 64
 LAST_CHARACTER, FIRST_SURROGATE = 0x10FFFF, 0xD800
 """The last character of Unicode, and the first of 2^11 that are none."""
 PIECE_BYTES = 1 << 22
+PARSING = threading.Lock()
+"""Invariant: one thread at a time makes a syntax tree. CPython 3.11 counts its depth once for all threads,
+and two at a time end in SystemError ("recursion depth mismatch", CPython issue 106905)."""
 DAMAGED = (
     ValueError, KeyError, EOFError, TypeError, RuntimeError, NotImplementedError, OverflowError, MemoryError,
     IndexError, struct.error, zipfile.BadZipFile, zlib.error,
@@ -74,7 +78,8 @@ def read_header(stream: BinaryIO, place: str) -> ArrayHeader:
         raise InputError(place, f"cannot be read (a header of {size} bytes, over {LONGEST_HEADER})", remedy)
     text = stream.read(size)
     try:
-        document = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin1").strip())
+        with PARSING:
+            document = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin1").strip())
         shape, is_fortran = document["shape"], document["fortran_order"]
         dtype = np.lib.format.descr_to_dtype(document["descr"])
         valid = len(text) == size and len(document) == 3 and isinstance(is_fortran, bool) and _is_shape(shape)
