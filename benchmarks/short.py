@@ -1,12 +1,16 @@
-"""The short form of the benchmarks of a CPU: every row has its goal, and says whether it is met.
+"""The short form of the benchmarks: every row has its goal, and says whether it is met.
 
     OMP_NUM_THREADS=1 python benchmarks/short.py [--only TEXT ...] [-o results.json]
+    python benchmarks/short.py --device gpu [--only TEXT ...] [-o results.json]
 
 It takes ten minutes on two cores. Each part is one of the benchmarks, with small or few cases and with that
 benchmark's own functions and goals, in a process of its own. A row is `met`, `near` (missed by no more than
 the noise of times on a busy machine) or `MISSED`. What fails or takes too long is a row, too. The status is 1
-where a row is MISSED or failed. Goals that need a GPU, several machines or rivals that are not here are those
-of the benchmarks alone: README.md.
+where a row is MISSED or failed. Goals that need several machines or rivals that are not here are in the
+benchmarks themselves: README.md.
+
+With `--device gpu` each part is a whole benchmark on one GPU, whose output is shown. Its row is its exit
+status: 0 where it meets all of its goals. `tnplan warmup` before it keeps the compiler out of the figures.
 """
 
 from __future__ import annotations
@@ -199,6 +203,31 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
 }  # fmt: skip
 
 
+GPU_COMMANDS = {
+    "random_calls": "contraction/random_calls.py --device gpu --calls 3000 --seed 690",
+    "calls": "contraction/calls.py --device gpu",
+    "algebra_rates": "questions/algebra_rates.py",
+    "algebra_networks": "questions/algebra_networks.py",
+    "counting_instances": "questions/counting_instances.py --device gpu --first 8000 --processes 8",
+    "compressed_states": "statevector/compressed.py --gpu QFT:30,random:30,QFT:36,random:35",
+    "states": "statevector/statevector_gpu.py --qubits 26,30",
+    "permutation": "layout/permutation.py",
+}
+"""Benchmarks on one GPU, the quickest first; each has its goals, and its status is 1 where it misses one."""
+
+
+def gpu_rows(name: str) -> list[Row]:
+    """The exit status of a benchmark on a GPU, which prints its figures."""
+    file, *options = GPU_COMMANDS[name].split()
+    command = [sys.executable, str(FOLDER / file), *options]
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent), "PYTHONUNBUFFERED": "1"}
+    try:
+        status = subprocess.run(command, env=environment, timeout=LONGEST_S, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return [Row(f"{name}: ended after {LONGEST_S:g} s", float("nan"), 0.0)]
+    return [Row(f"exit status of {name}", abs(status), 0)]  # negative after a signal
+
+
 def rows_of(name: str) -> list[Row]:
     """What a part gives, in a process of its own; a part that fails is a row that is missed."""
     command = [sys.executable, str(FOLDER / "short.py"), "--part", name]
@@ -218,6 +247,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", default=[""], help="parts whose names have one of these in them")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--part", choices=tuple(PARTS), help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
@@ -226,9 +256,10 @@ def main() -> int:
         print(json.dumps([asdict(row) for row in rows]))
         return 0
     begin, found = time.perf_counter(), {}
-    for name in (name for name in PARTS if any(text in name for text in options.only)):
+    parts, measured = (GPU_COMMANDS, gpu_rows) if options.device == "gpu" else (PARTS, rows_of)
+    for name in (name for name in parts if any(text in name for text in options.only)):
         start = time.perf_counter()
-        found[name] = rows_of(name)
+        found[name] = measured(name)
         print(f"{name} ({time.perf_counter() - start:.0f} s)" + ("" if found[name] else ": left out"))
         for row in found[name]:
             print(f"  {row.line}", flush=True)

@@ -66,6 +66,23 @@ def test_what_fails_is_missed(short: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert row.verdict == "MISSED"
 
 
+def test_benchmarks_on_a_gpu_have_their_options_and_a_status(short: Any) -> None:
+    for file, *options in map(str.split, short.GPU_COMMANDS.values()):
+        source = (ROOT / "benchmarks" / file).read_text()
+        assert all(f'"{option}"' in source for option in options if option.startswith("--"))
+        assert "sys.exit(main())" in source
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(0, "met"), (1, "MISSED"), (2, "MISSED"), (-9, "MISSED")])
+def test_the_row_of_a_benchmark_on_a_gpu_is_its_status(
+    short: Any, status: int, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.CompletedProcess((), status)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
+    (row,) = short.gpu_rows("permutation")
+    assert row.verdict == verdict
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["small_arrays", "compressed_states", "intervals"])
 def test_a_part_gives_rows(short: Any, part: str) -> None:
