@@ -64,9 +64,10 @@ the device; with smaller states the host takes longer, and the compiler the firs
 
 
 def coded_tile(dtype: str, n_bits: int, most_bytes: int = 1 << 30) -> Tile:
-    """That of passes over a compressed state, whose block may have so many bytes of shared memory: wide in
-    states
-    where plain ones have wide tiles."""
+    """That of passes over a compressed state, whose block may have so many bytes of shared memory.
+
+    It is wide in states where plain ones have wide tiles.
+    """
     tile = (CODED_PROGRAM_TILES if n_bits >= PROGRAMS_FROM else CODED_TILES)[dtype]
     if n_bits >= WIDE_FROM and program_bytes(dtype, MOST_ENTRIES, tile.bits + 1) <= most_bytes:
         return replace(tile, bits=tile.bits + 1)
@@ -74,9 +75,11 @@ def coded_tile(dtype: str, n_bits: int, most_bytes: int = 1 << 30) -> Tile:
 
 
 def coded_bytes(n_bits: int, bits: int, dtype: str) -> int:
-    """The bytes that a GPU needs for a compressed state: numbers, scales, the sums of a measurement, and
-    tables of
-    passes, which may have a factor for each tile."""
+    """The bytes that a GPU needs for a compressed state.
+
+    They are numbers, scales, the sums of a measurement, and tables of passes, which may have a factor for
+    each tile.
+    """
     tables = np.dtype(dtype).itemsize << max(0, n_bits - coded_tile(dtype, n_bits).bits)
     return codes_bytes(n_bits, bits) + (8 << max(0, n_bits - CHUNK_BITS)) + TABLES_AT_ONCE * tables
 
