@@ -73,9 +73,11 @@ class EncodingErrors:
         self.squares += encoding**2 + arithmetic * unit
 
     def add_pass(self, sums: Array, arithmetic: float, unit: float) -> None:
-        """A pass: the squares of its rounding errors and of what it stores, float64 [part, 2], and a bound of
-        its
-        arithmetic's error in a state of norm 1."""
+        """Add a pass.
+
+        - `sums`: The squares of its rounding errors and of what it stores, float64 [chunk, 2].
+        - `arithmetic`: A bound of its arithmetic's error in a state of norm 1.
+        """
         squares, norm = sums.sum(axis=0).tolist()
         # A millionth of a millionth of the sums is wrong by their own order at most.
         encoding = sqrt(squares) * (1 + SUMMED * unit + 1e-10)

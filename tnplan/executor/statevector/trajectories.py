@@ -2,8 +2,7 @@
 
 All shots begin as one row of a `Batch`. Where their outcomes differ, a row becomes several; numbers of shots
 are drawn from binomial and multinomial distributions. Batches are divided where rows might take too much
-memory.
-Knows prepared programs and states on a CPU; no file.
+memory. Knows prepared programs and states on a CPU; no file.
 """
 
 from __future__ import annotations

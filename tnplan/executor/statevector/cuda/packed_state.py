@@ -48,9 +48,10 @@ HOST_BITS = 20
 
 @dataclass(frozen=True, eq=False)
 class CodedPass:
-    """A pass: `run` does it with a key for random numbers, `sums` are then those of its blocks, `rounding` is
-    that
-    of its arithmetic, which makes an error of at most `arithmetic`."""
+    """A pass: `run` does it with a key for random numbers, and `sums` are then those of its blocks.
+
+    `rounding` is that of its arithmetic, which makes an error of at most `arithmetic`.
+    """
 
     run: Callable[[int], None]
     sums: Any
@@ -197,9 +198,10 @@ class CodedState(CupyState):
 def open_coded_state(
     device_id: int, n_bits: int, dtype: str, bits: int, seed: int, departure: float, targets: int = 1
 ) -> CodedState:  # fmt: skip
-    """A state on a GPU, which becomes the current one of this thread, and begins to compile what its first
-    passes
-    need, of gates on so many targets."""
+    """A state on a GPU, which becomes the current one of this thread.
+
+    It begins to compile what its first passes need, of gates on so many targets.
+    """
     runtime.setDevice(device_id)
     state = CodedState(n_bits, dtype, bits, seed, departure)
     state.begin_compiling(targets)

@@ -29,9 +29,11 @@ class Blocks:
 
 
 class ProgramLaunch:
-    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before the tiles, after them, and after
-    the
-    sums, `word_sums` as in `PassProgram`. With arguments after the sums, a block has two: see program.cu."""
+    """A compiled pass over 2^n_bits amplitudes.
+
+    `arguments` are those before the tiles, after them, and after the sums; `word_sums` as in `PassProgram`.
+    With arguments after the sums, a block has two: see program.cu.
+    """
 
     def __init__(
         self, kernel: Any, n_bits: int, held_bits: Sequence[int], blocks: Blocks,
