@@ -68,8 +68,14 @@ def test_an_output_is_locked_on_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_kernels_are_kept_in_the_users_folder_on_windows(tmp_path: Path) -> None:
+    code = "import tnplan; print(tnplan.count('independent-sets', 'grid 3x3').value)"
+    assert on_windows(tmp_path, "-c", code).split() == ["63"]
+    assert list((tmp_path / "AppData/Local/tnplan/numba").iterdir())
+
+
+@pytest.mark.slow
 def test_a_schedule_is_planned_and_carried_out_on_windows(tmp_path: Path) -> None:
-    """Kernels are kept in the user's own folder."""
     for line in (
         "workload lattice --rows 3 --columns 3 --layers 4 -o net.json",
         "search net.json --unlimited --time 1 -o path.json",
@@ -78,4 +84,3 @@ def test_a_schedule_is_planned_and_carried_out_on_windows(tmp_path: Path) -> Non
     ):
         on_windows(tmp_path, "-m", "tnplan", *line.split())
     assert (tmp_path / "result.npy").exists()
-    assert list((tmp_path / "AppData/Local/tnplan/numba").iterdir())
