@@ -11,7 +11,7 @@ import opt_einsum
 import pytest
 
 from tests.support.effort import in_turn
-from tests.support.null_device.dry_run import dry_run
+from tests.support.null_device.dry_run import ENDLESS, dry_run
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
 from tnplan.common.errors import InputError
@@ -106,7 +106,8 @@ def test_plans_at_every_number_of_ranks(source: Path) -> None:
     for ranks in (1, *in_turn(FEW, number), *in_turn(MANY, number // len(FEW))):
         schedule = unlimited.plan(ranks)
         verify(schedule)
-        check_counters(schedule)
+        if source.stem not in ENDLESS:
+            check_counters(schedule)
         if schedule.predicted.peak_bytes > LIMIT_BYTES:
             fits_or_names_the_step(limited, ranks)
         elif not fits:  # and so it does on more ranks

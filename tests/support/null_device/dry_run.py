@@ -9,6 +9,9 @@ from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
 from tnplan.planner.schedule.schedule import Schedule
 
+ENDLESS = ("zuchongzhi_n83_m32_b44_schedule_p4096",)
+"""Paths of the project of which a slice repeats so many steps, by early sums, that no dry run ends."""
+
 
 def dry_run(schedule: Schedule, rank: int, slices: Iterable[int] = (0,)) -> tuple[Counts, int]:
     """What `rank` counts over the slices, and its peak bytes. Raises ValueError on a broken schedule."""

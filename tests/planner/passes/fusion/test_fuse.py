@@ -17,7 +17,7 @@ from tests.support.contraction.fused import chains, fused_rates, fusing_profile,
 from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_parts, planned, swapping_path
 from tests.support.effort import in_turn
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
-from tests.support.null_device.dry_run import dry_run
+from tests.support.null_device.dry_run import ENDLESS, dry_run
 from tests.support.root import ROOT
 from tests.support.slow import slow_after, slow_but
 from tnplan.calls.execute import execute
@@ -215,6 +215,8 @@ def test_real_paths_with_chains_do_the_predicted_work(source: Path) -> None:
             for wanted in (lambda step: step.fused is not None, lambda step: True)
         )
         assert 0 < fused < total
+        if source.stem in ENDLESS:
+            continue
         counts, peak_bytes = dry_run(schedule, ranks - 1)
         assert peak_bytes <= schedule.predicted.peak_bytes
         assert counts.flops == pytest.approx(sum(step.flops * step.repeats for step in schedule.steps))
