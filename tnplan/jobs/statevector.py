@@ -59,6 +59,7 @@ from tnplan.jobs.compressed_state import (
     check_ranks_alone,
     compressed_needs,
     fidelity_report,
+    fidelity_text,
     more_bits,
     open_compressed,
 )
@@ -122,10 +123,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         f"sum of probabilities {report['norm']:.9f}"
     )
     if "bits" in report:
-        yield (
-            f"amplitudes of {report['bits']} bits a part: fidelity {report['fidelity_estimate']:.10g} "
-            f"(estimate), at least {report['fidelity_bound']:.10g} (bound)"
-        )
+        yield fidelity_text(report)
     if "expectation" in report:
         deviation = report["deviation"]
         more = "" if not deviation else f" +- {deviation:.2g}"
@@ -262,7 +260,8 @@ def _work(
         "dtype": request.dtype, "mode": request.mode, "device": rank.device.name, "ranks": world.size,
         "threads": rank.threads,
         "seed": problem.seed, "shots": question.shots, **_answer_report(result, question),
-        **fidelity_report(simulator.state, request.fidelity),
+        **({} if request.fidelity is None else {"fidelity": request.fidelity}),
+        **fidelity_report(simulator.state),
         "norm": result.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
         "predicted_bytes": needed, "time_s": time_s, "energy": rank.energy(), "environment": host_facts(),
     }  # fmt: skip
