@@ -201,7 +201,8 @@ def _fastest(
     for method in candidates:
         if method == PILOT and best == "mps":
             break
-        if best is None and spare_s == inf and method == candidates[-1] != PILOT:  # the engine itself says why it does not fit
+        is_last = method == candidates[-1] != PILOT
+        if best is None and is_last and spare_s == inf:  # the engine itself says why it does not fit
             return method
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (thread_time() - begin)
         if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing

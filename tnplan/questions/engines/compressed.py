@@ -1,7 +1,5 @@
-"""State vectors that do not fit into the memory as they are: which questions take them compressed, with how many
-bits, and what their rounding may have changed.
-
-jobs/compressed_state.py has the states.
+"""State vectors that do not fit into the memory as they are: which questions take them compressed, with how
+many bits, and what their rounding may have changed. jobs/compressed_state.py has the states.
 """
 
 from __future__ import annotations
@@ -12,13 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.program import gates_of
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.executor.statevector.packed_error import predicted_fidelity
-from tnplan.jobs.compressed_state import fidelity_report, most_bits, planned_passes
+from tnplan.executor.statevector.simulator import StateVector
+from tnplan.jobs.compressed_state import fidelity_report, most_bits, open_compressed, planned_passes
+from tnplan.jobs.job import Rank
 from tnplan.jobs.statevector import state_needs
+from tnplan.jobs.this_machine import this_machine
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.task_list import ROUNDING, Outcome
 from tnplan.questions.estimates.cost import is_gpu, room_bytes
@@ -29,7 +31,6 @@ from tnplan.questions.questions import (
     ExpectationValues,
     OpenAmplitudes,
     Probabilities,
-    Question,
     Sample,
 )
 
@@ -42,7 +43,7 @@ def may_be_compressed(query: CircuitQuery, options: QuestionOptions) -> bool:
 
 
 def bits_of_state(query: CircuitQuery, options: QuestionOptions, profile: Profile) -> int | None:
-    """The most bits with which the state fits on a device; None where it is not compressed, or fits with none."""
+    """The most bits with which a state fits on a device; None where it is not compressed, or does not fit."""
     if not may_be_compressed(query, options):
         return None
     threads, room = options.threads or cores(), room_bytes(profile)
@@ -58,39 +59,44 @@ def largest_compressed(options: QuestionOptions, profile: Profile) -> int:
     return next(fits, 0)
 
 
-def check_predicted(query: CircuitQuery, options: QuestionOptions, bits: int, on_gpu: bool) -> None:
-    """Refuse a state that is predicted to have too low a fidelity, before it is made."""
-    assert query.gates is not None
-    n_passes = planned_passes(query.gates.gates, query.n_qubits, options.dtype, on_gpu)
-    _check(predicted_fidelity(bits, n_passes), options, bits, "is predicted to have")
+def bits_here(query: CircuitQuery, options: QuestionOptions) -> int | None:
+    """The same on this machine."""
+    if not may_be_compressed(query, options):  # then ranks may have devices that are not looked at here
+        return None
+    return bits_of_state(query, options, this_machine(options))
 
 
-def check_reached(state: Any, options: QuestionOptions) -> None:
-    """Refuse a compressed state whose estimate is too low."""
-    _check(state.errors.fidelity_estimate, options, state.bits, "has")
+def opened(rank: Rank, query: CircuitQuery, options: QuestionOptions, bits: int, seed: int) -> StateVector:
+    """A compressed state in |0...0>; refused where its fidelity is predicted to be too low."""
+    gates, on_gpu = gates_of(query.program).gates, rank.device.name == "gpu"
+    n_passes = planned_passes(gates, query.n_qubits, options.dtype, on_gpu)
+    _check(predicted_fidelity(bits, n_passes), options, bits, "is predicted to have about")
+    return open_compressed(rank, query.program, options.dtype, bits, seed)
 
 
 def _check(fidelity: float, options: QuestionOptions, bits: int, has: str) -> None:
-    if fidelity < options.least_fidelity:
+    least = options.least_fidelity
+    if fidelity < least:
         raise InputError(
-            "--state-fidelity",
-            f"is {options.least_fidelity!r}, and the state with {bits} bits a part {has} about {fidelity:.10g}",
+            "--state-fidelity", f"is {least!r}, and a state of {bits} bits a part {has} {fidelity:.10g}",
             "ask for less, or have more memory", topic="memory",
         )  # fmt: skip
 
 
-def as_rounded(outcome: Outcome, question: Question, state: Any) -> Outcome:
+def as_rounded(outcome: Outcome, query: CircuitQuery, options: QuestionOptions, state: Any) -> Outcome:
     """A value with the bound of what rounding changed, where the state is compressed.
 
-    Let F be the fidelity's bound. Pure states of this fidelity have a trace distance of sqrt(1 - F): no
-    probability, and no distribution of samples, is farther off; a value of A is off by 2 |A| sqrt(1 - F) at
-    most. The stored state has the exact one's phase but for an angle whose sine is sqrt(1 - F) at most
-    (`packed_error`: 1 - F is the square of a distance), so that no amplitude is off by more than twice the
-    sine of half the angle.
+    Refused where the fidelity of the state is estimated to be too low. Let F be the fidelity's bound. Pure
+    states of this fidelity have a trace distance of sqrt(1 - F): no probability, and no distribution of
+    samples, is farther off; a value of A is off by 2 |A| sqrt(1 - F) at most. The angle between the stored
+    state and the exact one, with their phases, has a sine of at most sqrt(1 - F), since that is a bound of
+    a distance (`packed_error`). So no amplitude is off by more than twice the sine of half the angle.
     """
+    question = query.question
     report = fidelity_report(state)
     if not report:
         return outcome
+    _check(report["fidelity_estimate"], options, report["bits"], "has about")
     lost = 1 - report["fidelity_bound"]
     error: Any = sqrt(lost)
     if isinstance(question, ExpectationValues):

@@ -43,17 +43,10 @@ from tnplan.executor.statevector.memory_estimate import (
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.simulator import Simulator, StateVector, words_on_bits
-from tnplan.jobs.compressed_state import compressed_needs, fidelity_report, open_compressed
+from tnplan.jobs.compressed_state import compressed_needs, fidelity_report
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.statevector import check_state_ranks, end_state, free_beside, open_state, state_needs
-from tnplan.jobs.this_machine import this_machine
-from tnplan.questions.engines.compressed import (
-    as_rounded,
-    bits_of_state,
-    check_predicted,
-    check_reached,
-    may_be_compressed,
-)
+from tnplan.questions.engines.compressed import as_rounded, bits_here, opened
 from tnplan.questions.engines.task_list import (
     EXACT,
     STATISTICAL,
@@ -194,18 +187,11 @@ def answer_by_state(
         return outcome
     planned = None if isinstance(query.question, Sample) else planned_work(query)
     n_qubits = query.n_qubits if planned is None else planned.n_qubits
-    is_fixed = not may_be_compressed(query, options)
-    bits = None if is_fixed else bits_of_state(query, options, this_machine(options))
+    bits = bits_here(query, options)
 
     def prepare() -> tuple[int, Rows]:
-        question = query.question
-        done: Rows = {}
-        if checkpoint is not None and bits is not None:
-            checkpoint.is_there(resume=False)  # values of several compressed states would have several errors
-        elif checkpoint is not None and isinstance(question, ExpectationValues):
-            done = checkpoint.rows([2] * len(question.sums), options.resume)
         compile_soon([COVERS])
-        return seed, done
+        return seed, _done(query, options, checkpoint, bits is not None)
 
     def needs(_: tuple[int, Rows], n_ranks: int, threads: int) -> Needs:
         if bits is None:
@@ -228,11 +214,10 @@ def answer_by_state(
             if bits is None:
                 state = open_state(rank, n_qubits, options.dtype, query.program.operations)
             else:
-                check_predicted(query, options, bits, rank.device.name == "gpu")
-                state = open_compressed(rank, query.program, options.dtype, bits, seed)
+                state = opened(rank, query, options, bits, seed)
             simulator = Simulator(state, n_qubits, seed=seed)
             if planned is None:
-                outcome = _sampled(rank, simulator, query, free)
+                outcome = as_rounded(_sampled(rank, simulator, query, free), query, options, state)
             elif query.is_random:
                 outcome = _mean(rank, simulator, planned, options)
             elif isinstance(query.question, ExpectationValues):
@@ -241,13 +226,11 @@ def answer_by_state(
                     simulator.run(prepare_program(gates), NO_BITS)
                     values = _observed(rank, simulator, query.question.sums, done, checkpoint)
                     outcome = Outcome(planned.finish([values]), 0.0, EXACT)
-                    outcomes.append(as_rounded(outcome, query.question, state))
+                    outcomes.append(as_rounded(outcome, query, options, state))
                 outcome = series(outcomes) if query.stops else outcomes[0]
             else:
                 outcome = Outcome(planned.finish(_read(simulator, planned)), 0.0, EXACT)
-        if bits is not None:
-            check_reached(state, options)
-            outcome = outcome if query.stops else as_rounded(outcome, query.question, state)
+                outcome = as_rounded(outcome, query, options, state)
         end_state(rank, state)
         outcome.details.update(device=rank.device.name, ranks=rank.world.size, seed=seed)
         return outcome
@@ -257,6 +240,18 @@ def answer_by_state(
         check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n_qubits),
     )  # fmt: skip
     return run_job(job, options)
+
+
+def _done(
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None, is_compressed: bool
+) -> Rows:
+    """The values that an interrupted job has left."""
+    if checkpoint is None or not isinstance(query.question, ExpectationValues):
+        return {}
+    if is_compressed:  # values of several compressed states would have several errors: none is kept
+        checkpoint.is_there(resume=False)
+        return {}
+    return checkpoint.rows([2] * len(query.question.sums), options.resume)
 
 
 def _has_no_job(options: QuestionOptions) -> bool:

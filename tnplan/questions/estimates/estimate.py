@@ -266,8 +266,8 @@ def estimate_question(
     for count in counts:
         of_count = [row for row in rows if row.devices == count]
         best, why = best_method(of_count, options.state_fidelity is not None)
-        fits = any(row.method == "statevector" and row.error_kind != ROUNDING and row.cost for row in of_count)
-        if fits and is_small(query):
+        states = [row for row in of_count if row.method == "statevector" and row.cost is not None]
+        if is_small(query) and any(row.error_kind != ROUNDING for row in states):
             best, why = "statevector", f"a state of {SMALL} qubits or fewer is taken without a comparison"
         fitting = [row.method for row in of_count if row.cost is not None]
         auto = None

@@ -181,14 +181,13 @@ def state_cost(
 def compressed_cost(
     query: CircuitQuery, profile: Profile, options: QuestionOptions, bits: int, most_gates: int | None = None
 ) -> Cost | None:  # fmt: skip
-    """What a question takes with a compressed state on one device: a pass as long as one over a plain state."""
-    assert query.gates is not None
-    n, dtype, gates = query.n_qubits, options.dtype, query.gates.gates
-    gpu, threads = is_gpu(profile), options.threads or cores()
+    """What a question takes with a compressed state on one device; a pass takes as long as a plain one."""
+    n, dtype, gates = query.n_qubits, options.dtype, gates_of(query.program).gates
+    first, gpu, threads = gates[:most_gates], is_gpu(profile), options.threads or cores()
     plain = state_cost(query, profile, options, 1, 1 if gpu else threads, most_gates)
     if plain is None:
         return None
-    n_passes = planned_passes(gates[:most_gates], n, dtype, gpu) * len(gates) / max(1, len(gates[:most_gates]))
+    n_passes = planned_passes(first, n, dtype, gpu) * len(gates) / max(1, len(first))
     needs = compressed_needs(n, bits, dtype, threads)
     memory = needs.gpu_bytes if gpu else needs.cpu_bytes
     unused_s = first_use_s(plain.memory_bytes - memory, of_threads(profile, threads))
