@@ -103,6 +103,7 @@ def check_answers(seeds: range, qubits: range) -> None:
             values = circuit.expectation([f"-2*{word}" for word in words], **options)
             off = np.abs(values.value + 2 * np.array([value_of(word, exact, n) for word in words]))
             assert (off <= values.error + 1e-12).all()
+            assert values.error == pytest.approx(4 * np.sqrt(1 - values.details["fidelity_bound"]))
             two = circuit.amplitudes("." * 2 + "0" * (n - 2), open_qubits=[0, 1], **options)
             assert np.linalg.norm(two.value.reshape(-1) - exact.reshape(4, -1)[:, 0]) <= two.error + 1e-12
     assert np.mean(near) >= 0.9
