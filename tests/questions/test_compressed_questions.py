@@ -21,8 +21,9 @@ from tnplan.circuits.program import circuit_program
 from tnplan.circuits.qsim import save_qsim
 from tnplan.cli.main import run
 from tnplan.jobs.compressed_state import compressed_needs
+from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.statevector import state_needs
-from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.questions import chooser
 from tnplan.questions.estimates import quick
 from tnplan.questions.estimates.cost import Cost
@@ -284,3 +285,28 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "rounding, by statevector" in printed
     assert run([*line, "1"]) == 2
     assert "--memory: allows a rank" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("gpu_bytes", "device"), [(1 << 16, "cpu"), (1 << 18, "auto")])
+def test_a_gpu_that_is_too_small_leaves_the_compressed_state_to_the_host(
+    gpu_bytes: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain state of 16 qubits fits neither; compressed it takes 140 KB on a GPU."""
+    gpu = replace(load_profile("h200-nvlink"), name="this machine", memory_bytes=gpu_bytes, reserved_bytes=0)
+    host = replace(load_profile("cpu"), name="this machine", memory_bytes=needed(16)[1], reserved_bytes=0)
+
+    def this_machine(options: JobOptions, measure: bool = False) -> Profile:
+        return host if options.device == "cpu" else gpu
+
+    for module in ("circuit", "chooser", "estimates.state_cost", "engines.compressed"):
+        monkeypatch.setattr(f"tnplan.questions.{module}.this_machine", this_machine)
+    circuit = tnplan.Circuit(random_circuit(16, 200, 1))
+    (row,) = circuit.estimate(expectation="Z0", method="statevector", threads=1).rows
+    assert row.error_kind == "rounding"
+    assert ("on the host, whose memory suffices" in row.remark) == (device == "cpu")
+    many = GateSequence(16, random_circuit(16, 200, 1).gates * 20)
+    query = CircuitQuery(circuit_program(many), many, ExpectationValues((parse("Z0", 16),), True))
+    options = QuestionOptions.of(method="statevector", threads=1)
+    assert chooser.device_of(query, "statevector", options) == device
+    answer = circuit.expectation("Z0", method="statevector", threads=1)
+    assert (answer.details["device"], answer.error_kind) == ("cpu", "rounding")
