@@ -24,6 +24,7 @@ from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, depar
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
 from tnplan.executor.statevector.simulator import StateVector
+from tnplan.jobs.checkpointed_state import CheckpointedState, StateCheckpoint
 from tnplan.jobs.job import Needs, Rank
 
 if TYPE_CHECKING:
@@ -88,9 +89,13 @@ def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int) -> Need
 
 
 def open_compressed(
-    rank: Rank, program: CircuitProgram, dtype: str, bits: int, seed: int
+    rank: Rank, program: CircuitProgram, dtype: str, bits: int, seed: int,
+    checkpoint: StateCheckpoint | None = None, resume: bool = False,
 ) -> PackedState | CodedState:  # fmt: skip
-    """A compressed state on the device of a rank, in |0...0>; its kernels begin to be compiled."""
+    """A compressed state on the device of a rank, in |0...0> or as a checkpoint of its passes has it.
+
+    Its kernels begin to be compiled.
+    """
     gates = [item for item in program.operations if isinstance(item, Gate)]
     away = departure(gate.matrix for gate in gates)
     if rank.device.name == "gpu":
@@ -103,7 +108,11 @@ def open_compressed(
     from tnplan.executor.statevector.cpu.kernel_samples import packed_kernels
 
     compile_soon(packed_kernels(dtype, bits))
-    return PackedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
+    if checkpoint is None:
+        return PackedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
+    state = CheckpointedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
+    state.keep(checkpoint, resume)
+    return state
 
 
 def check_ranks_alone(n_ranks: int) -> None:
