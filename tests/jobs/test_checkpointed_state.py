@@ -116,12 +116,14 @@ def test_going_on_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.Monke
     """The numbers of a file are read into those of the state."""
     passes, output = Passes(monkeypatch), tmp_path / "result.json"
     circuit = unseen_circuit("vqe", 20, 51_002)
-    how: dict[str, Any] = {"mode": "compiled", "amplitudes": ["0" * 20], "precision": "fp32"}
+    how: dict[str, Any] = {"mode": "compiled", "amplitudes": ["0" * 20, "1" * 20], "precision": "fp32"}
+    whole = tnplan.simulate(circuit, **{**ASKED, **how})
     interrupted(passes, output, 1, circuit, **how)
     tracemalloc.start()
     done = tnplan.simulate(circuit, **{**ASKED, **how}, output=output, resume=True)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    assert (done.answer.amplitudes == whole.answer.amplitudes).all()
     assert peak <= done.report["predicted_bytes"] + (5 << 20)  # pieces of the file, and tables of the plan
 
 
