@@ -20,16 +20,19 @@ from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.program import circuit_program
 from tnplan.circuits.qsim import save_qsim
 from tnplan.cli.main import run
+from tnplan.executor.statevector.cpu.packed_state import PackedState
 from tnplan.jobs.compressed_state import compressed_needs
 from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.statevector import state_needs
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.questions import chooser
+from tnplan.questions.engines.compressed import as_rounded
+from tnplan.questions.engines.task_list import EXACT, Outcome, TaskCheckpoint
 from tnplan.questions.estimates import quick
 from tnplan.questions.estimates.cost import Cost
 from tnplan.questions.estimates.estimate import MethodEstimate
 from tnplan.questions.options import QuestionOptions
-from tnplan.questions.questions import CircuitQuery, ExpectationValues
+from tnplan.questions.questions import Amplitudes, CircuitQuery, ExpectationValues, Probabilities
 
 PEAK = "tnplan.executor.statevector.packed_error.PEAK"
 
@@ -216,10 +219,14 @@ def test_a_fidelity_that_is_not_reached_is_refused(monkeypatch: pytest.MonkeyPat
         circuit.expectation("Z0", **options, state_fidelity=0.9999999)
 
 
-def test_a_checkpoint_is_not_mixed_with_a_compressed_state(tmp_path: Path) -> None:
+def test_a_checkpoint_is_not_mixed_with_a_compressed_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = with_bits(10, 8) | {"output": tmp_path / "answer.json"}
     circuit = tnplan.Circuit(random_circuit(10, 60, 48_000))
-    circuit.expectation(["Z0"], **options)
+    monkeypatch.setattr(TaskCheckpoint, "write", lambda *_: pytest.fail("values are written"))
+    monkeypatch.setattr("tnplan.questions.engines.task_list.MEETING_S", -1.0)
+    circuit.expectation(["Z0", "Z1"], **options)
     written = json.loads((tmp_path / "answer.json").read_text())
     assert (written["version"], written["error_kind"], written["bits"]) == (4, "rounding", 8)
     kept = QuestionOptions.of(output=options["output"]).checkpoint_file
@@ -310,3 +317,21 @@ def test_a_gpu_that_is_too_small_leaves_the_compressed_state_to_the_host(
     assert chooser.device_of(query, "statevector", options) == device
     answer = circuit.expectation("Z0", method="statevector", threads=1)
     assert (answer.details["device"], answer.error_kind) == ("cpu", "rounding")
+
+
+def test_a_bound_of_nothing_is_vacuous() -> None:
+    """Where the errors sum to 1, a state may be the exact one with another sign."""
+    state = PackedState(5, "complex64", 8)
+    state.errors.total = 1.0
+    gates = random_circuit(5, 9, 1)
+    options = QuestionOptions.of(state_fidelity=0.5)
+    asked: list[tuple[Any, float]] = [
+        (Amplitudes(np.zeros((1, 5), np.uint8), True), 2.0),
+        (ExpectationValues((parse("3*Z0", 5),), True), 6.0),
+        (Probabilities((0,)), 1.0),
+    ]
+    for question, most in asked:
+        query = CircuitQuery(circuit_program(gates), gates, question)
+        outcome = as_rounded(Outcome(0.0, 0.0, EXACT), query, options, state)
+        assert (outcome.error, outcome.error_kind) == (most, "rounding")
+        assert outcome.details["error_bound_is_vacuous"]

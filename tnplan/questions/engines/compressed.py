@@ -52,18 +52,18 @@ def bits_of_state(query: CircuitQuery, options: QuestionOptions, profile: Profil
     return most_bits(query.n_qubits, options.dtype, threads, is_gpu(profile), room)
 
 
-def largest_compressed(options: QuestionOptions, profile: Profile) -> int:
-    """The most qubits of a compressed state that fits on a device."""
-    threads, room, gpu = options.threads or cores(), room_bytes(profile), is_gpu(profile)
-    fits = (n for n in range(LARGEST, 0, -1) if most_bits(n, options.dtype, threads, gpu, room))
-    return next(fits, 0)
-
-
 def bits_here(query: CircuitQuery, options: QuestionOptions) -> int | None:
     """The same on this machine."""
     if not may_be_compressed(query, options):  # then ranks may have devices that are not looked at here
         return None
     return bits_of_state(query, options, this_machine(options))
+
+
+def largest_compressed(options: QuestionOptions, profile: Profile) -> int:
+    """The most qubits of a compressed state that fits on a device."""
+    threads, room, gpu = options.threads or cores(), room_bytes(profile), is_gpu(profile)
+    fits = (n for n in range(LARGEST, 0, -1) if most_bits(n, options.dtype, threads, gpu, room))
+    return next(fits, 0)
 
 
 def opened(rank: Rank, query: CircuitQuery, options: QuestionOptions, bits: int, seed: int) -> StateVector:
@@ -90,19 +90,21 @@ def as_rounded(outcome: Outcome, query: CircuitQuery, options: QuestionOptions, 
     states of this fidelity have a trace distance of sqrt(1 - F): no probability, and no distribution of
     samples, is farther off; a value of A is off by 2 |A| sqrt(1 - F) at most. The angle between the stored
     state and the exact one, with their phases, has a sine of at most sqrt(1 - F), since that is a bound of
-    a distance (`packed_error`). So no amplitude is off by more than twice the sine of half the angle.
+    a distance (`packed_error`). So no amplitude is off by more than twice the sine of half the angle; where
+    the bound is 0, the angle may be any.
     """
     question = query.question
     report = fidelity_report(state)
     if not report:
         return outcome
     _check(report["fidelity_estimate"], options, report["bits"], "has about")
-    lost = 1 - report["fidelity_bound"]
+    # One less a small number is rounded: by half of 2^-52 at most.
+    lost = min(1.0, 1 - report["fidelity_bound"] + 2.0**-52)
     error: Any = sqrt(lost)
     if isinstance(question, ExpectationValues):
         error = 2 * error * np.array([np.abs(each.coefficients).sum() for each in question.sums])
         error = error[0].item() if question.is_single else error
     elif isinstance(question, Amplitudes | OpenAmplitudes):
-        error *= sqrt(2 / (1 + sqrt(1 - lost)))
+        error = 2.0 if lost == 1 else error * sqrt(2 / (1 + sqrt(1 - lost)))
     details = {**outcome.details, **report, "error_bound_is_vacuous": lost == 1}
     return replace(outcome, error=error, error_kind=ROUNDING, details=details)

@@ -224,7 +224,8 @@ def answer_by_state(
                 outcomes = []
                 for gates in query.pieces(gates_of(planned.programs[0]).gates):
                     simulator.run(prepare_program(gates), NO_BITS)
-                    values = _observed(rank, simulator, query.question.sums, done, checkpoint)
+                    file = checkpoint if bits is None else None
+                    values = _observed(rank, simulator, query.question.sums, done, file)
                     outcome = Outcome(planned.finish([values]), 0.0, EXACT)
                     outcomes.append(as_rounded(outcome, query, options, state))
                 outcome = series(outcomes) if query.stops else outcomes[0]
