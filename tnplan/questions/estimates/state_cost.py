@@ -91,6 +91,8 @@ TABLE_COPIES, TABLE_TARGET_COPIES, TABLE_DIAGONAL_COPIES = 2.0, 0.5, 0.15
 (H200, 20 to 26 qubits)."""
 WORD_COPIES = 0.07
 """Copies that a word takes on a GPU, beside one for all words that share tiles of two states."""
+DECODED_S = 5.5e-9
+"""Seconds of a core that a word takes more in a compressed state than in a plain one, an amplitude (22 qubits)."""
 RANDOM_FACTOR = 3.0
 """By how much the time of runs with random operators may be off."""
 
@@ -181,7 +183,7 @@ def state_cost(
 def compressed_cost(
     query: CircuitQuery, profile: Profile, options: QuestionOptions, bits: int, most_gates: int | None = None
 ) -> Cost | None:  # fmt: skip
-    """What a question takes with a compressed state on one device; a pass takes as long as a plain one."""
+    """What a question takes with a compressed state on one device: a pass takes as long as a plain one."""
     n, dtype, gates = query.n_qubits, options.dtype, gates_of(query.program).gates
     first, gpu, threads = gates[:most_gates], is_gpu(profile), options.threads or cores()
     plain = state_cost(query, profile, options, 1, 1 if gpu else threads, most_gates)
@@ -190,9 +192,11 @@ def compressed_cost(
     n_passes = planned_passes(first, n, dtype, gpu) * len(gates) / max(1, len(first))
     needs = compressed_needs(n, bits, dtype, threads)
     memory = needs.gpu_bytes if gpu else needs.cpu_bytes
-    unused_s = first_use_s(plain.memory_bytes - memory, of_threads(profile, threads))
+    words = _reads(query) if isinstance(query.question, ExpectationValues) and not gpu else 0
+    time_s = plain.time_s + words * DECODED_S * 2.0**n / threads
+    time_s -= first_use_s(plain.memory_bytes - memory, of_threads(profile, threads))
     fidelity = predicted_fidelity(bits, n_passes)
-    return replace(plain, memory_bytes=memory, time_s=plain.time_s - unused_s, fidelity=fidelity)
+    return replace(plain, memory_bytes=memory, time_s=time_s, fidelity=fidelity)
 
 
 def _direct_cost(query: CircuitQuery, n_qubits: int, n_gates: int) -> Cost:
