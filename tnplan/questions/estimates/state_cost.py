@@ -92,7 +92,7 @@ TABLE_COPIES, TABLE_TARGET_COPIES, TABLE_DIAGONAL_COPIES = 2.0, 0.5, 0.15
 WORD_COPIES = 0.07
 """Copies that a word takes on a GPU, beside one for all words that share tiles of two states."""
 DECODED_S = 5.5e-9
-"""Seconds of a core that a word takes more in a compressed state than in a plain one, an amplitude (22 qubits)."""
+"""Seconds of a core that a word takes more in a compressed state than in a plain one, an amplitude."""
 RANDOM_FACTOR = 3.0
 """By how much the time of runs with random operators may be off."""
 
