@@ -203,7 +203,9 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
     job = Job(
         writes=writes, prepare=lambda: _prepare(circuit, request, options.device),
         work=lambda rank, problem: _work(rank, problem, request, options), check_ranks=check_ranks,
-        needs=lambda problem, *numbers: _needs(problem, request, *numbers, options.checkpoint),
+        needs=lambda problem, n_ranks, threads: _needs(
+            problem, request, n_ranks, threads, options.checkpoint
+        ),
     )  # fmt: skip
     with options.heeding_signals():
         return run_job(job, options)
