@@ -36,7 +36,7 @@ def test_a_call_names_few_parameters_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_shows_the_keywords_of_its_job(name: str) -> None:
-    wanted = (JobKeywords if name == "simulate" else ResumableKeywords).__annotations__
+    wanted = ResumableKeywords.__annotations__
     shown = inspect.signature(CALLS[name]).parameters
     texts = parameter_texts(CALLS[name].__doc__)
     help_text = pydoc.plain(pydoc.render_doc(CALLS[name]))
@@ -80,7 +80,7 @@ def test_a_keyword_of_the_call_itself_is_named_too() -> None:
 @pytest.mark.parametrize("keyword", ["checkpoint", "resume"])
 def test_a_call_without_checkpoints_takes_none(keyword: str) -> None:
     with pytest.raises(TypeError, match=rf"unexpected keyword argument '{keyword}'"):
-        tnplan.simulate("a.qsim", **{keyword: True})
+        tnplan.calibrate("a.toml", **{keyword: True})
 
 
 def test_a_text_of_the_call_stays() -> None:

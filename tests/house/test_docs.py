@@ -222,30 +222,32 @@ def test_questions() -> None:
         assert run_example("questions.md", 4, np=np, **first)["fidelity"] == pytest.approx(1)
     counts = run_example("questions.md", 5, np=np, **first)["counts"]
     assert set(counts) == {"00", "01", "10", "11"}
-    steps = run_example("questions.md", 7, **first)["steps"]
+    steps = run_example("questions.md", 8, **first)["steps"]
     np.testing.assert_allclose(steps.value, [[0, 1], [1, 0]], atol=1e-12)
     sampled = run_example("questions.md", 6, **first)["found"]
+    large = run_example("questions.md", 7, **first)["found"]
+    assert (large.value, large.error_kind) == (pytest.approx(1), "exact")
     assert sampled.value == pytest.approx([1, 0])
     assert (sampled.method, sampled.error_kind) == ("pauli", "exact")
-    varied = run_example("questions.md", 8, **first)["found"]
+    varied = run_example("questions.md", 9, **first)["found"]
     assert varied.value == pytest.approx([cos(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["theta"] == pytest.approx([-sin(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["phi"] == pytest.approx([-2 * cos(0.3) * sin(1.4), 0], abs=1e-12)
-    energy = run_example("questions.md", 9, tnplan=tnplan)
+    energy = run_example("questions.md", 10, tnplan=tnplan)
     assert (energy["energy"].names, energy["energy"].is_direct) == (("theta", "phi"), True)
     assert energy["values"] == pytest.approx(varied.value, abs=1e-12)
     for name, row in zip(energy["energy"].names, energy["gradients"].T, strict=True):
         assert row == pytest.approx(varied.gradient[name], abs=1e-12)
-    plan = run_example("questions.md", 10, **first)["plan"]
+    plan = run_example("questions.md", 11, **first)["plan"]
     assert (plan.method, len(plan.rows)) == ("statevector", 10)
-    assert run_example("questions.md", 11, **first)["rounds"].method == "contraction"
-    noisy = run_example("questions.md", 12, **first)
+    assert run_example("questions.md", 12, **first)["rounds"].method == "contraction"
+    noisy = run_example("questions.md", 13, **first)
     assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
 
 
 def test_primitives_of_qiskit() -> None:
     pytest.importorskip("qiskit")
-    names = run_example("questions.md", 13)
+    names = run_example("questions.md", 14)
     assert names["values"] == pytest.approx([1, 1])
     assert set(names["outcomes"]) == set(names["counts"]) == {"00", "11"}
 
@@ -278,7 +280,7 @@ def test_a_list_of_determinants_grows() -> None:
 
 def test_the_device_of_pennylane() -> None:
     pytest.importorskip("pennylane")
-    assert run_example("questions.md", 14)["value"] == pytest.approx(1)
+    assert run_example("questions.md", 15)["value"] == pytest.approx(1)
 
 
 def test_a_qubit_hamiltonian_among_samples() -> None:

@@ -184,7 +184,9 @@ def test_a_state_too_large_for_the_gpu_is_answered_by_the_host(monkeypatch: pyte
     weights = np.abs(state.reshape(2, -1)) ** 2
     assert abs(answer.value - (weights[0].sum() - weights[1].sum())) < 1e-12
     # A device that is named is not left.
-    assert circuit.estimate(expectation="Z0", method="statevector", device="gpu").rows[0].cost is None
+    named: dict[str, Any] = {"expectation": "Z0", "method": "statevector", "device": "gpu"}
+    assert circuit.estimate(**named, state_fidelity=1).rows[0].cost is None
+    assert circuit.estimate(**named).rows[0].error_kind == "rounding"
 
 
 @pytest.mark.parametrize(("layers", "device"), [(3, "cpu"), (2000, "auto")])

@@ -229,5 +229,5 @@ def test_commands_write_what_they_print(
     captured = capsys.readouterr()
     printed = json.loads(captured.out)
     assert printed == json.loads(Path("out.json").read_text())
-    assert (printed["format"], printed["version"]) == ("tnplan.answer", 3)
+    assert (printed["format"], printed["version"]) == ("tnplan.answer", 4)
     assert printed["value"] == [pytest.approx(0)]

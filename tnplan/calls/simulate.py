@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import tnplan
 from tnplan.common.signatures import LaterModule
 from tnplan.executor.device.expected_gpu import expect_gpu
-from tnplan.jobs.job_options import JobKeywords, JobOptions, takes_job
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 if TYPE_CHECKING:
     from tnplan.jobs import statevector as simulation
@@ -23,7 +23,7 @@ else:
 TOPIC = "state vectors"
 
 
-class SimulationKeywords(JobKeywords, total=False):
+class SimulationKeywords(ResumableKeywords, total=False):
     """The keywords of a simulation's job; `SimulationOptions` says what they mean."""
 
     precision: str
@@ -32,7 +32,7 @@ class SimulationKeywords(JobKeywords, total=False):
 
 @dataclass(frozen=True)
 class SimulationOptions(JobOptions):
-    """How a simulation runs. It keeps no checkpoint.
+    """How a simulation runs.
 
     Parameters
     ----------
@@ -42,6 +42,11 @@ class SimulationOptions(JobOptions):
         Store amplitudes compressed, with 8 or 16 bits for each real and imaginary part: the fewest with which
         the final state is estimated to have this fidelity. `precision` is then the precision within a pass.
         For circuits of gates alone, on one rank of a CPU or on one GPU.
+    checkpoint : bool
+        Keep OUTPUT.ckpt while the passes over a state with a `fidelity` run, on a CPU: a file as large as the
+        state.
+    resume : bool
+        Keep a checkpoint, and continue an interrupted run from it, if any.
     """
 
     precision: str = "fp64"
@@ -125,6 +130,8 @@ def simulate(
     {'10': 3}
     """
     # docs/explanation/architecture.md#calls-and-commands
+    if job.get("resume"):
+        job["checkpoint"] = True
     options = SimulationOptions.given(simulate, job)
     expect_gpu(options.device)
     from tnplan.jobs.statevector import SimulationRequest, run_simulation

@@ -33,6 +33,7 @@ from tnplan.cli.pauli import propagation_of, repetition_options, state_options, 
 from tnplan.cli.terminal import ProgressLines, say_result
 from tnplan.common.shown_text import first_rows, largest_rows, number_text
 from tnplan.executor.pauli.estimate import Estimate
+from tnplan.jobs.compressed_state import fidelity_text
 from tnplan.jobs.job_options import ResumableKeywords
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import told_by_first, watched_ranks
@@ -94,6 +95,8 @@ def _summary(answer: CircuitAnswer) -> Iterator[str]:
     for number, estimate in enumerate(answer.details.get("estimates", ())):
         if estimate["low"] is None or estimate["doubt"]:
             yield f"value {number}: {Estimate(**estimate).text}"
+    if "bits" in answer.details:
+        yield fidelity_text(answer.details)
     yield f"{answer.error_kind}, by {answer.method} in {answer.time_s:.3g} s"
 
 

@@ -109,10 +109,12 @@ def _read_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
     return values
 
 
-def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
-    """The values behind a header."""
+def _next_values(
+    stream: BinaryIO, header: ArrayHeader, place: str, out: Array | None = None
+) -> Array:  # fmt: skip
+    """The values behind a header, in `out` where it is given."""
     try:
-        flat = np.empty(prod(header.shape), header.dtype)
+        flat = np.empty(prod(header.shape), header.dtype) if out is None else out.reshape(-1)
     except (MemoryError, ValueError):
         raise InputError(
             place,
@@ -146,11 +148,18 @@ def read_array(path: str | Path) -> Array:
         return _read_values(stream, header, str(path))
 
 
-def read_next_array(stream: BinaryIO, place: str, check: Check = lambda header: None) -> Array:
-    """The array that `numpy.save` wrote where the stream is, once its header passed the check."""
+def read_next_array(
+    stream: BinaryIO, place: str, check: Check = lambda header: None, out: Array | None = None
+) -> Array:
+    """The array that `numpy.save` wrote where the stream is, once its header passed the check.
+
+    It is read into a contiguous `out`, where that is given; ValueError where it is another kind of array.
+    """
     header = read_header(stream, place)
     check(header)
-    return _next_values(stream, header, place)
+    if out is not None and (header.shape, header.dtype, header.is_fortran) != (out.shape, out.dtype, False):
+        raise ValueError
+    return _next_values(stream, header, place, out)
 
 
 def map_array(path: str | Path, check: Check = lambda header: None) -> Array:

@@ -57,6 +57,8 @@ class CheckpointFile:
     def __init__(self, path: Path, identity: Any, place: Mapping[str, int] | None = None) -> None:
         self.path = path
         self._identity, self._place = identity, dict(place or {})
+        self.out: Mapping[str, Array] = {}
+        """Arrays that are there, into which those of a file are read."""
 
     def is_there(self, resume: bool) -> bool:
         """Whether there is a file. Refuses one that is not to be resumed."""
@@ -178,7 +180,9 @@ class CheckpointFile:
                 raise ValueError
             self._check_array(header)
 
-        return {name: read_next_array(stream, str(self.path), check) for name in self.ARRAYS}
+        return {
+            name: read_next_array(stream, str(self.path), check, self.out.get(name)) for name in self.ARRAYS
+        }
 
     def _check_array(self, header: ArrayHeader) -> object:
         """Raises InputError for an array that is not wanted, before its values are read."""

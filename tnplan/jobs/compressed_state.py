@@ -6,7 +6,7 @@ their errors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tnplan.circuits.circuit import Gate
@@ -24,6 +24,7 @@ from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, depar
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
 from tnplan.executor.statevector.simulator import StateVector
+from tnplan.jobs.checkpointed_state import CheckpointedState, StateCheckpoint
 from tnplan.jobs.job import Needs, Rank
 
 if TYPE_CHECKING:
@@ -50,15 +51,30 @@ def bits_for(fidelity: float, program: CircuitProgram, dtype: str, mode: str, de
             PLACE, "is asked for, but the program measures, resets or is noisy before its end",
             "leave it out: errors are summed for gates alone",
         )  # fmt: skip
-    n = program.n_qubits
     on_gpu = device == "gpu" or (device == "auto" and sees_gpu())
-    tile = coded_tile(dtype, n) if on_gpu else packed_tile(dtype)
-    # The passes of the run: as `Simulator` makes them from |0...0>.
+    gates = [item for item in program.operations if isinstance(item, Gate)]
+    return fewest_bits(fidelity, planned_passes(gates, program.n_qubits, dtype, on_gpu, mode))
+
+
+def planned_passes(
+    gates: Sequence[Gate], n_qubits: int, dtype: str, on_gpu: bool, mode: str = "compiled"
+) -> int:
+    """The passes of gates over a compressed state, as `Simulator` makes them from |0...0>."""
+    tile = coded_tile(dtype, n_qubits) if on_gpu else packed_tile(dtype)
     n_passes = 0
-    for step in prepare_program([item for item in program.operations if isinstance(item, Gate)]):
+    for step in prepare_program(gates):
         assert isinstance(step, Segment)
-        n_passes += len(compile_gates(step.gates, range(n)[::-1], tile, mode).passes)
-    return fewest_bits(fidelity, n_passes)
+        n_passes += len(compile_gates(step.gates, range(n_qubits)[::-1], tile, mode).passes)
+    return n_passes
+
+
+def most_bits(n_qubits: int, dtype: str, threads: int, on_gpu: bool, room_bytes: float) -> int | None:
+    """The most bits with which a compressed state fits; None where it does not fit."""
+    for bits in reversed(BITS):
+        needs = compressed_needs(n_qubits, bits, dtype, threads)
+        if (needs.gpu_bytes if on_gpu else needs.cpu_bytes) <= room_bytes:
+            return bits
+    return None
 
 
 def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int) -> Needs:
@@ -73,9 +89,13 @@ def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int) -> Need
 
 
 def open_compressed(
-    rank: Rank, program: CircuitProgram, dtype: str, bits: int, seed: int
+    rank: Rank, program: CircuitProgram, dtype: str, bits: int, seed: int,
+    checkpoint: StateCheckpoint | None = None, resume: bool = False,
 ) -> PackedState | CodedState:  # fmt: skip
-    """A compressed state on the device of a rank, in |0...0>; its kernels begin to be compiled."""
+    """A compressed state on the device of a rank, in |0...0> or as a checkpoint of its passes has it.
+
+    Its kernels begin to be compiled.
+    """
     gates = [item for item in program.operations if isinstance(item, Gate)]
     away = departure(gate.matrix for gate in gates)
     if rank.device.name == "gpu":
@@ -88,7 +108,11 @@ def open_compressed(
     from tnplan.executor.statevector.cpu.kernel_samples import packed_kernels
 
     compile_soon(packed_kernels(dtype, bits))
-    return PackedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
+    if checkpoint is None:
+        return PackedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
+    state = CheckpointedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
+    state.keep(checkpoint, resume)
+    return state
 
 
 def check_ranks_alone(n_ranks: int) -> None:
@@ -118,12 +142,20 @@ def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:
     return bits
 
 
-def fidelity_report(state: Any, fidelity: float | None) -> dict[str, Any]:
-    """What the JSON of a result says about a compressed state; nothing about another."""
+def fidelity_report(state: Any) -> dict[str, Any]:
+    """What a result says about a compressed state; nothing about another."""
     errors = getattr(state, "errors", None)
     if not isinstance(errors, EncodingErrors):
         return {}
     return {
-        "fidelity": fidelity, "bits": state.bits, "fidelity_estimate": errors.fidelity_estimate,
+        "bits": state.bits, "fidelity_estimate": errors.fidelity_estimate,
         "fidelity_bound": errors.fidelity_bound,
     }  # fmt: skip
+
+
+def fidelity_text(report: Mapping[str, Any]) -> str:
+    """The same for people."""
+    return (
+        f"amplitudes of {report['bits']} bits a part: fidelity {report['fidelity_estimate']:.10g} "
+        f"(estimate), at least {report['fidelity_bound']:.10g} (bound)"
+    )

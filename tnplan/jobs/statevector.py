@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -32,6 +33,7 @@ from tnplan.common.shown_text import Printed, largest_rows, number_text
 from tnplan.common.units import count_text
 from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.device.protocols.stop_signal import keeping
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, can_branch, check_question
 from tnplan.executor.statevector.memory_estimate import (
@@ -53,12 +55,14 @@ from tnplan.executor.statevector.state_file import (
     save_part,
     state_of,
 )
+from tnplan.jobs.checkpointed_state import StateCheckpoint
 from tnplan.jobs.compressed_state import (
     bits_for,
     check_fidelity,
     check_ranks_alone,
     compressed_needs,
     fidelity_report,
+    fidelity_text,
     more_bits,
     open_compressed,
 )
@@ -122,10 +126,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         f"sum of probabilities {report['norm']:.9f}"
     )
     if "bits" in report:
-        yield (
-            f"amplitudes of {report['bits']} bits a part: fidelity {report['fidelity_estimate']:.10g} "
-            f"(estimate), at least {report['fidelity_bound']:.10g} (bound)"
-        )
+        yield fidelity_text(report)
     if "expectation" in report:
         deviation = report["deviation"]
         more = "" if not deviation else f" +- {deviation:.2g}"
@@ -184,6 +185,11 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
     if request.fidelity is not None:
         others = {"--gradient": request.gradient, "--start": request.start, "--save": request.save}
         check_fidelity(request.fidelity, others)
+    elif options.checkpoint:
+        raise InputError(
+            "--checkpoint", "is of a compressed state, and there is no --fidelity",
+            "leave it out; --save writes the state at the end", topic="checkpoints",
+        )  # fmt: skip
 
     def check_ranks(problem: SimulationProblem, n_ranks: int) -> None:
         if request.fidelity is not None:
@@ -196,10 +202,13 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
 
     job = Job(
         writes=writes, prepare=lambda: _prepare(circuit, request, options.device),
-        work=lambda rank, problem: _work(rank, problem, request, options.output), check_ranks=check_ranks,
-        needs=lambda problem, n_ranks, threads: _needs(problem, request, n_ranks, threads),
+        work=lambda rank, problem: _work(rank, problem, request, options), check_ranks=check_ranks,
+        needs=lambda problem, n_ranks, threads: _needs(
+            problem, request, n_ranks, threads, options.checkpoint
+        ),
     )  # fmt: skip
-    return run_job(job, options)
+    with options.heeding_signals():
+        return run_job(job, options)
 
 
 def _prepare(circuit: Any, request: SimulationRequest, device: str) -> SimulationProblem:
@@ -221,9 +230,13 @@ def _prepare(circuit: Any, request: SimulationRequest, device: str) -> Simulatio
     return replace(problem, bits=bits_for(request.fidelity, program, request.dtype, request.mode, device))
 
 
-def _needs(problem: SimulationProblem, request: SimulationRequest, n_ranks: int, threads: int) -> Needs:
+def _needs(
+    problem: SimulationProblem, request: SimulationRequest, n_ranks: int, threads: int,
+    has_checkpoint: bool = False,
+) -> Needs:  # fmt: skip
     if problem.bits is not None:
-        return compressed_needs(problem.program.n_qubits, problem.bits, request.dtype, threads)
+        needs = compressed_needs(problem.program.n_qubits, problem.bits, request.dtype, threads)
+        return replace(needs, cpu_only="checkpoints of compressed states") if has_checkpoint else needs
     states = GRADIENT_STATES if problem.question.gradient else 1
     return state_needs(problem.program.n_qubits, request.dtype, n_ranks, threads, states)
 
@@ -235,7 +248,7 @@ def _needed_bytes(rank: Rank, problem: SimulationProblem, request: SimulationReq
 
 
 def _work(
-    rank: Rank, problem: SimulationProblem, request: SimulationRequest, output: Path | None
+    rank: Rank, problem: SimulationProblem, request: SimulationRequest, options: JobOptions
 ) -> Simulation:
     """One rank: the whole simulation; rank 0 writes the result."""
     world, n, question = rank.world, problem.program.n_qubits, problem.question
@@ -244,8 +257,10 @@ def _work(
     # Invariant: all ranks refuse or none, before the collective calls of the state begin.
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
+    checkpoint = _checkpoint(problem, request, options)
     with rank.on_stream():
-        simulator, result = _answered(rank, problem, request)
+        with nullcontext() if checkpoint is None else keeping():
+            simulator, result = _answered(rank, problem, request, checkpoint, options.resume)
         if request.fidelity is not None:
             bits = more_bits(simulator.state, request.fidelity, rank)
             if bits is not None:
@@ -262,18 +277,22 @@ def _work(
         "dtype": request.dtype, "mode": request.mode, "device": rank.device.name, "ranks": world.size,
         "threads": rank.threads,
         "seed": problem.seed, "shots": question.shots, **_answer_report(result, question),
-        **fidelity_report(simulator.state, request.fidelity),
+        **({} if request.fidelity is None else {"fidelity": request.fidelity}),
+        **fidelity_report(simulator.state),
         "norm": result.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
         "predicted_bytes": needed, "time_s": time_s, "energy": rank.energy(), "environment": host_facts(),
     }  # fmt: skip
-    if output is not None and rank.is_first:
-        write_json(output, report)
+    if options.output is not None and rank.is_first:
+        write_json(options.output, report)
+        if checkpoint is not None:
+            checkpoint.remove()
     end_state(rank, simulator.state)
     return Simulation(result, simulator, report)
 
 
 def _answered(
-    rank: Rank, problem: SimulationProblem, request: SimulationRequest
+    rank: Rank, problem: SimulationProblem, request: SimulationRequest,
+    checkpoint: StateCheckpoint | None = None, resume: bool = False,
 ) -> tuple[Simulator, Answer]:  # fmt: skip
     """Open a state, run the program and answer; collective."""
     program, question, n = problem.program, problem.question, problem.program.n_qubits
@@ -281,13 +300,26 @@ def _answered(
     if problem.bits is None:
         state = open_state(rank, n, request.dtype, program.operations, gradient=question.gradient)
     else:
-        state = open_compressed(rank, program, request.dtype, problem.bits, problem.seed)
+        state = open_compressed(
+            rank, program, request.dtype, problem.bits, problem.seed, checkpoint, resume
+        )  # fmt: skip
     simulator = Simulator(state, n, request.mode, problem.seed)
     if request.start is not None:
         _continue(simulator, request.start, request.dtype, rank.world)
     return simulator, answer(
         simulator, program, question,
         lambda done, shots: rank.say_steps(done, shots, "run", not can_branch(simulator)),
+    )  # fmt: skip
+
+
+def _checkpoint(
+    problem: SimulationProblem, request: SimulationRequest, options: JobOptions
+) -> StateCheckpoint | None:
+    """That of a compressed state; none of one that is made again with more bits."""
+    if options.checkpoint_file is None or problem.bits is None:
+        return None
+    return StateCheckpoint(
+        options.checkpoint_file, problem.program, problem.bits, request.dtype, request.mode
     )  # fmt: skip
 
 

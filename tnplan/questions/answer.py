@@ -4,6 +4,7 @@ Changelog of `tnplan.answer`, the JSON of an answer:
 1 (2026-11-26): first version.
 2 (2026-11-26): `gradient`.
 3 (2026-11-30): `after`, the numbers of operations that axis 0 of values and errors counts.
+4 (2026-12-01): `error_kind` "rounding", with `bits`, `fidelity_estimate` and `fidelity_bound`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy as np
 
 from tnplan.common.shown_text import SHOWN, html_table, number_text
 from tnplan.common.units import time_text
+from tnplan.jobs.compressed_state import fidelity_text
 
 FORMAT = "tnplan.answer"
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,9 +36,10 @@ class CircuitAnswer:
     error : float, array or None
         How far values may be from the exact ones, beyond rounding: a bound, or a standard deviation. 0 for
         exact values, None where it is not known.
-    error_kind : {"exact", "statistical", "truncation", "estimate", "biased"}
-        What the error comes from. "estimate": what truncation was measured to drop, which is no bound. Of a
-        biased mean the error is the spread alone: the value may be farther off.
+    error_kind : {"exact", "statistical", "truncation", "rounding", "estimate", "biased"}
+        What the error comes from. "rounding": a bound, of a state vector whose amplitudes have few bits.
+        "estimate": what truncation was measured to drop, which is no bound. Of a biased mean the error is the
+        spread alone: the value may be farther off.
     method : {"contraction", "statevector", "pauli", "mps", "stabilizer", "peps", "mpo"}
         The engine that answered.
     time_s : float
@@ -64,13 +67,16 @@ class CircuitAnswer:
 
     def __repr__(self) -> str:
         shown = f"error {self._error_text}" if self.error_kind != "exact" else "exact"
-        return f"CircuitAnswer({self.question} {self._value_text}, {shown}, by {self.method})"
+        rounded = f"; {fidelity_text(self.details)}" if "bits" in self.details else ""
+        return f"CircuitAnswer({self.question} {self._value_text}, {shown}, by {self.method}{rounded})"
 
     def _repr_html_(self) -> str:
         facts = [
             ("error", "exact" if self.error_kind == "exact" else self._error_text),
             ("method", self.method),
         ]
+        if "bits" in self.details:
+            facts.append(("state", fidelity_text(self.details)))
         facts.append(("time", time_text(self.time_s)))
         if isinstance(self.value, dict):
             rows = [(str(key), str(value)) for key, value in self.value.items()]

@@ -41,7 +41,7 @@ LONGEST_PREDICTION_S, LONGEST_PILOT_S = 1.0, 30.0
 """What a prediction may take at most, and a pilot of a matrix product state."""
 LEAST_SEARCHED_S, MOST_SEARCHED_S, SEARCH_S = 2.0, 1e8, 0.5
 """Seconds of a contraction by greedy paths between which paths are searched before a pilot, and those of the
-search of each network."""
+search of each network. An exact method that takes more than the second counts as one that does not answer."""
 FEW_QUBITS = 10
 """Qubits up to which a state vector is taken also for a Clifford circuit."""
 ORDER: tuple[str, ...] = ("statevector", "mps", "contraction", "pauli")
@@ -192,6 +192,7 @@ def _fastest(
 
     begin = thread_time()
     best, best_s = None, inf
+    spare_s = inf  # of a compressed state, which is taken unasked only where nothing exact answers
     # Invariant: what is predicted later may cost no more than a share of the best time so far; the first two
     # methods need no search.
     candidates = [method for method in ORDER if method in possible]
@@ -200,7 +201,8 @@ def _fastest(
     for method in candidates:
         if method == PILOT and best == "mps":
             break
-        if best is None and method == candidates[-1] != PILOT:  # the engine itself says why it does not fit
+        is_last = method == candidates[-1] != PILOT
+        if best is None and is_last and spare_s == inf:  # the engine itself says why it does not fit
             return method
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (thread_time() - begin)
         if best is not None and allowed_s <= 0 and method != "contraction":  # whose bound costs nothing
@@ -220,9 +222,11 @@ def _fastest(
         longest_s = LONGEST_PILOT_S if method == PILOT else LONGEST_PREDICTION_S
         budget = LookBudget(best_s, min(allowed_s, longest_s))
         cost = quick_cost(method, query, options, profile, devices, budget)
-        if cost is not None and cost.time_s < best_s:
+        if cost is not None and cost.fidelity is not None and options.state_fidelity is None:
+            spare_s = cost.time_s
+        elif cost is not None and cost.time_s < best_s:
             best, best_s = "mps" if method == PILOT else method, cost.time_s
-    return best
+    return "statevector" if best_s > max(spare_s, MOST_SEARCHED_S) else best
 
 
 def _machine_key(options: QuestionOptions, profile: Profile) -> tuple[object, ...]:
@@ -232,7 +236,7 @@ def _machine_key(options: QuestionOptions, profile: Profile) -> tuple[object, ..
     plan = None if options.monte_carlo is None else str(options.monte_carlo)
     return (
         profile.name, free, options.threads, options.ranks, options.precision, options.trajectories,
-        truncation, plan, options.max_bond, options.cutoff,
+        truncation, plan, options.max_bond, options.cutoff, options.state_fidelity,
     )  # fmt: skip
 
 

@@ -98,6 +98,8 @@ def _why_not_option(method: str, query: CircuitQuery, options: QuestionOptions) 
     for name, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
         if value is not None and method not in TRUNCATING:
             return name, f"is given, but {method!r} does not truncate bonds"
+    if options.state_fidelity is not None and method != "statevector" and options.method != "auto":
+        return "--state-fidelity", f"is given, but {method!r} does not compress amplitudes"
     if options.trajectories is not None and not (query.is_random and method == "statevector"):
         problem = f"{method!r} runs none" if query.is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"

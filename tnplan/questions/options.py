@@ -16,6 +16,8 @@ METHODS = ("contraction", "statevector", "pauli", "mps", "stabilizer", "peps", "
 """The engines, by the names that `method` has for them."""
 MOST_TRAJECTORIES = 10**9
 LARGEST_BOND = 1 << 20
+LEAST_FIDELITY = 0.99
+"""Of a compressed state, where none is asked for."""
 
 
 class QuestionKeywords(ResumableKeywords, total=False):
@@ -29,6 +31,7 @@ class QuestionKeywords(ResumableKeywords, total=False):
     monte_carlo: MonteCarlo | None
     max_bond: int | None
     cutoff: float | None
+    state_fidelity: float | None
     seed: int | None
     precision: str
 
@@ -74,6 +77,10 @@ class QuestionOptions(JobOptions):
     cutoff : float, optional
         The share of its squared norm that such a tensor network may lose with each gate. Default: only
         rounding errors.
+    state_fidelity : float, optional
+        The fidelity that a state vector is to have, by its estimate, where its amplitudes do not fit into the
+        memory and are stored in 16 or 8 bits a part. 1: never so. Default: 0.99, and "auto" takes such a
+        state only where no exact method answers.
     seed : int, optional
         Makes samples and trajectories the same in every run.
     precision : {"fp64", "fp32"}
@@ -90,6 +97,7 @@ class QuestionOptions(JobOptions):
     monte_carlo: MonteCarlo | None = None
     max_bond: int | None = None
     cutoff: float | None = None
+    state_fidelity: float | None = None
     seed: int | None = None
     precision: str = "fp64"
 
@@ -113,8 +121,16 @@ class QuestionOptions(JobOptions):
             check_count("--max-bond", self.max_bond, 1, LARGEST_BOND)
         if self.cutoff is not None and not (is_number(self.cutoff) and 0 <= self.cutoff < 1):
             raise InputError("--cutoff", f"is {self.cutoff!r}", "give 0 or more and less than 1")
+        wanted = self.state_fidelity
+        if wanted is not None and not (is_number(wanted) and 0 < wanted <= 1):
+            raise InputError("--state-fidelity", f"is {wanted!r}", "give more than 0 and at most 1")
         if self.seed is not None:
             check_count("--seed", self.seed, 0)
+
+    @property
+    def least_fidelity(self) -> float:
+        """The fidelity that a compressed state is to have."""
+        return LEAST_FIDELITY if self.state_fidelity is None else self.state_fidelity
 
     @property
     def dtype(self) -> str:

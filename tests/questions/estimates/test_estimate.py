@@ -53,7 +53,7 @@ def test_every_question_has_an_estimate_and_a_choice() -> None:
 
 def test_memory_is_that_of_the_state() -> None:
     found = tnplan.Circuit(GateSequence(35, ())).estimate(
-        expectation="Z0", devices=[1, 2, 4, 6, 8], hardware="h200-nvlink", precision="fp64"
+        expectation="Z0", devices=[1, 2, 4, 6, 8], hardware="h200-nvlink", precision="fp64", state_fidelity=1
     )
     rows = [row(found, "statevector", count) for count in (1, 2, 4, 6, 8)]
     assert [one.cost is None for one in rows] == [True, True, False, True, False]

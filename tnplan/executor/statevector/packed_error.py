@@ -152,7 +152,7 @@ def _units_of_action(kind: int, n_bits: int) -> float:
     return of_matrix(8) if kind == MULTIPLY else 4 * (n_bits + 3) + 3 + of_matrix(2)
 
 
-def predicted_fidelity(bits: int, n_passes: int) -> float:
+def predicted_fidelity(bits: int, n_passes: float) -> float:
     """The fidelity to be expected after so many passes over a state whose amplitudes are normal numbers."""
     errors = EncodingErrors(squares=n_passes * PEAK / (6 * largest_number(bits) ** 2))
     return errors.fidelity_estimate

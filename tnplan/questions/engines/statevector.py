@@ -42,9 +42,11 @@ from tnplan.executor.statevector.memory_estimate import (
 )
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
-from tnplan.executor.statevector.simulator import Simulator, words_on_bits
+from tnplan.executor.statevector.simulator import Simulator, StateVector, words_on_bits
+from tnplan.jobs.compressed_state import compressed_needs, fidelity_report
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.statevector import check_state_ranks, end_state, free_beside, open_state, state_needs
+from tnplan.questions.engines.compressed import as_rounded, bits_here, opened
 from tnplan.questions.engines.task_list import (
     EXACT,
     STATISTICAL,
@@ -185,17 +187,17 @@ def answer_by_state(
         return outcome
     planned = None if isinstance(query.question, Sample) else planned_work(query)
     n_qubits = query.n_qubits if planned is None else planned.n_qubits
+    bits = bits_here(query, options)
 
     def prepare() -> tuple[int, Rows]:
-        question = query.question
-        done: Rows = {}
-        if checkpoint is not None and isinstance(question, ExpectationValues):
-            done = checkpoint.rows([2] * len(question.sums), options.resume)
         compile_soon([COVERS])
-        return seed, done
+        return seed, _done(query, options, checkpoint, bits is not None)
 
     def needs(_: tuple[int, Rows], n_ranks: int, threads: int) -> Needs:
-        state = state_needs(n_qubits, options.dtype, n_ranks, threads)
+        if bits is None:
+            state = state_needs(n_qubits, options.dtype, n_ranks, threads)
+        else:
+            state = compressed_needs(n_qubits, bits, options.dtype, threads)
         more = 0 if planned is None else planned.copies_bytes(options.dtype)
         # What a state is too large for may be easy for another method: the refusal names those that can.
         others = [method for method in possible_methods(query, options) if method != "statevector"]
@@ -204,24 +206,32 @@ def answer_by_state(
 
     def work(rank: Rank, request: tuple[int, Rows]) -> Outcome:
         seed, done = request
+        free = free_beside(rank, needs(request, rank.world.size, rank.threads).cpu_bytes)
         if planned is not None:
-            _check_host(rank, planned, options.dtype)
+            _check_host(rank, planned, options.dtype, free)
         with rank.on_stream():
-            state = open_state(rank, n_qubits, options.dtype, query.program.operations)
+            state: StateVector
+            if bits is None:
+                state = open_state(rank, n_qubits, options.dtype, query.program.operations)
+            else:
+                state = opened(rank, query, options, bits, seed)
             simulator = Simulator(state, n_qubits, seed=seed)
             if planned is None:
-                outcome = _sampled(rank, simulator, query, options.dtype)
+                outcome = as_rounded(_sampled(rank, simulator, query, free), query, options, state)
             elif query.is_random:
                 outcome = _mean(rank, simulator, planned, options)
             elif isinstance(query.question, ExpectationValues):
                 outcomes = []
                 for gates in query.pieces(gates_of(planned.programs[0]).gates):
                     simulator.run(prepare_program(gates), NO_BITS)
-                    values = _observed(rank, simulator, query.question.sums, done, checkpoint)
-                    outcomes.append(Outcome(planned.finish([values]), 0.0, EXACT))
+                    file = checkpoint if bits is None else None
+                    values = _observed(rank, simulator, query.question.sums, done, file)
+                    outcome = Outcome(planned.finish([values]), 0.0, EXACT)
+                    outcomes.append(as_rounded(outcome, query, options, state))
                 outcome = series(outcomes) if query.stops else outcomes[0]
             else:
                 outcome = Outcome(planned.finish(_read(simulator, planned)), 0.0, EXACT)
+                outcome = as_rounded(outcome, query, options, state)
         end_state(rank, state)
         outcome.details.update(device=rank.device.name, ranks=rank.world.size, seed=seed)
         return outcome
@@ -231,6 +241,18 @@ def answer_by_state(
         check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n_qubits),
     )  # fmt: skip
     return run_job(job, options)
+
+
+def _done(
+    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None, is_compressed: bool
+) -> Rows:
+    """The values that an interrupted job has left."""
+    if checkpoint is None or not isinstance(query.question, ExpectationValues):
+        return {}
+    if is_compressed:  # values of several compressed states would have several errors: none is kept
+        checkpoint.is_there(resume=False)
+        return {}
+    return checkpoint.rows([2] * len(query.question.sums), options.resume)
 
 
 def _has_no_job(options: QuestionOptions) -> bool:
@@ -295,12 +317,11 @@ def _direct_trace(query: CircuitQuery, gates: GateSequence, question: Trace) -> 
     return complex(np.vdot(listed.state(NO_ANGLES, left), right))
 
 
-def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
-    """Refuse values for which the host has no room: on a CPU beside the state, which has been counted."""
+def _check_host(rank: Rank, planned: StateWork, dtype: str, free: float) -> None:
+    """Refuse values for which the host has no room: on a CPU beside the state and copies of it."""
     n_here, copies = ranks_here(rank.world), planned.copies_bytes(dtype)
-    needed = state_needs(planned.n_qubits, dtype, rank.world.size, rank.threads)
-    free = free_beside(rank, needed.cpu_bytes)
-    agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, free - copies))
+    room = free if rank.device.name == "cpu" else free - copies
+    agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, room))
     if rank.device.name == "gpu":
         agree(rank.world, lambda: check_host_memory(copies, host_memory()[1], n_here))
 
@@ -362,12 +383,10 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
 
 
-def _sampled(rank: Rank, simulator: Simulator, query: CircuitQuery, dtype: str) -> Outcome:
+def _sampled(rank: Rank, simulator: Simulator, query: CircuitQuery, free: float) -> Outcome:
     """Counts of outcomes."""
     assert isinstance(query.question, Sample)
     shots = query.question.shots
-    needed = state_needs(query.n_qubits, dtype, rank.world.size, rank.threads)
-    free = free_beside(rank, needed.cpu_bytes)
     agree(rank.world, lambda: check_answer_memory(shots, 0, query.n_qubits, free))
     sampled = answer(
         simulator, query.program, SampleQuestion(shots),
@@ -387,7 +406,7 @@ def _counted(simulator: Simulator, query: CircuitQuery, counts: dict[str, int]) 
 def _cross_entropy(simulator: Simulator, query: CircuitQuery, counts: dict[str, int]) -> dict[str, Any]:
     """The linear cross-entropy of outcomes that have all qubits of a circuit of gates. Collective."""
     measured = final_measurements(query.program)
-    if measured is None:
+    if measured is None or fidelity_report(simulator.state):  # the probabilities are those of another state
         return {}
     bit_of = {qubit: bit for bit, qubit in measured.items()} or {q: q for q in range(query.n_qubits)}
     if len(bit_of) < query.n_qubits or max(bit_of.values()) >= len(next(iter(counts))):

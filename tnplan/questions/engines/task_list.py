@@ -36,6 +36,8 @@ EXACT, STATISTICAL, TRUNCATION = "exact", "statistical", "truncation"
 """Where an error comes from."""
 ESTIMATE = "estimate"
 """The kind of an error that is estimated from what truncation was measured to drop."""
+ROUNDING = "rounding"
+"""The kind of an error that is bounded by what the amplitudes of a compressed state were rounded by."""
 BIASED = "biased"
 """The kind of a standard error about a mean that is not the value itself."""
 

@@ -75,13 +75,17 @@ SAMPLES_FACTOR = 4.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes a device and seconds, and an estimate of the range of the time: within `factor`, each way."""
+    """Bytes a device and seconds, and an estimate of the range of the time: within `factor`, each way.
+
+    `fidelity`: what is predicted of a compressed state; None of what is not one.
+    """
 
     devices: int
     memory_bytes: float
     time_s: float
     factor: float = EXACT_FACTOR
     least_s: float | None = field(default=None, repr=False)
+    fidelity: float | None = field(default=None, repr=False)
 
     @property
     def shortest_s(self) -> float:

@@ -1,4 +1,9 @@
-"""What every method needs for a question on each number of devices, and the best one."""
+"""What every method needs for a question on each number of devices, and the best one.
+
+Changelog of `tnplan.estimate`:
+1 (2026-11-27): first version.
+2 (2026-12-01): `fidelity`, and `error_kind` "rounding".
+"""
 
 from __future__ import annotations
 
@@ -13,13 +18,19 @@ from tnplan.common.shown_text import html_table, text_table
 from tnplan.common.units import count_text, size_text, time_text
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
-from tnplan.questions.engines.task_list import ESTIMATE, EXACT, STATISTICAL, TRUNCATION
+from tnplan.questions.engines.compressed import bits_of_state, largest_compressed, may_be_compressed
+from tnplan.questions.engines.task_list import ESTIMATE, EXACT, ROUNDING, STATISTICAL, TRUNCATION
 from tnplan.questions.estimates.chain_cost import chain_cost, mpo_cost, stabilizer_cost
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost
 from tnplan.questions.estimates.peps_cost import peps_cost
-from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
+from tnplan.questions.estimates.state_cost import (
+    compressed_cost,
+    least_devices,
+    profile_of_state,
+    state_cost,
+)
 from tnplan.questions.methods import (
     ANSWERS,
     ON_ONE_RANK,
@@ -34,7 +45,7 @@ from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import CircuitQuery, Sample
 
 FORMAT = "tnplan.estimate"
-VERSION = 1
+VERSION = 2
 NOT_POSSIBLE = "not possible"
 PILOT_S = 2.0
 """Seconds of a pilot run, where no time of search is stated."""
@@ -57,8 +68,9 @@ class MethodEstimate:
     devices : int
         The number of devices that are there.
     cost : Cost or None
-        Bytes a device and seconds; None where the method is not possible.
-    error_kind : {"exact", "statistical", "truncation", "estimate"}
+        Bytes a device and seconds, and of a compressed state its fidelity; None where the method is not
+        possible.
+    error_kind : {"exact", "statistical", "truncation", "rounding", "estimate"}
         What the error of the value would come from.
     reason : str
         Why it is not possible.
@@ -213,6 +225,7 @@ class CircuitEstimate:
                     "memory_bytes": None if row.cost is None else min(row.cost.memory_bytes, 1e300),
                     "time_s": None if row.cost is None else min(row.cost.time_s, 1e300),
                     "factor": None if row.cost is None else min(row.cost.factor, 1e300),
+                    "fidelity": None if row.cost is None else row.cost.fidelity,
                 }
                 for row in self.rows
             ],
@@ -252,9 +265,9 @@ def estimate_question(
     choices = []
     for count in counts:
         of_count = [row for row in rows if row.devices == count]
-        best, why = best_method(of_count)
-        fits = any(row.method == "statevector" and row.cost is not None for row in of_count)
-        if fits and is_small(query):
+        best, why = best_method(of_count, options.state_fidelity is not None)
+        states = [row for row in of_count if row.method == "statevector" and row.cost is not None]
+        if is_small(query) and any(row.error_kind != ROUNDING for row in states):
             best, why = "statevector", f"a state of {SMALL} qubits or fewer is taken without a comparison"
         fitting = [row.method for row in of_count if row.cost is not None]
         auto = None
@@ -264,19 +277,31 @@ def estimate_question(
     return CircuitEstimate(query.question.name, profile.name, tuple(rows), tuple(choices))
 
 
-def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
-    """The method with the least predicted time, and why."""
+def best_method(rows: Sequence[MethodEstimate], takes_compressed: bool = False) -> tuple[str | None, str]:
+    """The method with the least predicted time, and why; a compressed state where nothing exact answers, or
+    where one is asked for."""
+    from tnplan.questions.chooser import MOST_SEARCHED_S
+
     fitting = [(row.method, row.cost) for row in rows if row.cost is not None]
     fitting = [pair for pair in fitting if pair[1].factor < inf] or fitting
     if not fitting:
         return None, "; ".join(f"{row.method}: {row.reason}" for row in rows)
-    fitting.sort(key=lambda pair: pair[1].time_s)
+
+    def order(pair: tuple[str, Cost]) -> tuple[bool, float]:
+        is_spare = pair[1].fidelity is not None and not takes_compressed
+        return is_spare or pair[1].time_s > MOST_SEARCHED_S, pair[1].time_s
+
+    fitting.sort(key=order)
     (best, cost), *others = fitting
-    against = [f"{method} {time_text(other.time_s)}" for method, other in others]
+    against = [
+        f"{method} {time_text(other.time_s)}{'' if other.fidelity is None else ' (compressed)'}"
+        for method, other in others
+    ]
     refused = (row for row in rows if row.cost is None and not row.reason.startswith(NOT_POSSIBLE))
     against += [f"{row.method} does not fit" for row in refused]
     beside = f"; others: {', '.join(against)}" if against else ""
-    return best, f"predicted {range_text(cost)}{beside}"
+    rounded = "" if cost.fidelity is None else f", compressed to a fidelity of about {cost.fidelity:.10g}"
+    return best, f"predicted {range_text(cost)}{rounded}{beside}"
 
 
 def range_text(cost: Cost) -> str:
@@ -345,11 +370,25 @@ def _state_rows(
     rows = []
     for count in counts:
         host = profile_of_state(query, profile, options, count)
-        if host is not profile:
+        bits = bits_of_state(query, options, host) if count == 1 else None
+        if bits is not None:
+            cost = compressed_cost(query, host, options, bits)
+            assert cost is not None
+            assert cost.fidelity is not None
+            text = f"compressed to {bits} bits a part, fidelity about {cost.fidelity:.10g}"
+            if cost.fidelity < options.least_fidelity:
+                rows.append(MethodEstimate(method, 1, None, kind, f"the state {why}; {text}", least))
+            else:
+                text += f"; {ON_HOST}" if host is not profile else ""
+                rows.append(MethodEstimate(method, 1, cost, ROUNDING, "", 1, text))
+        elif host is not profile:
             cost = state_cost(query, host, options, 1, threads)
             rows.append(MethodEstimate(method, 1, cost, kind, "", 1, ON_HOST))
         elif least is None or least > max(counts):
-            rows.append(MethodEstimate(method, count, None, kind, f"the state {why}", least))
+            reason = f"the state {why}"
+            if count == 1 and may_be_compressed(query, options):
+                reason += f"; compressed, {largest_compressed(options, host)} qubits fit"
+            rows.append(MethodEstimate(method, count, None, kind, reason, least))
         else:
             fits = least <= count
             cost = state_cost(query, profile, options, count, own_threads) if fits else None

@@ -7,11 +7,17 @@ from math import inf
 
 from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
+from tnplan.questions.engines.compressed import bits_of_state
 from tnplan.questions.estimates.chain_cost import chain_cost
 from tnplan.questions.estimates.contraction_cost import quick_contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, of_threads, room_bytes, slowness
 from tnplan.questions.estimates.pauli_pilot import PILOT_FACTOR, pauli_cost
-from tnplan.questions.estimates.state_cost import least_devices, profile_of_state, state_cost
+from tnplan.questions.estimates.state_cost import (
+    compressed_cost,
+    least_devices,
+    profile_of_state,
+    state_cost,
+)
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import CircuitQuery
 
@@ -57,7 +63,9 @@ def _whole_cost(
     if method == "statevector":
         least = least_devices(query, profile, options.precision, threads)
         if least is None or least > devices:
-            return None
+            bits = bits_of_state(query, options, profile) if devices == 1 else None
+            cost = None if bits is None else compressed_cost(query, profile, options, bits, PLANNED_GATES)
+            return cost if cost and cost.fidelity and cost.fidelity >= options.least_fidelity else None
         return state_cost(query, profile, options, devices, threads, PLANNED_GATES)
     if method == "contraction":
         shared = of_threads(profile, threads)

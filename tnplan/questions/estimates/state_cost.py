@@ -31,6 +31,7 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     mask_of,
 )
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
+from tnplan.executor.statevector.packed_error import predicted_fidelity
 from tnplan.executor.statevector.scheduling.tiled_passes import (
     EMPTY_PRICE,
     TARGET_PRICE,
@@ -40,9 +41,11 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
     compile_gates,
     word_groups,
 )
+from tnplan.jobs.compressed_state import compressed_needs, planned_passes
 from tnplan.jobs.statevector import DTYPES
 from tnplan.jobs.this_machine import THIS_MACHINE, this_machine
 from tnplan.planner.hardware.profile import Profile
+from tnplan.questions.engines.compressed import bits_of_state
 from tnplan.questions.engines.statevector import may_be_direct, planned_work
 from tnplan.questions.estimates.cost import (
     EXACT_FACTOR,
@@ -88,6 +91,8 @@ TABLE_COPIES, TABLE_TARGET_COPIES, TABLE_DIAGONAL_COPIES = 2.0, 0.5, 0.15
 (H200, 20 to 26 qubits)."""
 WORD_COPIES = 0.07
 """Copies that a word takes on a GPU, beside one for all words that share tiles of two states."""
+DECODED_S = 5.5e-9
+"""Seconds of a core that a word takes more in a compressed state than in a plain one, an amplitude."""
 RANDOM_FACTOR = 3.0
 """By how much the time of runs with random operators may be off."""
 
@@ -175,6 +180,25 @@ def state_cost(
     return Cost(devices, memory, float(total_s), EXACT_FACTOR)
 
 
+def compressed_cost(
+    query: CircuitQuery, profile: Profile, options: QuestionOptions, bits: int, most_gates: int | None = None
+) -> Cost | None:  # fmt: skip
+    """What a question takes with a compressed state on one device: a pass takes as long as a plain one."""
+    n, dtype, gates = query.n_qubits, options.dtype, gates_of(query.program).gates
+    first, gpu, threads = gates[:most_gates], is_gpu(profile), options.threads or cores()
+    plain = state_cost(query, profile, options, 1, 1 if gpu else threads, most_gates)
+    if plain is None:
+        return None
+    n_passes = planned_passes(first, n, dtype, gpu) * len(gates) / max(1, len(first))
+    needs = compressed_needs(n, bits, dtype, threads)
+    memory = needs.gpu_bytes if gpu else needs.cpu_bytes
+    words = _reads(query) if isinstance(query.question, ExpectationValues) and not gpu else 0
+    time_s = plain.time_s + words * DECODED_S * 2.0**n / threads
+    time_s -= first_use_s(plain.memory_bytes - memory, of_threads(profile, threads))
+    fidelity = predicted_fidelity(bits, n_passes)
+    return replace(plain, memory_bytes=memory, time_s=time_s, fidelity=fidelity)
+
+
 def _direct_cost(query: CircuitQuery, n_qubits: int, n_gates: int) -> Cost:
     """The cost of a small state without a job."""
     question = query.question
@@ -203,7 +227,10 @@ def profile_of_state(
     if not is_here or devices > 1 or least_devices(query, profile, options.precision, 1) == 1:
         return profile
     host = this_machine(replace(options, device="cpu"))
-    return host if least_devices(query, host, options.precision, options.threads or cores()) == 1 else profile
+    if least_devices(query, host, options.precision, options.threads or cores()) == 1:
+        return host
+    on_gpu, on_host = (bits_of_state(query, options, device) for device in (profile, host))
+    return host if on_gpu is None and on_host is not None else profile
 
 
 def least_devices(query: CircuitQuery, profile: Profile, precision: str, threads: int) -> int | None:

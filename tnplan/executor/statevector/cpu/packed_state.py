@@ -7,7 +7,8 @@ kernel; answers decode chunks. `packed_error` says what that costs. Knows tables
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, astuple, replace
+from typing import Any
 
 import numpy as np
 
@@ -98,6 +99,23 @@ class PackedState:
     def _begin(self) -> None:
         self._codes[0], self._scales[0] = ONE
         self.errors, self._varying = EncodingErrors(self._departure), 0
+
+    @property
+    def numbers(self) -> tuple[Array, Array]:
+        """The whole numbers and the scales."""
+        return self._codes, self._scales
+
+    def document(self) -> dict[str, Any]:
+        """What stands beside them: the errors, which bits vary, and where the random numbers are."""
+        random = self._random.bit_generator.state
+        return {"errors": asdict(self.errors), "varying": self._varying, "random": random}
+
+    def continue_from(self, document: dict[str, Any]) -> None:
+        """Go on with what a document says of the numbers; ValueError where these or the errors are none."""
+        self.errors, self._varying = EncodingErrors(**document["errors"]), int(document["varying"])
+        if not (np.isfinite(astuple(self.errors)).all() and np.isfinite(self._scales).all()):
+            raise ValueError
+        self._random.bit_generator.state = document["random"]
 
     def prepare(
         self, steps: Sequence[Pass | QubitExchange], again: bool = True
