@@ -16,7 +16,7 @@ from tests.support.bond_limited_cases import Arguments, case, on_graph
 from tests.support.hypernetworks import hypernetwork
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.slow import slow_after
-from tnplan.executor import bond_limited
+from tnplan.executor.bond_limited import network as bond_limited
 
 ENOUGH = 10**6
 FIRST_SEED = 5_000_000
