@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from math import inf, log, prod
+from math import inf, log
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -13,16 +13,13 @@ import numpy as np
 from tnplan.executor.bond_limited.dry_run import StepWork
 from tnplan.executor.device.cpu.parallel_rows import is_blas_single
 
-SIZES = (4, 16, 64, 192)
+SIZES = (4, 16, 64, 128)
 """Sides of the matrices that are measured; what lies between is interpolated."""
 LONG = 512
 """The long side of what is `TALL`."""
 TALL = ("product", "qr", "qr of two")
 LEAST_S, REPEATS = 2e-4, 5
 """Calls are repeated for so long, so often: the least time counts."""
-COPIED = (64, 32, 64)
-COPIED_BYTES = 8 * prod(COPIED)
-"""The array that is copied in another order."""
 TIMES = {"call": 4.5, "copy": 0.55, "product": 1.07, "qr": 2.0, "qr of two": 2.0}
 OF_OTHERS = 1.3
 """Seconds of a call among others, in those of one that is repeated: fitted to seeds 200 to 219 of
@@ -32,16 +29,15 @@ benchmarks/contraction/bond_limit_prediction.py."""
 def seconds_of(works: Iterable[StepWork], more_calls: int) -> float:
     """The seconds of what was counted, and of more calls, at the threads of BLAS that are set now."""
     is_single = is_blas_single()
-    calls, copied, total = more_calls, 0, 0.0
+    calls, total = more_calls, 0.0
     for work in works:
-        calls, copied = calls + work.calls, copied + work.copied_bytes
+        calls += work.calls
         for (kind, dtype, *extents), count in work.operations.items():
             total += count * TIMES.get(kind, OF_OTHERS) * _seconds(kind, dtype, extents, is_single)
-    total += TIMES["call"] * calls * _least_s("call", "float64", 2, is_single)
-    return total + TIMES["copy"] * copied / COPIED_BYTES * _least_s("copy", "float64", 0, is_single)
+    return total + TIMES["call"] * calls * _least_s("call", "float64", 2, is_single)
 
 
-def _seconds(kind: str, dtype: str, extents: list[int], is_single: bool) -> float:
+def _seconds(kind: str, dtype: str, extents: Sequence[float], is_single: bool) -> float:
     """The seconds of one call, in proportion to one of a similar size."""
     side = min(extents)
     operations = extents[0] * extents[1] * extents[2] if kind == "product" else side**2 * max(extents)
@@ -51,7 +47,7 @@ def _seconds(kind: str, dtype: str, extents: list[int], is_single: bool) -> floa
     if len(ends) == 1:
         return operations * paces[0]
     share = log(side / ends[0]) / log(ends[1] / ends[0])
-    return float(operations * paces[0] ** (1 - share) * paces[1] ** share)
+    return operations * paces[0] ** (1 - share) * paces[1] ** share
 
 
 def _operations(kind: str, size: int) -> int:
@@ -81,7 +77,7 @@ def _call(kind: str, dtype: np.dtype[Any], size: int) -> Callable[[], Any]:
     random = np.random.default_rng(size)
     rows = LONG if kind in TALL else size
     if kind == "copy":
-        values = random.standard_normal(COPIED)
+        values = random.standard_normal((size, size, size))
         return lambda: np.ascontiguousarray(values.transpose(2, 1, 0))
     values = (random.standard_normal((rows, size, 2)) @ [1, 1j]).astype(dtype)
     square = values[:size]

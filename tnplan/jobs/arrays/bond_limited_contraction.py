@@ -47,9 +47,9 @@ CUTOFF = 1e-10
 MOST, OF_RATIO, OF_DISCARDED, ROUNDINGS = 4.0, 30.0, 0.6, 1e3
 """What an estimate of an error is made of: see `_error_estimate`. Fitted to the first 1,500 seeds of
 tests/support/bond_limited_cases.py and to larger lattices; its test has other seeds."""
-OBJECTS_BYTES = 85_000
-"""What small objects take."""
-PREPARING_CALLS = 20
+OBJECTS_BYTES, TENSOR_BYTES = 10_000, 1_950
+"""What small objects take, and those of a tensor."""
+PREPARING_CALLS = 11
 """Calls for each tensor before the first step."""
 OF_GRADIENTS = 1.25
 """The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to
@@ -302,7 +302,8 @@ class _Work:
         given = [one for one in self._operands if getattr(one, "dtype", self._dtype) != self._dtype]
         copies = self._operands if self._gpu is not None else given
         copied = item_bytes * sum(prod(np.shape(one)) for one in copies)
-        return OBJECTS_BYTES + sum(sizes) + most + copied + 4 * item_bytes * prod(self.shape)
+        objects = OBJECTS_BYTES + TENSOR_BYTES * len(self._pairs.bonds)
+        return objects + sum(sizes) + most + copied + 4 * item_bytes * prod(self.shape)
 
     def predicted_s(self) -> float:
         """The seconds of all runs on a CPU."""
