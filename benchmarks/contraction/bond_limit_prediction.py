@@ -1,13 +1,13 @@
-"""Seconds and bytes of contractions with a bond limit, beside what `BondLimitedContraction.estimate` predicts.
+"""Seconds and bytes of contractions with a bond limit, beside those that `estimate` predicts.
 
     OMP_NUM_THREADS=1 python benchmarks/contraction/bond_limit_prediction.py --first 500 --count 30
 
 Each seed is a lattice, an amplitude of a circuit, or a 3-regular or 4-regular graph, of normal numbers or of
 uniform ones from -0.8, -0.5 or -0.2 to 1, with a limit of 8 to 64. Seconds of the processor for a whole call
-whose order is known, the least of `--repeats`, and the peak of `tracemalloc`. The last lines have measured over
-predicted: the least, the quartiles and the largest, and the shares of the seeds within some percent. Those
-below `--least` bytes are not in the row of the memory: Python's objects are much of it. Goals: the quartiles of
-the time within 15 %, those of the memory within 5 %.
+whose order is known, the least of `--repeats`, and the peak of `tracemalloc`. The last lines have measured
+over predicted: the least, the quartiles and the largest, and the shares of the seeds within some percent.
+Those below `--least` bytes are not in the row of the memory: Python's objects are much of it. Goals: the
+quartiles of the time within 15 %, those of the memory within 5 %.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def main() -> int:
     for key, values in ratios.items():
         quantiles = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
         goal = GOALS[key]
-        shares = [f"{np.mean(np.abs(np.log(values)) < np.log1p(g)):.2f} within {g:.0%}" for g in (goal, 2 * goal)]
+        shares = [
+            f"{np.mean(np.abs(np.log(values)) < np.log1p(g)):.2f} within {g:.0%}" for g in (goal, 2 * goal)
+        ]
         print(f"{key} of {len(values)}: {quantiles.round(3).tolist()}; {', '.join(shares)}")
         missed = missed or bool((abs(quantiles[1:4] - 1) > goal).any())
     return int(missed)

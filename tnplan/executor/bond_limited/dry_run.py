@@ -212,11 +212,11 @@ class ShapeLibrary:
 
     def tensordot(self, a: ShapeArray, b: ShapeArray, axes: tuple[int, int]) -> ShapeArray:
         """As NumPy does it: as a product of matrices, which may be copies."""
-        rest = [[axis for axis in range(one.ndim) if axis != own] for one, own in zip((a, b), axes)]
-        extent, shapes = a.shape[axes[0]], [[one.shape[i] for i in own] for one, own in zip((a, b), rest)]
-        left = a.transpose([*rest[0], axes[0]]).reshape(-1, extent)
-        right = b.transpose([axes[1], *rest[1]]).reshape(extent, -1)
-        return (left @ right).reshape(*shapes[0], *shapes[1])
+        first = [axis for axis in range(a.ndim) if axis != axes[0]]
+        second = [axis for axis in range(b.ndim) if axis != axes[1]]
+        left = a.transpose([*first, axes[0]]).reshape(-1, a.shape[axes[0]])
+        right = b.transpose([axes[1], *second]).reshape(b.shape[axes[1]], -1)
+        return (left @ right).reshape([a.shape[k] for k in first] + [b.shape[k] for k in second])
 
     def _moveaxis(self, array: ShapeArray, source: int, target: int) -> ShapeArray:
         order = [axis for axis in range(array.ndim) if axis != source]
@@ -257,7 +257,9 @@ def dry_run(
     work = StepWork()
     library = ShapeLibrary(work)
     arrays = [library.array([*bonds.values()], dtype) for bonds in network]
-    value = contract_with_bond_limit(arrays, [list(bonds) for bonds in network], steps, max_bond, 0.0, library)
+    value = contract_with_bond_limit(
+        arrays, [list(bonds) for bonds in network], steps, max_bond, 0.0, library
+    )
     work.cuts = len(value.discarded)
     return work
 
@@ -266,9 +268,7 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _strides_of_view(
-    shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
-) -> list[int] | None:
+def _strides_of_view(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> list[int] | None:
     """The strides of a view with another shape; None where only a copy has it."""
     runs: list[list[int]] = []
     """Extents and strides of axes that lie one in another."""

@@ -38,7 +38,9 @@ class PepsCheckpoint(CheckpointFile):
         """
         self._last = perf_counter()
 
-        def state_of(document: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
+        def state_of(
+            document: dict[str, Any], arrays: dict[str, Array]
+        ) -> tuple[dict[str, Any], list[Array]]:
             both = [arrays[name] for name in self.ARRAYS]
             put(PepsState(n_qubits, pairs, dtype), document, both)
             if not check(document):
@@ -73,7 +75,9 @@ def put(state: PepsState, document: dict[str, Any], arrays: list[Array]) -> None
         (*(bonds[min(site, end), max(site, end)] for end in ends), 2)
         for site, ends in enumerate(state.neighbours)
     ]
-    is_right = tensors.dtype == state.dtype and weights.dtype == np.float64 and min(bonds.values(), default=1) > 0
+    is_right = (
+        tensors.dtype == state.dtype and weights.dtype == np.float64 and min(bonds.values(), default=1) > 0
+    )
     if not is_right or tensors.shape != (sum(map(prod, shapes)),) or weights.shape != (sum(bonds.values()),):
         raise ValueError
     if not (np.isfinite(tensors).all() and np.isfinite(weights).all()):

@@ -404,7 +404,7 @@ def _finite(array: Any, number: int, dtype: str, xp: Any) -> Any:
 
 
 @contextmanager
-def _library(kind: ArrayKind, gpu: int | None) -> Iterator[tuple[Any, Callable[[Any, int], Any]]]:
+def _library(kind: ArrayKind | None, gpu: int | None) -> Iterator[tuple[Any, Callable[[Any, int], Any]]]:
     """The library that contracts, at work on its device, and what reads arrays of a kind for it."""
 
     def on_host(array: Any, number: int) -> Any:
@@ -413,6 +413,7 @@ def _library(kind: ArrayKind, gpu: int | None) -> Iterator[tuple[Any, Callable[[
     if gpu is None:
         yield np, on_host
         return
+    assert kind is not None
     from tnplan.executor.device.cuda.runtime.library_arrays import cupy_in_order, on_gpu
 
     with cupy_in_order(kind.library, gpu) as (cupy, stream):

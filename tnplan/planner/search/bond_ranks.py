@@ -7,7 +7,7 @@ extents of any bonds that part its columns from its rows: a largest flow, of the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import log2
 
 BEGIN, END = -(10**9), -(10**9) - 1
@@ -32,13 +32,13 @@ class BondRanks:
         """Two tensors become one."""
         self._inside[new] = self._inside.pop(left) | self._inside.pop(right)
 
-    def of_bond(self, left: int, right: int, neighbours: Mapping[int, Sequence[int]]) -> int:
+    def of_bond(self, left: int, right: int, neighbours: Mapping[int, Collection[int]]) -> int:
         """The largest rank that the bond has, between its ends and what these are weighted with."""
         return round(2.0 ** min(self._flow(*ends, neighbours) for ends in ((left, right), (right, left))))
 
-    def _flow(self, number: int, other: int, neighbours: Mapping[int, Sequence[int]]) -> float:
+    def _flow(self, number: int, other: int, neighbours: Mapping[int, Collection[int]]) -> float:
         """From a bond of a tensor to the ends of all its other ones, and of its neighbours' ones."""
-        inside = {node: number for node in self._inside[number]}
+        inside = dict.fromkeys(self._inside[number], number)
         for one in neighbours[number]:
             if one >= self._n_inputs and one != other:
                 inside |= dict.fromkeys(self._inside[one], one)
@@ -47,7 +47,7 @@ class BondRanks:
             for end, size in self._edges[node].items():
                 if end in self._inside[other] and tensor == number:
                     flows[BEGIN][node] += size
-                elif end in inside and number in (tensor, inside[end]) or inside.get(end) == tensor:
+                elif end in inside and (inside[end] == tensor or number in (tensor, inside[end])):
                     flows[node][end] += size
                 else:
                     flows[node][END] += size

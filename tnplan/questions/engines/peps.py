@@ -93,7 +93,10 @@ def _reading_of(document: Sequence[Any]) -> _Reading:
     """A reading from JSON; what cannot be one raises ValueError or TypeError."""
     bond, fidelity, discarded, (sweeps, residual, is_converged), words = document
     messages = Messages({}, int(sweeps), float(residual), bool(is_converged))
-    values = {(int(x), int(z)): WordValue(*map(float, value[:3]), *map(int, value[3:])) for x, z, *value in words}
+    values = {
+        (int(x), int(z)): WordValue(float(bethe), float(value), float(change), int(loops), int(left_out))
+        for x, z, bethe, value, change, loops, left_out in words
+    }
     return _Reading(int(bond), float(fidelity), float(discarded), messages, values)
 
 
@@ -126,7 +129,7 @@ def check_ranks(n_qubits: int, ranks: int, resume: bool = False) -> None:
     """Refuse more ranks than there are qubits, and to resume with several."""
     if resume and ranks > 1:
         raise InputError(
-            "--resume", f"is for one rank with 'peps', and there are {ranks}", "leave it out, or use one rank",
+            "--resume", f"is for one rank with 'peps', and there are {ranks}", "leave it out, or use 1",
             topic="checkpoints",
         )  # fmt: skip
     if ranks > n_qubits:
@@ -241,9 +244,7 @@ def words_of(question: ExpectationValues) -> list[Word]:
     return sorted({(x, z) for observable in question.sums for x, z, _ in observable.masks() if x | z})
 
 
-def _readings(
-    run: _Run, max_bond: int | None, saved: Saved | None, first: _Reading | None
-) -> list[_Reading]:
+def _readings(run: _Run, max_bond: int | None, saved: Saved | None, first: _Reading | None) -> list[_Reading]:
     """The words after each piece of the circuit; `first` is what the run with the larger bond gave."""
     query, pieces, options, rank, ranks, checkpoint = run
     assert isinstance(query.question, ExpectationValues)
