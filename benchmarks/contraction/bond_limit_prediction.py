@@ -69,7 +69,7 @@ def main() -> int:
     )
     parser.add_argument("--first", type=int, default=500, help="the first seed")
     parser.add_argument("--count", type=int, default=30, help="how many seeds")
-    parser.add_argument("--repeats", type=int, default=3, help="calls of which the least time counts")
+    parser.add_argument("--repeats", type=int, default=10, help="calls of which the least time counts")
     parser.add_argument("--least", type=float, default=1e6, help="bytes from which on memory counts")
     options = parser.parse_args()
     ratios: dict[str, list[float]] = {"time": [], "memory": []}

@@ -21,7 +21,7 @@ OF_VALUES = 1.5
 
 
 class StepWork:
-    """What steps take: the bytes that are there, and at most; calls, and those that depend on sizes.
+    """What steps take: the bytes that are there, and at most, and how many pairs are contracted.
 
     `operations` counts products, decompositions and copies by their kind, their dtype and their extents.
     `cuts` says how many bonds lose singular values.
@@ -29,7 +29,7 @@ class StepWork:
 
     def __init__(self) -> None:
         self.live_bytes, self.peak_bytes = 0, 0
-        self.calls, self.cuts = 0, 0
+        self.pairs, self.cuts = 0, 0
         self.operations: Counter[tuple[Any, ...]] = Counter()
 
     def take(self, size_bytes: int) -> None:
@@ -65,7 +65,6 @@ class ShapeArray:
         return ShapeArray(self._work, shape, self.dtype, strides, self._memory)
 
     def _new(self, shape: Sequence[int], dtype: Any = None) -> ShapeArray:
-        self._work.calls += 1
         return ShapeArray(self._work, shape, self.dtype if dtype is None else dtype)
 
     def _copy(self, shape: Sequence[int]) -> ShapeArray:
@@ -117,14 +116,9 @@ class ShapeArray:
 
     def max(self) -> float:
         """Any number."""
-        self._work.calls += 1
         return OF_VALUES
 
-    min = max
-
-    def item(self) -> float:
-        """Any number."""
-        return OF_VALUES
+    min = item = max
 
     def sum(self) -> int:
         """Of truth values: all are true."""
@@ -143,7 +137,7 @@ class ShapeArray:
         return self._view(shape, strides)
 
     def __setitem__(self, key: Any, value: ShapeArray) -> None:
-        self._work.calls += 1
+        """There are no values."""
 
     def __matmul__(self, other: ShapeArray) -> ShapeArray:
         dtype = np.result_type(self.dtype, other.dtype)
@@ -155,13 +149,11 @@ class ShapeArray:
         return cast[0]._new((*batch, m, n), dtype)
 
     def _by_element(self, other: Any = None, dtype: Any = None) -> ShapeArray:
-        if not isinstance(other, ShapeArray):
-            return self._new(self.shape, dtype)
-        shape = np.broadcast_shapes(self.shape, other.shape)
-        return self._new(shape, dtype or np.result_type(self.dtype, other.dtype))
+        both = (self, other) if isinstance(other, ShapeArray) else (self,)
+        shape = np.broadcast_shapes(*(one.shape for one in both))
+        return self._new(shape, dtype or np.result_type(*(one.dtype for one in both)))
 
     def _in_place(self, other: Any) -> ShapeArray:
-        self._work.calls += 1
         return self
 
     __mul__ = __rmul__ = __sub__ = __truediv__ = __pow__ = _by_element
@@ -199,7 +191,6 @@ class ShapeLibrary:
 
     def trace(self, matrix: ShapeArray) -> np.float64:
         """Any number."""
-        self._work.calls += 1
         return np.float64(OF_VALUES)
 
     def sqrt(self, array: ShapeArray) -> ShapeArray:
@@ -224,7 +215,6 @@ class ShapeLibrary:
         return array.transpose(order)
 
     def _counted(self, kind: str, matrix: ShapeArray) -> None:
-        self._work.calls += 1
         self._work.operations[kind, matrix.dtype.name, *matrix.shape] += 1
 
     def _cholesky(self, matrix: ShapeArray) -> ShapeArray:
@@ -260,7 +250,7 @@ def dry_run(
     value = contract_with_bond_limit(
         arrays, [list(bonds) for bonds in network], steps, max_bond, 0.0, library
     )
-    work.cuts = len(value.discarded)
+    work.pairs, work.cuts = len(network) - 1, len(value.discarded)
     return work
 
 

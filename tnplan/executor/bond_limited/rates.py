@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import inf, log
 from time import perf_counter, thread_time
@@ -18,23 +18,27 @@ SIZES = (4, 16, 64, 128)
 LONG = 512
 """The long side of what is `TALL`."""
 TALL = ("product", "qr", "qr of two")
-LEAST_S, REPEATS = 2e-4, 5
+LEAST_S, REPEATS = 2e-4, 12
 """Calls are repeated for so long, so often: the least time counts."""
-TIMES = {"call": 4.5, "copy": 0.55, "product": 1.07, "qr": 2.0, "qr of two": 2.0}
-OF_OTHERS = 1.3
-"""Seconds of a call among others, in those of one that is repeated: fitted to seeds 200 to 219 of
+TIMES = {"copy": 0.2, "product": 1.3}
+OF_OTHERS = 1.5
+"""Seconds of a copy, a product and a decomposition among others, in those of one that is repeated."""
+TENSOR, PAIR, DECOMPOSITION, PRODUCT = 36.0, 49.0, 46.0, 0.8
+"""What Python does for a tensor before the first step, for a pair, a decomposition and a product, in products
+of two matrices of 2 x 2. All are fitted to seeds 200 to 247 of
 benchmarks/contraction/bond_limit_prediction.py."""
 
 
-def seconds_of(works: Iterable[StepWork], more_calls: int) -> float:
-    """The seconds of what was counted, and of more calls, at the threads of BLAS that are set now."""
+def seconds_of(works: Sequence[StepWork], n_tensors: int) -> float:
+    """The seconds of what was counted, at the threads of BLAS that are set now."""
     is_single = is_blas_single()
-    calls, total = more_calls, 0.0
+    calls, total = TENSOR * n_tensors, 0.0
     for work in works:
-        calls += work.calls
+        calls += PAIR * work.pairs
         for (kind, dtype, *extents), count in work.operations.items():
+            calls += count * {"copy": 0.0, "product": PRODUCT}.get(kind, DECOMPOSITION)
             total += count * TIMES.get(kind, OF_OTHERS) * _seconds(kind, dtype, extents, is_single)
-    return total + TIMES["call"] * calls * _least_s("call", "float64", 2, is_single)
+    return total + calls * _least_s("call", "float64", 2, is_single)
 
 
 def _seconds(kind: str, dtype: str, extents: Sequence[float], is_single: bool) -> float:
@@ -79,7 +83,8 @@ def _call(kind: str, dtype: np.dtype[Any], size: int) -> Callable[[], Any]:
     if kind == "copy":
         values = random.standard_normal((size, size, size))
         return lambda: np.ascontiguousarray(values.transpose(2, 1, 0))
-    values = (random.standard_normal((rows, size, 2)) @ [1, 1j]).astype(dtype)
+    values = random.standard_normal((rows, size)).astype(dtype)
+    values += random.standard_normal((rows, size)) * (1j if dtype.kind == "c" else 1)
     square = values[:size]
     gram = square.conj().T @ square + np.eye(size, dtype=dtype)
     calls: dict[str, Callable[[], Any]] = {

@@ -49,8 +49,6 @@ MOST, OF_RATIO, OF_DISCARDED, ROUNDINGS = 4.0, 30.0, 0.6, 1e3
 tests/support/bond_limited_cases.py and to larger lattices; its test has other seeds."""
 OBJECTS_BYTES, TENSOR_BYTES = 10_000, 1_950
 """What small objects take, and those of a tensor."""
-PREPARING_CALLS = 11
-"""Calls for each tensor before the first step."""
 OF_GRADIENTS = 1.25
 """The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to
 1299."""
@@ -307,12 +305,11 @@ class _Work:
 
     def predicted_s(self) -> float:
         """The seconds of all runs on a CPU."""
-        calls = PREPARING_CALLS * sum(len(bonds) > 0 for bonds in self._pairs.bonds)
         with nullcontext() if self._threads is None else blas_threads(self._threads):
             works = [one.work(self.max_bond, self._dtype) for one in self.components]
             if any(work.cuts for work in works):
                 works += [one.work(self.max_bond // 2, self._dtype) for one in self.components]
-            return seconds_of(works, calls)
+            return seconds_of(works, len(self._pairs.bonds))
 
     def _check_memory(self, peak_bytes: float, purpose: str) -> None:
         if peak_bytes > self._limit:
