@@ -78,13 +78,16 @@ def test_a_resumed_question_has_the_bits_of_an_uninterrupted_one(
     kept = interrupted(output, int(share * count), precision=precision)
     document = document_of(kept)
     assert (document["first"] is None) == (share <= 0.5)
-    applied: list[Any] = []
-    apply = peps_checkpoint.PepsState.apply
-    monkeypatch.setattr(
-        peps_checkpoint.PepsState, "apply", lambda *arguments: (applied.append(1), apply(*arguments))[1]
-    )
+    applied, apply = 0, peps_checkpoint.PepsState.apply
+
+    def counting(*arguments: Any) -> None:
+        nonlocal applied
+        applied += 1
+        apply(*arguments)
+
+    monkeypatch.setattr(peps_checkpoint.PepsState, "apply", counting)
     resumed = asked(output, precision=precision, resume=True)
-    assert len(applied) == count - int(share * count)
+    assert applied == count - int(share * count)
     assert not kept.exists()
     assert resumed.value.tobytes() == whole.value.tobytes()
     assert resumed.error.tobytes() == whole.error.tobytes()

@@ -154,6 +154,7 @@ def test_the_memory_is_as_predicted_and_refused_below(seed: int, dtype: str) -> 
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 def test_an_estimate_says_before_what_the_contraction_says_after(seed: int) -> None:
     arguments = networks(seed, "float64")
     estimate = BondLimitedContraction.estimate(*arguments, max_bond=16)
@@ -172,9 +173,9 @@ def test_an_estimate_takes_shapes_with_a_dtype() -> None:
         for arguments, dtype in ((shapes, "float32"), (arrays, None))
     )
     assert of_shapes.memory_bytes == of_arrays.memory_bytes
-    with pytest.raises(tnplan.InputError, match="dtype: is missing"):
+    with pytest.raises(tnplan.InputError, match="^dtype: is missing"):
         BondLimitedContraction.estimate(*shapes, max_bond=4)
-    with pytest.raises(tnplan.InputError, match="memory: is 1.00 kB, and"):
+    with pytest.raises(tnplan.InputError, match="memory: is 1000 B, and"):
         BondLimitedContraction.estimate(*arrays, max_bond=4, memory=1000)
 
 

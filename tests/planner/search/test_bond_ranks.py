@@ -11,11 +11,11 @@ from tnplan.planner.search.bond_ranks import BondRanks
 
 
 def random_network(random: np.random.Generator, count: int) -> list[dict[int, int]]:
-    """A connected network with bonds of 2 to 4 and some open indices, the neighbours of which are negative."""
+    """A connected network with bonds of 2 and 3 and some open indices, whose neighbours are negative."""
     bonds: list[dict[int, int]] = [{} for _ in range(count)]
     edges = [(k, int(random.integers(k))) for k in range(1, count)]
-    edges += [tuple(sorted(random.choice(count, 2, replace=False).tolist())[::-1]) for _ in range(count)]  # type: ignore[misc]
-    for a, b in edges:
+    more = [random.choice(count, 2, replace=False).tolist() for _ in range(count)]
+    for a, b in [*edges, *more]:
         bonds[a][b] = bonds[b][a] = int(random.integers(2, 4))
     for number in random.permutation(count)[:3].tolist():
         bonds[number][-1 - number] = int(random.integers(2, 5))
@@ -56,11 +56,11 @@ def test_the_rank_of_a_bond_is_that_of_random_tensors(seed: int) -> None:
         columns = [axis for axis, is_row in enumerate(is_open) if not is_row]
         matrix = tensor.transpose(rows + columns).reshape(prod(tensor.shape[axis] for axis in rows), -1)
         least.append(np.linalg.matrix_rank(matrix))
-    assert ranks.of_bond(*names, {name: () for name in names}) == min(least)
+    assert ranks.of_bond(names[0], names[1], dict.fromkeys(names, ())) == min(least)
 
 
 def test_a_bond_that_was_cut_lets_no_more_through() -> None:
-    """A chain 0 - 1 - 2 - 3 with open ends: the bond of (0, 1) and (2, 3) has what is left by an earlier cut."""
+    """A chain 0 - 1 - 2 - 3 with open ends: an earlier cut limits the bond of (0, 1) and (2, 3)."""
     bonds = [{-1: 16, 1: 8}, {0: 8, 2: 8}, {1: 8, 3: 8}, {2: 8, -2: 16}]
     ranks = BondRanks(bonds)
     assert ranks.of_bond(1, 2, {1: (), 2: ()}) == 8

@@ -83,8 +83,8 @@ def _call(kind: str, dtype: np.dtype[Any], size: int) -> Callable[[], Any]:
     if kind == "copy":
         values = random.standard_normal((size, size, size))
         return lambda: np.ascontiguousarray(values.transpose(2, 1, 0))
-    values = random.standard_normal((rows, size)).astype(dtype)
-    values += random.standard_normal((rows, size)) * (1j if dtype.kind == "c" else 1)
+    parts = random.standard_normal((2, rows, size))
+    values = (parts[0] + 1j * parts[1] if dtype.kind == "c" else parts[0]).astype(dtype)
     square = values[:size]
     gram = square.conj().T @ square + np.eye(size, dtype=dtype)
     calls: dict[str, Callable[[], Any]] = {
