@@ -178,7 +178,7 @@ def test_an_estimate_takes_shapes_with_a_dtype() -> None:
         for arguments, dtype in ((shapes, "float32"), (arrays, None))
     )
     assert of_shapes.memory_bytes == of_arrays.memory_bytes
-    with pytest.raises(tnplan.InputError, match="^dtype: is missing"):
+    with pytest.raises(tnplan.InputError, match=r"^dtype: is missing"):
         BondLimitedContraction.estimate(*shapes, max_bond=4)
     with pytest.raises(tnplan.InputError, match=r"^memory: is 1000 B, and"):
         BondLimitedContraction.estimate(*arrays, max_bond=4, memory=1000)
