@@ -95,16 +95,13 @@ def main() -> int:
     missed = False
     for key, pairs in ratios.items():
         goal = GOALS[key]
-        for name, values in {
-            "all": [r for r, _ in pairs],
-            "large": [r for r, counts in pairs if counts],
-        }.items():
+        for is_large in (False, True):
+            values = [ratio for ratio, counts in pairs if counts or not is_large]
             quantiles = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
             share = np.mean(np.abs(np.log(values)) < np.log1p(goal))
-            print(
-                f"{key} of {len(values)}, {name}: {quantiles.round(3).tolist()}; {share:.2f} within {goal:.0%}"
-            )
-            missed = missed or (name == "large" and bool((abs(quantiles[1:4] - 1) > goal).any()))
+            name = f"{key}, {'large' if is_large else 'all'}, {len(values)}"
+            print(f"{name}: {quantiles.round(3).tolist()}; {share:.2f} within {goal:.0%}")
+            missed = missed or (is_large and bool((abs(quantiles[1:4] - 1) > goal).any()))
     return int(missed)
 
 

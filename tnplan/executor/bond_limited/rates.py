@@ -18,7 +18,7 @@ LONG = 512
 """The long side of what is `TALL`."""
 TALL = ("product", "qr", "qr of two")
 AT_ONCE_S, MEASURED_S = 5e-5, 0.01
-"""Calls follow each other for so long, again and again for so long: the lower quartile counts."""
+"""Calls follow each other for so long, again and again for so long: the tenth that is fastest counts."""
 TIMES = {"copy": 0.3, "product": 1.35}
 OF_OTHERS = 1.06
 """Seconds of a copy, a product and a decomposition among others, in those of one that is repeated."""
@@ -78,8 +78,8 @@ def _call_s(kind: str, dtype: str, size: int, is_single: bool) -> float:
             for _ in range(count):
                 call()
             times.append((clock() - begin) / count)
-        # Not the least: clocks of virtual machines skip a beat at times.
-        _measured[key] = min(_measured.get(key, inf), sorted(times)[len(times) // 4])
+        # Not the least of many: clocks of virtual machines skip a beat at times.
+        _measured[key] = min(_measured.get(key, inf), sorted(times)[len(times) // 10])
     return _measured[key]
 
 
