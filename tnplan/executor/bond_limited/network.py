@@ -227,7 +227,9 @@ class _Network:
             rows[1 - least], rows[least] = rows[1 - least] @ rows[least].T, unit
         else:
             # As products of matrices: libraries multiply arrays of more axes piece by piece.
-            by_gram = None if self._needs_qr or rank <= self._max_bond else self._by_gram(left, right)
+            # Gram matrices do not tell the singular values of a small rank from none.
+            needs_qr = self._needs_qr or (rank <= self._max_bond and self._cutoff < GRAM_FROM)
+            by_gram = None if needs_qr else self._by_gram(left, right)
             pair = by_gram or self._by_qr(left, right, rank)
             if self.tape is not None:
                 for number, array, projector in zip((left, right), (a, b), pair, strict=True):
