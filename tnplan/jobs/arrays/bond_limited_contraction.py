@@ -297,9 +297,9 @@ class _Work:
         # Each component has its own tensors, and those of the others are there as well.
         peaks = [one.work(self.max_bond, self._dtype).peak_bytes for one in self.components]
         most = max(peak - size for peak, size in zip(peaks, sizes, strict=True))
-        given = [one for one in self._operands if getattr(one, "dtype", self._dtype) != self._dtype]
-        copies = self._operands if self._gpu is not None else given
-        copied = item_bytes * sum(prod(np.shape(one)) for one in copies)
+        arrays = [one for one in self._operands if hasattr(one, "dtype")]
+        copies = [one for one in arrays if self._gpu is not None or stated_dtype(one) != self._dtype]
+        copied = item_bytes * sum(prod(one.shape) for one in copies)
         objects = OBJECTS_BYTES + TENSOR_BYTES * len(self._pairs.bonds)
         return objects + sum(sizes) + most + copied + 4 * item_bytes * prod(self.shape)
 
@@ -449,7 +449,7 @@ class _Component:
         return contract_with_bond_limit(own, neighbours, steps, max_bond, cutoff, xp, has_gradients)
 
 
-@lru_cache(64)
+@lru_cache(256)
 def _steps(
     bonds: tuple[tuple[tuple[int, int], ...], ...], pairs: tuple[tuple[int, int], ...], max_bond: int,
     dtype: str,
