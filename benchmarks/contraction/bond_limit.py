@@ -23,7 +23,7 @@ import networkx as nx
 import numpy as np
 
 import tnplan
-from tnplan.executor.bond_limited import CompressBond, ContractPair, contract_with_bond_limit
+from tnplan.executor.bond_limited.network import CompressBond, ContractPair, contract_with_bond_limit
 from tnplan.planner.search.bond_limited_order import search_order
 
 GOAL, REPEATS = 0.5, 3

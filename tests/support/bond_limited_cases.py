@@ -45,10 +45,12 @@ def on_graph(
     return [*arguments, []]
 
 
-def circuit(random: np.random.Generator) -> Arguments:
-    """An amplitude of random gates on pairs of a line or a ladder."""
-    rows = int(random.integers(1, 4))
-    graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, int(random.integers(8, 13)) // rows))
+def circuit(random: np.random.Generator, graph: Any = None) -> Arguments:
+    """An amplitude of random gates on the edges of a graph, or of a line or a ladder."""
+    if graph is None:
+        rows = int(random.integers(1, 4))
+        graph = nx.grid_2d_graph(rows, int(random.integers(8, 13)) // rows)
+    graph = nx.convert_node_labels_to_integers(graph)
     pairs, depth, angle = list(graph.edges), int(random.integers(8, 15)), random.choice([0.2, 0.5, 1.0])
     wires = [f"in{qubit}" for qubit in graph]
     arguments: Arguments = [part for wire in wires for part in (np.array([1.0, 0.0]), [wire])]

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
+from tnplan.common.checkpoint import CheckpointFile
 from tnplan.common.files import check_json_name, check_writable, write_json
 from tnplan.executor.device.comm.launcher import launched_rank, launched_size
 from tnplan.executor.device.comm.time_limit import world_communicator
@@ -23,14 +24,14 @@ from tnplan.questions.engines.pauli import answer_by_pauli
 from tnplan.questions.engines.peps import answer_by_peps
 from tnplan.questions.engines.stabilizer import answer_by_stabilizers
 from tnplan.questions.engines.statevector import answer_by_state
-from tnplan.questions.engines.task_list import Outcome, TaskCheckpoint, checkpoint_of, series
+from tnplan.questions.engines.task_list import Outcome, checkpoint_of, series
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import CircuitQuery, ExpectationValues, Question
 
 # From a question to its answer: read on rank 0, choose the method, let its engine answer, write the file.
 
 
-ENGINES: dict[str, Callable[[CircuitQuery, QuestionOptions, TaskCheckpoint | None], Outcome]] = {
+ENGINES: dict[str, Callable[[CircuitQuery, QuestionOptions, Any], Outcome]] = {
     "contraction": answer_by_contraction,
     "statevector": answer_by_state,
     "pauli": answer_by_pauli,
@@ -39,6 +40,7 @@ ENGINES: dict[str, Callable[[CircuitQuery, QuestionOptions, TaskCheckpoint | Non
     "peps": answer_by_peps,
     "mpo": answer_by_mpo,
 }
+"""Each with the checkpoint that `checkpoint_of` gives for its method, or None."""
 
 Told = TypeVar("Told")
 
@@ -90,7 +92,7 @@ def _answer(
 
 def _outcome(
     query: CircuitQuery, method: str, options: QuestionOptions
-) -> tuple[Outcome, TaskCheckpoint | None]:
+) -> tuple[Outcome, CheckpointFile | None]:
     """What the engine of a method gives, and the checkpoint that it wrote."""
     checkpoint = checkpoint_of(query, method, options)
     options = replace(options, checkpoint=checkpoint is not None, device=device_of(query, method, options))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.peps.levels import Pair
-from tnplan.executor.peps.state import PepsState
+from tnplan.executor.peps.state import PepsState, on_host
 
 Array = Any
 RADIUS = 4
@@ -68,7 +68,7 @@ class MessageSampler:
             tensor = self._state.tensors[site]
             acted = self._acted(site, tensor, None, messages, slice(None))
             weights = (acted * tensor.conj()).real.sum(axis=tuple(range(1, acted.ndim - 1)))
-            shares = np.maximum(_on_host(weights).astype(np.float64), 0)
+            shares = np.maximum(on_host(weights).astype(np.float64), 0)
             shares = np.broadcast_to(shares / shares.sum(axis=1, keepdims=True), (len(uniform), 2))
             bits[:, site] = uniform[:, site] >= shares[:, 0] if given is None else given[:, site]
             with np.errstate(divide="ignore"):
@@ -122,10 +122,6 @@ class MessageSampler:
             moved = coming @ moved.reshape(len(moved), shape[0], -1)
             acted = xp.moveaxis(moved.reshape(len(moved), *shape), 1, axis)
         return acted
-
-
-def _on_host(array: Array) -> np.ndarray:
-    return array.get() if hasattr(array, "get") else array
 
 
 def _walk(neighbours: Sequence[Sequence[int]]) -> list[tuple[int, list[Pair]]]:

@@ -201,7 +201,7 @@ class PepsState:
             if key[-1] == self.rank:
                 projectors[number], cut = self._cut(batch, factors, *limits)
                 cuts |= cut
-        told = {edge: (_on_host(weights), lost) for edge, (weights, lost) in cuts.items()}
+        told = {edge: (on_host(weights), lost) for edge, (weights, lost) in cuts.items()}
         told = {edge: cut for part in ranks.gather_objects(told) for edge, cut in part.items()}
         sends, receives, ready = [], [], []
         for number, (end, peer, side, factors) in enumerate(sides):
@@ -343,7 +343,7 @@ def _cut(
     n = product.shape[1]
     most = n if max_bond is None else min(n, max_bond)
     squares, vectors = xp.linalg.eigh(product.conj().swapaxes(1, 2) @ product)
-    vectors, host = vectors[:, :, ::-1], np.maximum(_on_host(squares[:, ::-1]), 0)
+    vectors, host = vectors[:, :, ::-1], np.maximum(on_host(squares[:, ::-1]), 0)
     singular = xp.asarray(np.sqrt(host))
     kept, lost = _kept(host, most, cutoff)
     # Of small ones Gram matrices know nothing.
@@ -352,7 +352,7 @@ def _cut(
     if len(poor):
         u, singular[some], vh = xp.linalg.svd(product[some])
         vectors[some] = vh.conj().swapaxes(1, 2)
-        host[poor] = _on_host(singular[some]) ** 2
+        host[poor] = on_host(singular[some]) ** 2
         kept, lost = _kept(host, most, cutoff)
     new = int(kept.max())
     singular, vectors = singular[:, :new], vectors[:, :, :new]
@@ -385,10 +385,11 @@ def _cholesky(xp: Any, gram: Array, rounding: float) -> tuple[Array, np.ndarray]
     factor = xp.linalg.cholesky(raised).conj().swapaxes(1, 2)
     diagonal = xp.einsum("bii->bi", factor).real
     flat = diagonal.min(axis=1) < rounding**0.25 * diagonal.max(axis=1)
-    return factor, np.flatnonzero(_on_host(flat))
+    return factor, np.flatnonzero(on_host(flat))
 
 
-def _on_host(array: Array) -> np.ndarray:
+def on_host(array: Array) -> np.ndarray:
+    """An array of NumPy."""
     return array.get() if hasattr(array, "get") else array
 
 

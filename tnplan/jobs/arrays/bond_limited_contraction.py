@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import frexp, inf, log10, prod, sqrt
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from tnplan.common.arrays import ITEM_BYTES
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.shown_text import Printed
 from tnplan.common.units import plural, size_text
-from tnplan.executor.bond_limited import (
+from tnplan.executor.bond_limited.dry_run import StepWork, dry_run
+from tnplan.executor.bond_limited.network import (
+    BondLimitedStep,
     BondLimitedValue,
     CompressBond,
     ContractPair,
     contract_with_bond_limit,
 )
+from tnplan.executor.bond_limited.rates import seconds_of
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.jobs.arrays.arrays import (
     ArrayKind,
@@ -31,7 +36,8 @@ from tnplan.jobs.arrays.arrays import (
     stated_dtype,
 )
 from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
-from tnplan.jobs.arrays.planning import memory_bytes, read_request
+from tnplan.jobs.arrays.planning import memory_bytes, read_request, stated
+from tnplan.planner.networks.contraction_path import dtype_name
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.pair_network import PairNetwork, largest_component
 from tnplan.planner.search.bond_limited_order import follow, search_order
@@ -41,10 +47,8 @@ CUTOFF = 1e-10
 MOST, OF_RATIO, OF_DISCARDED, ROUNDINGS = 4.0, 30.0, 0.6, 1e3
 """What an estimate of an error is made of: see `_error_estimate`. Fitted to the first 1,500 seeds of
 tests/support/bond_limited_cases.py and to larger lattices; its test has other seeds."""
-
-
-OBJECTS_BYTES = 85_000
-"""What small objects take."""
+OBJECTS_BYTES, TENSOR_BYTES = 10_000, 1_950
+"""What small objects take, and those of a tensor."""
 OF_GRADIENTS = 1.25
 """The estimate for gradients, in their difference to those at half of the bond: fitted to seeds 1000 to
 1299."""
@@ -122,6 +126,55 @@ class BondLimitedContraction(Printed):
         """
         return cast(BondLimitedGradients, self.work.gradients())
 
+    @staticmethod
+    def estimate(
+        network: Any, *arrays: Any, max_bond: int, dtype: str | None = None,
+        memory: float | str | None = None, threads: int | None = None,
+    ) -> BondLimitedEstimate:  # fmt: skip
+        """Predict what `contract` takes with a bond limit on a CPU, without contracting.
+
+        The order is searched, as for the contraction, and kept for it. Its steps are followed by their
+        shapes, and their time comes from rates of this machine, which are measured once a process.
+
+        Parameters
+        ----------
+        network : str, array, Network or network of quimb
+            As in `contract`.
+        *arrays : array_like or tuple
+            Arrays, or shapes where `network` is an equation.
+        max_bond : int
+            The limit of bonds.
+        dtype : str, optional
+            That of the arrays where shapes are given.
+        memory : float or str, optional
+            The most bytes, as in `contract`.
+        threads : int, optional
+            As in `contract`.
+
+        Returns
+        -------
+        BondLimitedEstimate
+            Seconds, bytes and multiply-adds.
+
+        Raises
+        ------
+        InputError
+            Where `contract` refuses the network or the memory, or a dtype is missing.
+
+        Examples
+        --------
+        >>> pair = "ab,ab->", (300, 200), (300, 200)
+        >>> tnplan.BondLimitedContraction.estimate(*pair, max_bond=8, dtype="float32").multiply_adds
+        60000.0
+        """
+        call = read_request(network, arrays)
+        _check_network(call)
+        options = ContractionOptions(memory=in_bytes(memory), device="cpu", threads=threads)
+        dtype = stated(call, network) if dtype is None else dtype_name(dtype, "dtype")
+        max_bond = check_count("max_bond", max_bond, 2)
+        work = _Work(call, dtype, options, max_bond, CUTOFF)
+        return BondLimitedEstimate(work.predicted_s(), work.peak_bytes, work.multiply_adds)
+
     @property
     def value(self) -> Any:
         """The number or the array itself: 0 or infinite parts where it is beyond floating point."""
@@ -160,6 +213,24 @@ class BondLimitedGradients(NamedTuple):
     error_estimate: float
 
 
+class BondLimitedEstimate(NamedTuple):
+    """What a contraction with a bond limit takes, as predicted from shapes.
+
+    Parameters
+    ----------
+    time_s : float
+        Seconds at `max_bond` and, where bonds are cut, at half of it, without the search of the order.
+    memory_bytes : int
+        The most bytes that are there at once, without the arrays that are given.
+    multiply_adds : float
+        Of the contraction at `max_bond`.
+    """
+
+    time_s: float
+    memory_bytes: int
+    multiply_adds: float
+
+
 def contract_bond_limited(
     network: Any, arrays: Sequence[Any], settings: tuple[Any, ...], max_bond: int | None, cutoff: float | None
 ) -> BondLimitedContraction:
@@ -179,15 +250,13 @@ def contract_bond_limited(
     kind = common_kind(call.operands)
     gpu = None if options.device == "cpu" else kind.gpu
     gpu = 0 if gpu is None and options.device == "gpu" else gpu
-    threads = options.threads
-    limit = memory_bytes(options.changed(gpu=gpu), "cpu" if gpu is None else "gpu")
-    work = _Work(call, dtype, kind, gpu, threads, max_bond, cutoff, limit)
+    work = _Work(call, dtype, options.changed(gpu=gpu), max_bond, cutoff, kind)
     with work.tensors() as (tensors, exponent, xp):
         value = work.run(tensors, exponent, max_bond, xp)
         half = work.run(tensors, exponent, max_bond // 2, xp) if value.discarded else value
     details = {
         "half_value": _in_tens(half), "cuts": len(value.discarded), "peak_bytes": work.peak_bytes,
-        "multiply_adds": sum(component.order.multiply_adds for component in work.components),
+        "multiply_adds": work.multiply_adds,
         "device": "cpu" if gpu is None else f"gpu {gpu}",
     }  # fmt: skip
     error = _error_estimate(value, half, float(np.finfo(dtype).eps))
@@ -201,25 +270,46 @@ class _Work:
     """A network, its arrays and its order: what values and gradients are made of."""
 
     def __init__(
-        self, call: EinsumCall, dtype: str, kind: ArrayKind, gpu: int | None, threads: int | None,
-        max_bond: int, cutoff: float, limit: float,
+        self, call: EinsumCall, dtype: str, options: ContractionOptions, max_bond: int, cutoff: float,
+        kind: ArrayKind | None = None,
     ) -> None:  # fmt: skip
-        self._operands, self._dtype, self._kind, self._gpu = call.operands, dtype, kind, gpu
-        self._threads, self._cutoff, self._limit = threads, cutoff, limit
+        self._operands, self._dtype, self._kind, self._gpu = call.operands, dtype, kind, options.gpu
+        self._threads, self._cutoff = options.threads, cutoff
+        self._limit = memory_bytes(options, "cpu" if options.gpu is None else "gpu")
         self.max_bond = max_bond
         self.shape = tuple(call.size_dict[index] for index in call.output)
         self._pairs = PairNetwork(call.network)
         # Gram matrices of single precision are made in double precision.
-        self._item_bytes = 16 if dtype.startswith("complex") else 8
-        most = limit / self._item_bytes
+        item_bytes = 16 if dtype.startswith("complex") else 8
+        most = self._limit / item_bytes
         self.components = [_Component(self._pairs, part, max_bond, most) for part in self._pairs.components]
-        # Each counts its own tensors, and the others are there as well.
-        inputs = sum(component.size for component in self.components)
-        peak = max(one.order.peak_elements + 2 * (inputs - one.size) for one in self.components)
-        self.peak_bytes = OBJECTS_BYTES + self._item_bytes * (peak + 4 * prod(self.shape))
+        self.multiply_adds = sum(component.order.multiply_adds for component in self.components)
+        self.peak_bytes = self._peak_bytes()
         kept = sum(component.order.operand_elements for component in self.components)
-        self._gradient_bytes = self.peak_bytes + self._item_bytes * (kept + 2 * inputs)
+        inputs = sum(component.size for component in self.components)
+        self._gradient_bytes = self.peak_bytes + item_bytes * (kept + 2 * inputs)
         self._check_memory(self.peak_bytes, "")
+
+    def _peak_bytes(self) -> int:
+        """The bytes that are there at once at most, by the shapes of all steps."""
+        item_bytes = ITEM_BYTES[self._dtype]
+        sizes = [item_bytes * component.size for component in self.components]
+        # Each component has its own tensors, and those of the others are there as well.
+        peaks = [one.work(self.max_bond, self._dtype).peak_bytes for one in self.components]
+        most = max(peak - size for peak, size in zip(peaks, sizes, strict=True))
+        arrays = [one for one in self._operands if hasattr(one, "dtype")]
+        copies = [one for one in arrays if self._gpu is not None or stated_dtype(one) != self._dtype]
+        copied = item_bytes * sum(prod(one.shape) for one in copies)
+        objects = OBJECTS_BYTES + TENSOR_BYTES * len(self._pairs.bonds)
+        return objects + sum(sizes) + most + copied + 4 * item_bytes * prod(self.shape)
+
+    def predicted_s(self) -> float:
+        """The seconds of all runs on a CPU."""
+        with nullcontext() if self._threads is None else blas_threads(self._threads):
+            works = [one.work(self.max_bond, self._dtype) for one in self.components]
+            if any(work.cuts for work in works):
+                works += [one.work(self.max_bond // 2, self._dtype) for one in self.components]
+            return seconds_of(works, len(self._pairs.bonds))
 
     def _check_memory(self, peak_bytes: float, purpose: str) -> None:
         if peak_bytes > self._limit:
@@ -311,7 +401,7 @@ def _finite(array: Any, number: int, dtype: str, xp: Any) -> Any:
 
 
 @contextmanager
-def _library(kind: ArrayKind, gpu: int | None) -> Iterator[tuple[Any, Callable[[Any, int], Any]]]:
+def _library(kind: ArrayKind | None, gpu: int | None) -> Iterator[tuple[Any, Callable[[Any, int], Any]]]:
     """The library that contracts, at work on its device, and what reads arrays of a kind for it."""
 
     def on_host(array: Any, number: int) -> Any:
@@ -320,6 +410,7 @@ def _library(kind: ArrayKind, gpu: int | None) -> Iterator[tuple[Any, Callable[[
     if gpu is None:
         yield np, on_host
         return
+    assert kind is not None
     from tnplan.executor.device.cuda.runtime.library_arrays import cupy_in_order, on_gpu
 
     with cupy_in_order(kind.library, gpu) as (cupy, stream):
@@ -336,8 +427,13 @@ class _Component:
             {names.get(other, other): extent for other, extent in pairs.bonds[number].items()}
             for number in numbers
         ]
+        self._bonds = tuple(tuple(bonds.items()) for bonds in self._shapes)
         self.size = sum(prod(bonds.values()) for bonds in self._shapes)
         self.order = search_order(self._shapes, max_bond, most_elements)
+
+    def work(self, max_bond: int, dtype: str) -> StepWork:
+        """What the steps take with a limit, by their shapes."""
+        return _steps(self._bonds, tuple(self.order.pairs), max_bond, dtype)[1]
 
     def numbered(self, found: Sequence[Any]) -> dict[int, Any]:
         """Of each tensor by its number in the network."""
@@ -347,14 +443,24 @@ class _Component:
         self, tensors: Sequence[Any], max_bond: int, cutoff: float, xp: Any, has_gradients: bool = False
     ) -> BondLimitedValue:
         """Contract it with a limit, in the order that was found."""
-        order = follow(self._shapes, self.order.pairs, max_bond)
-        steps: list[ContractPair | CompressBond] = []
-        pairs = zip(order.pairs, order.compressions, strict=True)
-        for new, (pair, bonds) in enumerate(pairs, len(self._shapes)):
-            steps += [ContractPair(*pair, new), *(CompressBond(*bond) for bond in bonds)]
+        steps, _ = _steps(self._bonds, tuple(self.order.pairs), max_bond, str(tensors[0].dtype))
         own = [tensors[number] for number in self._numbers]
         neighbours = [list(bonds) for bonds in self._shapes]
         return contract_with_bond_limit(own, neighbours, steps, max_bond, cutoff, xp, has_gradients)
+
+
+@lru_cache(256)
+def _steps(
+    bonds: tuple[tuple[tuple[int, int], ...], ...], pairs: tuple[tuple[int, int], ...], max_bond: int,
+    dtype: str,
+) -> tuple[list[BondLimitedStep], StepWork]:  # fmt: skip
+    """The steps of an order with a limit, and what they take."""
+    shapes = [*map(dict, bonds)]
+    order = follow(shapes, [*pairs], max_bond)
+    steps: list[BondLimitedStep] = []
+    for new, (pair, cuts) in enumerate(zip(order.pairs, order.compressions, strict=True), len(shapes)):
+        steps += [ContractPair(*pair, new), *(CompressBond(*cut) for cut in cuts)]
+    return steps, dry_run(shapes, steps, max_bond, dtype)
 
 
 def _product(

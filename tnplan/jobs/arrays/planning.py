@@ -554,7 +554,7 @@ def compile_network(
         n_calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)
     check_count("calls", n_calls)
     options = options.changed(gpu=gpu, calls=n_calls, changing=tuple(changing) if batch is None else batched)
-    dtype = _stated(request, network) if calls.dtype is None else dtype_name(calls.dtype, "dtype")
+    dtype = stated(request, network) if calls.dtype is None else dtype_name(calls.dtype, "dtype")
     if batch is not None:
         planned = find_batched(request, dtype, options, batch, batched)
     else:
@@ -616,7 +616,7 @@ def _tensor(place: str, number: Any, n_tensors: int) -> int:
     return operator.index(number)
 
 
-def _stated(request: EinsumCall, network: Any) -> str:
+def stated(request: EinsumCall, network: Any) -> str:
     """The dtype that a schedule, arrays or a path have; a tree of cotengra has none."""
     if request.schedule is not None:
         return request.schedule.dtype

@@ -13,8 +13,12 @@ from math import floor, log2, prod
 from random import Random
 from typing import Any
 
+from tnplan.planner.search.bond_ranks import BondRanks
+
 Pairs = list[tuple[int, int]]
 """Two tensors each; of contractions, in turn, each result has the next number."""
+Cuts = list[tuple[int, int, int]]
+"""Two tensors whose bond is cut, and the rank that it has at most by the shapes of what they are made of."""
 DECOMPOSITION = 20
 """Multiply-adds of singular values in those of a product of square matrices of the size."""
 TRIAL_MADDS = 3e6
@@ -30,8 +34,8 @@ class BondLimitedOrder:
     ----------
     pairs : list of (int, int)
         Tensors that are contracted.
-    compressions : list of list of (int, int)
-        Behind each pair: bonds that are then cut.
+    compressions : list of list of (int, int, int)
+        Behind each pair: bonds that are then cut, with the ranks that they have at most.
     multiply_adds : float
         Of all steps.
     peak_elements : int
@@ -41,7 +45,7 @@ class BondLimitedOrder:
     """
 
     pairs: Pairs
-    compressions: list[Pairs]
+    compressions: list[Cuts]
     multiply_adds: float
     peak_elements: int
     operand_elements: int
@@ -56,6 +60,8 @@ class _Shapes:
         self.multiply_adds, self.peak, self.operands = 0.0, 0, 0
         self._max_bond = max_bond
         self._sizes = {number: prod(bonds.values()) for number, bonds in self.bonds.items()}
+        self.ranks: BondRanks | None = None
+        """What knows ranks better than sizes do: not while orders are searched, for which it is slow."""
         self._live = 2 * sum(self._sizes.values())  # with the arrays that were given
 
     def result(self, left: int, right: int) -> dict[int, int]:
@@ -85,18 +91,24 @@ class _Shapes:
         for other in inner:
             self.bonds[other][new] = bonds[other]
         self.bonds[new], self._sizes[new] = bonds, size
+        if self.ranks is not None:
+            self.ranks.contract(left, right, new)
         self.new += 1
         return new
 
-    def compress(self, left: int, right: int) -> bool:
-        """Cut a bond to the limit; False where it is not larger."""
+    def compress(self, left: int, right: int) -> int:
+        """Cut a bond to the limit; the rank that it has at most, or 0 where it is not larger."""
         bond = self.bonds[left][right]
         if bond <= self._max_bond:
-            return False
+            return 0
         sizes = [self._sizes[left], self._sizes[right]]
         ranks = [min(bond, size // bond) for size in sizes]
+        rank = min(ranks)
+        if self.ranks is not None and rank > self._max_bond:
+            rank = min(rank, self.ranks.of_bond(left, right, self.bonds))
         if min(ranks) <= self._max_bond:  # all of one tensor goes to the other
-            self.multiply_adds += max(sizes) * min(ranks)
+            new = min(ranks)
+            self.multiply_adds += max(sizes) * new
             self.peak = max(self.peak, self._live + 2 * max(sizes))
         else:
             for number, other in ((left, right), (right, left)):
@@ -107,15 +119,19 @@ class _Shapes:
                 self.multiply_adds += size * (bond + self._max_bond)
             self.multiply_adds += ranks[0] * ranks[1] * (bond + DECOMPOSITION * min(ranks))
             self.peak = max(self.peak, self._live + 2 * max(sizes) + 4 * bond * bond)
-        new = min(self._max_bond, *ranks)
+            new = min(self._max_bond, rank)
         for number, other in ((left, right), (right, left)):
             size = self._sizes[number] // bond * new
             self._live += size - self._sizes[number]
             self._sizes[number], self.bonds[number][other] = size, new
-        return True
+        if self.ranks is not None:
+            self.ranks.cut(left, right, new)
+        return rank
 
 
-def follow(network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int) -> BondLimitedOrder:
+def follow(
+    network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int, has_ranks: bool = True
+) -> BondLimitedOrder:
     """Contract pairs symbolically; bonds beyond the limit are cut behind each.
 
     Parameters
@@ -125,13 +141,15 @@ def follow(network: Sequence[Mapping[int, int]], pairs: Pairs, max_bond: int) ->
         indices have negative numbers.
     """
     shapes = _Shapes(network, max_bond)
+    shapes.ranks = BondRanks(network) if has_ranks else None
     partners = {one: other for pair in pairs for one, other in (pair, pair[::-1])}
     compressions = []
     for left, right in pairs:
         new = shapes.contract(left, right)
         # A bond whose tensors are contracted with each other next is summed sooner than it is cut.
         ends = [other for other in shapes.bonds[new] if other >= 0 and partners.get(new) != other]
-        compressions.append([(new, other) for other in ends if shapes.compress(new, other)])
+        cuts = [(new, other, shapes.compress(new, other)) for other in ends]
+        compressions.append([cut for cut in cuts if cut[2]])
     return BondLimitedOrder(pairs, compressions, shapes.multiply_adds, shapes.peak, shapes.operands)
 
 
@@ -158,7 +176,7 @@ def _search_order(
     best: tuple[tuple[bool, float], BondLimitedOrder] | None = None
     trials = LEAST_TRIALS
     for trial, found in enumerate(_orders(shapes, max_bond)):
-        order = follow(network, first + found, max_bond)
+        order = follow(network, first + found, max_bond, has_ranks=False)
         fits = order.peak_elements <= most_elements
         key = not fits, order.multiply_adds if fits else float(order.peak_elements)
         if best is None or key < best[0]:

@@ -10,7 +10,8 @@ Ranks hold a part of the sites each; for samples each has the whole state in the
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from importlib import import_module
 from math import sqrt
 from types import ModuleType
@@ -23,6 +24,7 @@ from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.peps.checkpoint import PepsCheckpoint, put
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
 from tnplan.executor.peps.messages import Messages, iterated_messages
 from tnplan.executor.peps.regions import LOOP_BOND, RegionValues, WordValue
@@ -36,7 +38,6 @@ from tnplan.questions.engines.task_list import (
     EXACT,
     STATISTICAL,
     Outcome,
-    TaskCheckpoint,
     counts_of,
     series,
 )
@@ -56,6 +57,8 @@ others."""
 
 Word = tuple[int, int]
 """Masks of X and of Z."""
+Saved = tuple[dict[str, Any], list[Any]]
+"""What a checkpoint has: a document, and arrays."""
 
 
 class _Reading(NamedTuple):
@@ -66,6 +69,35 @@ class _Reading(NamedTuple):
     largest_discarded: float
     messages: Messages
     words: dict[Word, WordValue]
+
+
+class _Run(NamedTuple):
+    """What both runs of a question share."""
+
+    query: CircuitQuery
+    pieces: Sequence[Sequence[DisjointGates]]
+    options: QuestionOptions
+    rank: Rank
+    ranks: Communicator | None
+    checkpoint: PepsCheckpoint | None
+
+
+def _document(reading: _Reading) -> list[Any]:
+    """A reading for JSON."""
+    of_messages = reading.messages.sweeps, reading.messages.residual, reading.messages.is_converged
+    words = [[*word, *astuple(value)] for word, value in reading.words.items()]
+    return [reading.bond, reading.fidelity, reading.largest_discarded, of_messages, words]
+
+
+def _reading_of(document: Sequence[Any]) -> _Reading:
+    """A reading from JSON; what cannot be one raises ValueError or TypeError."""
+    bond, fidelity, discarded, (sweeps, residual, is_converged), words = document
+    messages = Messages({}, int(sweeps), float(residual), bool(is_converged))
+    values = {
+        (int(x), int(z)): WordValue(float(bethe), float(value), float(change), int(loops), int(left_out))
+        for x, z, bethe, value, change, loops, left_out in words
+    }
+    return _Reading(int(bond), float(fidelity), float(discarded), messages, values)
 
 
 def pieces_of(query: CircuitQuery) -> list[Sequence[Gate]]:
@@ -93,8 +125,13 @@ def state_bytes(bonds: Mapping[Pair, int], precision: str, owners: Sequence[int]
     return COPIES * max(of_ranks.values(), default=0) * (8 if precision == "fp32" else 16)
 
 
-def check_ranks(n_qubits: int, ranks: int) -> None:
-    """Refuse more ranks than there are qubits."""
+def check_ranks(n_qubits: int, ranks: int, resume: bool = False) -> None:
+    """Refuse more ranks than there are qubits, and to resume with several."""
+    if resume and ranks > 1:
+        raise InputError(
+            "--resume", f"is for one rank with 'peps', and there are {ranks}", "leave it out, or use 1",
+            topic="checkpoints",
+        )  # fmt: skip
     if ranks > n_qubits:
         raise InputError(
             "--ranks", f"is {ranks}, and the circuit has {n_qubits} qubits", f"use {n_qubits} or fewer",
@@ -103,32 +140,50 @@ def check_ranks(n_qubits: int, ranks: int) -> None:
 
 
 def answer_by_peps(
-    query: CircuitQuery, options: QuestionOptions, checkpoint: TaskCheckpoint | None
+    query: CircuitQuery, options: QuestionOptions, checkpoint: PepsCheckpoint | None
 ) -> Outcome:
-    """The answer by a PEPS; ranks hold a part of it each."""
+    """The answer by a PEPS; ranks hold a part of it each, and one rank alone keeps a checkpoint."""
     question = query.question
     if isinstance(question, Sample):
         return _samples(query, question, options)
     assert isinstance(question, ExpectationValues)
 
-    def work(rank: Rank, _: None) -> Outcome:
+    pieces = [levels_of([(gate.qubits, gate.matrix) for gate in piece]) for piece in pieces_of(query)]
+
+    def prepare() -> Saved | None:
+        if checkpoint is None:
+            return None
+        (levels,) = pieces
+        pairs = [pair for level in levels for pair in level.pairs]
+
+        def check(document: Any) -> bool:
+            is_whole = document["first"] is None or {*_reading_of(document["first"]).words} == {*words}
+            return is_whole and type(document["done"]) is int and 0 < document["done"] <= len(levels)
+
+        words = words_of(question)
+        return checkpoint.open(options.resume, query.n_qubits, pairs, options.dtype, check)
+
+    def work(rank: Rank, saved: Saved | None) -> Outcome:
         with rank.on_stream():
-            pieces = [levels_of([(gate.qubits, gate.matrix) for gate in piece]) for piece in pieces_of(query)]
             ranks = rank.connected()
-            first = _readings(query, pieces, options.max_bond, options, rank, ranks)
+            run = _Run(query, pieces, options, rank, ranks, checkpoint if ranks is None else None)
+            if saved is not None and saved[0]["first"] is not None:
+                first = [_reading_of(saved[0]["first"])]
+            else:
+                first, saved = _readings(run, options.max_bond, saved, None), None
             second = first
             bond = max(reading.bond for reading in first)
             if first[-1].largest_discarded > EXACT_CUTOFF[options.precision] and bond > 1:
-                second = _readings(query, pieces, bond // 2, options, rank, ranks)
+                second = _readings(run, bond // 2, saved, first[0])
         outcomes = [_outcome(question, *both, options.precision) for both in zip(first, second, strict=True)]
         outcome = series(outcomes) if query.stops else outcomes[0]
         outcome.details.update(device=rank.device.name, ranks=rank.world.size)
         return outcome
 
-    return run_job(
-        Job(prepare=lambda: None, work=work, check_ranks=lambda _, ranks: check_ranks(query.n_qubits, ranks)),
-        options,
-    )
+    def check(_: Any, ranks: int) -> None:
+        check_ranks(query.n_qubits, ranks, options.resume)
+
+    return run_job(Job(prepare=prepare, work=work, check_ranks=check), options)
 
 
 def _samples(query: CircuitQuery, question: Sample, options: QuestionOptions) -> Outcome:
@@ -189,18 +244,24 @@ def words_of(question: ExpectationValues) -> list[Word]:
     return sorted({(x, z) for observable in question.sums for x, z, _ in observable.masks() if x | z})
 
 
-def _readings(
-    query: CircuitQuery, pieces: Sequence[Sequence[DisjointGates]], max_bond: int | None,
-    options: QuestionOptions, rank: Rank, ranks: Communicator | None,
-) -> list[_Reading]:  # fmt: skip
-    """The words after each piece of the circuit."""
+def _readings(run: _Run, max_bond: int | None, saved: Saved | None, first: _Reading | None) -> list[_Reading]:
+    """The words after each piece of the circuit; `first` is what the run with the larger bond gave."""
+    query, pieces, options, rank, ranks, checkpoint = run
     assert isinstance(query.question, ExpectationValues)
     pairs = [pair for levels in pieces for level in levels for pair in level.pairs]
     state = PepsState(query.n_qubits, pairs, options.dtype, library_of(rank), ranks)
     done, total, readings = 0, sum(map(len, pieces)), []
-    for levels in pieces:
-        evolve(state, levels, options, max_bond, rank, (done, total))
-        done += len(levels)
+    if saved is not None:
+        put(state, *saved)
+        done = saved[0]["done"]
+
+    def keep(done: int) -> None:
+        if checkpoint is not None and checkpoint.is_due():
+            checkpoint.write(state, {"done": done, "first": None if first is None else _document(first)})
+
+    for number, levels in enumerate(pieces):
+        evolve(state, levels[done:] if number == 0 else levels, options, max_bond, rank, (done, total), keep)
+        done = sum(map(len, pieces[: number + 1]))
         tolerance = TOLERANCE[options.precision]
         messages = iterated_messages(state, tolerance, MOST_SWEEPS)
         small = None
@@ -224,15 +285,17 @@ def library_of(rank: Rank) -> ModuleType:
 
 def evolve(
     state: PepsState, levels: Sequence[DisjointGates], options: QuestionOptions, max_bond: int | None,
-    rank: Rank, progress: tuple[int, int] | None = None,
+    rank: Rank, progress: tuple[int, int] | None = None, keep: Callable[[int], None] | None = None,
 ) -> None:  # fmt: skip
-    """Apply levels of gates; of all in `progress[1]` so many are done."""
+    """Apply levels of gates; of all in `progress[1]` so many are done. `keep` is told after each."""
     cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
     before, total = progress or (0, len(levels))
     for done, level in enumerate(levels, before + 1):
         _check_memory(state, level, max_bond, options.precision, rank.memory_bytes)
         state.apply(level, max_bond, cutoff)
         rank.say(done, total, f"layer {done} of {total}, bond {state.max_bond}")
+        if keep is not None:
+            keep(done)
 
 
 def _check_memory(

@@ -24,6 +24,7 @@ from tnplan.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable
 from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.peps.checkpoint import PepsCheckpoint
 from tnplan.executor.statevector.measurement import outcomes
 from tnplan.jobs.job import Rank
 from tnplan.questions.options import QuestionOptions
@@ -139,7 +140,9 @@ class TaskCheckpoint(CheckpointFile):
         self.replace({"tasks": {str(task): row.tolist() for task, row in done.items()}})
 
 
-def checkpoint_of(query: CircuitQuery, method: str, options: QuestionOptions) -> TaskCheckpoint | None:
+def checkpoint_of(
+    query: CircuitQuery, method: str, options: QuestionOptions
+) -> TaskCheckpoint | PepsCheckpoint | None:
     """The checkpoint of a question; None where none is kept. Refuses to resume what has none."""
     question = query.question
     has_tasks = isinstance(question, ExpectationValues) and not (question.names or question.after)
@@ -156,8 +159,11 @@ def checkpoint_of(query: CircuitQuery, method: str, options: QuestionOptions) ->
     plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
     # Invariant: everything that a row of numbers depends on is in the identity. Devices, ranks and
     # threads are not: a job may go on with others.
-    identity = identity_of_values(query.program, question, method, options.precision, truncation, plan)
-    return TaskCheckpoint(options.checkpoint_file, identity)
+    parts = [query.program, question, method, options.precision, truncation, plan]
+    if method == "peps":
+        identity = identity_of_values(*parts, options.max_bond, options.cutoff)
+        return PepsCheckpoint(options.checkpoint_file, identity)
+    return TaskCheckpoint(options.checkpoint_file, identity_of_values(*parts))
 
 
 @dataclass(frozen=True, eq=False)

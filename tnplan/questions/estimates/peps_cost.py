@@ -359,5 +359,11 @@ class _RegionCosts(RegionPlan):
         self.n_steps += 2 * len(inner) - 1
         self.operations += 8 * float(tree.contraction_cost())
         self.moved += float(tree.total_write())
-        self.peak = max(self.peak, tree.peak_size() + tree.max_size())  # an operand is transposed
+        # Tensors stay until the end, results in between until they are used; operands may be copied.
+        live = 2 * sum(prod(self.state.tensors[site].shape) for site in inner)
+        for node, *operands in tree.traverse():
+            sizes = [tree.get_size(one) for one in operands]
+            size = tree.get_size(node)
+            self.peak = max(self.peak, live + size + sum(sizes))
+            live += size - sum(s for one, s in zip(operands, sizes, strict=True) if not tree.is_leaf(one))
         return work

@@ -17,6 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import times_along
+from tnplan.executor.bond_limited.backward import (
+    absorb_back,
+    contract_back,
+    move_back,
+    project_back,
+    scale_back,
+    split_back,
+)
 from tnplan.planner.networks.pair_network import largest_component
 
 Array = Any
@@ -41,10 +49,11 @@ class ContractPair(NamedTuple):
 
 
 class CompressBond(NamedTuple):
-    """The bond of two tensors is cut to the limit, where it is larger."""
+    """The bond of two tensors is cut to the limit, where it is larger; its rank is known to be no more."""
 
     left: int
     right: int
+    rank: int
 
 
 BondLimitedStep = ContractPair | CompressBond
@@ -101,7 +110,7 @@ def contract_with_bond_limit(
         network.tape = []
     for step in steps:
         if isinstance(step, CompressBond):
-            network.compress(step.left, step.right)
+            network.compress(*step)
         elif not network.contract(*step):
             return BondLimitedValue(discarded=network.discarded)
     ((number, last),) = network.tensors.items()
@@ -146,7 +155,7 @@ class _Network:
         axes = names[0].index(right), names[1].index(left)
         result = self._xp.tensordot(a, b, axes)
         if self.tape is not None:
-            self.tape.append(partial(_contract_back, left, right, new, (a, b), axes, self._xp))
+            self.tape.append(partial(contract_back, left, right, new, (a, b), axes, self._xp))
         del a, b
         ends = [other for other in [*names[0], *names[1]] if other not in (left, right)]
         others = list(dict.fromkeys(ends))
@@ -186,7 +195,7 @@ class _Network:
         power = frexp(largest)[1]
         if power:
             if self.tape is not None:
-                self.tape.append(partial(_scale_back, number, 2.0**-power))
+                self.tape.append(partial(scale_back, number, 2.0**-power))
             array *= 2.0**-power
             self.exponent += power
         return largest > 0
@@ -197,12 +206,12 @@ class _Network:
         axis = names.index(other)
         names.append(names.pop(axis))
         if self.tape is not None and axis < len(names) - 1:
-            self.tape.append(partial(_move_back, number, axis, self._xp))
+            self.tape.append(partial(move_back, number, axis, self._xp))
         moved = self._xp.moveaxis(self.tensors[number], axis, -1)
         self.tensors[number] = self._xp.ascontiguousarray(moved)
         return self.tensors[number]
 
-    def compress(self, left: int, right: int) -> None:
+    def compress(self, left: int, right: int, rank: int) -> None:
         """Cut the bond of two tensors to `max_bond`, where it is larger."""
         if self.tensors[left].shape[self.neighbours[left].index(right)] <= self._max_bond:
             return
@@ -213,15 +222,18 @@ class _Network:
             if self.tape is not None:
                 numbers = (left, right)[least], (left, right)[1 - least]
                 operands = rows[least], rows[1 - least], (a, b)[least].shape, (a, b)[1 - least].shape
-                self.tape.append(partial(_absorb_back, *numbers, operands))
+                self.tape.append(partial(absorb_back, *numbers, operands))
             unit = self._xp.eye(len(rows[least]), dtype=self._dtype)
             rows[1 - least], rows[least] = rows[1 - least] @ rows[least].T, unit
         else:
             # As products of matrices: libraries multiply arrays of more axes piece by piece.
-            pair = (None if self._needs_qr else self._by_gram(left, right)) or self._by_qr(left, right)
+            # Gram matrices do not tell the singular values of a small rank from none.
+            needs_qr = self._needs_qr or (rank <= self._max_bond and self._cutoff < GRAM_FROM)
+            by_gram = None if needs_qr else self._by_gram(left, right)
+            pair = by_gram or self._by_qr(left, right, rank)
             if self.tape is not None:
                 for number, array, projector in zip((left, right), (a, b), pair, strict=True):
-                    self.tape.append(partial(_project_back, number, projector.T, array.shape))
+                    self.tape.append(partial(project_back, number, projector.T, array.shape))
             rows = [matrix @ projector for matrix, projector in zip(rows, pair, strict=True)]
         for number, array, new in zip((left, right), (a, b), rows, strict=True):
             self.tensors[number] = new.reshape(*array.shape[:-1], -1)
@@ -231,7 +243,7 @@ class _Network:
         """An array with each group of axes, in this order, as one."""
         order = [axis for group in groups for axis in group]
         if self.tape is not None:
-            self.tape.append(partial(_split_back, number, [array.shape[axis] for axis in order], order))
+            self.tape.append(partial(split_back, number, [array.shape[axis] for axis in order], order))
         shape = [prod(array.shape[axis] for axis in group) for group in groups]
         return array.transpose(order).reshape(shape)
 
@@ -290,13 +302,13 @@ class _Network:
         squares, vectors = squares[::-1], vectors[:, ::-1]
         return squares, vectors if basis is None else basis @ vectors
 
-    def _by_qr(self, left: int, right: int) -> tuple[Array, Array]:
+    def _by_qr(self, left: int, right: int, rank: int) -> tuple[Array, Array]:
         """The projectors by QR and singular values, to the precision of the dtype."""
         xp = self._xp
         factors = self._weighted(left, self._qr_factor), self._weighted(right, self._qr_factor)
         u, singular, vh = xp.linalg.svd(factors[0] @ factors[1].T, full_matrices=False)
         largest = float(singular[0])
-        kept = max(1, int((singular[: self._max_bond] > self._cutoff * largest).sum()))
+        kept = max(1, int((singular[: min(rank, self._max_bond)] > self._cutoff * largest).sum()))
         self._needs_qr = not float(singular[kept - 1]) > 10 * GRAM_FROM * largest
         scaled = singular / (largest or 1.0)
         self._note(scaled[kept:], scaled)
@@ -345,44 +357,3 @@ class _Network:
 
     def _qr_factor(self, matrix: Array) -> Array:
         return matrix if matrix.shape[0] <= matrix.shape[1] else self._xp.linalg.qr(matrix, mode="r")
-
-
-# The derivatives [as the tensor] of a number by tensors, back through each change. Nothing is conjugated.
-
-
-def _contract_back(
-    left: int, right: int, new: int, pair: tuple[Array, Array], axes: tuple[int, int], xp: Any,
-    found: dict[int, Array],
-) -> None:  # fmt: skip
-    """A B along one axis: dA = G B and dB = A G over all other axes."""
-    (a, b), after = pair, found.pop(new)
-    rest = [[axis for axis in range(one.ndim) if axis != own] for one, own in zip(pair, axes, strict=True)]
-    n_left = a.ndim - 1
-    right_axes = [*range(n_left, after.ndim)]
-    found[left] = xp.moveaxis(xp.tensordot(after, b, (right_axes, rest[1])), -1, axes[0])
-    found[right] = xp.moveaxis(xp.tensordot(a, after, (rest[0], [*range(n_left)])), 0, axes[1])
-
-
-def _scale_back(number: int, factor: float, found: dict[int, Array]) -> None:
-    found[number] = found[number] * factor
-
-
-def _move_back(number: int, axis: int, xp: Any, found: dict[int, Array]) -> None:
-    found[number] = xp.moveaxis(found[number], -1, axis)
-
-
-def _split_back(number: int, shape: Sequence[int], order: Sequence[int], found: dict[int, Array]) -> None:
-    """An array whose axes were put in an order and joined."""
-    found[number] = found[number].reshape(shape).transpose(np.argsort(order).tolist())
-
-
-def _project_back(number: int, projector: Array, shape: Sequence[int], found: dict[int, Array]) -> None:
-    """A P: dA = G P^T."""
-    found[number] = (found[number].reshape(-1, projector.shape[0]) @ projector).reshape(shape)
-
-
-def _absorb_back(least: int, most: int, operands: tuple[Any, ...], found: dict[int, Array]) -> None:
-    """B A^T and the unit matrix in place of B and A: dB = G A and dA = G^T B."""
-    a, b, shape_a, shape_b = operands
-    after = found[most].reshape(len(b), len(a))
-    found[most], found[least] = (after @ a).reshape(shape_b), (after.T @ b).reshape(shape_a)
