@@ -273,7 +273,7 @@ USAGE: list[tuple[str, str]] = [
     ("search net.json --devices 4 --hardware x -o out.json", "--hardware: 'x'"),
     *[(f"search net.json --max-tensor {count}", f"'{count}' is not a count") for count in ("0", "-4", "x",
      "2^999")],
-    ("search net.json --max-tensor 8 --method greedy -o out.json", "is 8, but the result alone has 16"),
+    ("search net.json --max-tensor 8 --method greedy -o out.json", "is 8, but the result itself has 16"),
     *[(f"search net.json --unlimited -o out.json --time {time}", problem) for time, problem in
       (("-1", "-1.0"), ("inf", "inf is not in"), ("nan", "nan"), ("x", "'x'"))],
     (f"{SEARCH} --seed -1", "-1 is not"), (f"{SEARCH} --workers 0", "0 is not"),

@@ -77,13 +77,13 @@ QSIM: list[Row] = [
 ]
 QASM: list[Row] = [
     ("OPENQASM 2.0;\nqreg q[1];\nU(1,0,0) q[0]; reset q[0];\n", "c.qasm: line 3 (reset)",
-     "is not a gate", "use gates alone and"),
+     "is not a gate", "use only gates and"),
     ('OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[1];\ncreg c[1];\nmeasure q -> c;\nif (c == 1) x q[0];',
      "c.qasm: line 6 (if)", "is not a gate", "tnplan statevector"),
     ('include "stdgates.inc";\nqubit[2] q;\nbit c = measure q[0];\nif (c) x q[1];\n', "c.qasm: line 4 (if)",
      "is not a gate", "tnplan statevector"),
     ('OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float a;\nqubit[1] q;\nrx(a) q[0];\n',
-     "c.qasm: line 3 (input)", "has no value for 'a'", "give one: --set a=VALUE"),
+     "c.qasm: line 3 (input)", "has no value for 'a'", "give a value: --set a=VALUE"),
     ("OPENQASM 2.0;\nqreg q[1];\nnope q[0];\n", "c.qasm: line 3 (nope)",
      "uses gate 'nope', which is not", "define it before, or"),
     ('OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[1];\ncreg c[1];\nmeasure q -> c;\nx q[0];\n',
@@ -147,7 +147,7 @@ PROGRAMS: list[Row] = [
     ("break;", "c.qasm: line 4", "is not OpenQASM", "correct the file"),
     ("nope q[0];", "c.qasm: line 4 (nope)", "uses gate 'nope', which is not defined", "define it before, or"),
     ("input float a; rx(a) q[0];", "c.qasm: line 4 (input)",
-     "has no value for 'a'", "give one: --set a=VALUE"),
+     "has no value for 'a'", "give a value: --set a=VALUE"),
 ]
 RANGES: list[Row] = [
     ("x q[0:3];", "c.qasm: line 4 (x)", "has index 3 of 3", "use 0 to 2"),

@@ -37,7 +37,16 @@ def test_a_network_is_refused(refusal: Refusal) -> None:
     refusal.raised_by(lambda: Optimizer()(*refusal.given))
 
 
-@table([(1_000_000, "max_tensor", "of 1000000 elements needs 1 sliced indices", "leave it out here")])
+@table(
+    [
+        (
+            1_000_000,
+            "max_tensor",
+            "is 1000000, which needs slices, and opt_einsum cannot slice",
+            "leave it out here",
+        )
+    ]
+)
 def test_slices_are_refused_where_opt_einsum_knows_none(refusal: Refusal) -> None:
     opt_einsum = pytest.importorskip("opt_einsum")
     optimize = Optimizer(max_tensor=refusal.given)

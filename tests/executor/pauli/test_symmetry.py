@@ -157,7 +157,7 @@ REFUSED: list[Row] = [
     "leave it or them out"),
     ({"picture": "schroedinger"}, "--symmetry", "cannot be combined with any of schroedinger",
     "leave it or them out"),
-    ({"ranks": 2}, "ranks", "are 2, and --symmetry is for one", "start one"),
+    ({"ranks": 2}, "ranks", "are 2, and --symmetry is for one rank", "start one"),
 ]
 # fmt: on
 

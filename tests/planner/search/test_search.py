@@ -125,7 +125,7 @@ def test_start_from_a_path() -> None:
     assert largest_elements(sliced) <= 2**7
     with pytest.raises(InputError, match="start: is a path of another network"):
         search_path(peps_network(3, 3, 0), "complex64", from_paths=[start], effort=SMALL)
-    with pytest.raises(InputError, match="start: is given 2 times; give one path, or use joint"):
+    with pytest.raises(InputError, match="start: is given 2 times; give one path, or use --method joint"):
         search_path(LATTICE, "complex64", from_paths=[start, better], effort=SMALL)
 
 

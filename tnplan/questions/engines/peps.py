@@ -97,7 +97,7 @@ def check_ranks(n_qubits: int, ranks: int) -> None:
     """Refuse more ranks than there are qubits."""
     if ranks > n_qubits:
         raise InputError(
-            "--ranks", f"is {ranks}, and the circuit has {n_qubits} qubits", f"use {n_qubits} or fewer",
+            "--ranks", f"is {ranks}, and the circuit has {n_qubits} qubits", f"use {n_qubits} ranks or fewer",
             topic="ranks",
         )  # fmt: skip
 
