@@ -303,7 +303,7 @@ def test_bad_calls_are_one_line(tmp_path: Path) -> None:
     compiled = circuit.compile(expectation="Z0", **CPU)
     for given, message in (
         ({"a": 1.0}, "parameter b: has no value; give a value for each of `names`"),
-        ({"a": 1.0, "b": 2.0, "c": 3.0}, "parameter c: is not a parameter of the compiled circuit; use a, b"),
+        ({"a": 1.0, "b": 2.0, "c": 3.0}, "parameter c: is not a parameter of the compiled circuit; choose"),
         ([1.0], r"parameters: are float64 of shape \(1,\); give 2 real numbers"),
         (np.ones((2, 2)), r"parameters: are float64 of shape \(2, 2\)"),
         ([1.0, 2j], "parameters: are complex128 of shape"),

@@ -30,8 +30,8 @@ SAVED = STREAM.getvalue()
 # fmt: off
 AMPLITUDES: list[Row] = [
     (lambda c: c.amplitudes(["000", "01"]), "--bitstrings",
-     '"01" is not a bit string', "give 0 or 1 for 3 qubits"),
-    (lambda c: c.amplitudes("0a0"), "--bitstrings", '"0a0" is not a bit string', "give 0 or 1 for 3 qubits"),
+     '"01" is not a bit string', "give 0 or 1 for each of 3 qubits"),
+    (lambda c: c.amplitudes("0a0"), "--bitstrings", '"0a0" is not a bit string', "give 0 or 1 for each"),
     (lambda c: c.amplitudes([]), "--bitstrings", "is an empty list", "give one bit string or more"),
     (lambda c: c.amplitudes(), "--bitstrings", "are missing", "give bit strings or open qubits"),
     (lambda c: c.amplitudes(5), "--bitstrings", "is 5", "give bit strings, an array or a file"),
@@ -73,7 +73,7 @@ SAMPLE: list[Row] = [
     (lambda c: c.sample(5, sampling="rejection", state=MIXED), "--sampling",
      "is 'rejection', but 'statevector' draws from the whole distribution", "leave it out"),
     (lambda c: c.sample(5, sampling="rejection", method="contraction", state=MIXED), "--sampling",
-     "is 'rejection', which is for pure states", "leave it out"),
+     "is 'rejection', which is only for pure states", "leave it out"),
     (lambda c: c.sample(5, truncation=FEW, monte_carlo=FOUR), "--repetitions",
      "are given, but", "leave them out"),
 ]
@@ -81,17 +81,17 @@ EXPECTATION: list[Row] = [
     (lambda c: c.expectation("Z0", state=["i*X0"]), "--stabilizers",
      "'i*X0' is not a Pauli word", "write words with a sign"),
     (lambda c: c.expectation("Z0", gradient=None), "--gradient",
-     "None is not a list of names, each once", "name some; simulate has"),
+     "None is not a list of names, each once", "name some parameters"),
     (lambda c: c.expectation("Z7"), "--observable", "names qubit 7", "use qubits 0 to 2"),
     (lambda c: c.expectation([]), "--observable", "is an empty list", "give one observable or more"),
     (lambda c: c.expectation(tnplan.PauliSum(4, np.zeros((1, 2), np.uint64), np.ones(1))), "--observable",
-     "is a sum on 4 qubits", "give one on 3"),
-    (lambda c: c.expectation("Z0", depolarizing=1.5), "--depolarizing", "probability is 1.5", "give 0 to 1"),
+     "is a sum on 4 qubits", "give a sum on 3"),
+    (lambda c: c.expectation("Z0", depolarizing=1.5), "--depolarizing", "probability is 1.5", "give a"),
     (lambda c: c.expectation("Z0", depolarizing=0.1, method="statevector"), "--trajectories",
      "before its end", "give a number of runs, or use pauli or contraction"),
     (lambda c: c.expectation("Z0", trajectories=1), "--trajectories", "is 1", "give an integer from 2"),
     (lambda c: c.expectation("Z0", trajectories=10), "--trajectories",
-     "is given, and the circuit ends in one state", "leave it out"),
+     "is given, but the circuit is not random", "leave it out"),
     (lambda c: c.expectation("Z0", truncation=tnplan.Truncation(max_terms=9), method="contraction"),
      "truncation", "is given, but 'contraction' does not truncate", "use pauli"),
     (lambda _: tnplan.Circuit(WIDE).expectation("Z0", method="statevector"), "--method",
@@ -144,7 +144,7 @@ OVERLAP: list[Row] = [
 ]
 TRACE: list[Row] = [
     (lambda c: c.trace("Z0", "Z0", state="01"), "--state",
-     "'01' is not a state", "give one of 0 1 + - r l for 3 qubits"),
+     "'01' is not a state", "give one of 0 1 + - r l for each"),
     (lambda c: c.trace("Z0", "Z0", method="statevector", state=MIXED), "--method",
      "answers trace only in pure states, but the input", "use pauli"),
     (lambda c: c.trace("Z0", "Z0", state="000", truncation=FEW, monte_carlo=FOUR), "--repetitions",
@@ -157,8 +157,8 @@ BIND: list[Row] = [
     (lambda c: c.bind(theta=1), "parameter theta", "is not a parameter of circuit", "leave it out"),
 ]
 STATES: list[Row] = [
-    ("0a0", "--state", "'0a0' is not a state", "give one of 0 1 + - r l for 3 qubits"),
-    ("++", "--state", "'++' is not a state", "give one of 0 1 + - r l for 3 qubits"),
+    ("0a0", "--state", "'0a0' is not a state", "give one of 0 1 + - r l for each"),
+    ("++", "--state", "'++' is not a state", "give one of 0 1 + - r l for each"),
     ("", "--state", "'' is not a state", "give one of 0 1 + - r l"),
     (5, "--state", "is 5", "give letters, Bloch vectors [qubit, 3], or a list of stabilizers"),
     (np.zeros((2, 3)), "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with"),
@@ -170,8 +170,8 @@ STATES: list[Row] = [
     (["0.5*X0"], "--stabilizers", "'0.5*X0' is not a word with a", "write words with a sign"),
 ]
 ESTIMATES: list[Row] = [
-    ({}, "question", "is missing", "give one of amplitudes,"),
-    ({"sample": 5, "expectation": "Z0"}, "question", "is given 2 times", "give one of amplitudes"),
+    ({}, "question", "is missing", "choose from amplitudes,"),
+    ({"sample": 5, "expectation": "Z0"}, "question", "is given 2 times", "choose from amplitudes"),
     ({"guess": 5}, "question", "'guess' is unknown", "choose from amplitudes"),
     ({"trace": "Z0"}, "trace", "is of 'Z0'", "give a pair of operators"),
     ({"sample": 0}, "--shots", "is 0", "give an integer from 1"),
@@ -184,7 +184,7 @@ ESTIMATES: list[Row] = [
 ]
 BIT_STRINGS: list[Row] = [
     (("bits.txt", b"000\n\n01\n"), "bits.txt: line 3", '"01" is not a bit string',
-    "give 0 or 1 for 3 qubits"),
+    "give 0 or 1 for each of 3 qubits"),
     (("bits.txt", b"\n"), "bits.txt", "has no bit strings", "write one per line"),
     (("bits.npy", SAVED), "bits.npy", "has shape (2, 2)", "give [string, qubit]"),
     (("bad.npy", b"no array"), "bad.npy", "cannot be read", "give an array that"),
@@ -201,11 +201,11 @@ OBSERVABLES: list[Row] = [
 COMMANDS: list[Row] = [
     ("amplitudes c.qsim", "--bitstrings", "are missing", "give bit strings or"),
     ("amplitudes c.qsim --bitstrings 00,1", "--bitstrings",
-     '"1" is not a bit string', "give 0 or 1 for 2 qubits"),
+     '"1" is not a bit string', "give 0 or 1 for each of 2 qubits"),
     ("amplitudes c.qsim --bitstrings 00 --file bits.txt", "--file is given together with --bitstrings",
      "", "give one of them"),
     ("amplitudes c.qsim --file bits.txt -o out.json", "bits.txt: line 2",
-     '"111" is not a bit string', "give 0 or 1 for 2 qubits"),
+     '"111" is not a bit string', "give 0 or 1 for each of 2 qubits"),
     ("amplitudes c.qsim --bitstrings 00 -o c.qsim", "c.qsim", "is an input", "give the output another"),
     ("amplitudes c.qsim --file good.txt -o good.txt", "good.txt", "is an input", "give the output another"),
     ("overlap c.qsim d.qsim -o d.qsim", "d.qsim", "is an input", "give the output another"),
@@ -225,7 +225,7 @@ COMMANDS: list[Row] = [
     ("expectation p.qasm --observable Z0", "p.qasm: line 1 (input)",
      "has no value for 't'", "give a value: --set t=VALUE"),
     ("expectation p.qasm --observable Z0 --set s=1", "parameter s", "is not a parameter of p.qasm",
-    "use one of t"),
+    "choose from t"),
     ("expectation c.qsim --observable Z0 -o absent/out.json", "absent/out.json",
      "its folder does not exist", "choose a folder that"),
     ("expectation c.qsim --observable Z0 --after 1,x", "Invalid value for '--after'",

@@ -36,7 +36,7 @@ CALLS: list[Row] = [
     (lambda: contract("a,a", np.ones(2, np.longdouble), np.ones(2)), "arrays",
      "have dtype", "convert them to one of"),
     (lambda: contract(NARROW, np.ones(2), np.ones(2)), "arrays",
-     "have dtype float64, and the schedule is for float32", "convert them, or plan"),
+     "have dtype float64, and the schedule is for float32", "convert the arrays, or plan"),
     (lambda: contract("a,a", np.array([2**40]), np.array([2**30])), "arrays",
      "beyond 64 bits", "convert the arrays to float64"),
     (lambda: contract("a,a->", np.ones(3, bool), np.ones(3, bool), strip_exponent=True), "strip_exponent",
