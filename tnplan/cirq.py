@@ -83,8 +83,9 @@ class Simulator(cirq.SimulatesSamples, cirq.SimulatesAmplitudes, cirq.SimulatesE
         """
         if not permit_terminal_measurements and program.are_any_measurements_terminal():
             raise InputError(
-                "Cirq circuit", "ends in measurements", "remove them, or set permit_terminal_measurements"
-            )
+                "Cirq circuit", "ends in measurements",
+                "remove the measurements, or set permit_terminal_measurements",
+            )  # fmt: skip
         order, options = _order(program, qubit_order), self.options.copy()
         if initial_state is not None:
             state = check_count("initial_state", initial_state, 0, 2 ** len(order) - 1)

@@ -145,7 +145,7 @@ class TnplanDevice(Device):
         unknown = [key for key in options if key not in QuestionKeywords.__annotations__ or key == "output"]
         if unknown:
             known = [key for key in QuestionKeywords.__annotations__ if key != "output"]
-            raise InputError(unknown[0], "is not an option of this device", f"use {', '.join(known)}")
+            raise InputError(unknown[0], "is not an option of this device", f"choose from {', '.join(known)}")
         QuestionOptions.of(**options)
         self.options = options
         self._random = np.random.default_rng(options.get("seed"))

@@ -256,7 +256,9 @@ def _measured(circuit: Any) -> Circuit:
         raise InputError("Backend.run", f"takes no {type(circuit).__name__}", "give a QuantumCircuit")
     program = Circuit(circuit)
     if not measures(program.program().operations):
-        raise InputError(f"circuit {circuit.name}", "has no measurements", "add some, as by measure_all()")
+        raise InputError(
+            f"circuit {circuit.name}", "has no measurements", "add measurements, as by measure_all()"
+        )
     return program
 
 

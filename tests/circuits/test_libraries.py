@@ -82,13 +82,13 @@ def test_qiskit_parameters_are_bound_later() -> None:
     with pytest.raises(InputError, match=r"^Qiskit circuit: parameter phi\[0\]: has no value"):
         bound.bind(theta=0.1).expectation("Z0")
     with pytest.raises(
-        InputError, match=r"^parameter psi: is not a parameter of Qiskit circuit; use one of phi"
+        InputError, match=r"^parameter psi: is not a parameter of Qiskit circuit; choose from phi"
     ):
         bound.bind({**values, "psi": 1})
     for wrong in ("pi/4", 1j, np.complex64(1j), math.nan, math.inf, None, [1.0], np.ones(1)):
         with pytest.raises(InputError, match=r"^parameter phi\[0\]: is .*; give a finite real number"):
             bound.bind({**values, "phi[0]": wrong}).gate_sequence()
-    with pytest.raises(InputError, match=r"^observable: is a sum on 2 qubits; give one on 3"):
+    with pytest.raises(InputError, match=r"^observable: is a sum on 2 qubits; give a sum on 3"):
         tnplan.propagate(tnplan.GateSequence(3, ()), observable)
     with pytest.raises(InputError, match=r"(?m)^observable: is 5; give its text or a PauliSum$"):
         tnplan.propagate(tnplan.GateSequence(3, ()), 5)

@@ -156,8 +156,8 @@ def test_an_empty_sum_is_an_observable() -> None:
 
 A = PauliSum.of("X0 X1")
 BAD: dict[str, tuple[Callable[[], object], str]] = {
-    "qubits": (lambda: A + PauliSum.of("X0"), "a sum on 1 qubits; give one on 2"),
-    "product": (lambda: A @ PauliSum.of("X2"), "a sum on 3 qubits; give one on 2"),
+    "qubits": (lambda: A + PauliSum.of("X0"), "a sum on 1 qubits; give a sum on 2"),
+    "product": (lambda: A @ PauliSum.of("X2"), "a sum on 3 qubits; give a sum on 2"),
     "commutator": (lambda: A.commutator("X0"), "of type str; give a PauliSum"),
     "infinite": (lambda: A * float("inf"), "is inf; give a finite number"),
     "not a number": (lambda: A + complex("nanj"), "give a finite number"),

@@ -251,7 +251,7 @@ def test_files_come_back(n_qubits: int, is_complex: bool, tmp_path: Path) -> Non
     assert PauliSum.of(path).coefficients.dtype == ours.coefficients.dtype
     (ours - ours).to_file(path)
     assert PauliSum.of(path) == ours - ours
-    with pytest.raises(InputError, match=f"is a sum on {n_qubits} qubits; give one on 2"):
+    with pytest.raises(InputError, match=f"is a sum on {n_qubits} qubits; give a sum on 2"):
         PauliSum.of(path, 2)
     with pytest.raises(InputError, match=r"does not end in \.json"):
         ours.to_file(tmp_path / "sum.txt")

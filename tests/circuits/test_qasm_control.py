@@ -154,7 +154,7 @@ def test_inputs_are_set(tmp_path: Path) -> None:
         network = tnplan.network(path, parameters=given, amplitude="01", dtype="complex128")
         assert complex(tnplan.contract(network)) == pytest.approx(np.cos(0.25), abs=1e-12)
     for wrong, message in (
-        ({"t": 1}, r"c\.qasm: line 1 \(input\): has no value for 'b'; give one: parameters b=VALUE"),
+        ({"t": 1}, r"c\.qasm: line 1 \(input\): has no value for 'b'; give a value: parameters b=VALUE"),
         ({"t": 1, "b": 2, "x": 0}, "^parameter x: is not an input of"),
         ({"t": "nope", "b": 2}, "^parameter t: 'nope': uses 'nope', which is not declared"),
         ({"t": "1 +", "b": 2}, r"^parameter t: line 1: is not OpenQASM"),

@@ -156,7 +156,7 @@ PROFILES: list[tuple[str, str, str]] = [
     ('name = "cpu"', 'name = "cpu', "h.toml: not TOML"), ("[[tiers]]", "[[tears]]", "tears: is not a field"),
     ("devices = 0", "devices = 0\nlatency = 1", "tiers[0]: latency: is not a field"),
     ("devices = 0", "devices = 0\ncurve_bytes = [1, 2]", "has 2 points and 0 rates"),
-    ("devices = 0", "devices = 0\ncurve_bytes = [2, 2]\ncurve_bytes_per_s = [1, 1]", "let them rise"),
+    ("devices = 0", "devices = 0\ncurve_bytes = [2, 2]\ncurve_bytes_per_s = [1, 1]", "give rising points"),
     ("[[tiers]]", "[gemm_curves.complex64.fp32]\nk = []\nflop_per_s = []\n[[tiers]]", "has 0 points"),
     ("[[tiers]]", "[gemm_curves.complex64.fp32]\nk = [1]\nflop_per_s = [0]\n[[tiers]]",
      "complex64.fp32: is 0"),
@@ -273,25 +273,25 @@ USAGE: list[tuple[str, str]] = [
     ("search net.json --devices 4 --hardware x -o out.json", "--hardware: 'x'"),
     *[(f"search net.json --max-tensor {count}", f"'{count}' is not a count") for count in ("0", "-4", "x",
      "2^999")],
-    ("search net.json --max-tensor 8 --method greedy -o out.json", "is 8, but the result alone has 16"),
+    ("search net.json --max-tensor 8 --method greedy -o out.json", "is 8, but the result itself has 16"),
     *[(f"search net.json --unlimited -o out.json --time {time}", problem) for time, problem in
       (("-1", "-1.0"), ("inf", "inf is not in"), ("nan", "nan"), ("x", "'x'"))],
     (f"{SEARCH} --seed -1", "-1 is not"), (f"{SEARCH} --workers 0", "0 is not"),
     (f"{SEARCH} --dtype int8", "int8"),
     (f"{SEARCH} --minimize x", "'x' is not"), (f"{SEARCH} --method x", "'x' is not one of"),
     # network and workload
-    (f"{NETWORK} --amplitude 0", "--amplitude: has 1 characters; give one for each of 2 qubits"),
+    (f"{NETWORK} --amplitude 0", "--amplitude: has 1 characters; give one character for each of 2 qubits"),
     (f"{NETWORK} --amplitude 000", "has 3 characters"), (f"{NETWORK} --amplitude ''", "has 0 characters"),
     (f"{NETWORK} --amplitude 0x", "--amplitude: has the character 'x'"),
     (f"{NETWORK} --open 2", "names qubit 2"),
     (f"{NETWORK} --open 0,0", "names qubit 0 twice"), (f"{NETWORK} --open x", "'x' names no qubits"),
     (f"{NETWORK} --open -1", "'-1'"), (f"{NETWORK} --open 0 --amplitude 00", "is given together with --open"),
     (f"{NETWORK} --dtype float32", "'float32' is not"), ("workload sycamore --cycles 0", "0 is not in"),
-    ("workload sycamore --cycles 1 --amplitude 01 -o n.json", "has 2 characters; give one for each of 53"),
+    ("workload sycamore --cycles 1 --amplitude 01 -o n.json", "has 2 characters; give one character"),
     ("workload peps --rows 1", "1 is not in"), ("workload peps --open -1", "-1 is not in"),
     ("workload peps --rows 2 --columns 2 --hyper 2 -o n.json", "--hyper: is 2"),
     ("workload regular --tensors 5 --degree 3 -o n.json", "--degree: 3 on 5 tensors makes no graph"),
-    ("workload regular --tensors 60 --degree 20 -o n.json", "--degree: is 20; give at most 6"),
+    ("workload regular --tensors 60 --degree 20 -o n.json", "--degree: is 20; give a degree up to 6"),
 ]
 # fmt: on
 

@@ -66,7 +66,7 @@ def test_more_bits_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_small_states_are_for_a_cpu() -> None:
-    with pytest.raises(InputError, match="compressed states of fewer than 5 qubits run on a CPU alone"):
+    with pytest.raises(InputError, match="compressed states of fewer than 5 qubits run only on a CPU"):
         tnplan.simulate(unseen_circuit("vqe", 4, 1), fidelity=0.9, device="gpu")
     assert tnplan.simulate(unseen_circuit("vqe", 4, 1), fidelity=0.9).report["device"] == "cpu"
 

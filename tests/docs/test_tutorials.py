@@ -21,7 +21,7 @@ PAGES = [
 CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LIBRARIES = {
     "molecule": ("pyscf",), "gallery": ("pyscf",),
-    "quimb-on-four-ranks": ("quimb",), "circuit-questions": ("qiskit",),
+    "quimb-on-four-ranks": ("quimb",), "peps-bond-limits": ("quimb",), "circuit-questions": ("qiskit",),
     "gradients": ("scipy",), "vqe-molecule": ("pyscf", "qiskit", "scipy"), "qaoa-light-cones": ("scipy",),
 }  # fmt: skip
 """What a tutorial needs beside tnplan."""

@@ -195,13 +195,19 @@ def test_an_openqasm_file_with_inputs() -> None:
     assert found["values"] == pytest.approx([cos(k / 5) for k in range(4)])
 
 
-def test_questions() -> None:
+@pytest.fixture
+def question() -> dict[str, Any]:
+    """What the first block of the page on questions leaves behind, with the files of the examples."""
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(text_of("questions.md", "qasm", 0))
-    first = run_example("questions.md", 0)
-    assert first["found"].value == pytest.approx([1, 0])
-    assert (first["found"].error_kind, first["found"].method) == ("exact", "statevector")
-    names = run_example("questions.md", 1, **first)
+    Path("ansatz.qasm").write_text(text_of("circuit-gradients.md", "qasm", 0))
+    return run_example("questions.md", 0)
+
+
+def test_questions(question: dict[str, Any]) -> None:
+    assert question["found"].value == pytest.approx([1, 0])
+    assert (question["found"].error_kind, question["found"].method) == ("exact", "statevector")
+    names = run_example("questions.md", 1, **question)
     assert names["some"] == pytest.approx([2**-0.5, 2**-0.5])
     assert names["all_values"].shape == (2, 2)
     assert sum(names["counts"].values()) == 1000
@@ -209,52 +215,64 @@ def test_questions() -> None:
     assert names["rho"] == pytest.approx(np.eye(2) / 2)
     assert abs(names["fidelity"]) == pytest.approx(1)
     assert names["echo"] == pytest.approx(1)
-    Path("ansatz.qasm").write_text(text_of("questions.md", "qasm", 1))
-    states = run_example("questions.md", 2, **first)
+    states = run_example("questions.md", 2, **question)
     assert states["bits"] == pytest.approx(-1)
     assert states["letters"] == pytest.approx(-1)
     assert states["mixed"] == pytest.approx(0.8)
     assert states["stabilized"] == pytest.approx(1)
     assert set(states["counts"]) == {"00", "01"}
-    if find_spec("quimb") is not None:
-        chain = run_example("questions.md", 3, **first)["chain"]
-        assert (chain.value, chain.error_kind) == (pytest.approx(1), "estimate")
-        assert run_example("questions.md", 4, np=np, **first)["fidelity"] == pytest.approx(1)
-    counts = run_example("questions.md", 5, np=np, **first)["counts"]
-    assert set(counts) == {"00", "01", "10", "11"}
-    steps = run_example("questions.md", 8, **first)["steps"]
+    steps = run_example("questions.md", 3, **question)["steps"]
     np.testing.assert_allclose(steps.value, [[0, 1], [1, 0]], atol=1e-12)
-    sampled = run_example("questions.md", 6, **first)["found"]
-    large = run_example("questions.md", 7, **first)["found"]
+    noisy = run_example("questions.md", 4, **question)
+    assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
+    assert len(noisy["counts"]) > 2
+
+
+def test_methods(question: dict[str, Any]) -> None:
+    if find_spec("quimb") is not None:
+        chain = run_example("methods.md", 0, **question)["chain"]
+        assert (chain.value, chain.error_kind) == (pytest.approx(1), "estimate")
+        assert run_example("methods.md", 2, **question)["fidelity"] == pytest.approx(1)
+    assert run_example("methods.md", 1, **question)["pairs"].value == pytest.approx(1)
+    large = run_example("methods.md", 4, **question)["found"]
     assert (large.value, large.error_kind) == (pytest.approx(1), "exact")
+    sampled = run_example("methods.md", 3, **question)["found"]
     assert sampled.value == pytest.approx([1, 0])
     assert (sampled.method, sampled.error_kind) == ("pauli", "exact")
-    varied = run_example("questions.md", 9, **first)["found"]
+
+
+def test_samples(question: dict[str, Any]) -> None:
+    assert set(run_example("samples.md", 0, **question)["counts"]) == {"00", "01", "10", "11"}
+
+
+def test_gradients_of_circuits(question: dict[str, Any]) -> None:
+    varied = run_example("circuit-gradients.md", 0)["found"]
     assert varied.value == pytest.approx([cos(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["theta"] == pytest.approx([-sin(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["phi"] == pytest.approx([-2 * cos(0.3) * sin(1.4), 0], abs=1e-12)
-    energy = run_example("questions.md", 10, tnplan=tnplan)
+    energy = run_example("circuit-gradients.md", 1, tnplan=tnplan)
     assert (energy["energy"].names, energy["energy"].is_direct) == (("theta", "phi"), True)
     assert energy["values"] == pytest.approx(varied.value, abs=1e-12)
     for name, row in zip(energy["energy"].names, energy["gradients"].T, strict=True):
         assert row == pytest.approx(varied.gradient[name], abs=1e-12)
-    plan = run_example("questions.md", 11, **first)["plan"]
+
+
+def test_estimates(question: dict[str, Any]) -> None:
+    plan = run_example("large-circuits.md", 0, **question)["plan"]
     assert (plan.method, len(plan.rows)) == ("statevector", 10)
-    assert run_example("questions.md", 12, **first)["rounds"].method == "contraction"
-    noisy = run_example("questions.md", 13, **first)
-    assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
+    assert run_example("large-circuits.md", 1, **question)["rounds"].method == "contraction"
 
 
 def test_primitives_of_qiskit() -> None:
     pytest.importorskip("qiskit")
-    names = run_example("questions.md", 14)
+    names = run_example("circuit-libraries.md", 0)
     assert names["values"] == pytest.approx([1, 1])
     assert set(names["outcomes"]) == set(names["counts"]) == {"00", "11"}
 
 
 def test_the_simulator_of_cirq() -> None:
     pytest.importorskip("cirq")
-    names = run_example("questions.md", -1)
+    names = run_example("circuit-libraries.md", 2)
     assert names["amplitudes"] == pytest.approx([2**-0.5, 2**-0.5])
     assert names["values"] == pytest.approx([1, 1])
     assert set(names["counts"]) == {0, 3}
@@ -280,7 +298,7 @@ def test_a_list_of_determinants_grows() -> None:
 
 def test_the_device_of_pennylane() -> None:
     pytest.importorskip("pennylane")
-    assert run_example("questions.md", 15)["value"] == pytest.approx(1)
+    assert run_example("circuit-libraries.md", 1)["value"] == pytest.approx(1)
 
 
 def test_a_qubit_hamiltonian_among_samples() -> None:

@@ -27,8 +27,18 @@ PLAIN = {
     r"\bhas it not\b": "does not have it",
     r"\bso many (devices|seconds|runs|operations|qubits|determinants)\b": "this many",
     r"\bplays no part\b": "does not matter",
+    r"\balone\b": "only, before what it limits; or: by itself",
+    r"\b(whence|hence|thereof|lest|whilst|albeit|in vain|of late)\b": "plain words, or a second sentence",
+    r"\bshould (it|they|this|that|these)\b": "if it, if they",
+    r"\bwhich (the|this|it) [\w-]+ has not\b": "which is not in, or: does not have",
 }
 """What a reader whose first language is not English reads twice, and what to write in its place."""
+BARE = re.compile(
+    r"(give|take|choose|start|name|use|set|state|write|nest|include|raise|allow|ask for) "
+    r"((it|one|some|more|less|fewer|both|them|so|this|that|one of (the two|those))( or (more|fewer|less))?"
+    r"|at most \{\}|\{\} or (more|fewer|less))"
+)
+"""Remedies that do not say what is to be given."""
 LONGEST = 260
 """Characters of a problem or a remedy."""
 
@@ -86,6 +96,9 @@ def test_help_is_in_plain_words() -> None:
         ("is no longer there", 0),
         ("mend the file", 1),
         ("recommend", 0),
+        ("runs on a CPU alone", 1),
+        ("should they be lost", 1),
+        ("what should be given", 0),
     ],
 )
 def test_hard_words_are_found(text: str, words: int) -> None:
@@ -113,7 +126,16 @@ def test_errors_have_one_grammar() -> None:
             for text in (problem, remedy):
                 if text.endswith((".", ";", ":")) or len(text) > LONGEST or text != " ".join(text.split()):
                     wrong.append(f"{path.relative_to(ROOT)}:{line}: {text}")
-            if remedy[0].isupper() or "; " in problem:
+            is_bare = BARE.fullmatch(remedy) is not None
+            if remedy[0].isupper() or "; " in problem or problem.startswith("of ") or is_bare:
                 wrong.append(f"{path.relative_to(ROOT)}:{line}: {problem}; {remedy}")
     assert seen > 500
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("remedy", "is_bare"),
+    [("give it", True), ("start one", True), ("give {} or fewer", True), ("give one edge or more", False)],
+)
+def test_bare_remedies_are_found(remedy: str, is_bare: bool) -> None:
+    assert (BARE.fullmatch(remedy) is not None) == is_bare

@@ -43,10 +43,10 @@ def test_parameters_are_bound_later_some_at_a_time(ansatz: tnplan.Circuit) -> No
         expected = [cos(0.3), cos(pi / 4 if value == "pi/4" else 0.5)]
         assert whole.expectation(["Z0", "Z1"], **CPU).value == pytest.approx(expected)
     assert half.bind(a=0.1).bind(b=0).expectation("Z0", **CPU).value == pytest.approx(cos(0.1))
-    with pytest.raises(tnplan.InputError, match="has no value for 'b'; give one: parameters b=VALUE"):
+    with pytest.raises(tnplan.InputError, match="has no value for 'b'; give a value: parameters b=VALUE"):
         half.expectation("Z0", **CPU)
     with pytest.raises(
-        tnplan.InputError, match=r"parameter c: is not a parameter of .*ansatz\.qasm; use one of a, b"
+        tnplan.InputError, match=r"parameter c: is not a parameter of .*ansatz\.qasm; choose from a, b"
     ):
         ansatz.bind(c=1)
 
@@ -108,7 +108,7 @@ def test_inverse_and_compose() -> None:
     np.testing.assert_allclose(both.amplitudes(rows, **CPU).value, expected, rtol=0, atol=1e-12)
     back = both.compose(both.inverse()).amplitudes("000", **CPU).value
     assert back == pytest.approx(1)
-    with pytest.raises(tnplan.InputError, match="has 2 qubits; give one of 3"):
+    with pytest.raises(tnplan.InputError, match="has 2 qubits; give a circuit of 3"):
         tnplan.Circuit(first).compose(random_circuit(2, 30, 1))
     squeeze = GateSequence(1, (tnplan.Gate("squeeze", (0,), np.diag([1, 0.5]) + 0j),))
     with pytest.raises(tnplan.InputError, match="gate squeeze: is not unitary, and has no inverse"):

@@ -180,11 +180,11 @@ def test_qiskit_parameters(ansatz: Path) -> None:
 # fmt: off
 REFUSED: list[Row] = [
     (lambda c: c.expectation("Z0", gradient=["psi"], **CPU), "parameter psi",
-     "is not a parameter of ansatz.qasm", "bind it, or use theta"),
+     "is not a parameter of ansatz.qasm", "choose from theta"),
     (lambda c: c.expectation("Z0", gradient=[], **CPU), "--gradient",
-     "is by named parameters", "name some; simulate has"),
+     "is by named parameters", "name some parameters"),
     (lambda c: c.expectation("Z0", gradient="theta", **CPU), "--gradient",
-     "is by named parameters, and", "name some; simulate has"),
+     "is by named parameters, and", "name some parameters"),
     (lambda c: c.expectation("Z0", gradient=True, method="statevector", depolarizing=0.1, trajectories=9),
      "--gradient", "means over trajectories", "leave it out"),
     (lambda c: c.expectation("Z0", gradient=True, method="pauli", depolarizing=0.1, device="gpu"), "--device",
@@ -192,9 +192,9 @@ REFUSED: list[Row] = [
     (lambda c: c.expectation(pauli_sum([(0, 1, 1j)], 6), gradient=True, **CPU), "observable 0",
      "complex coefficients", "give real ones"),
     (lambda c: tnplan.Circuit("ansatz.qasm", {"theta": 0.4}).expectation("Z0", gradient=True, **CPU),
-     "parameter phi", "has no value", "bind it, or use theta"),
+     "parameter phi", "has no value", "bind a value first"),
     (lambda c: tnplan.Circuit(tnplan.GateSequence(1, ())).expectation("Z0", gradient=True, **CPU),
-     "--gradient", "the circuit has none", "name some; simulate has"),
+     "--gradient", "the circuit has none", "name some parameters"),
     (lambda c: c.estimate(sample=5, gradient=True), "--gradient", "is for expectation values only",
      "ask for expectation"),
 ]

@@ -302,8 +302,8 @@ def test_bad_calls_are_one_line(tmp_path: Path) -> None:
     circuit = circuit_of(tmp_path, "rx(a) q[0];\nry(b) q[1];\n")
     compiled = circuit.compile(expectation="Z0", **CPU)
     for given, message in (
-        ({"a": 1.0}, "parameter b: has no value; give one for each of `names`"),
-        ({"a": 1.0, "b": 2.0, "c": 3.0}, "parameter c: is not a parameter of the compiled circuit; use a, b"),
+        ({"a": 1.0}, "parameter b: has no value; give a value for each of `names`"),
+        ({"a": 1.0, "b": 2.0, "c": 3.0}, "parameter c: is not a parameter of the compiled circuit; choose"),
         ([1.0], r"parameters: are float64 of shape \(1,\); give 2 real numbers"),
         (np.ones((2, 2)), r"parameters: are float64 of shape \(2, 2\)"),
         ([1.0, 2j], "parameters: are complex128 of shape"),
@@ -323,7 +323,10 @@ def test_bad_questions_are_one_line(tmp_path: Path) -> None:
     circuit = circuit_of(tmp_path, "rx(a) q[0];\nry(b) q[1];\n")
     for asked, message in (
         ({"expectation": "Z7"}, "observable: names qubit 7"),
-        ({"expectation": "Z0", "parameters": ["a"]}, "parameter b: has no value; bind it, or name it too"),
+        (
+            {"expectation": "Z0", "parameters": ["a"]},
+            "parameter b: has no value; bind a value, or name it in `parameters`",
+        ),
         ({"expectation": "Z0", "parameters": ["a", "c"]}, "parameter c: is not a parameter of"),
         ({"expectation": "Z0", "parameters": "ab"}, "parameters: are 'ab'; give a list of names, each once"),
         ({"expectation": pauli_sum([(0, 1, 1j)], 3), "gradient": True}, "complex coefficients"),

@@ -174,4 +174,4 @@ def test_the_command_has_the_words_of_pauli(
     refused(capsys, f"{line} --resample-by letters", "--resample-by: is given without --repetitions")
     refused(capsys, f"{line} --state 00 --stabilizers X0", "--stabilizers: are given together with --state")
     refused(capsys, f"{line} --stabilizers X0,Z0", "anticommutes with another")
-    refused(capsys, f"{line} --state 0a", "'0a' is not a state; give one of 0 1 + - r l for 2 qubits")
+    refused(capsys, f"{line} --state 0a", "'0a' is not a state; give one of 0 1 + - r l for each of 2 qubits")

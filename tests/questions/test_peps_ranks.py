@@ -135,7 +135,7 @@ def test_samples_over_ranks_are_those_of_one() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ranks": 17}, "ranks: is 17, and the circuit has 16 qubits; use 16 or fewer"),
+        ({"ranks": 17}, "ranks: is 17, and the circuit has 16 qubits; use 16 ranks or fewer"),
         ({"ranks": 2, "memory": "8 kB"}, "needs bonds of .* for the state; give a smaller max_bond"),
         ({"ranks": 16, "memory": "4 kB"}, "observable: has regions that take .* on one rank"),
     ],

@@ -304,7 +304,7 @@ def test_a_call_reports_one_network() -> None:
 
 def test_a_page_of_one_projection_has_its_figures() -> None:
     text = report_page([project([ring(16)], load_profile("cpu"), [1, 2])])
-    assert "What memory alone buys" in text
+    assert "What more memory saves" in text
     assert "<details>" not in text
 
 

@@ -184,8 +184,8 @@ def compile(
         "float32", "float64", "complex64" or "complex128". Default: that of the arrays given, of the path or
         of the schedule.
     constants : mapping of int to array_like, optional
-        Tensors by their number that are the same in all calls, which then take the others alone. What
-        depends on constants alone is contracted once and kept as far as the memory allows.
+        Tensors by their number that are the same in all calls, which then take only the others. What
+        depends only on constants is contracted once and kept as far as the memory allows.
     batch : int, optional
         The tensors of a batch have a first axis of any length, and so has the result. So many values are
         contracted at once, or as many as the memory allows.

@@ -150,7 +150,7 @@ def diagonalize(
 ) -> Diagonalization:
     """The lowest states of a Hamiltonian among products of half-strings, or among a list of determinants.
 
-    Under mpirun the call is collective; rank 0 reads and writes all files and alone has states.
+    Under mpirun the call is collective; rank 0 reads and writes all files, and only it has states.
 
     Parameters
     ----------
@@ -396,7 +396,7 @@ def _check_growth(problem: _Problem) -> None:
         ("--alpha", problem.alpha is not None or problem.beta is not None, "start from --determinants"),
         ("--start", len(str(problem.start) if isinstance(problem.start, Path) else problem.start) > 0,
          "start from --determinants"),
-        ("--precision", problem.is_mixed, "leave it out, since lists have fp64 alone"),
+        ("--precision", problem.is_mixed, "leave it out: lists are only solved in fp64"),
     )  # fmt: skip
     for name, is_there, remedy in refused:
         if is_there:

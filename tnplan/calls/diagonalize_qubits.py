@@ -134,7 +134,7 @@ def diagonalize_qubits(
 
     It is the last step of sample-based Krylov quantum diagonalization (SKQD; Yu et al., arXiv 2501.09702):
     strings are sampled from states of a Krylov space, and the Hamiltonian is diagonalized among them. Under
-    mpirun the call is collective; rank 0 reads and writes all files and alone has states.
+    mpirun the call is collective; rank 0 reads and writes all files, and only it has states.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     strings = _read_strings(problem)
     n_strings, n_qubits = strings.bits.shape
     if n_strings > MOST_STRINGS:
-        raise InputError("strings", f"are {n_strings}", f"give at most {MOST_STRINGS}")
+        raise InputError("strings", f"are {n_strings}", f"give at most {MOST_STRINGS} strings")
     place = str(problem.hamiltonian) if isinstance(problem.hamiltonian, Path) else "hamiltonian"
     terms = pauli_terms(given_operator(problem.hamiltonian, n_qubits, "hamiltonian"), place)
     sums: Sequence[PauliSum] = ()

@@ -68,7 +68,7 @@ class Optimizer(PathOptimizer):
         if rounds is not None:
             check_count("rounds", rounds)
             if time != "auto":
-                raise InputError("rounds", "is given together with time", "give one of the two")
+                raise InputError("rounds", "is given together with time", "give either rounds or time")
         self.rounds = rounds
         self.dtype = dtype_name(dtype, "dtype")
         self.hardware = known_profile(hardware)
@@ -102,7 +102,7 @@ class Optimizer(PathOptimizer):
         """The path of a network, in positions of a shrinking list: opt_einsum's interface."""
         path, _ = self._found(inputs, output, size_dict)
         if path.sliced_inds:
-            problem = f"of {self.max_tensor} elements needs {len(path.sliced_inds)} sliced indices"
+            problem = f"is {self.max_tensor}, which needs slices, and opt_einsum cannot slice"
             raise InputError("max_tensor", problem, "leave it out here, or contract with cotengra or tnplan")
         return path.to_opt_einsum()
 

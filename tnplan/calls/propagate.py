@@ -104,14 +104,14 @@ def propagate(
         Propagate the observable backwards through the circuit, or the state forwards. The state has words of
         at most the truncation's `max_weight`; the others count as dropped.
     gradient : bool
-        Add the derivatives by the angles of all rotations. In the Heisenberg picture; on a GPU alone or
+        Add the derivatives by the angles of all rotations. In the Heisenberg picture; on one GPU or
         on CPUs. Terms take a quarter of the memory; the record of what was done to them (the tape) takes the
         rest.
     each_term : bool
         Add the value of every word of the observable, from one sweep back. Takes what `gradient` takes.
     monte_carlo : MonteCarlo, optional
         Resample the terms where they would pass the truncation's `max_terms`, in repetitions. With "auto" a
-        GPU is taken for many terms alone.
+        GPU is taken only for many terms.
     ranks : int, optional
         Number of ranks, as threads of this process; mpirun starts its own. They share the terms, and are a
         power of two, or they share the repetitions. Default: 1.

@@ -52,7 +52,7 @@ def sci_solver(
     rdm : bool
         Give spin-summed density matrices.
     **options
-        Those of `diagonalize`, such as `device`, `criteria` and `precision`; one root alone.
+        Those of `diagonalize`, such as `device`, `criteria` and `precision`; only one root.
 
     Returns
     -------

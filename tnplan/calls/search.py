@@ -80,7 +80,7 @@ def search(
     unlimited : bool
         No limit: nothing is sliced.
     start : sequence of ContractionPath or path
-        Paths to start from, perhaps for other limits; several for the method "joint" alone, which takes the
+        Paths to start from, perhaps for other limits; several only for the method "joint", which takes the
         four cheapest. Their networks may differ in extents and some tensors, which are matched by their
         indices.
     time : float or "auto"
@@ -92,7 +92,7 @@ def search(
         Seed of all random numbers.
     minimize : {"flops", "write", "size", "combo", "peak", "time", "fused", "schedule"}, optional
         Default: "schedule" with the method "joint" and `devices`, "fused" with "joint", else "flops". "time"
-        needs `hardware`, "schedule" `devices` too. All but "flops" are for "joint" alone.
+        needs `hardware`, "schedule" `devices` too. All but "flops" are only for "joint".
     precision : str, optional
         The precision whose time is minimized, such as "fp32" or "fp16x3". Default: by the dtype.
     methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}, or one of these
@@ -109,8 +109,8 @@ def search(
         Continue an interrupted search from its checkpoint; without one, start from the path in `output` too,
         if there is one.
     rounds : int, optional
-        Rounds of annealing in place of `time`. The path then depends on the seed alone, and not on the clock
-        or on `workers`. About 0.4 s of a core each, more for large networks; "joint" alone.
+        Rounds of annealing in place of `time`. The path then depends only on the seed, and not on the clock
+        or on `workers`. About 0.4 s of a core each, more for large networks; only "joint".
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called with a `Progress` when the search begins,
         without a `detail`, and for each better path: seconds so far, of those given, and the path as its
@@ -165,7 +165,7 @@ def search(
             raise InputError(
                 "--resume",
                 "has no checkpoint",
-                "name it, or the output of the interrupted search",
+                "name the checkpoint, or the output of the interrupted search",
                 topic="checkpoints",
             )
         if minimize is None and devices is not None:
@@ -174,7 +174,7 @@ def search(
         if resume and target is not None and not Path(checkpoint or "").exists() and target.exists():
             known = _as_start(target, structure.network)
     elif resume:
-        raise InputError("--resume", "is for the method joint", "leave it out", topic="checkpoints")
+        raise InputError("--resume", "is only for --method joint", "leave it out", topic="checkpoints")
     options = SearchOptions(
         max_tensor_elements=max_tensor, memory_bytes=memory_bytes, seed=seed, minimize=minimize,
         profile=profile, precision=precision, methods=named,
@@ -268,7 +268,7 @@ def _check_time(time: float | str, rounds: int | None, methods: Sequence[str]) -
     if rounds is not None:
         check_count("--rounds", rounds)
         if time != "auto":
-            raise InputError("--rounds", "is given together with --time", "give one of the two")
+            raise InputError("--rounds", "is given together with --time", "give either --rounds or --time")
         if JOINT not in methods:
             raise InputError("--rounds", f"is for the method {JOINT}", "leave it out, or give --time")
     if time != "auto" and (isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S):
@@ -329,7 +329,7 @@ def _check_limit(
         raise InputError(
             "limit",
             "--devices and --hardware belong together",
-            "give both",
+            "give both options",
             topic="hardware profiles",
         )
     limits = (max_tensor is not None) + unlimited

@@ -41,7 +41,7 @@ class SimulationOptions(JobOptions):
     fidelity : float, optional
         Store amplitudes compressed, with 8 or 16 bits for each real and imaginary part: the fewest with which
         the final state is estimated to have this fidelity. `precision` is then the precision within a pass.
-        For circuits of gates alone, on one rank of a CPU or on one GPU.
+        Only for circuits of gates, on one rank of a CPU or on one GPU.
     checkpoint : bool
         Keep OUTPUT.ckpt while the passes over a state with a `fidelity` run, on a CPU: a file as large as the
         state.

@@ -158,7 +158,9 @@ def _ranks(plan: Schedule, devices: int | None) -> int:
     group = plan.ranks_per_group
     wanted = plan.devices or group if devices is None else check_count("--devices", devices)
     if wanted < group:
-        raise InputError("--devices", f"is {wanted}, and a group has {group} ranks", f"give {group} or more")
+        raise InputError(
+            "--devices", f"is {wanted}, and a group has {group} ranks", f"give {group} devices or more"
+        )
     return min(wanted // group, plan.n_slices) * group
 
 

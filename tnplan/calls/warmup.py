@@ -70,7 +70,7 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     Parameters
     ----------
     device : {"auto", "cpu", "gpu"}
-        auto: kernels of the CPU, and of the first GPU if there is one. cpu: of the CPU alone. gpu: of both.
+        auto: kernels of the CPU, and of the first GPU if there is one. cpu: only of the CPU. gpu: of both.
     progress : callable, optional
         Called with a `Progress` after each part.
 
@@ -94,7 +94,7 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
         raise InputError(
             "warmup",
             "has no folder of its own that it can write",
-            "name one in TNPLAN_CACHE_DIR",
+            "name a folder in TNPLAN_CACHE_DIR",
             topic="compiled kernels",
         )
     has_gpu = sees_gpu()

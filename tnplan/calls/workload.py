@@ -183,7 +183,7 @@ def qaoa(
     chosen = (list(gammas), list(betas)) if len(gammas) or len(betas) else random_angles(layers, seed)
     if len(chosen[0]) != layers or len(chosen[1]) != layers:
         problem = f"are {len(gammas)} and {len(betas)} for {layers} layers"
-        raise InputError("--gamma and --beta", problem, "give both once per layer, or neither")
+        raise InputError("--gamma and --beta", problem, "give both once per layer, or leave both out")
     full = cut_network(edges, *chosen) if edge is None else edge_network(edges, edge, *chosen)
     value = "expected cut" if edge is None else f"<Z Z> of edge {edges[edge]}"
     graph = f"{degree}-regular graph of {n_vertices} vertices, seed {seed}"
@@ -362,7 +362,7 @@ def decoding(
     distance : int, optional
         Distance of a rotated surface code. Default: 7.
     kind : {"circuit", "capacity"}, optional
-        Noise on every operation, or on data qubits alone with perfect measurements. Default: "circuit".
+        Noise on every operation, or only on data qubits, with perfect measurements. Default: "circuit".
     rounds : int, optional
         Rounds of measurements. Default: the distance; 1 for "capacity".
     noise : float, optional
@@ -380,7 +380,7 @@ def decoding(
     if model is not None:
         named = [option for option, value in code.items() if value is not None]
         if named:
-            raise InputError(named[0], "is given together with --model", "give one of the two")
+            raise InputError(named[0], "is given together with --model", f"give either {named[0]} or --model")
         file = Path(model)
         description = f"error model {file.name}"
         target = target_of(f"decoding_{file.stem}", file, dtype="float64", **options)

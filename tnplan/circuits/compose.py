@@ -19,7 +19,9 @@ def composed(first: GateSequence, second: GateSequence) -> GateSequence:
     """The gates of `first`, then those of `second`."""
     if first.n_qubits != second.n_qubits:
         raise InputError(
-            "circuit", f"has {second.n_qubits} qubits", f"give one of {first.n_qubits}, as the first has"
+            "circuit",
+            f"has {second.n_qubits} qubits",
+            f"give a circuit of {first.n_qubits} qubits, as the first one",
         )
     return GateSequence(first.n_qubits, first.gates + second.gates)
 

@@ -146,7 +146,7 @@ def _bits_of_texts(texts: Sequence[tuple[str, Any]], n_qubits: int) -> Array:
     for place, text in texts:
         if not isinstance(text, str) or len(text) != n_qubits or set(text) - {"0", "1"}:
             raise InputError(
-                place, f"{_shown(text)} is not a bit string", f"give 0 or 1 for {n_qubits} qubits"
+                place, f"{_shown(text)} is not a bit string", f"give 0 or 1 for each of {n_qubits} qubits"
             )
     joined = "".join(text for _, text in texts).encode()
     return (np.frombuffer(joined, np.uint8) - ord("0")).reshape(len(texts), n_qubits)

@@ -46,7 +46,7 @@ def depolarized(program: CircuitProgram, probability: float) -> CircuitProgram:
 
 def _check_probability(probability: float) -> None:
     if not 0 <= probability <= 1:
-        raise InputError("depolarizing", f"probability is {probability:g}", "give 0 to 1")
+        raise InputError("depolarizing", f"probability is {probability:g}", "give a number from 0 to 1")
 
 
 def _noisy(operations: tuple[Operation, ...], probability: float, place: str) -> tuple[Operation, ...]:

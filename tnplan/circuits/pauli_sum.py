@@ -194,7 +194,7 @@ class PauliSum:
             raise InputError("operand", f"is of type {type(other).__name__}", "give a PauliSum")
         if other.n_qubits != self.n_qubits:
             raise InputError(
-                "operand", f"is a sum on {other.n_qubits} qubits", f"give one on {self.n_qubits}"
+                "operand", f"is a sum on {other.n_qubits} qubits", f"give a sum on {self.n_qubits} qubits"
             )
         return other
 
@@ -235,7 +235,7 @@ class PauliSum:
     def to_matrix(self) -> Array:
         """The matrix, complex128 [2^n, 2^n], of up to 12 qubits; qubit 0 is the most significant bit."""
         if self.n_qubits > LARGEST_DENSE:
-            raise InputError("matrix", f"is of {self.n_qubits} qubits", f"use at most {LARGEST_DENSE}")
+            raise InputError("matrix", f"is of {self.n_qubits} qubits", f"use at most {LARGEST_DENSE} qubits")
         states = np.arange(2**self.n_qubits)
         matrix = np.zeros((len(states), len(states)), np.complex128)
         for x, z, coefficient in self.masks():
@@ -548,7 +548,7 @@ def word_masks(word: str, n_qubits: int) -> tuple[int, int]:
             raise InputError(
                 "--observable",
                 f"has a word of {len(word)} letters",
-                f"give one for each of {n_qubits} qubits",
+                f"give one letter for each of {n_qubits} qubits",
             )
         factors = [(letter, qubit) for qubit, letter in enumerate(word)]
     else:
@@ -597,7 +597,9 @@ def given_sum(observable: Any, n_qubits: int) -> PauliSum:
     if terms is None:
         terms = parse(observable, n_qubits)
     if terms.n_qubits != n_qubits:
-        raise InputError("--observable", f"is a sum on {terms.n_qubits} qubits", f"give one on {n_qubits}")
+        raise InputError(
+            "--observable", f"is a sum on {terms.n_qubits} qubits", f"give a sum on {n_qubits} qubits"
+        )
     return terms
 
 

@@ -205,7 +205,7 @@ class BitAssignment:
         if len(self.table) != 2 ** len(self.bits):
             raise InputError(
                 "bit assignment", f"has {len(self.table)} values for {len(self.bits)} bits",
-                f"give {2 ** len(self.bits)}",
+                f"give {2 ** len(self.bits)} values",
             )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -323,7 +323,7 @@ def as_circuit(program: CircuitProgram, place: str) -> GateSequence:
     if final_measurements(program) is None:
         raise InputError(
             place, "measures, resets, branches or is noisy before its end",
-            "use gates alone and measure at the end, or simulate it: tnplan.simulate",
+            "use only gates and measure at the end, or simulate it: tnplan.simulate",
         )  # fmt: skip
     return gates_of(program)
 

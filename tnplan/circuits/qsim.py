@@ -91,7 +91,7 @@ class _Reader:
         kind_name = ALIASES.get(name, name)
         kind = KINDS.get(kind_name)
         if kind is None:
-            raise InputError(f"{place}: gate {name}", "is unknown", f"use one of {', '.join(sorted(KINDS))}")
+            raise InputError(f"{place}: gate {name}", "is unknown", f"choose from {', '.join(sorted(KINDS))}")
         place = f"{place}: gate {name}"
         expected = kind.n_qubits + kind.n_params
         if len(words) - 2 != expected:

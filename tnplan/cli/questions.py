@@ -48,7 +48,7 @@ EXACT: dict[str, Change] = {
 """What the options of a question differ in that has neither truncation nor checkpoint."""
 TRUNCATED: dict[str, Change] = {**EXACT, "truncation": truncation_options}
 REPEATED: dict[str, Change] = {**TRUNCATED, "monte_carlo": repetition_options}
-METHODS = "CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods."
+METHODS = "CIRCUIT is a qsim or OpenQASM file. docs/how-to/methods.md explains the methods."
 
 Options = dict[str, Any]
 Lines = Callable[[CircuitAnswer, Options], Iterable[str]]
@@ -270,7 +270,8 @@ def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options
     """The best one is named, and the one that auto takes.
 
     Give exactly one of the questions. CIRCUIT is a qsim or OpenQASM file. Contraction and the state vector
-    are predicted from the profile, Pauli propagation from a short pilot run: see docs/how-to/questions.md.
+    are predicted from the profile, Pauli propagation from a short pilot run: see
+    docs/how-to/large-circuits.md.
     """
     options["expectation"] = list(options["expectation"]) or None
     sampling = {name: options.pop(name) for name in ("sampling", "n_open", "fidelity", "xeb")}

@@ -72,7 +72,7 @@ def figure_text(value: float) -> str:
     """A pure number in three digits, whole ones below 10⁵ in full: 0.987, 41.8, 5,320, 6.79 × 10⁴."""
     if isinstance(value, int) and abs(value) < 1e5:
         return f"{value:,}"
-    if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
+    if value and (abs(value) >= 1e5 or abs(value) < 1e-2):
         return scientific(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else _three_digits(value)
 

@@ -49,7 +49,7 @@ def bits_for(fidelity: float, program: CircuitProgram, dtype: str, mode: str, de
     if final_measurements(program) is None:
         raise InputError(
             PLACE, "is asked for, but the program measures, resets or is noisy before its end",
-            "leave it out: errors are summed for gates alone",
+            "leave it out: errors are summed only for gates",
         )  # fmt: skip
     on_gpu = device == "gpu" or (device == "auto" and sees_gpu())
     gates = [item for item in program.operations if isinstance(item, Gate)]
@@ -132,12 +132,14 @@ def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:
         return None
     place, problem = PLACE, f"is {fidelity!r}, and the run with {kept.bits} bits has about {estimate:.10g}"
     if kept.bits == BITS[-1]:
-        raise InputError(place, problem, "ask for less, or leave it out for a state that is not compressed")
+        raise InputError(
+            place, problem, "ask for a lower fidelity, or leave it out: the state is then not compressed"
+        )
     bits = BITS[BITS.index(kept.bits) + 1]
     needs = compressed_needs(kept.n_bits, bits, kept.dtype, rank.threads)
     needed = needs.gpu_bytes if rank.device.name == "gpu" else needs.cpu_bytes
     if needed > rank.memory_bytes:
-        remedy = f"ask for less, or have {size_text(needed)} for {bits} bits"
+        remedy = f"ask for a lower fidelity, or allow {size_text(needed)} for {bits} bits"
         raise InputError(place, problem, remedy, topic="memory")
     return bits
 

@@ -223,13 +223,13 @@ def _on_rank(
     needs = job.needs(request, world.size, threads)
     _check_limit(options, needs)
     if needs.cpu_only and options.device == "gpu":
-        raise AgreedError("--device", f"{needs.cpu_only} run on a CPU alone", "choose --device cpu")
+        raise AgreedError("--device", f"{needs.cpu_only} run only on a CPU", "choose --device cpu")
     device_choice = "cpu" if needs.cpu_only else options.device
     chosen = open_device(
         device_choice, world, needs.gpu_bytes, threads, needs.cpu_bytes, needs.remedy, needs.algebra
     )
     if needs.cpu_only and options.device == "auto":
-        chosen = replace(chosen, line=f"device: cpu ({needs.cpu_only} run there alone)")
+        chosen = replace(chosen, line=f"device: cpu ({needs.cpu_only} run only there)")
     with _closing(chosen):
         is_gpu = chosen.device.name == "gpu"
         # Ranks of one host share its memory; each GPU has its own, of which the driver and

@@ -302,7 +302,7 @@ def _prepare(circuit: Any, observable: Any, request: PauliRequest, options: JobO
     if options.resume and request.monte_carlo is None:
         raise InputError(
             "--resume",
-            "is for repetitions, which alone keep a checkpoint",
+            "is only for repetitions: nothing else keeps a checkpoint",
             "leave it out",
             topic="checkpoints",
         )
@@ -317,7 +317,7 @@ def _check_ranks(n_ranks: int, request: PauliRequest) -> None:
     if n_ranks & (n_ranks - 1) and request.monte_carlo is None:
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
     if n_ranks > 1 and request.symmetry is not None:
-        raise InputError("ranks", f"are {n_ranks}, and --symmetry is for one", "start one")
+        raise InputError("ranks", f"are {n_ranks}, and --symmetry is for one rank", "start one rank")
 
 
 def _needs(problem: PauliProblem, request: PauliRequest, n_ranks: int, threads: int, device: str) -> Needs:

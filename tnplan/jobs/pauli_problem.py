@@ -90,7 +90,7 @@ def read_problem(circuit: Any, observable: Any, request: PauliRequest, output: P
     check_choice("--picture", request.picture, PICTURES)
     probability = request.depolarize
     if not is_number(probability) or not 0 <= probability <= 1:
-        raise InputError("--depolarizing", f"probability is {probability!r}", "give 0 to 1")
+        raise InputError("--depolarizing", f"probability is {probability!r}", "give a number from 0 to 1")
     read = load_circuit(circuit, request.parameters)
     is_list = isinstance(observable, list | tuple)
     observables = observable if is_list else [observable]

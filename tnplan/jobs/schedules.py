@@ -312,7 +312,7 @@ def _prepare(request: ExecutionRequest, options: JobOptions) -> ExecutionProblem
     if target is not None:
         _check_outputs(target, is_sharded, plan, origin, source)
     if is_sharded and plan.sliced_output:
-        raise InputError("--result", "sharded is not for slices of open indices", "gather it")
+        raise InputError("--result", "sharded is not for slices of open indices", "use --result gathered")
     if is_sharded and target is None:
         raise InputError("--result", "needs an output file", "name it with --output")
     checkpoint = options.checkpoint_file if plan.body and engine == "native" else None

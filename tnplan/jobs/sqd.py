@@ -105,7 +105,8 @@ def check_problem(integrals: Integrals, options: SqdOptions) -> None:
             "give integrals over orbitals of each spin",
         )  # fmt: skip
     if integrals.n_orbitals > MOST_ORBITALS:
-        raise InputError("FCIDUMP", f"has {integrals.n_orbitals} orbitals", f"give {MOST_ORBITALS} or fewer")
+        problem = f"has {integrals.n_orbitals} orbitals"
+        raise InputError("FCIDUMP", problem, f"give {MOST_ORBITALS} orbitals or fewer")
     if options.symmetrize_spin and integrals.n_alpha != integrals.n_beta:
         raise InputError(
             "--symmetrize-spin", f"needs equal electrons, not {integrals.n_alpha} and {integrals.n_beta}",

@@ -378,7 +378,7 @@ def _continue(simulator: Simulator, start: Start, dtype: str, ranks: Communicato
         if len(saved.where) != simulator.n_qubits or saved.dtype != dtype:
             raise InputError(
                 place, f"is a state of {len(saved.where)} qubits in {saved.dtype}",
-                f"give one of {simulator.n_qubits} in {dtype}",
+                f"give a state of {simulator.n_qubits} qubits in {dtype}",
             )  # fmt: skip
         saved.check(ranks.rank, ranks.size)
         return saved

@@ -69,7 +69,7 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
     is_alone = launched_size() == 1
     if query.stops and not is_alone:
         raise InputError(
-            "mpirun", "started more than one rank, and --after is for one", "start one", topic="ranks"
+            "mpirun", "started more than one rank, and --after is for one", "start one rank", topic="ranks"
         )
     if options.method != "auto":
         check_method(options.method, query, options)
@@ -100,7 +100,7 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
     if not possible:
         check_method("contraction", query, options)
         raise InputError(
-            "mpirun", "started several ranks, but only 'contraction' can answer, on one", "start one",
+            "mpirun", "started several ranks, but only 'contraction' can answer, on one", "start one rank",
             topic="ranks",
         )
     profile = this_machine(options)
@@ -115,7 +115,7 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
     fastest = _fastest(query, options, possible, profile, n_ranks)
     if fastest is None:
         raise InputError(
-            "--method", "none fits the memory", "allow more memory or more ranks, or truncate",
+            "--method", "no method fits the memory", "allow more memory or more ranks, or truncate",
             topic="memory",
         )  # fmt: skip
     choices[key] = fastest

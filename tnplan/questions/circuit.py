@@ -97,7 +97,7 @@ class Circuit(ParametricCircuit):
         # Values given here come last, and so replace those that the source brings.
         for name, value in values_by_name(parameters).items():
             if name not in names:
-                remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
+                remedy = f"choose from {', '.join(self.names)}" if self.names else "leave it out"
                 raise InputError(f"parameter {name}", f"is not a parameter of {self.place}", remedy)
             self._values[name] = value
         if self.given.keys() >= names:
@@ -181,7 +181,7 @@ class Circuit(ParametricCircuit):
             How many outcomes.
         sampling : {"auto", "chain", "gates", "rejection"}
             How a contraction draws. "chain": qubits in turn, exact and independent, with noise too.
-            "gates": gate by gate, exact and independent, of gates alone. "auto": the cheaper of these.
+            "gates": gate by gate, exact and independent, only of gates. "auto": the cheaper of these.
             "rejection": among random candidates, for random circuits.
         open_qubits : int
             For rejection: the number of qubits of each candidate that take all their values. Samples are then
@@ -471,12 +471,13 @@ class Circuit(ParametricCircuit):
             )
             raise InputError(
                 "--gradient", f"is by named parameters, and {text}",
-                "name some; simulate has derivatives by the angles of gates",
+                "name some parameters; tnplan.simulate has derivatives by the angles of gates",
             )  # fmt: skip
         for name in names:
             if name not in self._values:
+                known = ", ".join(self._values) or "the parameters that have values"
                 problem = "has no value" if name in self.names else f"is not a parameter of {self.place}"
-                remedy = f"bind it, or use {', '.join(self._values) or 'circuits with parameters'}"
+                remedy = "bind a value first" if name in self.names else f"choose from {known}"
                 raise InputError(f"parameter {name}", problem, remedy)
         return names
 

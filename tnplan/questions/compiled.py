@@ -112,7 +112,9 @@ class CompiledCircuit:
         self.names = _names(circuit, parameters)
         if gradient and not self.names:
             raise InputError(
-                "--gradient", "is by the parameters of calls, and there are none", "name some as `parameters`"
+                "--gradient",
+                "is by the parameters of calls, and there are none",
+                "name parameters in `parameters`",
             )
         self._differentiated = self.names if gradient else ()
         self._gates = _gate_list(circuit, self.names, self._options)
@@ -175,10 +177,10 @@ class CompiledCircuit:
         by_name = values_by_name(parameters)
         for name in self.names:
             if name not in by_name:
-                raise InputError(f"parameter {name}", "has no value", "give one for each of `names`")
+                raise InputError(f"parameter {name}", "has no value", "give a value for each of `names`")
         for name in by_name:
             if name not in self.names:
-                remedy = f"use {', '.join(self.names)}" if self.names else "leave it out"
+                remedy = f"choose from {', '.join(self.names)}" if self.names else "leave it out"
                 raise InputError(f"parameter {name}", "is not a parameter of the compiled circuit", remedy)
         return by_name
 
@@ -263,7 +265,7 @@ def _names(circuit: AskableCircuit, parameters: Sequence[str] | None) -> tuple[s
             raise InputError(f"parameter {name}", f"is not a parameter of {circuit.place}", "leave it out")
     for name in circuit.parameters:
         if name not in names:
-            raise InputError(f"parameter {name}", "has no value", "bind it, or name it too")
+            raise InputError(f"parameter {name}", "has no value", "bind a value, or name it in `parameters`")
     return names
 
 

@@ -101,8 +101,8 @@ def _why_not_option(method: str, query: CircuitQuery, options: QuestionOptions) 
     if options.state_fidelity is not None and method != "statevector" and options.method != "auto":
         return "--state-fidelity", f"is given, but {method!r} does not compress amplitudes"
     if options.trajectories is not None and not (query.is_random and method == "statevector"):
-        problem = f"{method!r} runs none" if query.is_random else "the circuit ends in one state"
-        return "--trajectories", f"is given, and {problem}"
+        problem = f"{method!r} has none" if query.is_random else "the circuit is not random"
+        return "--trajectories", f"is given, but {problem}"
     return None
 
 
@@ -208,10 +208,10 @@ def _why_not_sample(method: str, query: CircuitQuery) -> tuple[str, str] | None:
         return error.place, error.problem
     sampling = query.question.sampling
     if (sampling == "gates" and not has_gates) or (sampling == "rejection" and query.is_random):
-        circuits = "pure states" if query.is_mixed else "gates alone"
+        circuits = "pure states" if query.is_mixed else "circuits of gates"
         if query.question.xeb is not None:
-            return "--xeb", f"is for {circuits}"
-        return "--sampling", f"is {sampling!r}, which is for {circuits}"
+            return "--xeb", f"is only for {circuits}"
+        return "--sampling", f"is {sampling!r}, which is only for {circuits}"
     return None
 
 
@@ -275,7 +275,7 @@ def _way_out(place: str, query: CircuitQuery, options: QuestionOptions) -> str:
     if query.is_random and name not in ANSWERS_RANDOM:
         return f"ask for {', '.join(ANSWERS_RANDOM)} instead"
     if query.is_random and query.n_qubits > LARGEST:
-        return f"use {LARGEST} qubits or fewer, or Clifford gates alone"
+        return f"use {LARGEST} qubits or fewer, or only Clifford gates"
     if query.is_random and options.trajectories is None:
         return "give --trajectories, and use statevector"
     if place == "--repetitions":
@@ -284,7 +284,7 @@ def _way_out(place: str, query: CircuitQuery, options: QuestionOptions) -> str:
         return "leave --max-bond and --cutoff out"
     if options.truncation is not None or options.trajectories is not None:
         return "leave it out"
-    return "ask for less"
+    return "ask for less at once"
 
 
 assert {method for methods in ANSWERS.values() for method in methods} == set(METHODS)

@@ -106,7 +106,9 @@ class QuestionOptions(JobOptions):
         check_choice("--method", self.method, ("auto", *METHODS))
         check_choice("--precision", self.precision, DTYPES)
         if not is_number(self.depolarizing) or not 0 <= self.depolarizing <= 1:
-            raise InputError("--depolarizing", f"probability is {self.depolarizing!r}", "give 0 to 1")
+            raise InputError(
+                "--depolarizing", f"probability is {self.depolarizing!r}", "give a number from 0 to 1"
+            )
         if self.trajectories is not None:
             check_count("--trajectories", self.trajectories, 2, MOST_TRAJECTORIES)
         if self.truncation is not None and not isinstance(self.truncation, Truncation):

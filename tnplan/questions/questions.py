@@ -73,7 +73,7 @@ def read_state(state: Any, n_qubits: int) -> InputState | None:
         if len(state) != n_qubits:
             problem, remedy = (
                 f"{state[:40]!r} is not a state",
-                f"give one of 0 1 + - r l for {n_qubits} qubits",
+                f"give one of 0 1 + - r l for each of {n_qubits} qubits",
             )
             raise InputError("--state", problem, remedy)
         return InputState(state, bit_preparation(state))

@@ -67,7 +67,7 @@ def read_sample(
             raise InputError("--fidelity", f"is {fidelity!r}", "give more than 0 and at most 1")
         if xeb is None and sampling != "rejection" and (open_qubits or fidelity < 1):
             place = "--open-qubits" if open_qubits else "--fidelity"
-            raise InputError(place, "is for samples by rejection", "leave it out, or sample so")
+            raise InputError(place, "is for samples by rejection", "leave it out, or sample by rejection")
         if xeb is None:
             return Sample(checked_shots(shots, LARGEST_SHOTS), sampling, open_qubits, fidelity)
         if not is_number(xeb) or not 0 < xeb <= 1:
@@ -185,7 +185,7 @@ def read_named(questions: dict[str, Any], names: Sequence[str] = ()) -> Reader:
         raise InputError("question", f"{unknown[0]!r} is unknown", f"choose from {', '.join(readers)}")
     if len(questions) != 1:
         problem = f"is given {len(questions)} times" if questions else "is missing"
-        raise InputError("question", problem, f"give one of {', '.join(readers)}")
+        raise InputError("question", problem, f"choose from {', '.join(readers)}")
     ((name, argument),) = questions.items()
     return readers[name](argument)
 

@@ -123,7 +123,7 @@ def slice_table(projection: Projection) -> Listing:
 
 def memory_table(projection: Projection) -> Listing:
     """What fits the memory of each number of devices: the paper's Fig. 1."""
-    title = "What memory alone buys: operations of paths that fit (Fig. 1)"
+    title = "What more memory saves: operations of paths that fit (Fig. 1)"
     columns = ("P", "log10 C_t,P", "sliced", "path", "searches", "their log10 C_t", "their sliced")
     rows = [
         (
@@ -153,7 +153,7 @@ def evaluation_notes(projection: Projection) -> list[str]:
         return []
     name = shown_text(projection.profile.name)
     return [
-        f"{name} does not say how fast fused chains are, so each step is counted alone: it reads and "
+        f"{name} does not say how fast fused chains are, so each step is counted by itself: it reads and "
         f"writes whole "
         "tensors, and the memory's bandwidth limits steps of few operations."
     ]

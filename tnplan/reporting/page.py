@@ -119,7 +119,7 @@ def _evaluation(projection: Projection) -> list[str]:
     plot = plots.svg(plots.memory, projection, page=True)
     parts.append(
         _explained(
-            "What memory alone buys",
+            "What more memory saves",
             f"{memory.legend(evaluation.MEMORY_LEGEND)} Points of the plot are these paths, or the means of "
             "several searches with their standard deviation.",
             plot + _table(memory),

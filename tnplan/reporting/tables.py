@@ -301,7 +301,7 @@ def projection_legend(projection: Projection) -> str:
         "of this reduction that became time. Groups contract different slices; the ranks of a group, one a "
         "device, share each slice.",
         "exchange": "exchange: the share of T_P in which ranks exchange data.",
-        "energy": "energy: of the devices alone, idle ones too.",
+        "energy": "energy: only that of the devices, idle ones too.",
         "cost": "cost: the price of this energy.",
     }
     return projection_table(projection).legend(texts)

@@ -35,7 +35,7 @@ CALLS: list[Row] = [
 ]
 PRODUCTS: list[Row] = [
     (lambda c: c.value_and_grad(A, B, C), "value_and_grad", "has a result of shape (4, 4)", "use vjp"),
-    (lambda c: c.vjp((A, B, C), np.ones((4, 3))), "cotangent", "has shape (4, 3)", "the result's shape"),
+    (lambda c: c.vjp((A, B, C), np.ones((4, 3))), "cotangent", "has shape (4, 3)", "the shape of the result"),
     (lambda c: c.vjp((A, B, C), A, wrt=[0, 0]), "wrt", "names a tensor twice", "each tensor once"),
     (lambda c: c.vjp((A, B, C), A, wrt=1), "wrt", "is 1", "give a list of numbers of tensors"),
     (lambda c: c.vjp((A, B, C), A, wrt=[3]), "wrt", "names tensor 3", "choose from 0, 1, 2"),
@@ -51,7 +51,7 @@ OTHERS: list[Row] = [
      "is closed", "compile it again"),
     ((TRACE, {"strip_exponent": True}, lambda c: c.vjp((A, B, C), 1)), "gradients", DIRECT, "without these"),
     ((TRACE, {"arrays": REAL}, lambda c: c.vjp(REAL, np.asarray(1j))), "cotangent",
-     "would be rounded to float64", "convert it"),
+     "would be rounded to float64", "convert the"),
     ((TRACE, {"arrays": ARRAYS, "batch": 2},
       lambda c: c(np.ones((2, 3, 3)), np.ones((4, 3, 3)), np.ones((2, 3, 3)))),
      "arrays of the batch", "have first axes of lengths 2, 4", "as many values of each"),

@@ -35,7 +35,7 @@ CALLS: list[Row] = [
      "is not a string of 5 zeros and ones", "write one bitstring per"),
     ({"counts": {"01010": 1}}, "counts", "holds strings of 5 bits, not 10", "give samples of both spins"),
     ({"counts": {}}, "counts", "holds no sample", "give at least one"),
-    ({"counts": np.zeros((3, 10))}, "counts", "are of shape (3, 10) and float64", "give a file, a"),
+    ({"counts": np.zeros((3, 10))}, "counts", "are an array of shape (3, 10)", "give a file, a"),
     ({"counts": [[True], [True, False]]}, "counts", "are a list", "give a file, a"),
     ({"integrals": 5}, "file 5", "is not the name of a file", "give its path"),
     ({"criteria": 5}, "criteria", "is 5", "give a Criteria"),

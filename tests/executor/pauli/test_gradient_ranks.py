@@ -200,10 +200,10 @@ def assert_same(found: Gradient, alone: Gradient, rounding: float) -> None:
 
 def test_what_a_gpu_cannot_do_is_refused() -> None:
     gpu = Resources(device="gpu")
-    with pytest.raises(InputError, match=r"gradients through channels, .* run on a CPU alone; choose"):
+    with pytest.raises(InputError, match=r"gradients through channels, .* run only on a CPU; choose"):
         gradient(mixed_steps(True), START, None, gpu)
     imaginary = PauliSum(N, START.keys, START.coefficients * 1j)
-    with pytest.raises(InputError, match="complex coefficients run on a CPU alone"):
+    with pytest.raises(InputError, match="complex coefficients run only on a CPU"):
         gradient(mixed_steps(False), imaginary, None, gpu)
-    with pytest.raises(InputError, match="several ranks run on a CPU alone"):
+    with pytest.raises(InputError, match="several ranks run only on a CPU"):
         on(2, 1, mixed_steps(False), START, None, device="gpu")

@@ -145,8 +145,8 @@ SHIFT = [[1, 2, 0]]
 REFUSED: list[Row] = [
     ({"symmetry": [[0, 1, 1]]}, "--symmetry", "has no permutation at position 0", "give a list of perm"),
     ({"symmetry": [1, 2, 0]}, "--symmetry", "has no permutation at position 0", "give a list of perm"),
-    ({"circuit": UNLIKE}, "gate 1 (X)", "is taken by permutation", "give a sym"),
-    ({"circuit": CHAIN}, "gate 3 (ZZ)", "is taken by permutation", "give a sym"),
+    ({"circuit": UNLIKE}, "gate 1 (X)", "becomes a gate that", "give a sym"),
+    ({"circuit": CHAIN}, "gate 3 (ZZ)", "becomes a gate that", "give a sym"),
     ({"symmetry": [[0.0, 1.0, 2.0]]}, "--symmetry", "has no permutation at position 0",
     "give a list of perm"),
     ({"state": "010"}, "--symmetry", "has permutation 0, which changes the state", "leave it out"),
@@ -157,7 +157,7 @@ REFUSED: list[Row] = [
     "leave it or them out"),
     ({"picture": "schroedinger"}, "--symmetry", "cannot be combined with any of schroedinger",
     "leave it or them out"),
-    ({"ranks": 2}, "ranks", "are 2, and --symmetry is for one", "start one"),
+    ({"ranks": 2}, "ranks", "are 2, and --symmetry is for one rank", "start one"),
 ]
 # fmt: on
 

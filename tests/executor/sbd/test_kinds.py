@@ -207,7 +207,7 @@ def test_a_solve_of_complex_states_goes_on(tmp_path: Path) -> None:
     assert again.solution.steps <= 2
     with pytest.raises(InputError, match="precision: mixed is not available for complex integrals"):
         diagonalize(integrals, strings, precision="mixed", **TIGHT)
-    with pytest.raises(InputError, match="device: complex integrals run on a CPU alone; choose device cpu"):
+    with pytest.raises(InputError, match="device: complex integrals run only on a CPU; choose device cpu"):
         diagonalize(integrals, strings, device="gpu")
 
 

@@ -148,7 +148,7 @@ def test_a_spin_that_cannot_be() -> None:
     with pytest.raises(InputError, match="too few open shells"):
         solve(alike, h.integrals, 1, penalty=SpinPenalty(2))
     other = small(1, counts=(3, 2))
-    with pytest.raises(InputError, match=r"give 0\.5 or an integer more"):
+    with pytest.raises(InputError, match=r"give 0\.5 to .*, in steps of 1"):
         solve(other, other.integrals, 1, penalty=SpinPenalty(1))
 
 

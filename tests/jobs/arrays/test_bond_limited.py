@@ -418,3 +418,12 @@ def test_gradients_that_there_are_not_are_refused() -> None:
         tnplan.contract("ab,bc->ac", *vectors, max_bond=2).gradients()
     with pytest.raises(tnplan.InputError, match=r"^gradients: are relative to the value, and it is 0"):
         tnplan.contract("ab,ab->", vectors[0], 0 * vectors[1], max_bond=2).gradients()
+
+
+@pytest.mark.slow
+def test_a_large_peps_stays_within_floating_point() -> None:
+    """Its norm is 10^365.6626, by quimb 1.15's `contract_boundary(max_bond=8)`."""
+    quimb = pytest.importorskip("quimb.tensor")
+    state = quimb.PEPS.rand(16, 16, bond_dim=2, seed=0, dtype="float64", dist="uniform", loc=0.5)
+    found = tnplan.contract(state.H & state, max_bond=4)
+    assert np.log10(found.mantissa) + found.exponent == pytest.approx(365.6626, abs=2e-3)

@@ -175,7 +175,7 @@ def test_calls_that_do_not_fit_leave_it_usable() -> None:
         ):
             with pytest.raises(InputError, match=message):
                 contraction(*call)
-        with pytest.raises(InputError, match="update: tensor 7 is constant, or not there"):
+        with pytest.raises(InputError, match="update: tensor 7 is constant, or does not exist"):
             contraction.update({7: arrays[0]})
         assert contraction.update({1: 2 * arrays[0]}) == 54
         assert "3 tensors of float64" in repr(contraction)

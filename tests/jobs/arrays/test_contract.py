@@ -341,7 +341,7 @@ def test_objects_are_contracted_by_their_own_arithmetic() -> None:
         values[:] = wrong
         with pytest.raises(InputError, match="array 0: has an object of type"):
             contract("i,i->", values, np.ones(2))
-    with pytest.raises(InputError, match="of objects cannot be contracted"):
+    with pytest.raises(InputError, match="hold objects that cannot be contracted"):
         contract("i,i->", np.array([Decimal(1)]), np.array([Fraction(1)]))
 
 

@@ -110,7 +110,7 @@ def test_subclasses_and_lists_give_plain_arrays() -> None:
         found = contract("ij,jk->ik", *given)
         assert type(found) is np.ndarray
         np.testing.assert_array_equal(found, a @ b)
-    with pytest.raises(InputError, match="of tests cannot be given back; give NumPy arrays"):
+    with pytest.raises(InputError, match="are of tests, which tnplan cannot return; give NumPy arrays"):
         contract("ij,jk->ik", a.view(WithUnits), b)
     assert contract(",i->i", 2.0, [1.0, 2.0]).tolist() == [2.0, 4.0]
     assert contract("i,i->", [1, 2], [3, 4]).dtype == np.int64

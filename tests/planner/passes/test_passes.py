@@ -358,7 +358,7 @@ def test_binary_modes_use_four_of_six_devices() -> None:
 # fmt: off
 BAD_OPTIONS: list[Row] = [
     ({"devices": 0}, "--devices", "is 0", "give an integer from 1"),
-    ({"policy": "best"}, "--policy", "'best' is unknown", "choose one of ours"),
+    ({"policy": "best"}, "--policy", "'best' is unknown", "choose from ours"),
     ({"threshold_bytes": 0}, "--threshold", "is 0", "give an integer from 1"),
     ({"devices": 4, "ranks_per_group": 8}, "--ranks-per-group", "is 8", "give an integer from 1"),
     ({"memory_bytes": -1}, "--memory", "is -1", "give a positive size"),

@@ -155,7 +155,7 @@ REFUSED: list[Row] = [
     (([1], {"precision": "fp8"}), "profile dgx-h100: flop_per_s.complex64",
      "has no precision 'fp8'", "choose another"),
     (([1], {"memory_bytes": -1}), "--memory", "is -1", "give a positive size"),
-    (([1], {"policy": "theirs"}), "--policy", "'theirs' is unknown", "choose one of ours"),
+    (([1], {"policy": "theirs"}), "--policy", "'theirs' is unknown", "choose from ours"),
 ]
 # fmt: on
 

@@ -258,10 +258,10 @@ def test_time_is_kept_and_progress_told() -> None:
 
 # fmt: off
 WRONG_OPTIONS: list[Row] = [
-    ({"minimize": "luck"}, "--minimize", "'luck' is unknown with method joint", "use one of flops, time"),
+    ({"minimize": "luck"}, "--minimize", "'luck' is unknown with method joint", "choose from flops, time"),
     ({"minimize": "time"}, "--minimize", "is time, but no machine is named", "name a profile with"),
     ({"minimize": "fused", "methods": ("greedy",)}, "--minimize",
-     "'fused' is unknown without method joint", "use one of flops"),
+     "'fused' is unknown without method joint", "choose from flops"),
 ]
 # fmt: on
 

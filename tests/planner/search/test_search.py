@@ -125,7 +125,7 @@ def test_start_from_a_path() -> None:
     assert largest_elements(sliced) <= 2**7
     with pytest.raises(InputError, match="start: is a path of another network"):
         search_path(peps_network(3, 3, 0), "complex64", from_paths=[start], effort=SMALL)
-    with pytest.raises(InputError, match="start: is given 2 times; give one path, or use joint"):
+    with pytest.raises(InputError, match="start: is given 2 times; give one path, or use method joint"):
         search_path(LATTICE, "complex64", from_paths=[start, better], effort=SMALL)
 
 
@@ -199,12 +199,12 @@ def test_searches_of_several_threads_draw_what_each_draws_alone() -> None:
 # fmt: off
 WRONG_OPTIONS: list[Row] = [
     ({"max_tensor_elements": 0}, "--max-tensor", "is 0", "give one element or more"),
-    ({"max_tensor_elements": 1}, "--max-tensor", "is 1, but the result alone", "open fewer indices, or"),
+    ({"max_tensor_elements": 1}, "--max-tensor", "is 1, but the result itself", "open fewer indices, or"),
     ({"max_tensor_elements": 64, "memory_bytes": 64}, "--max-tensor",
-     "is given together with a memory limit", "give one of the two"),
-    ({"minimize": "luck"}, "--minimize", "'luck' is unknown", "use one of flops"),
-    ({"methods": ("best",)}, "--method", "'best' is unknown", "use some of joint"),
-    ({"methods": ()}, "--method", "is empty", "use some of greedy"),
+     "is given together with a memory limit", "give either a limit"),
+    ({"minimize": "luck"}, "--minimize", "'luck' is unknown", "choose from flops"),
+    ({"methods": ("best",)}, "--method", "'best' is unknown", "choose from joint"),
+    ({"methods": ()}, "--method", "is empty", "choose from greedy"),
     ({"seed": -1}, "--seed", "is -1", "give an integer from 0"),
     ({"n_workers": 0}, "--workers", "is 0", "give an integer from 1"),
     ({"effort": Effort(math.nan)}, "--time", "is nan", "give 0 or more"),

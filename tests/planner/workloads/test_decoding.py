@@ -264,7 +264,7 @@ def test_bad_models_are_named(refusal: Refusal) -> None:
 
 # fmt: off
 BAD_SYNDROMES: list[Row] = [
-    ("01", "--syndrome", "has 2 characters", "give one for each of 3 detectors"),
+    ("01", "--syndrome", "has 2 characters", "give one character for each of 3 detectors"),
     ("01x", "--syndrome", "has the character 'x'", "write 0 or 1 for each"),
     ("001", "--syndrome", "has a 1 for detector 2", "no error flips it"),
 ]

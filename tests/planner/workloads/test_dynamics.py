@@ -99,7 +99,7 @@ def test_ansatz_circuits() -> None:
 
 # fmt: off
 BAD_VALUES: list[Row] = [
-    (lambda: tnplan.workload.ising(1, qubits=100), "--qubits", "is 100, of heavy-hex", "give 127 or 156"),
+    (lambda: tnplan.workload.ising(1, qubits=100), "--qubits", "is 100 on heavy-hex", "give 127 or 156"),
     (lambda: tnplan.workload.ising(0), "--steps", "is 0", "give an integer from 1"),
     (lambda: tnplan.workload.ising(1, field=math.nan), "--field", "is nan", "give finite radians"),
     (lambda: tnplan.workload.ising(1, lattice="ring"), "--lattice",

@@ -177,7 +177,7 @@ BAD_SITES: list[Row] = [
     ((4, 4, 0.0, 0), "--density", "is 0", "give a share above 0"),
     ((4, 4, 1.1, 0), "--density", "is 1.1", "give a share above 0"),
     ((4, 4, float("nan"), 0), "--density", "is nan", "give a share above 0"),
-    ((2, 2, 0.1, 0), "--density", "0.1 keeps no site of 2 x 2", "raise it"),
+    ((2, 2, 0.1, 0), "--density", "0.1 keeps no site of 2 x 2", "give a larger share"),
     ((4, 4, 0.8, -1), "--seed", "is -1", "give an integer from 0"),
 ]
 # fmt: on

@@ -242,7 +242,7 @@ def test_command_writes_network_and_tensors(tmp_path: Path) -> None:
 
 # fmt: off
 BAD_LATTICES: list[Row] = [
-    (("square", 3, 3, 1, 0), "--geometry", "'square' is unknown", "use one of rectangular"),
+    (("square", 3, 3, 1, 0), "--geometry", "'square' is unknown", "choose from rectangular"),
     (("rectangular", 1, 3, 1, 0), "--rows", "is 1", "give an integer from 2"),
     (("rectangular", 3, 0, 1, 0), "--columns", "is 0", "give an integer from 2"),
     (("rectangular", 3, 3, 0, 0), "--layers", "is 0", "give an integer from 1"),

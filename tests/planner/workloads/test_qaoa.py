@@ -121,7 +121,7 @@ BAD_CALLS: list[Row] = [
     (lambda: edge_network(EDGES, 6, [0.1], [0.1]), "--edge", "is 6", "give 0 to 5"),
     (lambda: edge_network(EDGES, 0, [float("nan")], [0.1]), "--gamma", "is nan", "give a finite angle in"),
     (lambda: cut_network(EDGES, [0.1], [0.1, 0.2]), "--gamma and --beta",
-     "are 1 and 2", "give one of each for"),
+     "are 1 and 2", "give one angle of each"),
     (lambda: random_angles(0, 0), "--layers", "is 0", "give an integer from 1"),
 ]
 # fmt: on

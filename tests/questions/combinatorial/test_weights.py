@@ -213,7 +213,7 @@ CNF = "p cnf 3 2\n1 2 0\n"
         ("a.cnf", CNF + "c p weight 1 0.5\n", ":3: is 'c p weight 1 0.5'; give 'c p weight"),
         ("a.cnf", CNF + "c p gweight 2 0\n", ":3: is 'c p gweight 2 0'"),
         ("a.cnf", CNF + "c p weight 4 1 0\nc p weight -4 1 0\n", ":3: has 4; give a literal up to 3"),
-        ("a.cnf", CNF + "c p weight 1 1 0\nc p weight 1 2 0\n", ":4: has a second weight of 1; give it once"),
+        ("a.cnf", CNF + "c p weight 1 1 0\nc p weight 1 2 0\n", ":4: has a second weight of 1; give one"),
         ("a.wcnf", "p wcnf 2 1 10\n0 1 0\n", ":2: has the weight '0'; give a whole number from 1 up"),
         ("a.wcnf", "p wcnf 2 1 10\n-3 1 0\n", ":2: has the weight '-3'"),
         ("a.wcnf", "p wcnf 2 1 10\n1.5 1 0\n", ":2: has the weight '1.5'"),
@@ -240,7 +240,7 @@ def test_files_with_weights_that_are_refused(name: str, text: str, line: str, tm
 @pytest.mark.parametrize(
     ("problem", "given", "weights", "line"),
     [
-        ("independent-sets", "grid 2x2", {(0, 2): 1}, "has (0, 2), which the instance has not"),
+        ("independent-sets", "grid 2x2", {(0, 2): 1}, "has (0, 2), which is not in the instance"),
         ("independent-sets", "grid 2x2", {(0, 1): "x"}, "(0, 1): has weight 'x'"),
         ("independent-sets", "grid 2x2", 3, "weights: is 3; give True"),
         ("matchings", [(1, 2)], {(1, 2): 1, (2, 1): 1}, "has (2, 1) twice"),
@@ -250,7 +250,7 @@ def test_files_with_weights_that_are_refused(name: str, text: str, line: str, tm
         ("ising", "grid 2x2", True, "are given together with ising"),
         ("colourings", "grid 2x2", {(0, 0): 1}, "are given together with colourings"),
         ("matchings", [(k, k + 1) for k in range(1000)], dict.fromkeys([(k, k + 1) for k in range(1000)],
-         "7e-999"), "bits together; round them"),
+         "7e-999"), "bits together; round the weights"),
     ],
 )  # fmt: skip
 def test_weights_that_are_refused(problem: str, given: Any, weights: Any, line: str) -> None:

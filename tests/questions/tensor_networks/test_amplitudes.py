@@ -239,19 +239,19 @@ REFUSED: list[Row] = [
     (lambda: amplitudes(SMALL, np.array([[0, 1, 0], [2, 0, 0]])), "bit string 1",
      "has 2 for qubit 0", "give 0 or 1"),
     (lambda: open_amplitudes(SMALL, {0: 1}, [2]), "amplitudes",
-     "do not say what qubit 1 is", "give its value, or open"),
+     "do not say what qubit 1 is", "give the value of this qubit"),
     (lambda: open_amplitudes(SMALL, {0: 1, 1: 0, 2: 0}, [2]), "amplitudes",
      "names qubit 2 twice", "name each qubit once"),
     (lambda: open_amplitudes(SMALL, {0: 1, 1: 3}, [2]), "amplitudes", "fix qubit 1 on 3", "give 0 or 1"),
     (lambda: SparseState(SMALL, strings(3, 2, 0), ContractionOptions(devices=2)), "devices",
-     "are 2", "give one, or ask for"),
+     "are 2", "use one device, or ask"),
     (lambda: SparseState(SMALL, strings(3, 2, 0), ContractionOptions(device="gpu", precision="fp8")),
-     "precision", "'fp8' is unknown", "choose fp16x3, fp32"),
+     "precision", "'fp8' is unknown", "choose from fp16x3, fp32"),
     (lambda: ContractionOptions(search_s=-1.0), "search time", "is -1", "give 0 or more"),
     (lambda: amplitudes(SMALL, np.zeros((2, 3)), ContractionOptions(precision="tf32")), "precision",
      "'tf32' is not for a CPU", "choose fp32 or fp64"),
     (lambda: amplitudes(SMALL, strings(3, 8, 0), ContractionOptions(memory=64.0)), "memory",
-     "of 64 bytes does not hold the", "allow more, or ask for"),
+     "is 64 bytes, too little", "allow more memory, or ask"),
 ]
 # fmt: on
 

@@ -239,13 +239,13 @@ FLIPPED = CircuitProgram(
 # fmt: off
 REFUSED: list[Row] = [
     (lambda: expectations(THREE, [parse("Z0", 3), parse("Z0", 2)], options("fp64")), "observable 1",
-     "is on 2 qubits", "give one on the 3"),
+     "is on 2 qubits", "give an observable on the 3"),
     (lambda: probabilities(THREE, [0, 3]), "probabilities", "names qubit 3", "use qubits 0 to 2"),
     (lambda: reduced_density_matrix(THREE, [1, 1]), "density matrix",
      "names qubit 1 twice", "name each qubit once"),
-    (lambda: overlap(THREE, gates_for(2, 0)), "other circuit", "has 2 qubits", "give one on 3 qubits"),
+    (lambda: overlap(THREE, gates_for(2, 0)), "other circuit", "has 2 qubits", "give a circuit on 3 qubits"),
     (lambda: trace(THREE, parse("Z0", 3), parse("Z0", 2)), "operator b",
-     "is on 2 qubits", "give one on the 3"),
+     "is on 2 qubits", "give an operator on the 3"),
     (lambda: expectations(FLIPPED, [parse("Z1", 2)], options("fp64")), "circuit, operation 2",
      "depends on measured bits", "use the state-vector"),
 ]

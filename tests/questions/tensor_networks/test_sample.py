@@ -186,7 +186,7 @@ REFUSED: list[Row] = [
     (lambda: SampleOptions("rejection", fidelity=0), "fidelity", "is 0", "give more than 0 and at"),
     (lambda: sample(NOISY, 1, 0, CPU, SampleOptions("gates")), "circuit", "and is sampled gate by gate", ""),
     (lambda: sample(GROWING, 1, 0, CPU, SampleOptions("gates")), "circuit", "a gate that is not unitary", ""),
-    (lambda: sample(NOISY, 1, 0, CPU, SampleOptions("rejection")), "circuit", "noisy", "use gates alone and"),
+    (lambda: sample(NOISY, 1, 0, CPU, SampleOptions("rejection")), "circuit", "noisy", "use only gates and"),
     (lambda: sample(GateSequence(20, ()), 1, 0, CPU, SampleOptions("rejection")), "sampling method",
      "rejection took 0 of", 'use "chain", or the'),
 ]

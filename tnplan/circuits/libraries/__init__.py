@@ -55,12 +55,12 @@ def check_parameters(names: tuple[str, ...], parameters: Mapping[str, Any], plac
     """Refuse parameters without a value, values of no parameter, and values that are no real numbers."""
     missing = [name for name in names if name not in parameters]
     if missing:
-        raise InputError(f"{place}: parameter {missing[0]}", "has no value", "give one in `parameters`")
+        raise InputError(f"{place}: parameter {missing[0]}", "has no value", "give a value in `parameters`")
     unknown = [name for name in parameters if name not in names]
     if unknown:
         raise InputError(
             f"parameter {unknown[0]}", f"is not a parameter of this {place}",
-            f"use one of {', '.join(names)}" if names else "leave it out",
+            f"choose from {', '.join(names)}" if names else "leave it out",
         )  # fmt: skip
     for name, value in parameters.items():
         if not isinstance(value, Varied) and not _is_real(value):

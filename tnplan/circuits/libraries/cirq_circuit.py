@@ -168,7 +168,9 @@ class _Reader:
         """The bits of the measurement that a condition reads: the last of a key, unless it has an index."""
         records, index = self.records.get(key, []), getattr(condition, "index", -1)
         if not -len(records) <= index < len(records):
-            raise self.builder.refuse(f"depends on {str(key)!r}, which is not measured before", "measure it")
+            raise self.builder.refuse(
+                f"depends on {str(key)!r}, which is not measured before", "measure this key first"
+            )
         return records[index]
 
     def _holds(self, condition: Any, bits: tuple[int, ...], row: int) -> bool:

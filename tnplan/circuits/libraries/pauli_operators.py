@@ -147,7 +147,9 @@ def jordan_wigner(terms: dict[Any, Any], n_qubits: int | None, *, is_majorana: b
     blocks = [(np.zeros((0, 2 * n_words(n)), np.uint64), np.zeros(0, np.complex128))]
     for length, words in lengths.items():
         if length > LONGEST_PRODUCT and not is_majorana:
-            raise InputError(PLACE, f"has a product of {length} operators", f"use at most {LONGEST_PRODUCT}")
+            raise InputError(
+                PLACE, f"has a product of {length} operators", f"use at most {LONGEST_PRODUCT} operators"
+            )
         at_once = max(1, WORDS_AT_ONCE // n_words(n) >> (0 if is_majorana else length))
         for start in range(0, len(words), at_once):
             chosen = words[start : start + at_once]

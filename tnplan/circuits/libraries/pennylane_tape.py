@@ -109,7 +109,7 @@ def _add(builder: Builder, operation: Any, where: Mapping[Any, int]) -> None:
     if name in IDLE:
         return
     if not isinstance(operation, pennylane.operation.Operation):
-        raise builder.refuse(f"({name}) is not a gate", "measure at the end alone")
+        raise builder.refuse(f"({name}) is not a gate", "measure only at the end")
     on = [where[wire] for wire in operation.wires]
     if not on:
         builder.phase(float(np.angle(np.asarray(pennylane.matrix(operation)).flat[0])))

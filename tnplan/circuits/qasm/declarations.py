@@ -88,7 +88,7 @@ class Declarations:
             return
         name, kind = node.identifier.name, self.evaluator.type(node.type)
         if name not in self.parameters:
-            raise Mistake(f"has no value for {name!r}", f"give one: --set {name}=VALUE")
+            raise Mistake(f"has no value for {name!r}", f"give a value: --set {name}=VALUE")
         self.used.add(name)
         value = self.convert(self._input_value(name, kind), kind)
         if isinstance(self.parameters[name], Varied) and not isinstance(value, DualNumber):
@@ -121,7 +121,7 @@ class Declarations:
         if self.scopes.is_global(name) and not is_constant(symbol):
             raise Mistake(
                 f"uses {shown(name)!r} of the whole file in a subroutine",
-                "give it as an argument, or return it",
+                "give the variable as an argument, or return it",
             )
         # All brackets but a number's choose parts of registers and arrays; those of a number choose
         # bits of it, which are set together with the rest of the number.
@@ -172,7 +172,8 @@ class Declarations:
         """The names of a subroutine's arguments and what they stand for in a call."""
         if len(nodes) != len(subroutine.arguments):
             raise Mistake(
-                f"gives {subroutine.name} {len(nodes)} arguments", f"give {len(subroutine.arguments)}"
+                f"gives {subroutine.name} {len(nodes)} arguments",
+                f"give {len(subroutine.arguments)} arguments",
             )
         return [
             (argument.name.name, self._argument(argument, node))
@@ -262,7 +263,9 @@ class Declarations:
         old = self.recorder.read(target.slot)
         kind = target.slot.type
         if kind.width is None or kind.kind == "float" or len(target.index) != 1:
-            raise Mistake("sets a bit of a number that has no width", "give it one, such as uint[8]")
+            raise Mistake(
+                "sets a bit of a number that has no width", "give the number a width, such as uint[8]"
+            )
         chosen = self.evaluator.indices(target.index[0], kind.width)
         if isinstance(chosen, int):
             bits = [(chosen, applied(truth, value))]
@@ -284,7 +287,7 @@ class Declarations:
                 return Bits(first.slots + second.slots)
             if isinstance(first, Qubits) and isinstance(second, Qubits):
                 return Qubits(first.numbers + second.numbers)
-            raise Mistake("puts qubits and bits together", "use one kind")
+            raise Mistake("puts qubits and bits together", "use only qubits, or only bits")
         if kind == "IndexExpression":
             base = self._aliased(node.collection)
             register = self.evaluator.indexed(base, node.index, "the alias")
@@ -368,7 +371,7 @@ class Declarations:
                 for slot, entry in zip(slots, values, strict=True):
                     put(slot, entry)
             else:
-                raise Mistake("gives an array a value of another shape", "give one of its shape")
+                raise Mistake("gives an array a value of another shape", "give a value of its shape")
 
         put(array.slots, value)
 

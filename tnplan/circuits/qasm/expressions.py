@@ -176,7 +176,7 @@ class Evaluator:
         if isinstance(base, Array):
             return self._subarray(base, elements)
         if len(elements) != 1:
-            raise Mistake(f"uses {len(elements)} indices for {shown(name)!r}", "give one")
+            raise Mistake(f"uses {len(elements)} indices for {shown(name)!r}", "give one index")
         # A number with a width has bits to choose from; for any other number an index is an error.
         if isinstance(base, Slot) and isinstance(base.value, FixedWidth | Measured):
             return self._bits_of_number(self.recorder.read(base), elements[0])
@@ -321,7 +321,7 @@ class Evaluator:
             raise Mistake(f"calls {shown(name)!r}, which is not a function", "define it with def")
         expected = ARGUMENTS.get(name, 1)
         if len(node.arguments) != expected:
-            raise Mistake(f"gives {name} {len(node.arguments)} arguments", f"give {expected}")
+            raise Mistake(f"gives {name} {len(node.arguments)} arguments", f"give {expected} arguments")
         return applied(function, *map(self.value, node.arguments))
 
     def _size(self, node: Any) -> int:
@@ -389,7 +389,9 @@ def _check_count(count: int, most: int) -> None:
 
 def _width(value: Any) -> int:
     if not isinstance(value, FixedWidth):
-        raise Mistake("uses an index for a number without a width", "give it one, such as uint[8]")
+        raise Mistake(
+            "uses an index for a number without a width", "give the number a width, such as uint[8]"
+        )
     return value.width
 
 
@@ -405,7 +407,7 @@ def _chosen(slots: Any, indices: Sequence[Callable[[int], int | Sequence[int]]])
     if not indices:
         return slots
     if not isinstance(slots, list):
-        raise Mistake("has more indices than its array has dimensions", "give fewer")
+        raise Mistake("has more indices than its array has dimensions", "give fewer indices")
     chosen = indices[0](len(slots))
     if isinstance(chosen, int):
         return _chosen(slots[chosen], indices[1:])

@@ -260,7 +260,9 @@ class GateCalls:
             matrix = self._product(self._body(target, params), len(target.qubits))
             # Products of many matrices drift from unitarity by rounding.
             if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=SAME):
-                raise Mistake("contains so many gates that rounding errors become too large", "use fewer")
+                raise Mistake(
+                    "contains so many gates that rounding errors become too large", "use fewer gates"
+                )
         matrix.flags.writeable = False  # so that gates share it
         return _NAMES.get(name, name), params, matrix
 

@@ -261,7 +261,9 @@ class Interpreter:
             self.gates.include()
             return
         if self._included >= DEEPEST_INCLUDE:
-            raise Mistake(f"includes {node.filename!r} inside {DEEPEST_INCLUDE} others", "include fewer")
+            raise Mistake(
+                f"includes {node.filename!r} inside {DEEPEST_INCLUDE} others", "include fewer files"
+            )
         path = included_file(node.filename, self._file, self._folder)
         try:
             text = read_text(path, "an OpenQASM file")

@@ -58,7 +58,7 @@ class QuantumStatements:
                 f"defines gate {shown(name)!r} with the same name for two parameters", "use other names"
             )
         if name in self.gates.definitions or isinstance(self.scopes.find(name), Subroutine):
-            raise Mistake(f"defines {shown(name)!r}, which already exists", "give it another name")
+            raise Mistake(f"defines {shown(name)!r}, which already exists", "choose another name")
         self.gates.definitions[name] = definition
 
     def plain_gate(self, item: PlainGate) -> None:
@@ -105,7 +105,7 @@ class QuantumStatements:
         symbol = self.scopes.find(name)
         if isinstance(symbol, Subroutine):
             if node.modifiers:
-                raise Mistake(f"modifies the subroutine {name!r}", "modify gates alone")
+                raise Mistake(f"modifies the subroutine {name!r}", "modify only gates")
             self.call(symbol, [*arguments, *node.qubits])
             return
         params = tuple(real(determined(self.evaluator.value(argument))) for argument in arguments)
@@ -207,10 +207,10 @@ class QuantumStatements:
             )
         expected = target.n_params if not isinstance(target, Definition) else len(target.params)
         if len(params) != expected:
-            raise Mistake(f"has {len(params)} angles", f"give {expected}")
+            raise Mistake(f"has {len(params)} angles", f"give {expected} angles")
         n_operands = n_qubits(target) + (n_controls(modifiers) if modifiers else 0)
         if len(qubits) != n_operands:
-            raise Mistake(f"acts on {len(qubits)} qubits", f"give {n_operands}")
+            raise Mistake(f"acts on {len(qubits)} qubits", f"give {n_operands} qubits")
         if len(set(qubits)) != len(qubits):
             raise Mistake("acts on one qubit twice", "name each qubit once")
         if self._calls is not None:

@@ -56,7 +56,7 @@ def circuit_of(source: Source, parameters: Mapping[str, Any]) -> GateSequence:
             word = {"Conditional": "if", "WhileLoop": "while", "Reset": "reset"}[type(operation).__name__]
             raise InputError(
                 f"{place} ({word})", "is not a gate",
-                "use gates alone and measure at the end, or simulate it: tnplan statevector",
+                "use only gates and measure at the end, or simulate the file: tnplan statevector",
             )  # fmt: skip
     return located(source.place, lambda: GateSequence(run.evaluator.n_qubits, tuple(gates)))
 
@@ -75,7 +75,7 @@ def _run(source: Source, parameters: Mapping[str, Any], largest_gate: int) -> In
         run.run(source)
     except RecursionError:
         raise InputError(
-            source.place, "nests subroutines, definitions or blocks too deeply", "nest fewer"
+            source.place, "nests subroutines, definitions or blocks too deeply", "use fewer levels"
         ) from None
     unused = sorted(set(parameters) - run.declarations.used)
     if unused:

@@ -95,7 +95,9 @@ class Recorder:
             slot.memory = Memory(len(self.declared))
             self.declared.append(slot)
             if len(self.declared) > LARGEST_CIRCUIT:
-                raise Mistake(f"needs more than {LARGEST_CIRCUIT} bits", f"use at most {LARGEST_CIRCUIT}")
+                raise Mistake(
+                    f"needs more than {LARGEST_CIRCUIT} bits", f"use at most {LARGEST_CIRCUIT} bits"
+                )
         self.live.append(slot)
         return slot
 

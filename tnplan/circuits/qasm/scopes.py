@@ -86,7 +86,7 @@ class Scopes:
     def define(self, name: str, symbol: Named) -> None:
         """Give a name to something; no name stands for two things in one block."""
         if name in self.blocks[-1]:
-            raise Mistake(f"declares {shown(name)!r}, which already exists", "give it another name")
+            raise Mistake(f"declares {shown(name)!r}, which already exists", "choose another name")
         self.blocks[-1][name] = symbol
 
     @contextmanager

@@ -217,7 +217,7 @@ def _check_nesting(bare: str, place: str) -> None:
             raise InputError(
                 f"{place}: line {line}",
                 f"has brackets nested more than {LONGEST_NESTING} levels deep",
-                "nest fewer",
+                "use fewer levels",
             )
 
 

@@ -150,7 +150,7 @@ def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options:
     # Pieces are written while later frames are still read: memory that both share would change
     # them.
     if isinstance(array, np.ndarray) and np.may_share_memory(array, out):
-        raise CodecError("out", "shares memory with the array", "give another one")
+        raise CodecError("out", "shares memory with the array", "give another array")
     at = 0
     for piece in encode(array, bound, **options)[1]:
         if at + len(piece) > out.size:
@@ -188,7 +188,7 @@ def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME
     True
     """
     if dtype not in stream.DTYPES:
-        raise CodecError("dtype", f"is {dtype!r}", f"give one of {', '.join(stream.DTYPES)}")
+        raise CodecError("dtype", f"is {dtype!r}", f"choose from {', '.join(stream.DTYPES)}")
     header = Header(dtype, shape, "lossless", 0.0, "lossless", "none", (), NATURAL, frame_log2)
     # Those under a predictor, which may be smaller.
     least = frame_elements(shape, frame_log2) if may_be_smooth(shape) else 1 << frame_log2

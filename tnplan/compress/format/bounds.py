@@ -55,7 +55,7 @@ def _from_integers(array: NDArray[Any], bound: float) -> NDArray[Any]:
         return array.astype(np.float32)
     if array.size and max(int(array.max()), -int(array.min())) > LARGEST_EXACT:
         problem = f"holds integers beyond 2^53 ({array.dtype})"
-        raise CodecError("array", problem, "give smaller ones, or floating point")
+        raise CodecError("array", problem, "give smaller integers, or floating point")
     return array.astype(np.float64)
 
 
@@ -95,7 +95,7 @@ class Extent:
 def check_bound(bound: float, mode: str) -> float:
     """The bound as a float; CodecError where it bounds nothing."""
     if mode not in MODES[1:]:
-        raise CodecError("mode", f"is {mode!r}", f"give one of {', '.join(MODES[1:])}")
+        raise CodecError("mode", f"is {mode!r}", f"choose from {', '.join(MODES[1:])}")
     try:
         value = float(bound)
     except (TypeError, ValueError):

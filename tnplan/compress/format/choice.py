@@ -45,9 +45,9 @@ class CodingOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", check_bound(self.bound, self.mode))
         if self.setting not in SETTINGS:
-            raise CodecError("setting", f"is {self.setting!r}", f"give one of {', '.join(SETTINGS)}")
+            raise CodecError("setting", f"is {self.setting!r}", f"choose from {', '.join(SETTINGS)}")
         if self.nonfinite not in NONFINITE:
-            raise CodecError("nonfinite", f"is {self.nonfinite!r}", f"give one of {', '.join(NONFINITE)}")
+            raise CodecError("nonfinite", f"is {self.nonfinite!r}", f"choose from {', '.join(NONFINITE)}")
         least, most, log2 = stream.TILE_LOG2, stream.LARGEST_FRAME_LOG2, self.frame_log2
         if not isinstance(log2, int | np.integer) or not least <= log2 <= most:
             raise CodecError("frame_log2", f"is {log2!r}", f"give a whole number from {least} to {most}")

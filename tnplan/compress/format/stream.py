@@ -276,7 +276,7 @@ def check_given(header: Header) -> None:
         sound = False
     if not sound:
         raise CodecError(
-            "header", "cannot be the header of any stream", "give that of the stream, or leave it out"
+            "header", "cannot be the header of any stream", "give the header of the stream, or leave it out"
         )
 
 

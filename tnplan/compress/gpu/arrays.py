@@ -55,7 +55,7 @@ def device_of(array: Any, name: str, expected: str) -> KernelDevice:
 def check_device(device: Any) -> KernelDevice:
     """The device; CodecError for what is none."""
     if isinstance(device, type) or not isinstance(device, KernelDevice):
-        raise CodecError("device", f"is {device!r}", "give one, such as tnplan.gpu_codec()")
+        raise CodecError("device", f"is {device!r}", "give a device, such as tnplan.gpu_codec()")
     return device
 
 

@@ -237,6 +237,7 @@ class _Network:
             rows = [matrix @ projector for matrix, projector in zip(rows, pair, strict=True)]
         for number, array, new in zip((left, right), (a, b), rows, strict=True):
             self.tensors[number] = new.reshape(*array.shape[:-1], -1)
+            self._scale(number)
             self._forget(number)
 
     def _joined(self, number: int, array: Array, groups: Sequence[Sequence[int]]) -> Array:

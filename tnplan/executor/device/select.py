@@ -131,7 +131,7 @@ def _check_seen(number: int) -> None:
         raise InputError(
             PLACE,
             f"GPU {number} is not one of {len(visible.identities)}",
-            "name one of those",
+            "name one of these GPUs",
             topic="GPUs",
         )
 

@@ -151,7 +151,7 @@ def _taped(
         n_ranks = 1 if allowed.ranks is None else allowed.ranks.size
         refused = on_cpu_alone(steps, [observable], n_ranks) if allowed.device == "gpu" else ""
         if refused:
-            raise InputError("--device", f"{refused} run on a CPU alone", "choose --device cpu", topic="GPUs")
+            raise InputError("--device", f"{refused} run only on a CPU", "choose --device cpu", topic="GPUs")
         check_steps(steps, observable.n_qubits)
         check_term_limits(observable, limits, None)
         state_values(observable, state)

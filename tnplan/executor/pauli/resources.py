@@ -88,7 +88,7 @@ class Resources:
         max_terms = int(self.memory_bytes // term_bytes(terms.n_qubits, terms.coefficients.itemsize))
         if max_terms < 2 * terms.n_terms:
             raise InputError(
-                "memory", f"of {size_text(self.memory_bytes)} holds {max_terms} terms",
+                "memory", f"is {size_text(self.memory_bytes)}, which holds {max_terms} terms",
                 f"give more: the observable has {terms.n_terms}, and a rotation may double them",
                 topic="memory",
             )  # fmt: skip

@@ -106,7 +106,7 @@ class _Ended:
 
     def __getattr__(self, name: str) -> Any:
         raise InputError(
-            "state", f"was that of {self._size} ranks in this process, which have ended",
+            "state", f"is lost: the {self._size} ranks of this process that had it have ended",
             "ask in the call itself, save the state, or use one rank",
         )  # fmt: skip
 

@@ -90,7 +90,7 @@ def check_question(question: Question, program: CircuitProgram) -> None:
     if question.observable is not None and question.observable.n_qubits != program.n_qubits:
         raise InputError(
             "--observable", f"is a sum on {question.observable.n_qubits} qubits",
-            f"give one on {program.n_qubits}",
+            f"give a sum on {program.n_qubits} qubits",
         )  # fmt: skip
     if question.observable is not None:
         with np.errstate(over="ignore"):

@@ -172,5 +172,5 @@ def fewest_bits(fidelity: float, n_passes: int) -> int:
         "--fidelity",
         f"is {fidelity!r}, and {BITS[-1]} bits reach about {predicted_fidelity(BITS[-1], n_passes):.10g} in "
         f"{count_text(n_passes, 'pass', 'passes')}",
-        "ask for less, or leave it out for a state that is not compressed",
+        "ask for a lower fidelity, or leave it out: the state is then not compressed",
     )

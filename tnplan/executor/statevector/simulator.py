@@ -87,7 +87,7 @@ def check_bits(bit_strings: Sequence[str], n_qubits: int) -> None:
             raise InputError(
                 "--amplitudes",
                 f"{str(bits)[:40]!r} is not a bit string",
-                f"give 0 or 1 for {n_qubits} qubits",
+                f"give 0 or 1 for each of {n_qubits} qubits",
             )
 
 
@@ -95,7 +95,7 @@ def check_marginal(qubits: Sequence[int], n_qubits: int, place: str) -> None:
     """Refuse qubits of which no table of probabilities is made."""
     check_qubits(qubits, n_qubits, place)
     if len(qubits) > LARGEST_MARGINAL:
-        raise InputError(place, f"has {len(qubits)} qubits", f"ask for {LARGEST_MARGINAL} or fewer")
+        raise InputError(place, f"has {len(qubits)} qubits", f"ask for {LARGEST_MARGINAL} qubits or fewer")
 
 
 def _value(bits: Array, chosen: Sequence[int]) -> int:

@@ -128,7 +128,7 @@ def load_state(path: str | Path) -> SavedState:
         raise InputError(f"{path}: parts", f"names {len(names)} files", "name 2^k, each with equal parts")
     checksums = document.get("checksums")
     if not isinstance(checksums, list) or len(checksums) != len(names):
-        raise InputError(f"{path}: checksums", f"is {str(checksums)[:40]}", "give one for each part")
+        raise InputError(f"{path}: checksums", f"is {str(checksums)[:40]}", "give a checksum for each part")
     if document.pop("identity", None) != _identity(document):
         raise InputError(str(path), "was changed after it was written", REMEDY)
     size = (1 << len(where)) // len(names)

@@ -158,14 +158,14 @@ def kind_of(array: Any, place: str) -> ArrayKind:
     device_type, gpu = (int(entry) for entry in array.__dlpack_device__())
     if device_type not in (DLPACK_CPU, DLPACK_CUDA):
         problem = "is neither on the host nor on a CUDA GPU"
-        raise InputError(place, problem, "move it to one of them", topic="GPUs")
+        raise InputError(place, problem, "move the array to one of them", topic="GPUs")
     return ArrayKind(library, gpu if device_type == DLPACK_CUDA else HOST)
 
 
 def _check_values(array: Any, library: str, place: str) -> None:
     """Raise InputError where not every entry of an array has a value of its own: sparse, masked, or none."""
     if library == "torch" and array.device.type == "meta":
-        raise InputError(place, "is a meta tensor of torch, which has no values", "give one that has")
+        raise InputError(place, "is a meta tensor of torch, which has no values", "give a tensor with values")
     if library == "torch" and array.layout is not sys.modules["torch"].strided:
         problem = f"is a sparse tensor of torch ({array.layout})"
         raise InputError(place, problem, "make it dense, as array.to_dense() does")
@@ -173,7 +173,7 @@ def _check_values(array: Any, library: str, place: str) -> None:
         problem = f"is sparse ({type(array).__module__}.{type(array).__name__})"
         raise InputError(place, problem, "make it dense, as array.todense() does")
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
-        raise InputError(place, "has masked entries", "give them a value, as array.filled(0) does")
+        raise InputError(place, "has masked entries", "fill them with a value, as array.filled(0) does")
 
 
 @cache
@@ -306,7 +306,7 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
         return values
     if values.dtype.kind == "O":
         raise InputError(
-            "arrays", f"of {kind.library} do not mix with arrays of dtype object", "give only NumPy arrays"
+            "arrays", f"are of {kind.library} and of dtype object together", "give only NumPy arrays"
         )
     module = sys.modules[kind.library]
     if kind.library == "torch":
@@ -322,7 +322,7 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
             return module.asarray(values)
     if hasattr(module, "from_dlpack") and kind.gpu is None:
         return module.from_dlpack(values)
-    raise InputError("arrays", f"of {kind.library} cannot be given back", "give NumPy arrays")
+    raise InputError("arrays", f"are of {kind.library}, which tnplan cannot return", "give NumPy arrays")
 
 
 def store(result: Any, out: Any) -> Any:

@@ -482,7 +482,7 @@ class CompiledContraction:
             raise InputError("update", "comes before the first call", "call with all arrays first")
         for number in arrays:
             if not hasattr(number, "__index__") or number not in self._inputs:
-                problem = f"tensor {number!r} is constant, or not there"
+                problem = f"tensor {number!r} is constant, or does not exist"
                 remedy = f"tensors are numbered from 0 to {len(self.schedule.leaves) - 1}"
                 raise InputError("update", problem, remedy)
 
@@ -560,7 +560,9 @@ class CompiledContraction:
         number = next(iter(self._inputs), None) if vector is None else vector
         if number not in self._inputs:
             problem = f"{vector!r} is not a tensor that calls take"
-            raise InputError("vector", problem, f"name one of {', '.join(map(str, self._inputs))}")
+            raise InputError(
+                "vector", problem, f"name one of the tensors {', '.join(map(str, self._inputs))}"
+            )
         shape = self._leaves[number]
         if shape != self.schedule.output_shape:
             problem = f"has shape {shape}, and the result {self.schedule.output_shape}"
@@ -705,7 +707,7 @@ class CompiledContraction:
             if device.name != "gpu" or device.device_id != kind.gpu:
                 where = f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"
                 problem = f"are on GPU {kind.gpu}, and the contraction was compiled for {where}"
-                raise InputError("arrays", problem, "move them, or compile with arrays that are there")
+                raise InputError("arrays", problem, "move the arrays, or compile with arrays on that device")
             # All arrays are checked before the first is written, so that a refused call
             # leaves the last one's as they were.
             for number, array in arrays.items() if check else ():
@@ -772,7 +774,7 @@ class CompiledContraction:
             self._equal_dtypes.add(array.dtype)
         elif not np.can_cast(dtype, self._dtype):
             problem = f"has dtype {dtype}, and would be rounded to {self._dtype}"
-            raise InputError(f"array {number}", problem, "convert it, or compile for a wider dtype")
+            raise InputError(f"array {number}", problem, "convert the array, or compile for a wider dtype")
 
 
 def followed_call(contraction: Differentiable, arrays: Sequence[Any], library: str) -> Any:

@@ -350,7 +350,7 @@ class ContractionOfCall:
         for number, (array, extents) in enumerate(zip(arrays, self._extents, strict=True)):
             if prod(array.shape) != prod(extents) or not np.can_cast(stated_dtype(array), self.dtype):
                 problem = f"has shape {tuple(array.shape)} and dtype {stated_dtype(array)}"
-                remedy = f"give one of shape {extents} and dtype {self.dtype}"
+                remedy = f"give an array of shape {extents} and dtype {self.dtype}"
                 raise InputError(f"array {number}", problem, remedy)
         if kind.gpu is None:
             values = [host_array(array, f"array {number}") for number, array in enumerate(arrays)]
@@ -392,7 +392,7 @@ def _result_dtype(dtypes: Dtypes, options: ContractionOptions) -> np.dtype[Any]:
     dtype = common_dtype(dtypes)
     if options.strip_exponent and dtype.kind in "bO":
         problem = f"is of numbers in floating point, and the arrays are of dtype {dtype}"
-        raise InputError("strip_exponent", problem, "convert them to float64")
+        raise InputError("strip_exponent", problem, "convert the arrays to float64")
     return np.dtype(np.float64) if options.strip_exponent and dtype.kind in "iu" else dtype
 
 
@@ -498,7 +498,7 @@ def _contract_on_gpu(call: EinsumCall, dtypes: Dtypes, options: ContractionOptio
     dtype = _result_dtype(dtypes, options)
     if dtype.kind in "biu":
         raise InputError(
-            "arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one", topic="GPUs"
+            "arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point dtype", topic="GPUs"
         )
     shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
     values = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
@@ -527,7 +527,7 @@ def contract_exactly(contraction: DirectCall, summed: int, dtype: np.dtype[Any],
         bound = float(contraction(*magnitudes).max(initial=0)) * (1 + ROUNDING)
     if not bound < EXACT_IN[dtype.kind]:
         problem = f"are of {dtype}, and sums of their products may be {bound:.3g}, beyond 64 bits"
-        raise InputError("arrays", problem, "convert them to float64")
+        raise InputError("arrays", problem, "convert the arrays to float64")
     # Invariant: below 2^53 all partial sums that go into an entry are exact in float64, in any order of
     # summation, so that BLAS may be used. What is larger on the way is only ever multiplied by 0.
     wide = np.float64 if bound < EXACT_IN_FLOAT64 else np.uint64 if dtype.kind == "u" else np.int64
@@ -535,7 +535,7 @@ def contract_exactly(contraction: DirectCall, summed: int, dtype: np.dtype[Any],
     limits = np.iinfo(dtype)
     if bound > limits.max and result.size and (result.min() < limits.min or result.max() > limits.max):
         problem = f"are of {dtype}, and the result goes from {result.min():.0f} to {result.max():.0f}"
-        raise InputError("arrays", problem, "convert them to int64 or to float64")
+        raise InputError("arrays", problem, "convert the arrays to int64 or to float64")
     return np.asarray(result.astype(dtype))
 
 
@@ -552,5 +552,5 @@ def contract_objects(contraction: DirectCall, *arrays: Array) -> Array:
     try:
         return contraction(*arrays)
     except (ArithmeticError, TypeError, ValueError) as error:
-        problem = f"of objects cannot be contracted ({' '.join(str(error).split())})"
+        problem = f"hold objects that cannot be contracted ({' '.join(str(error).split())})"
         raise InputError("arrays", problem, "give numbers that can be added and multiplied") from None

@@ -170,7 +170,7 @@ def check_wrt(wrt: Sequence[int] | None, variable: Sequence[int]) -> tuple[int, 
         raise InputError("wrt", f"is {wrt!r}", "give a list of numbers of tensors") from None
     for number in numbers:
         if number not in variable:
-            problem = f"names tensor {number!r}, which is constant, or not there"
+            problem = f"names tensor {number!r}, which is constant or does not exist"
             raise InputError("wrt", problem, f"choose from {', '.join(map(str, variable))}")
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError("wrt", "is empty, or names a tensor twice", "name each tensor once")
@@ -181,10 +181,10 @@ def check_cotangent(cotangent: NDArray[Any], shape: tuple[int, ...], dtype: np.d
     """The cotangent in the dtype of the contraction; raises InputError where it does not fit the result."""
     if cotangent.shape != shape:
         problem = f"has shape {cotangent.shape}, and the result {shape}"
-        raise InputError("cotangent", problem, "give one of the result's shape")
+        raise InputError("cotangent", problem, "give a cotangent of the shape of the result")
     if not np.can_cast(cotangent.dtype, dtype):
         problem = f"has dtype {cotangent.dtype}, and would be rounded to {dtype}"
-        raise InputError("cotangent", problem, "convert it, or compile for a wider dtype")
+        raise InputError("cotangent", problem, "convert the cotangent, or compile for a wider dtype")
     return cotangent
 
 

@@ -179,7 +179,7 @@ def find_schedule(request: EinsumCall, dtype: str, options: ContractionOptions) 
         planned_algebra(options.algebra or "plus-times", request.schedule.algebra, request.schedule.dtype)
         if not np.can_cast(dtype, request.schedule.dtype):
             problem = f"have dtype {dtype}, and the schedule is for {request.schedule.dtype}"
-            raise InputError("arrays", problem, "convert them, or plan for a wider dtype")
+            raise InputError("arrays", problem, "convert the arrays, or plan for a wider dtype")
         return Planned(request.schedule, options.device, options.devices)
     if request.path is None and _has_names(options):
         sizes = tuple(request.size_dict.items())
@@ -305,7 +305,7 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
             result = count_text(network.output_size, "element", "elements")
             problem = f"leaves room for tensors of {limit:,} elements, and the result has {result}"
             raise InputError(
-                "memory", problem, "allow more, or share the work between more devices", topic="memory"
+                "memory", problem, "allow more memory, or share the work between more devices", topic="memory"
             )
         profile = _profile(options, device)
         if options.search_s is not None:
@@ -366,7 +366,9 @@ def _renamed(path: ContractionPath, network: Network, dtype: str) -> Contraction
     terms = [tuple(map(names.get, term)) for term in (*own.inputs, own.output)]
     are_equal = all(own.size_dict[index] == network.size_dict[name] for index, name in names.items())
     if terms != [*network.inputs, network.output] or len(set(names.values())) < len(names) or not are_equal:
-        raise InputError("optimize", "is the path of another network", "give it in place of the equation")
+        raise InputError(
+            "optimize", "is the path of another network", "give this path in place of the equation"
+        )
     return ContractionPath(network, path.ssa_path, tuple(names[index] for index in path.sliced_inds), dtype)
 
 

@@ -30,9 +30,11 @@ class Lossy:
 
     def __post_init__(self) -> None:
         if not 0 <= self.bound < 1:
-            raise InputError(PLACE, f"the bound is {self.bound}", "give one from 0 (lossless) to below 1")
+            raise InputError(PLACE, f"the bound is {self.bound}", "give a bound from 0 (lossless) to below 1")
         if not 1 < self.ratio <= LARGEST_RATIO:
-            raise InputError(PLACE, f"the ratio is {self.ratio}", f"give one above 1, to {LARGEST_RATIO:.0f}")
+            raise InputError(
+                PLACE, f"the ratio is {self.ratio}", f"give a ratio above 1, {LARGEST_RATIO:.0f} at most"
+            )
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Request:
             raise InputError(
                 PLACE,
                 "checkpoints do not belong to a plan",
-                "give them to 'tnplan execute', or leave them out",
+                "give the word checkpoints to 'tnplan execute', or leave it out",
                 topic="checkpoints",
             )
         return Compression(lossy(self.exchange), lossy(self.store), self.setting or SETTINGS[0])
@@ -95,7 +97,7 @@ def parse_request(text: str) -> Request:
     for item in text.split(","):
         name, equals, value = item.strip().partition("=")
         if name in values:
-            raise InputError(PLACE, f"{name} is named twice in {text!r}", "name it once")
+            raise InputError(PLACE, f"{name} is named twice in {text!r}", f"name {name} once")
         if (name == "checkpoints") == bool(equals) or name not in (
             "exchange", "store", "setting", "checkpoints"
         ):  # fmt: skip

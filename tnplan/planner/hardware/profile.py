@@ -159,7 +159,7 @@ class Profile:
         if self.reserved_bytes >= self.memory_bytes:
             raise InputError(
                 f"{place}: reserved_bytes", f"is {self.reserved_bytes} of {self.memory_bytes}",
-                "leave some of the memory",
+                "reserve less than the memory of the device",
                 topic="memory",
             )  # fmt: skip
         for dtype, rates in self.flop_per_s.items():
@@ -384,7 +384,9 @@ def _check_fields(table: Any, kind: type, place: str) -> None:
     known = [item.name for item in fields(kind)]
     for name in table if isinstance(table, dict) else ():
         if name not in known:
-            raise InputError(f"{place}: {name}", "is not a field of a profile", f"use {', '.join(known)}")
+            raise InputError(
+                f"{place}: {name}", "is not a field of a profile", f"choose from {', '.join(known)}"
+            )
 
 
 def _check_figure(place: str, value: float, *, zero: bool = False) -> None:
@@ -401,4 +403,4 @@ def _check_curve(place: str, points: tuple[float, ...], rates: tuple[float, ...]
     for value in (*points, *rates):
         _check_figure(place, value)
     if any(second <= first for first, second in pairwise(points)):
-        raise InputError(place, f"has the points {', '.join(map(str, points))}", "let them rise")
+        raise InputError(place, f"has the points {', '.join(map(str, points))}", "give rising points")

@@ -32,7 +32,7 @@ def dtype_name(dtype: Any, place: str) -> str:
     except (TypeError, ValueError):
         name = ""
     if name not in DTYPES:
-        raise InputError(place, f"{dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
+        raise InputError(place, f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
     return name
 
 

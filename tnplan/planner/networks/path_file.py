@@ -48,7 +48,7 @@ def load_network(path: str | Path) -> tuple[Network, str, str | None]:
     place = str(path)
     form = _form(read_json(path, FORMAT, VERSION), place)
     if form.dtype not in DTYPES:
-        raise InputError(f"{place}: dtype", f"{form.dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
+        raise InputError(f"{place}: dtype", f"{form.dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
     return located(place, lambda: _network(form)), form.dtype, form.tensors
 
 
@@ -104,7 +104,7 @@ def path_from_document(document: dict[str, Any], place: str) -> ContractionPath:
     if (form.ssa_path is None) == (form.path is None):
         if form.path is None:
             raise InputError(f"{place}: ssa_path", "is missing", "find a path with 'tnplan search'")
-        raise InputError(f"{place}: path", "is given together with ssa_path", "give one of the two")
+        raise InputError(f"{place}: path", "is given together with ssa_path", "give either path or ssa_path")
     return located(place, lambda: _contraction_path(form))
 
 

@@ -205,9 +205,7 @@ def plan(
     # docs/explanation/architecture.md#from-path-to-schedule
     devices = check_count("--devices", devices, 1, LARGEST_WORLD)
     if policy not in policies.POLICIES:
-        raise InputError(
-            "--policy", f"{policy!r} is unknown", f"choose one of {', '.join(policies.POLICIES)}"
-        )
+        raise InputError("--policy", f"{policy!r} is unknown", f"choose from {', '.join(policies.POLICIES)}")
     if ranks_per_group is not None:
         check_count("--ranks-per-group", ranks_per_group, 1, devices)
     limits = memory_bytes, threshold_bytes

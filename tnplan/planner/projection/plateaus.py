@@ -103,7 +103,8 @@ def _fall(projection: Projection, before: Row, row: Row) -> Plateau:
         text = f"{slices} devices have no work for {share} of the time"
         return Plateau(row.devices, "path", text)
     if kind == "once":
-        text = f"steps that no slice touches are done by each of {row.n_groups} groups: {share} of the time"
+        each = f"by each of {row.n_groups} groups" if row.n_groups > 1 else "once, and do not become faster"
+        text = f"steps that no slice touches are done {each}: {share} of the time"
         return Plateau(row.devices, "path", text)
     if kind == "local":
         text = (

@@ -323,7 +323,7 @@ def project(
     if not paths:
         raise InputError("report", "there is no path", "give one path.json or more")
     if policy not in POLICIES:
-        raise InputError("--policy", f"{policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
+        raise InputError("--policy", f"{policy!r} is unknown", f"choose from {', '.join(POLICIES)}")
     names = tuple(labels) if labels else _distinct_names(paths)
     planners = [Planner(path, profile, memory_bytes, threshold_bytes, precision) for path in paths]
     judge, sizes = Judge(planners, policy), divisors_and_powers(counts)
@@ -333,7 +333,7 @@ def project(
         reason = _reason(judge, names, counts[-1])
         raise NothingFitsError(
             "--memory", f"no path fits on {', '.join(map(str, counts))} devices of {profile.name} ({reason})",
-            "raise it, add devices, or search a path that needs less", topic="memory",
+            "allow more memory, add devices, or search a path that needs less", topic="memory",
         )  # fmt: skip
     # The baseline is searched after the paths given are planned: the search takes no longer than their best
     # time on one device. What it gives competes on all numbers of devices.

@@ -106,14 +106,14 @@ class SearchOptions:
             raise InputError(
                 "--max-tensor",
                 "is given together with a memory limit",
-                "give one of the two",
+                "give either a limit of elements or one of memory",
                 topic="memory",
             )
         objectives = JOINT_OBJECTIVES if self.joint else ("flops",)
         if self.objective not in objectives:
             known = f"with{'' if self.joint else 'out'} method {JOINT}"
             raise InputError(
-                "--minimize", f"{self.objective!r} is unknown {known}", f"use one of {', '.join(objectives)}"
+                "--minimize", f"{self.objective!r} is unknown {known}", f"choose from {', '.join(objectives)}"
             )
         self._check_methods()
         if not self.effort.time_s >= 0:
@@ -124,7 +124,7 @@ class SearchOptions:
         self._check_result(self.limit(dtype), network)
         if len(self.from_paths) > 1 and not self.joint:
             raise InputError(
-                "--from", f"is given {len(self.from_paths)} times", f"give one path, or use {JOINT}"
+                "--from", f"is given {len(self.from_paths)} times", f"give one path, or use --method {JOINT}"
             )
         for other in (path.network for path in self.starts):
             if (other.inputs, other.output) != (network.inputs, network.output):
@@ -182,7 +182,7 @@ class SearchOptions:
             return
         elements = count_text(network.output_size, "element", "elements")
         raise InputError(
-            "--max-tensor", f"is {limit}, but the result alone has {elements}",
+            "--max-tensor", f"is {limit}, but the result itself has {elements}",
             f"open fewer indices, or give a limit with {JOINT}, which slices open ones, or allow {elements}",
         )  # fmt: skip
 
@@ -190,7 +190,7 @@ class SearchOptions:
         for method in self.methods:
             if method not in (JOINT, *METHODS, PARTITIONER):
                 known = ", ".join((JOINT, *METHODS, PARTITIONER))
-                raise InputError("--method", f"{method!r} is unknown", f"use some of {known}")
+                raise InputError("--method", f"{method!r} is unknown", f"choose from {known}")
             if method == PARTITIONER and find_spec(PARTITIONER) is None:
                 raise InputError(
                     "--method", f"{method} is not installed",
@@ -198,7 +198,7 @@ class SearchOptions:
                     topic="installation",
                 )  # fmt: skip
         if not self.methods:
-            raise InputError("--method", "is empty", f"use some of {', '.join(METHODS)}")
+            raise InputError("--method", "is empty", f"choose from {', '.join(METHODS)}")
 
 
 def _check_limit(limit: int | None, network: Network) -> None:

@@ -220,7 +220,7 @@ def with_slices(plan: BatchPlan, least: int) -> BatchPlan:
         costs = {index: cost for index, cost in costs.items() if index not in ends} or costs
         if not costs:
             n_slices = prod(sizes[index] for index in sliced)
-            raise InputError("slices", f"are {n_slices}, and {least} are asked for", "ask for fewer")
+            raise InputError("slices", f"are {n_slices}, and {least} are asked for", "ask for fewer slices")
         chosen = min(costs, key=lambda index: costs[index])
         sliced.append(chosen)
         products = [
@@ -306,7 +306,7 @@ def search_batch(
     if max_elements is not None and max_elements < n_strings:
         raise InputError(
             "memory", f"holds tensors of {max_elements} elements, and there are {n_strings} strings",
-            "allow more, or ask for fewer strings at once",
+            "allow more memory, or ask for fewer strings at once",
             topic="memory",
         )  # fmt: skip
     symbols, inputs = in_symbols(network)

@@ -53,7 +53,7 @@ class ErrorModel:
         )
         for name, size in sizes:
             if not 0 <= size <= LARGEST_MODEL:
-                raise InputError("error model", f"has {size} {name}", f"give at most {LARGEST_MODEL}")
+                raise InputError("error model", f"has {size} {name}", f"give at most {LARGEST_MODEL} of them")
         if not self.errors:
             raise InputError("error model", "has no errors", "give noise above 0")
         for number, error in enumerate(self.errors):
@@ -66,7 +66,7 @@ def check_syndrome(model: ErrorModel, syndrome: str) -> None:
         raise InputError(
             "--syndrome",
             f"has {len(syndrome)} characters",
-            f"give one for each of {model.n_detectors} detectors",
+            f"give one character for each of {model.n_detectors} detectors",
         )
     wrong = sorted(set(syndrome) - set("01"))
     if wrong:
@@ -131,7 +131,9 @@ def decoding_network(model: ErrorModel, syndrome: str) -> tuple[Network, list[np
     check_syndrome(model, syndrome)
     if model.n_observables > MOST_OBSERVABLES:
         raise InputError(
-            "error model", f"has {model.n_observables} observables", f"give at most {MOST_OBSERVABLES}"
+            "error model",
+            f"has {model.n_observables} observables",
+            f"give at most {MOST_OBSERVABLES} observables",
         )
     factors = _factors(model)
     present = {index for term in factors for index in term}
@@ -199,7 +201,7 @@ def surface_code_model(kind: str, distance: int, rounds: int, noise: float) -> E
     """
     stim = _stim("--distance")
     if kind not in KINDS:
-        raise InputError("--kind", f"{kind!r} is unknown", f"use one of {', '.join(KINDS)}")
+        raise InputError("--kind", f"{kind!r} is unknown", f"choose from {', '.join(KINDS)}")
     check_count("--distance", distance, 2, LARGEST_DISTANCE)
     check_count("--rounds", rounds, 1, LARGEST_ROUNDS)
     if not 0 < noise < 0.5:

@@ -35,7 +35,7 @@ def coupling_map(lattice: str, n_qubits: int) -> list[Edge]:
         return [(q, q + 1) for q in range(n_qubits - 1)]
     if n_qubits not in CHIPS:
         known = " or ".join(map(str, CHIPS))
-        raise InputError("--qubits", f"is {n_qubits}, of heavy-hex", f"give {known}, or --lattice line")
+        raise InputError("--qubits", f"is {n_qubits} on heavy-hex", f"give {known} qubits, or --lattice line")
     return heavy_hex(*CHIPS[n_qubits], is_cut=n_qubits == 127)
 
 

@@ -40,7 +40,7 @@ def kings_sites(rows: int, columns: int, density: float, seed: int) -> list[Site
     check_count("--seed", seed, 0)
     n_sites = round(density * rows * columns)
     if n_sites == 0:
-        raise InputError("--density", f"{density} keeps no site of {rows} x {columns}", "raise it")
+        raise InputError("--density", f"{density} keeps no site of {rows} x {columns}", "give a larger share")
     generator = np.random.default_rng(seed)
     sites = np.sort(generator.choice(rows * columns, size=n_sites, replace=False))
     return [divmod(int(number), columns) for number in sites]

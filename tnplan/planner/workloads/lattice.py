@@ -98,7 +98,7 @@ def trotter_circuit(
 
 def _check(geometry: str, rows: int, columns: int) -> None:
     if geometry not in DIRECTIONS:
-        raise InputError("--geometry", f"{geometry!r} is unknown", f"use one of {', '.join(GEOMETRIES)}")
+        raise InputError("--geometry", f"{geometry!r} is unknown", f"choose from {', '.join(GEOMETRIES)}")
     check_count("--rows", rows, 2)
     check_count("--columns", columns, 2)
 

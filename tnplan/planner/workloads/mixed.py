@@ -59,10 +59,10 @@ def regular_network(
         raise InputError(
             "--degree",
             f"{degree} on {n_tensors} tensors makes no graph",
-            "make degree times tensors even, degree less",
+            "make degree times tensors even, and the degree less than the tensors",
         )
     if degree > LARGEST_DEGREE:
-        raise InputError("--degree", f"is {degree}", f"give at most {LARGEST_DEGREE}")
+        raise InputError("--degree", f"is {degree}", f"give a degree up to {LARGEST_DEGREE}")
     generator = np.random.default_rng(seed)
     bonds = regular_graph(n_tensors, degree, generator)
     hypers: list[tuple[int, ...]] = [

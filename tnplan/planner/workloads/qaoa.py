@@ -33,7 +33,7 @@ def maxcut_graph(n_vertices: int, degree: int, seed: int) -> list[Edge]:
         raise InputError(
             "--degree",
             f"{degree} on {n_vertices} vertices makes no graph",
-            "make degree times vertices even, degree less",
+            "make degree times vertices even, and the degree less than the vertices",
         )
     check_count("--seed", seed, 0)
     return regular_graph(n_vertices, degree, np.random.default_rng(seed))
@@ -132,7 +132,7 @@ def _inverse(gates: Sequence[Gate]) -> list[Gate]:
 
 def _check_edges(edges: Sequence[Edge]) -> None:
     if not edges:
-        raise InputError("graph", "has no edges", "give one or more")
+        raise InputError("graph", "has no edges", "give one edge or more")
     for first, second in edges:
         if first == second:
             raise InputError(f"edge {(first, second)}", "is a self-loop", "join two different vertices")
@@ -141,7 +141,9 @@ def _check_edges(edges: Sequence[Edge]) -> None:
 def _check_angles(gammas: Sequence[float], betas: Sequence[float]) -> None:
     if not gammas or len(gammas) != len(betas):
         raise InputError(
-            "--gamma and --beta", f"are {len(gammas)} and {len(betas)}", "give one of each for every layer"
+            "--gamma and --beta",
+            f"are {len(gammas)} and {len(betas)}",
+            "give one angle of each kind for every layer",
         )
     for place, angles in (("--gamma", gammas), ("--beta", betas)):
         for angle in angles:

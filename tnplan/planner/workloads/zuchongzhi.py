@@ -131,5 +131,5 @@ def _chip(n_qubits: int) -> Chip:
     if n_qubits not in CHIPS:
         *first, last = map(str, sorted(CHIPS))
         known = f"{', '.join(first)} or {last}"
-        raise InputError("--qubits", f"is {n_qubits}: no chip has that many", f"give {known}")
+        raise InputError("--qubits", f"is {n_qubits}: no chip has that many", f"give {known} qubits")
     return CHIPS[n_qubits]

@@ -189,7 +189,7 @@ def count_products(
     sums = [abs(first) + abs(second) for first, second in pairs]
     n_bits = sum(each.bit_length() for each in sums)
     if n_bits > MOST_PRIMES * PRIME_BITS:
-        raise InputError("weights", f"have {n_bits:,} bits together", "round them to fewer digits")
+        raise InputError("weights", f"have {n_bits:,} bits together", "round the weights to fewer digits")
     # Twice the largest number: residues from the middle on stand for numbers below 0.
     bound = 2 * prod(sums) + 1
     primes = list(primes_above(bound))
@@ -295,7 +295,7 @@ def _polynomial_by_tree(
     n_primes = n_sizes * bits // PRIME_BITS
     if n_primes > MOST_PRIMES:
         problem = f"does not hold the numbers of up to {n_sizes:,} sizes for each state"
-        raise InputError("memory", problem, "allow more, or round the weights", topic="memory")
+        raise InputError("memory", problem, "allow more memory, or round the weights", topic="memory")
     schedule = schedule_of(model, Residues(largest_prime()), options, 1 + n_primes)
 
     def residue(cost: int, prime: int) -> int:

@@ -112,7 +112,9 @@ class _FormulaFile:
                 raise InputError(position, f"has {literal}", f"give a literal up to {self._n_variables}")
             if -literal not in self._literals:
                 problem = f"has a weight of {literal}, and no line has one of {-literal}"
-                raise InputError(position, problem, "give both: programs differ in what the other is then")
+                raise InputError(
+                    position, problem, "give both weights: programs differ in what a missing weight means"
+                )
         literals = {literal: weight for literal, (weight, _) in self._literals.items()}
         return _formula(
             self._path.name, self._n_variables, self._clauses,
@@ -124,7 +126,7 @@ class _FormulaFile:
         match words[2:]:
             case ["weight", literal, weight, "0"] if LITERAL.fullmatch(literal):
                 if int(literal) in self._literals:
-                    raise InputError(position, f"has a second weight of {literal}", "give it once")
+                    raise InputError(position, f"has a second weight of {literal}", "give one weight")
                 self._literals[int(literal)] = weight_of(weight, position), position
             case ["show", *_]:
                 problem = f"is {shown_text(' '.join(words))!r}, for projected counting"

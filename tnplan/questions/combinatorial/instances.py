@@ -124,9 +124,9 @@ def weights_by_number(
         shown = shown_text(repr(key))
         if key not in numbers:
             remedy = "give vertices of independent sets, edges of matchings, or literals of a formula"
-            raise InputError("weights", f"has {shown}, which the instance has not", remedy)
+            raise InputError("weights", f"has {shown}, which is not in the instance", remedy)
         if numbers[key] in weights:
-            raise InputError("weights", f"has {shown} twice", "give it once")
+            raise InputError("weights", f"has {shown} twice", f"give {shown} once")
         weights[numbers[key]] = weight_of(value, f"weights, {shown}")
     return weights
 
@@ -151,7 +151,7 @@ def _graph(name: str, vertices: Iterable[tuple[Any, Any]], edges: Iterable[tuple
         if first == second:
             raise InputError(name, f"has a loop at {first!r}", "leave it out")
         if frozenset(pair) in known:
-            raise InputError(name, f"has the edge {first!r} to {second!r} twice", "give it once")
+            raise InputError(name, f"has the edge {first!r} to {second!r} twice", "give each edge once")
         known.add(frozenset(pair))
         pairs.append(pair)
     return Graph(
@@ -166,7 +166,7 @@ def _graph(name: str, vertices: Iterable[tuple[Any, Any]], edges: Iterable[tuple
 def _lattice(kind: str, extents: list[int]) -> Graph:
     """Points with coordinates, joined to the next in each direction; a king's also across."""
     if int(np.prod(extents, dtype=float)) > MOST_VERTICES:
-        raise InputError("lattice", f"has more than {MOST_VERTICES:,} vertices", "give a smaller one")
+        raise InputError("lattice", f"has more than {MOST_VERTICES:,} vertices", "give a smaller lattice")
     if kind == "king" and len(extents) != 2:
         raise InputError("lattice", f"king has {len(extents)} extents", "give two, such as 'king 10x10'")
     axes = range(len(extents))

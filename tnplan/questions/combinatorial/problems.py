@@ -114,7 +114,7 @@ def _literal_products(formula: Formula, given: Any) -> list[Pair]:
     weights = weights_by_number(given, literals, formula.literal_weights)
     for literal in weights:
         if -literal not in weights:
-            remedy = "give both: programs differ in what the other is then"
+            remedy = "give both weights: programs differ in what a missing weight means"
             raise InputError("weights", f"has {literal} without {-literal}", remedy)
     return [(weights.get(-number, UNIT), weights.get(number, UNIT)) for number in variables]
 

@@ -134,7 +134,7 @@ def check_ranks(n_qubits: int, ranks: int, resume: bool = False) -> None:
         )  # fmt: skip
     if ranks > n_qubits:
         raise InputError(
-            "--ranks", f"is {ranks}, and the circuit has {n_qubits} qubits", f"use {n_qubits} or fewer",
+            "--ranks", f"is {ranks}, and the circuit has {n_qubits} qubits", f"use {n_qubits} ranks or fewer",
             topic="ranks",
         )  # fmt: skip
 

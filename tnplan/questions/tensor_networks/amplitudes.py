@@ -122,7 +122,9 @@ def open_amplitudes(
     check_qubits([*open_qubits, *fixed], n_qubits, "amplitudes")
     missing = sorted(set(range(n_qubits)) - {*open_qubits, *fixed})
     if missing:
-        raise InputError("amplitudes", f"do not say what qubit {missing[0]} is", "give its value, or open it")
+        raise InputError(
+            "amplitudes", f"do not say what qubit {missing[0]} is", "give the value of this qubit, or open it"
+        )
     for qubit, bit in fixed.items():
         if bit not in (0, 1):
             raise InputError("amplitudes", f"fix qubit {qubit} on {bit!r}", "give 0 or 1")

@@ -83,4 +83,4 @@ def probabilities(
 def _check(qubits: Sequence[int], n_qubits: int, place: str) -> None:
     check_qubits(qubits, n_qubits, place)
     if not 1 <= len(qubits) <= MOST_QUBITS[place]:
-        raise InputError(place, f"is asked of {len(qubits)} qubits", f"name 1 to {MOST_QUBITS[place]}")
+        raise InputError(place, f"is asked for {len(qubits)} qubits", f"name 1 to {MOST_QUBITS[place]}")

@@ -115,7 +115,7 @@ class LightCones:
             if observable.n_qubits != circuit.n_qubits:
                 raise InputError(
                     f"observable {number}", f"is on {observable.n_qubits} qubits",
-                    f"give one on the {circuit.n_qubits} qubits of the circuit",
+                    f"give an observable on the {circuit.n_qubits} qubits of the circuit",
                 )  # fmt: skip
         self._sums, self._steps = sums, steps_of(circuit, "circuit")
         self._keeps_trace = all(keeps_trace(step) for step in self._steps)

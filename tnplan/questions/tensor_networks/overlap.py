@@ -40,7 +40,7 @@ def overlap(circuit: GateSequence, other: GateSequence, options: ContractionOpti
     """
     if other.n_qubits != circuit.n_qubits:
         raise InputError(
-            "other circuit", f"has {other.n_qubits} qubits", f"give one on {circuit.n_qubits} qubits"
+            "other circuit", f"has {other.n_qubits} qubits", f"give a circuit on {circuit.n_qubits} qubits"
         )
     network, arrays = overlap_network(circuit.gates, other.gates, circuit.n_qubits)
     return complex(contract_network(network, arrays, options or ContractionOptions()))
@@ -77,7 +77,7 @@ def trace(
         if operator.n_qubits != circuit.n_qubits:
             raise InputError(
                 f"operator {name}", f"is on {operator.n_qubits} qubits",
-                f"give one on the {circuit.n_qubits} qubits of the circuit",
+                f"give an operator on the {circuit.n_qubits} qubits of the circuit",
             )  # fmt: skip
     for number, gate in enumerate(circuit.gates):
         if not is_unitary(gate):

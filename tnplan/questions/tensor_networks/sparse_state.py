@@ -126,9 +126,9 @@ class SparseState:
                 return
             most //= 2
             if most < len(bitstrings):
-                problem = f"of {self.limit_bytes:.3g} bytes does not hold the amplitudes of so many strings"
+                problem = f"is {self.limit_bytes:.3g} bytes, too little for the amplitudes of so many strings"
                 raise InputError(
-                    "memory", problem, "allow more, or ask for fewer strings at once", topic="memory"
+                    "memory", problem, "allow more memory, or ask for fewer strings at once", topic="memory"
                 )
 
     def _place_on(self, device: str, options: ContractionOptions) -> None:
@@ -271,7 +271,7 @@ class SparseState:
             self.plan = with_slices(self.plan, least)
         except InputError:
             problem = f"needs {least} slices, and the contraction has no more indices for that"
-            raise InputError("--fidelity", problem, "give a larger one, or leave it out") from None
+            raise InputError("--fidelity", problem, "give a larger fidelity, or leave it out") from None
 
     def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
         """One amplitude for each string; of some slices, the part of it that they sum up to."""
@@ -341,12 +341,14 @@ def _check(options: ContractionOptions) -> None:
     if on_gpu(options):
         known = sorted({name for dtype in ("complex64", "complex128") for name in supported(dtype)})
         if options.precision not in (None, *known):
-            raise InputError("precision", f"{options.precision!r} is unknown", f"choose {', '.join(known)}")
+            raise InputError(
+                "precision", f"{options.precision!r} is unknown", f"choose from {', '.join(known)}"
+            )
         return
     if options.devices > 1:
         raise InputError(
             "devices", f"are {options.devices}, and many amplitudes at once run on one CPU",
-            "give one, or ask for all values of some open qubits",
+            "use one device, or ask for all values of some open qubits",
         )  # fmt: skip
     if options.precision not in (None, "fp32", "fp64"):
         raise InputError("precision", f"{options.precision!r} is not for a CPU", "choose fp32 or fp64")

@@ -17,6 +17,7 @@ from tests.support.engines.sbd_lists import as_list
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels
+from tnplan.executor.sbd.selected_ci import grow
 from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
 from tnplan.executor.sbd.selected_ci.starts import DETERMINANTS, DeterminantSearch
 
@@ -134,6 +135,27 @@ def test_a_growth_reaches_the_ground_state_of_any_symmetry(
     growth = tnplan.Growth((0.1, 0.01, 0.0), stable=0.0, epsilon_pt2=0.0)
     result = tnplan.diagonalize(integrals, grow=growth, **OPTIONS)
     np.testing.assert_allclose(result.energies[0], lowest, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 9])
+def test_early_lists_are_of_the_state_that_a_start_leads_to(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """From a start of another symmetry, which couples to the ground state by less than early thresholds."""
+    monkeypatch.setattr("tnplan.executor.sbd.selected_ci.starts.DETERMINANTS", 10)
+    monkeypatch.setattr(grow, "ROUNDS", ((6, 16, 1e-3), (500, 3, 1e-4)))
+    starts = grow.start_states
+    monkeypatch.setattr(
+        grow, "start_states", lambda *given: sorted(starts(*given), key=lambda start: start.energy)[-1:]
+    )
+    integrals, weak = model(seed), 1e-3 * np.random.default_rng(seed).normal(size=(N, N))
+    integrals = replace(integrals, one=integrals.one + weak + weak.T)
+    lowest = np.linalg.eigvalsh(reference_matrix(integrals, EVERY))[0]
+    growth = tnplan.Growth((0.3, 0.1, 1e-5), epsilon_pt2=0.0)
+    points = tnplan.diagonalize(integrals, grow=growth, **OPTIONS).report["growth"]["points"]
+    above = [point["energies_hartree"][0] - lowest for point in points]
+    assert above[0] < 1
+    assert above[2] < 1e-4
 
 
 @pytest.mark.parametrize("distance", [1.25, 1.4, 1.6])

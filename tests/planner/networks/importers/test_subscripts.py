@@ -102,7 +102,7 @@ WRONG_CALLS: list[Row] = [
     (("ab", (2.5, 2)), "operand 0", "is tuple, and no shape", "give an array, or its extents"),
     (((2, 3), "ab"), "lists of indices", "str is not a list of labels", "give an equation first, or a list"),
     (((2, 3), [[0], 1]), "lists of indices", "[0] is not a label", "name indices by"),
-    (((2, 3), [..., ...]), "lists of indices", "two ellipses", "give one at most"),
+    (((2, 3), [..., ...]), "lists of indices", "two ellipses", "give one ellipsis at"),
     (((2, 3), [0, "a"], (3,), ["b"]), "lists of indices",
      "labels that have no order", "give the labels of the"),
     (((2, 3), [1, "1"]), "lists of indices", "labels 1 and '1' have one name", "rename one of them"),

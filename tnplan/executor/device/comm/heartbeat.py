@@ -187,7 +187,7 @@ class Heartbeat:
             hosts = ", ".join(sorted({self._peers[rank].host for rank in silent}))
             sys.stderr.write(
                 f"tnplan: {len(silent)} of {len(self._peers)} ranks, on {hosts}, cannot be watched: no "
-                "datagram comes from them; should they be lost, the job does not end by itself\n"
+                "datagram comes from them; if they are lost, the job does not end by itself\n"
             )
             sys.stderr.flush()
 

@@ -110,7 +110,7 @@ class Algebra:
     def check(self, values: Array, place: str) -> None:
         """Raise InputError where an array has a value that is none of the algebra."""
         if np.isnan(values).any():
-            raise InputError(place, "has NaN", f"give values of {self.name} alone", topic="algebras")
+            raise InputError(place, "has NaN", f"give only values of {self.name}", topic="algebras")
 
     def bind_product(self, a: Array, b: Array, c: Array) -> Call:
         """c[t, i, j] = the sum over q of a[t, i, q] b[t, j, q]; shapes (b, m, k), (b, n, k), (b, m, n)."""

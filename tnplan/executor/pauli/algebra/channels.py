@@ -57,5 +57,5 @@ def _qubits(qubits: Sequence[int]) -> tuple[int, ...]:
 def _probability(value: float) -> float:
     """The value, what is rounding cut off."""
     if not is_number(value) or not -1e-15 <= value <= 1 + 1e-12:
-        raise InputError("channel", f"probability is {value!r}", "give 0 to 1")
+        raise InputError("channel", f"probability is {value!r}", "give a number from 0 to 1")
     return min(1.0, max(0.0, float(value)))

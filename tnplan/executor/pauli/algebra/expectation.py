@@ -60,7 +60,9 @@ def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
     if bits is not None:
         if not isinstance(bits, str) or len(bits) != terms.n_qubits or set(bits) - {"0", "1"}:
             raise InputError(
-                "--state", f"{str(bits)[:40]!r} is not a state", f"give 0 or 1 for {terms.n_qubits} qubits"
+                "--state",
+                f"{str(bits)[:40]!r} is not a state",
+                f"give 0 or 1 for each of {terms.n_qubits} qubits",
             )
         row = pack(0, int(bits[::-1], 2), terms.n_qubits)
         values *= 1 - 2.0 * (bit_counts(terms.keys & row) & 1)
@@ -124,7 +126,9 @@ def overlap(first: PauliSum, second: PauliSum) -> complex:
     """tr(first^dagger second) / 2^n: the sum over equal words of conj(a) b."""
     if first.n_qubits != second.n_qubits:
         raise InputError(
-            "overlap", f"is of {first.n_qubits} and {second.n_qubits} qubits", "give sums on as many qubits"
+            "overlap",
+            f"is of {first.n_qubits} and {second.n_qubits} qubits",
+            "give sums on the same number of qubits",
         )
     return _number(np.vdot(coefficients_of(first, second.keys), second.coefficients))
 

@@ -112,7 +112,9 @@ def given_state(state: Any, n_qubits: int) -> str | State | None:
     if isinstance(state, str):
         if len(state) != n_qubits or set(state) - set(LABELS):
             raise InputError(
-                "--state", f"{state[:40]!r} is not a state", f"give one of 0 1 + - r l for {n_qubits} qubits"
+                "--state",
+                f"{state[:40]!r} is not a state",
+                f"give one of 0 1 + - r l for each of {n_qubits} qubits",
             )
         return ProductState(np.array([LABELS[letter] for letter in state], np.float64))
     if isinstance(state, np.ndarray):

@@ -139,7 +139,7 @@ def invariant_layers(circuit: GateSequence, symmetry: QubitSymmetry, is_noisy: b
                 first = next(k for k, content in zip(numbers, moved, strict=True) if content in missing)
                 raise InputError(
                     f"gate {first} ({circuit.gates[first].name})",
-                    f"is taken by permutation {number} of --symmetry to a gate that its layer does not have",
+                    f"becomes a gate that is not in its layer, by permutation {number} of --symmetry",
                     "give a symmetry of every layer, or order the circuit in layers of gates that commute",
                 )  # fmt: skip
     return layers

@@ -138,7 +138,8 @@ class GpuTapedTerms(Terms):
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Refused: see `gradient.on_cpu_alone`."""
         raise InputError(
-            "gradient", "of a transfer matrix (a noise channel) needs the CPU", "give --device cpu",
+            "gradient", "passes a transfer matrix (a noise channel), which needs the CPU",
+            "choose --device cpu",
             topic="GPUs",
         )
 
@@ -214,7 +215,7 @@ class GpuTapedTerms(Terms):
             rows = PauliSum(self.n_qubits, *map(cupy.asnumpy, (table.keys[:n], table.coefficients[:n])))
             values = state_values(rows, state)
             if np.iscomplexobj(values):
-                raise InputError("gradient", "of complex values is computed on the CPU alone", "use the CPU")
+                raise InputError("gradient", "has complex values, which need the CPU", "use --device cpu")
             self.slopes.set(values * (cupy.asnumpy(self.alive[:n]) != 0))
         total = cupy.zeros(1, np.float64)
         self._launch("value", self.slopes, table.coefficients, n, total)

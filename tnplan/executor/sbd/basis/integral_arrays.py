@@ -101,7 +101,9 @@ def from_arrays(
     bodies = [_one_body(values, dtype) for values in ones]
     n = len(bodies[0])
     if any(len(body) != n for body in bodies):
-        raise InputError(ONE, "of alpha and beta have different shapes", "give both over as many orbitals")
+        raise InputError(
+            ONE, "have other shapes for alpha than for beta", "give both over the same number of orbitals"
+        )
     counts = check_count("n_alpha", n_alpha, 0), check_count("n_beta", n_beta, 0)
     check_counts("electrons", n, *counts)
     constant = np.asarray(core, object)[()]
@@ -147,7 +149,7 @@ def _overlap(values: Any, n: int) -> Array | None:
         return None
     overlap = _numbers("overlap", values, np.dtype(np.complex128 if np.iscomplexobj(values) else np.float64))
     if overlap.shape != (n, n):
-        raise InputError("overlap", f"has the shape {overlap.shape}", f"give {(n, n)}")
+        raise InputError("overlap", f"has the shape {overlap.shape}", f"give an array of shape {(n, n)}")
     away = np.abs(overlap @ overlap.conj().T - np.eye(n)).max()
     if not away <= 1e-6:
         raise InputError(
@@ -203,7 +205,9 @@ def _two_body(values: Any, n: int, ordered: bool, dtype: np.dtype[Any]) -> Array
         shapes = (
             f"{(n,) * 4}" if ordered else f"{(n,) * 4}, {(pairs, pairs)} or {(pairs * (pairs + 1) // 2,)}"
         )
-        raise InputError(TWO, f"have the shape {two.shape}, which is none for {n} orbitals", f"give {shapes}")
+        raise InputError(
+            TWO, f"have the shape {two.shape} for {n} orbitals", f"give an array of shape {shapes}"
+        )
     high, low = all_pairs(n)
     # PySCF numbers pairs row by row of the triangle; the numbers here are those of `all_pairs`.
     numbers = high * (high + 1) // 2 + low

@@ -94,10 +94,12 @@ def _any_symmetry(
 ) -> Space:  # fmt: skip
     """The determinants of any symmetry."""
     if alpha is None and determinants is None:
-        remedy = "give alpha strings (--alpha FILE or all), a list (--determinants), or grow one (--grow)"
+        remedy = (
+            "give alpha strings (--alpha FILE or all), a list (--determinants), or let a list grow (--grow)"
+        )
         raise InputError("space", "is not given", remedy)
     if determinants is not None and (alpha is not None or beta is not None):
-        raise InputError("space", "is given twice, as strings and as a list", "give one of the two")
+        raise InputError("space", "is given twice, as strings and as a list", "give either strings or a list")
     if determinants is not None:
         if not isinstance(determinants, DeterminantList):
             return Space(read_determinants(determinants, integrals))

@@ -150,7 +150,7 @@ def read_bitstrings(
 def _from_array(bits: Array, name: str) -> Bitstrings:
     """Booleans [string, bit], the last column first."""
     if bits.ndim != 2 or bits.dtype != bool:
-        raise _no_strings(name, f"of shape {bits.shape} and {bits.dtype}")
+        raise _no_strings(name, f"an array of shape {bits.shape} and {bits.dtype}")
     return Bitstrings(bits[:, ::-1], np.ones(len(bits)), [f"shot {shot}" for shot in range(len(bits))], name)
 
 

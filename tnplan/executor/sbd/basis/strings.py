@@ -136,7 +136,7 @@ def every_string(n_orbitals: int, n_electrons: int) -> StringSet:
     count = comb(n_orbitals, n_electrons)
     if count > MOST_STRINGS:
         raise InputError(
-            "strings", f"of {n_electrons} electrons in {n_orbitals} orbitals are {count:,} together",
+            "strings", f"are {count:,}, all of {n_electrons} electrons in {n_orbitals} orbitals",
             f"give at most {MOST_STRINGS:,} strings, or let a list grow (--grow)",
         )  # fmt: skip
     # Combinations come in the order of their least member: counted from the highest orbital, integers fall.

@@ -107,7 +107,7 @@ class BatchedList:
     def __init__(self, hamiltonian: ListHamiltonian, steps: ListSteps) -> None:
         """Puts the tables where the steps work. ValueError for complex integrals."""
         if hamiltonian.integrals.is_complex:
-            raise ValueError("rows of complex integrals are computed on CPUs alone")
+            raise ValueError("rows of complex integrals are computed only on CPUs")
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
         self.shape, self.rows, self.parities = h.shape, h.rows, h.parities
         self.block, self.empty, self.get = h.block, steps.empty, steps.get

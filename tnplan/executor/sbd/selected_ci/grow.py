@@ -77,6 +77,8 @@ class Trial:
     penalty: float = 0.0
     least_term: float = np.inf
     """What the correction leaves out."""
+    early: Start | None = None
+    """The state at the end of the first round."""
 
     @property
     def estimate(self) -> float:
@@ -402,15 +404,18 @@ class GrowingList:
         best = trials[0].start if trials else starts[0]
         # To a size, lists of early thresholds are of no use, and a start alone may lead elsewhere again.
         if trials and problem.growth.determinants is not None and not problem.growth.epsilons:
-            best = self._largest_of(trials[0].reached) or best
+            best = self._largest_of(trials[0].reached, BEST_START_DETERMINANTS) or best
+        # Where a start turns late to the state that it leads to, lists of early thresholds are of another.
+        elif trials and self._decided(trials[0].reached.overlap(trials[0].early or best) <= OVERLAP):
+            best = self._largest_of(trials[0].reached, len(best.keys)) or best
         reports = [trial.report for trial in trials]
         begun = GrowthState(from_keys(best.keys, n), [*best.states], starts=reports)
         self._solve(begun, begun.basis)
         return begun
 
-    def _largest_of(self, reached: Start) -> Start | None:
-        """The determinants of largest coefficients that the growth goes on from; None where none fit."""
-        chosen, _ = self._families.largest(reached.keys, np.abs(reached.states[0]), BEST_START_DETERMINANTS)
+    def _largest_of(self, reached: Start, count: int) -> Start | None:
+        """Up to so many determinants of largest coefficients, to go on from; None where none fit."""
+        chosen, _ = self._families.largest(reached.keys, np.abs(reached.states[0]), count)
         state = reached.states[0][chosen]
         return Start(reached.keys[chosen], [state / np.linalg.norm(state)], 0, 0.0) if len(state) else None
 
@@ -427,6 +432,7 @@ class GrowingList:
             if not self._decided(any(trial.reached.overlap(start) > OVERLAP for trial in trials)):
                 trials.append(Trial(start, GrowthState(from_keys(start.keys, n), [*start.states])))
                 self._try(trials[-1], ROUNDS[0][0], ROUNDS[0][2])
+                trials[-1].early = trials[-1].reached
         for size, count, least_term in ROUNDS:
             for number, trial in enumerate(trials):
                 self._try(trial, size, least_term)
@@ -560,7 +566,7 @@ class GrowingList:
             raise ShortListError(
                 "--grow-to",
                 f"is {max_determinants}, and {count} determinants with the same orbitals belong together",
-                f"give {count} or more",
+                f"give {count} determinants or more",
             )  # fmt: skip
         state.states = [x[chosen] for x in state.states]
         state.ended = DETERMINANTS

@@ -288,7 +288,7 @@ class _StateSearch:
         if len(vectors) < n_roots:
             raise InputError(
                 "roots", f"are {n_roots}, but only {len(vectors)} states have this spin and this symmetry",
-                f"ask for at most {len(vectors)}",
+                f"ask for at most {len(vectors)} roots",
             )  # fmt: skip
         early = 0
         if self.mixed_precision and isinstance(self.hamiltonian, ProductHamiltonian):
@@ -375,7 +375,7 @@ def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
     least, most = abs(n_alpha - n_beta), min(n_alpha + n_beta, 2 * n - n_alpha - n_beta)
     steps = spin - least / 2
     if not 0 <= 2 * steps <= most - least or abs(steps - round(steps)) > SPIN_ERROR:
-        more = f" or an integer more, {most / 2:g} at most" if most > least else ""
+        more = f" to {most / 2:g}, in steps of 1" if most > least else ""
         raise InputError(
             "--spin", f"is {spin:g} for {n_alpha} alpha and {n_beta} beta electrons in {n} orbitals",
             f"give {least / 2:g}{more}",
@@ -438,7 +438,7 @@ def _of_parities(
     for state in start:
         if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
             raise InputError(
-                "start", f"has the shape {state.shape}, zeros alone or values that are not finite",
+                "start", f"has the shape {state.shape}, only zeros or values that are not finite",
                 f"give states of the shape {hamiltonian.shape}",
             )  # fmt: skip
         scaled = state / np.abs(state).max()

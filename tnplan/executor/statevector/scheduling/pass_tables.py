@@ -99,7 +99,7 @@ def _identity(side: int) -> Array:
 def _check_targets(gate: MultiplexedGate) -> None:
     """Refuse sums, and what would reach beyond the scratch memory of a kernel."""
     if isinstance(gate, WordSum):
-        raise ValueError("a sum of a word is for compiled passes alone")
+        raise ValueError("a sum of a word is only for compiled passes")
     if len(gate.targets) > LARGEST_TARGETS:
         raise ValueError(f"a gate has {len(gate.targets)} targets, and kernels take {LARGEST_TARGETS}")
 

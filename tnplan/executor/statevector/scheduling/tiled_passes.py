@@ -134,11 +134,13 @@ class Tile:
     def __post_init__(self) -> None:
         if not 1 <= self.width <= self.bits - self.run_bits or self.run_bits < 0:
             raise InputError(
-                "tile", f"of {self.bits} bits has runs of {self.run_bits} and clusters of {self.width}",
+                "tile", f"has {self.bits} bits, but runs of {self.run_bits} and clusters of {self.width}",
                 "let runs and a cluster fit into it",
             )  # fmt: skip
         if self.width > LARGEST_TARGETS:
-            raise InputError("tile", f"has clusters of {self.width} bits", f"use {LARGEST_TARGETS} or fewer")
+            raise InputError(
+                "tile", f"has clusters of {self.width} bits", f"use {LARGEST_TARGETS} bits or fewer"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ def relabelled(
             raise InputError("output", problem, "use only indices of the tensors")
     for label in names:
         if label not in sizes:
-            raise InputError("sizes", f"have no extent of index {label!r}", "give one for each index")
+            raise InputError("sizes", f"have no extent of index {label!r}", "give an extent for each index")
     return Network(
         tuple(tuple(names[label] for label in term) for term in inputs),
         tuple(names[label] for label in output),

@@ -124,7 +124,7 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
             if not isinstance(label, Hashable):
                 raise InputError(place, f"{label!r} is not a label", "name indices by integers or texts")
         if sum(label is Ellipsis for label in term) > 1:
-            raise InputError(place, "a list has two ellipses", "give one at most")
+            raise InputError(place, "a list has two ellipses", "give one ellipsis at most")
     return operands, terms, output
 
 

@@ -67,7 +67,7 @@ def _ends(
 ) -> tuple[str, tuple[int, ...]]:
     """What closes each qubit (0, 1 or `.` for open) and the order of the open ones."""
     if amplitude is not None and open_qubits is not None:
-        raise InputError("--amplitude", "is given together with --open", "give one of the two")
+        raise InputError("--amplitude", "is given together with --open", "give either --amplitude or --open")
     if open_qubits is not None:
         check_qubits(open_qubits, n_qubits, "--open")
         return "".join("." if qubit in open_qubits else "0" for qubit in range(n_qubits)), tuple(open_qubits)
@@ -75,7 +75,9 @@ def _ends(
         return "0" * n_qubits, ()
     if len(amplitude) != n_qubits:
         raise InputError(
-            "--amplitude", f"has {len(amplitude)} characters", f"give one for each of {n_qubits} qubits"
+            "--amplitude",
+            f"has {len(amplitude)} characters",
+            f"give one character for each of {n_qubits} qubits",
         )
     wrong = sorted(set(amplitude) - set("01."))
     if wrong:

@@ -59,7 +59,7 @@ def _settled(planned: Lossy | None, pair: tuple[float, float | None] | None) -> 
         return planned if pair is None else lossy(pair)
     if pair[1] not in (None, planned.ratio):
         raise InputError(
-            PLACE, f"the plan counts on a ratio of {planned.ratio:g}", "give the bound alone, or plan again"
+            PLACE, f"the plan counts on a ratio of {planned.ratio:g}", "give only the bound, or plan again"
         )
     return replace(planned, bound=pair[0])
 

@@ -213,7 +213,9 @@ def _prime_modes(path: ContractionPath) -> tuple[tuple[Mode, ...], dict[str, tup
     sliced = set(path.sliced_inds)
     if sum(map(isqrt, set(path.network.size_dict.values()))) > MOST_DIVISORS:
         raise InputError(
-            path.name or "the path", "has too many large extents to find the factors of", "use smaller ones"
+            path.name or "the path",
+            "has too many large extents to find the factors of",
+            "use smaller extents",
         )
     for index in dict.fromkeys(index for term in path.network.inputs for index in term):
         size = path.network.size_dict[index]
