@@ -1,6 +1,7 @@
 """One rank's whole run: its group's slices from the last checkpoint on, then the sum over the groups.
 
-Composes the other files of this folder; reads no options and writes no results.
+Composes the other files of this folder; reads no options and writes no results. Slices are replayed and every
+instruction timed; nothing waits for the device inside a slice.
 """
 
 from __future__ import annotations
