@@ -15,8 +15,7 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import ITEM_BYTES, Array
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.row_replay import RowReplay
-from tnplan.executor.contraction.run.sparse_state import BatchReplay, peak_elements
+from tnplan.executor.contraction.run.sparse_state import BatchReplay, RowReplay, peak_elements
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_memory import cores, host_memory
 from tnplan.executor.device.protocols.precision import supported
@@ -31,8 +30,7 @@ from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.passes.lowering.batch_rows import lower_rows, step_figures
-from tnplan.planner.schedule.batch_plan import BatchPlan
-from tnplan.planner.schedule.row_schedule import RowSchedule
+from tnplan.planner.schedule.row_schedule import BatchPlan, RowSchedule
 from tnplan.planner.search.orders.uncompiled import are_compiled
 from tnplan.planner.search.search_in_proportion import LONGER, MUCH_LONGER, greedy_path
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
