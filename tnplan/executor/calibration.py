@@ -161,7 +161,7 @@ class LocalBench:
         return call, 2 * count * ITEM_BYTES[dtype]
 
     def launch_s(self) -> float:
-        """Seconds of a contraction without work worth the name, the host's work included: the mean of many."""
+        """Seconds of a contraction without work worth the name, the host included: the mean of many."""
         views = [self._view(place, 64, "complex64") for place in (0, 1)]
         shape = ContractShape((), ((4, 4),), ((4, 1),), 4)
         out = self._view(1, 128, "complex64")[64:80]

@@ -115,7 +115,7 @@ def _rzz(pair: tuple[int, int], angle: float) -> Gate:
 
 
 def _haar_unitary(generator: np.random.Generator) -> np.ndarray:
-    """A unitary 4 x 4 matrix from the Haar measure: QR of a complex Gaussian one, the phases of R taken out."""
+    """A 4 x 4 matrix from the Haar measure: QR of a complex Gaussian one, the phases of R taken out."""
     real, imaginary = generator.normal(size=(2, 4, 4))
     q, r = np.linalg.qr(real + 1j * imaginary)
     diagonal = np.diag(r)
