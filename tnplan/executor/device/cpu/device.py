@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.common.arrays import CACHE_LINE_BYTES
-from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
+from tnplan.executor.device.cpu.contract import bind_product, bind_row_products, bind_tiles
 from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
 from tnplan.executor.device.cpu.exponents import NumpyExponents
 from tnplan.executor.device.cpu.fused import bind_adjoint, bind_chain
@@ -267,20 +267,8 @@ class NumpyDevice(HostDevice):
         self, shape: RowShape, pairs: Array, a: Array, b: Array, c: Array, workspace: Array | None,
         precision: str = "fp32",
     ) -> Call:  # fmt: skip
-        """Products of pairs of rows, one after the other; see `RowDevice`."""
-        each = shape.each
-        n_batch, m, n, k = each.sizes
-        left, right = a.reshape(-1, n_batch, m, k), b.reshape(-1, n_batch, n, k)
-        modes = ((shape.count, shape.row_stride), *each.batch, *each.m, *each.n)
-        extents, strides = [extent for extent, _ in modes], [c.itemsize * stride for _, stride in modes]
-        rows = np.lib.stride_tricks.as_strided(c, extents, strides)
-
-        def run() -> None:
-            for row, (first, second) in enumerate(pairs):
-                product = np.matmul(left[first], right[second].swapaxes(1, 2))
-                rows[row] = product.reshape(extents[1:])
-
-        return run
+        """Products of pairs of rows, those that share a row of one operand together; see `RowDevice`."""
+        return bind_row_products(shape, pairs, (a, b, c), self._threads)
 
     def _bind_product(self, a: Array, b: Array, c: Array) -> Call:
         return bind_product(a, b, c)
