@@ -144,9 +144,9 @@ QUESTIONS = (
 )  # fmt: skip
 ON_RANKS = ("execute", "pauli", "sbd", "sbd-qubits", "sqd", "statevector", *QUESTIONS, "calibrate")
 FILES = {
-    **dict.fromkeys((*QUESTIONS, "estimate", "count", "optimize", "pauli"), "questions"),
+    **dict.fromkeys((*QUESTIONS, "estimate", "count", "optimize"), "questions"),
     **dict.fromkeys(("sbd", "sbd-qubits", "sqd"), "sbd"),
-    **{name: name for name in ("report", "search", "workload")},
+    **{name: name for name in ("pauli", "report", "search", "workload")},
 }  # fmt: skip
 """The files of the commands that are not in commands.py."""
 LONGEST_LINE = 2000
