@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tnplan.circuits.load import load_circuit
-from tnplan.circuits.other_formats import other_format
+from tnplan.circuits.parametric import other_format
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 

@@ -22,7 +22,7 @@ from tests.support.root import ROOT
 from tests.support.slow import slow_after
 from tnplan.calls import diagonalize as diagonalize_job
 from tnplan.calls.diagonalize import diagonalize
-from tnplan.cli.signals import ENDING
+from tnplan.cli.main import ENDING
 from tnplan.executor.sbd.selected_ci import grow
 from tnplan.executor.sbd.selected_ci.growth import Growth
 
@@ -32,7 +32,7 @@ WRITE = """
 from pathlib import Path
 from tests.support.robustness.blocked import block
 from tnplan.jobs.outputs import locked
-from tnplan.cli.signals import end_by_signals
+from tnplan.cli.main import end_by_signals
 from tnplan.common.files import write_file
 
 def half(stream):
@@ -50,7 +50,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from time import sleep
 from tests.support.robustness.blocked import block
-from tnplan.cli.signals import end_by_signals
+from tnplan.cli.main import end_by_signals
 from tnplan.executor.device.protocols.stop_signal import asked, keeping, listening
 
 end_by_signals()

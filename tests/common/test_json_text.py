@@ -15,7 +15,7 @@ import pytest
 
 from tnplan.common.collector import collector_at_rest
 from tnplan.common.files import plain
-from tnplan.common.json_text import JsonText
+from tnplan.planner.schedule.file import JsonText
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,7 @@ def chains(dtype: str) -> None:
 
 def pauli_words(dtype: str) -> None:
     from tnplan.circuits.pauli_sum import parse
-    from tnplan.executor.pauli.algebra.channels import depolarizing
-    from tnplan.executor.pauli.algebra.gates import circuit_steps
+    from tnplan.executor.pauli.algebra.gates import circuit_steps, depolarizing
     from tnplan.executor.pauli.cuda import table as table_module
     from tnplan.executor.pauli.cuda.taped_terms import GpuTapedTerms, TapedTurn
     from tnplan.executor.pauli.cuda.terms import GpuTerms

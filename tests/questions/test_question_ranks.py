@@ -17,7 +17,7 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.select import Chosen
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.job import Rank
-from tnplan.questions.engines.contraction_ranks import options_of_rank
+from tnplan.questions.engines.contraction import options_of_rank
 
 LAYERS = ("h {q}", "rx {q} 0.{q}1", "cz {q} {r}", "ry {q} 0.7")
 CIRCUIT = "8\n" + "".join(

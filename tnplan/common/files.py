@@ -127,7 +127,7 @@ def load_json(path: str | Path) -> Any:
     except ValueError:
         raise InputError(str(path), "holds a number of too many digits", "correct the file") from None
     # What is read goes through recursive readers later; the depth is bounded once, here.
-    if _is_deeper(document, DEEPEST):
+    if _is_too_deep(document):
         raise InputError(
             str(path), f"is nested too deeply to be read (over {DEEPEST} levels)", "give a flatter file"
         )
@@ -146,10 +146,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _is_deeper(document: Any, levels: int) -> bool:
-    """Whether more than so many lists and dicts of a document lie within each other."""
+def _is_too_deep(document: Any) -> bool:
+    """Whether more than DEEPEST lists and dicts of a document lie within each other."""
     level = [document]
-    for _ in range(levels):
+    for _ in range(DEEPEST):
         inner: list[Any] = []
         for value in level:
             if type(value) is list:

@@ -56,17 +56,6 @@ def sustained_seconds(device: Device, call: Call, least_s: float) -> float:
     return seconds(device, call, REPEATS)
 
 
-def seconds_in_a_row(device: Device, call: Call, count: int) -> float:
-    """Seconds of one of `count` calls that follow each other at once, the host's work included."""
-    call()
-    device.synchronize()
-    start = perf_counter()
-    for _ in range(count):
-        call()
-    device.synchronize()
-    return (perf_counter() - start) / count
-
-
 def fill(device: Device, view: View, dtype: str, seed: int) -> None:
     """Normal random numbers, repeated where the view is long: zeros would flatter the device."""
     chance = np.random.default_rng(seed)
@@ -172,12 +161,18 @@ class LocalBench:
         return call, 2 * count * ITEM_BYTES[dtype]
 
     def launch_s(self) -> float:
-        """Seconds of a contraction without work worth the name."""
+        """Seconds of a contraction without work worth the name, the host included: the mean of many."""
         views = [self._view(place, 64, "complex64") for place in (0, 1)]
         shape = ContractShape((), ((4, 4),), ((4, 1),), 4)
         out = self._view(1, 128, "complex64")[64:80]
         call = self.device.bind_contract(shape, views[0][:16], views[1][:16], out, None)
-        return seconds_in_a_row(self.device, call, LAUNCHES)
+        call()
+        self.device.synchronize()
+        start = perf_counter()
+        for _ in range(LAUNCHES):
+            call()
+        self.device.synchronize()
+        return (perf_counter() - start) / LAUNCHES
 
     def product_extents(self, dtype: str) -> tuple[int, ...]:
         """The k that products are measured at: those whose operands are long beside them."""

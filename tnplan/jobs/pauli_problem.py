@@ -16,9 +16,8 @@ from tnplan.circuits.pauli_sum import PauliSum, given_sum, merge
 from tnplan.common.checks import check_choice, check_plots, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_suffix, check_writable
-from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import value_in
-from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, steps_of_gates
+from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, depolarizing, steps_of_gates
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State, given_overlap, given_state
 from tnplan.executor.pauli.algebra.symmetry import (
     QubitSymmetry,

@@ -200,7 +200,7 @@ def test_a_file_of_openqasm_is_refused(
 def test_a_program_is_refused(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     monkeypatch.setattr("tnplan.circuits.qasm.gate_calls.LARGEST_EXPANSION", 3000)
-    monkeypatch.setattr("tnplan.circuits.qasm.interpreter.LARGEST_ROUNDS", 500)
+    monkeypatch.setattr("tnplan.circuits.qasm.read.LARGEST_ROUNDS", 500)
     text = HEAD3 + "qubit[2] q; bit[2] c;\n" + refusal.given
     refusal.raised_by(lambda: parse_qasm_program(text, "c.qasm"))
 

@@ -11,8 +11,7 @@ from tests.oracles.pauli import propagate_sorted
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
 from tnplan.circuits.pauli_sum import pack, parse
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
-from tnplan.executor.pauli.algebra.channels import depolarizing
-from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
+from tnplan.executor.pauli.algebra.gates import PauliStep, depolarizing, rotation
 from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms import sharded as sharded_terms

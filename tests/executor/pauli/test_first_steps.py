@@ -11,8 +11,7 @@ from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_i
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
-from tnplan.executor.pauli.algebra.channels import depolarizing
-from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, rotation
+from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, depolarizing, rotation
 from tnplan.executor.pauli.algebra.preparation import after_first_steps
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, given_state
 from tnplan.executor.pauli.propagate import propagate

@@ -24,9 +24,8 @@ from tests.support.kernels.pauli_emulator import emulate, stand_in
 from tnplan.circuits.pauli_sum import PauliSum, pack, parse
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli import propagate as propagate_module
-from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import adjoint, value_in
-from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
+from tnplan.executor.pauli.algebra.gates import PauliStep, depolarizing, rotation
 from tnplan.executor.pauli.algebra.states import OverlapWith
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.estimate import echo_parts, estimate_of

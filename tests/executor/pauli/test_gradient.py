@@ -15,7 +15,6 @@ from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.qasm.standard_gates import INCLUDED
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra import expectation
-from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
 from tnplan.executor.pauli.algebra.expectation import (
     bits_bloch,
     forward,
@@ -30,8 +29,10 @@ from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     Rotation,
     circuit_steps,
+    depolarizing,
     gate_steps,
     heisenberg_matrix,
+    kraus_channel,
     local_words,
     named_rotations,
     rotation,

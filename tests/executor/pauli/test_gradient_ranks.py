@@ -16,8 +16,7 @@ from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.pauli.algebra.channels import depolarizing
-from tnplan.executor.pauli.algebra.gates import PauliStep, gate_steps, rotation
+from tnplan.executor.pauli.algebra.gates import PauliStep, depolarizing, gate_steps, rotation
 from tnplan.executor.pauli.gradient import Gradient, gradient, value_of_terms
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources
@@ -174,14 +173,14 @@ def test_a_gpu_gives_the_gradient_of_a_cpu(gpu: pytest.MonkeyPatch, limits: Trun
 @pytest.mark.parametrize("limits", [Truncation(merged_cut=1e-3), Truncation(branch_cut=1e-3, max_terms=3000)])
 def test_a_tape_with_gaps_partly_on_the_host(gpu: pytest.MonkeyPatch, limits: Truncation) -> None:
     """Rows outgrow their room, gaps are closed, and blocks of the tape have no room on the GPU."""
-    from tnplan.executor.pauli.cuda import table, tape_store, taped_terms
+    from tnplan.executor.pauli.cuda import table, taped_terms
 
     gpu.setattr(table, "SMALLEST_CAPACITY", 64)
     gpu.setattr(taped_terms, "LEAST_GAPS", 8)
     gpu.setattr(taped_terms, "LOG_EVENTS", 16)
-    gpu.setattr(tape_store, "FIRST_ENTRIES", 50)
-    gpu.setattr(tape_store, "BLOCK_ENTRIES", 3000)
-    gpu.setattr(tape_store.TapeStore, "_free", lambda self: 0.0)
+    gpu.setattr(taped_terms, "FIRST_ENTRIES", 50)
+    gpu.setattr(taped_terms, "BLOCK_ENTRIES", 3000)
+    gpu.setattr(taped_terms.TapeStore, "_free", lambda self: 0.0)
     steps, start = kicked_ising(16, chain_edges(16), 0.7, 6), parse("Z8", 16)
     alone, found = (gradient(steps, start, limits, Resources(device=device)) for device in ("cpu", "gpu"))
     assert alone.dropped.terms > 100

@@ -26,7 +26,6 @@ from tests.support.robustness.refusals import Refusal, Row, table
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
-from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
 from tnplan.executor.pauli.algebra.expectation import overlap, value_in
 from tnplan.executor.pauli.algebra.gates import (
     Clifford,
@@ -34,8 +33,10 @@ from tnplan.executor.pauli.algebra.gates import (
     Rotation,
     TransferMatrix,
     circuit_steps,
+    depolarizing,
     gate_steps,
     heisenberg_matrix,
+    kraus_channel,
     local_words,
     quarter_turns,
     rotation,

@@ -25,9 +25,8 @@ from tnplan.circuits.pauli_sum import PauliSum, commuting_groups, pack, pack_all
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.pauli import resharding
-from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import value_in
-from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, depolarizing, rotation
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resharding import Costs, LinearHash, LocalRun, Sample
 from tnplan.executor.pauli.resources import Resources, term_bytes

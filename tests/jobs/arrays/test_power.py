@@ -22,7 +22,7 @@ from tests.support.contraction.algebras import (
 )
 from tests.support.contraction.resume import InterruptedRunError
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.contraction.run.carry import load_in_place
+from tnplan.executor.contraction.run.compiled_program import load_in_place
 from tnplan.jobs.arrays import power
 from tnplan.questions.combinatorial.counting import by_remainders
 

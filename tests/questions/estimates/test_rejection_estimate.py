@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 import tnplan
 from tests.support.bad_input import refused
 from tnplan.cli.main import run
-from tnplan.executor.contraction.run.sparse_state import RowProducts, RowTensor, StepLegs
+from tnplan.executor.contraction.run.sparse_state import RowReplay
+from tnplan.executor.device.protocols.device import Call
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.schedule.row_schedule import RowStep
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.estimates import contraction_cost
 from tnplan.questions.estimates.cost import SAMPLES_FACTOR
@@ -97,19 +100,26 @@ def test_the_contraction_of_a_round_is_counted_as_it_runs(monkeypatch: pytest.Mo
     strings = np.unique(np.random.default_rng(1).integers(0, 2, (200, 9), np.uint8), axis=0)
     state = SparseState(circuit, strings, ContractionOptions(device="cpu", threads=1))
     counted = {"rows": 0, "elements": 0, "products": 0}
-    multiply = RowProducts.multiply
+    bind = RowReplay.bind
 
-    def counting(
-        self: RowProducts, left: RowTensor, right: RowTensor, legs: StepLegs, pairs: np.ndarray
-    ) -> RowTensor:
-        found = multiply(self, left, right, legs, pairs)
-        h, m, n, k = legs.extents
-        counted["rows"] += len(pairs)
-        counted["elements"] += len(pairs) * h * (m * k + k * n) + found.array.size
-        counted["products"] += len(pairs) * h * m * n * k
-        return found
+    def counting(self: RowReplay, step: RowStep) -> Call:
+        call = bind(self, step)
+        of_m, of_n = step.m, step.n
+        if step.pairs is None:  # each row with each: rows are the first modes of both operands
+            count, of_m, of_n = step.m[0][0] * step.n[0][0], step.m[1:], step.n[1:]
+        else:
+            count = len(step.pairs)
+        h, m, n = (prod(extent for extent, _ in modes) for modes in (step.batch, of_m, of_n))
 
-    monkeypatch.setattr(RowProducts, "multiply", counting)
+        def counted_call() -> None:
+            call()
+            counted["rows"] += count
+            counted["elements"] += count * h * (m * step.k + step.k * n + m * n)
+            counted["products"] += count * h * m * n * step.k
+
+        return counted_call
+
+    monkeypatch.setattr(RowReplay, "bind", counting)
     state.amplitudes()
     profile = load_profile("cpu")
     seconds = counted["products"] / (50e9 / 8) + counted["elements"] * 16 / 10e9 + counted["rows"] * ROW_S

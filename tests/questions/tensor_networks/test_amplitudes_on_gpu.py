@@ -18,7 +18,7 @@ from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.row_replay import RowReplay
+from tnplan.executor.contraction.run.sparse_state import RowReplay
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import ContractShape, RowShape
 from tnplan.jobs.arrays.options import ContractionOptions

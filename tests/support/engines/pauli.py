@@ -12,10 +12,10 @@ import pytest
 from tests.oracles.pauli import propagate_sorted
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.circuits.pauli_sum import PauliSum
-from tnplan.executor.pauli.algebra.channels import kraus_channel
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     TransferMatrix,
+    kraus_channel,
     local_words,
     rotation,
     word_masks,

@@ -110,7 +110,7 @@ def stand_in() -> Any:
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
     """Run the terms of GPUs on the CPU."""
-    from tnplan.executor.pauli.cuda import selection, table, tape_store
+    from tnplan.executor.pauli.cuda import selection, table, taped_terms
 
     kernels: dict[Any, EmulatedKernel] = {}
 
@@ -120,7 +120,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
             kernels[key] = EmulatedKernel(file, name, defines)
         return kernels[key]
 
-    for module in (selection, table, tape_store):
+    for module in (selection, table, taped_terms):
         patch.setattr(module, "cupy", stand_in())
     patch.setattr(table, "load_kernel", load)
     patch.setattr(table, "compile_ahead", lambda files: None)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tests.support.null_device.codec import NullCodec
 from tests.support.null_device.view import NullInputBlock, NullView
+from tnplan.executor.device.cpu.device import HostDevice
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import (
@@ -25,7 +26,6 @@ from tnplan.executor.device.protocols.device import (
     call_in_turn,
     nothing,
 )
-from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.planner.hardware.process_grid import Grid, grid_size, slowest_tier
 
 

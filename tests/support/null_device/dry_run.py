@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tests.support.null_device.device import Counts, NullCommunicator, NullDevice
 from tnplan.executor.contraction.bind.binder import bind
-from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
+from tnplan.executor.contraction.run.rank_run import new_timings, run_once, run_slices
 from tnplan.planner.schedule.schedule import Schedule
 
 ENDLESS = ("zuchongzhi_n83_m32_b44_schedule_p4096",)

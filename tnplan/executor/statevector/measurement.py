@@ -119,7 +119,7 @@ def check_question(question: Question, program: CircuitProgram) -> None:
 
 def _check_gradient(question: Question, program: CircuitProgram) -> None:
     """Refuse a gradient that cannot be computed."""
-    from tnplan.executor.statevector.adjoint.words import parameter_words
+    from tnplan.executor.statevector.adjoint.segments import parameter_words
 
     if question.observable is None or np.iscomplexobj(question.observable.coefficients):
         problem = "is asked for without an observable of real coefficients"

@@ -35,7 +35,6 @@ from tnplan.jobs.arrays.arrays import (
     store,
     torch_addresses,
 )
-from tnplan.jobs.arrays.batches import pieces, store_piece
 from tnplan.jobs.arrays.gradient_calls import (
     Differentiable,
     GradientCalls,
@@ -48,7 +47,7 @@ from tnplan.jobs.arrays.library_contraction import InLibrary, common_name, libra
 from tnplan.jobs.arrays.numpy_contraction import DirectCall
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.power import Rows, RowsDone
-from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks
+from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks, pieces, store_piece
 from tnplan.jobs.progress import Listener, as_listener
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.tensors import values_identity

@@ -71,7 +71,7 @@ def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: 
     tile = {mode for mode, _ in operand if mode not in out_modes}
     brought = {mode for _, n_modes in links for mode in n_modes}
     for tensor in (operand, out):
-        tile |= _innermost(tensor, RUN_ELEMENTS) - brought
+        tile |= _innermost(tensor) - brought
     # Powers of two: kernels deal the bits of modes to lanes, warps and rounds.
     if not all(_binary(extents[mode]) for mode in tile | brought):
         return None
@@ -119,12 +119,12 @@ def _binary(extent: int) -> bool:
     return extent > 0 and extent & (extent - 1) == 0
 
 
-def _innermost(modes: Modes, elements: int) -> set[int]:
-    """The fastest modes that together hold `elements` or more, or all."""
+def _innermost(modes: Modes) -> set[int]:
+    """The fastest modes that together hold RUN_ELEMENTS or more, or all."""
     taken: set[int] = set()
     size = 1
     for mode, extent in reversed(modes):
-        if size >= elements:
+        if size >= RUN_ELEMENTS:
             break
         taken.add(mode)
         size *= extent

@@ -31,16 +31,14 @@ def path_of_changed(path: ContractionPath, network: Network) -> ContractionPath:
     sliced = tuple(
         index
         for index in path.sliced_inds
-        if index not in network.output and index in network.size_dict and _is_on_a_tensor(index, network)
+        if index not in network.output
+        and index in network.size_dict
+        and any(index in term for term in network.inputs)
     )
     pairs: tuple[tuple[int, ...], ...] = path.ssa_path
     if path.network.inputs != network.inputs:
         pairs = _pairs(path, network)
     return ContractionPath(network, pairs, sliced, path.dtype)
-
-
-def _is_on_a_tensor(index: str, network: Network) -> bool:
-    return any(index in term for term in network.inputs)
 
 
 def _pairs(path: ContractionPath, network: Network) -> tuple[tuple[int, int], ...]:
@@ -124,7 +122,7 @@ class _Tree:
         self._leaves_of.clear()
         self._legs_of.clear()
         near = {other for index in self.terms[tensor] for other in self._holders[index]}
-        places = {v for other in sorted(near) for v in self._above(other, CLIMB)}
+        places = {v for other in sorted(near) for v in self._above(other)}
         below = min(sorted(places), key=lambda v: (self._added(tensor, v), v), default=self.root)
         above = self.parent.get(below)
         node = self.product(below, tensor)
@@ -135,13 +133,14 @@ class _Tree:
         self.children[above] = (node, b) if a == below else (a, node)
         self.parent[node] = above
 
-    def _above(self, v: int, most: int) -> Iterator[int]:
-        """A node of the tree and those above it."""
-        while (v in self.parent or v == self.root) and most > 0:
-            yield v
-            if v == self.root:
+    def _above(self, v: int) -> Iterator[int]:
+        """A node of the tree and those above it, CLIMB in all at most."""
+        for _ in range(CLIMB):
+            if v in self.parent or v == self.root:
+                yield v
+            if v not in self.parent:
                 return
-            v, most = self.parent[v], most - 1
+            v = self.parent[v]
 
     def _added(self, tensor: int, below: int) -> float:
         """What the steps from a node on cost more with the tensor beside it, up to where it is summed."""

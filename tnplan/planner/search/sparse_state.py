@@ -17,7 +17,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.schedule.batch_plan import BatchedStep, BatchPlan
+from tnplan.planner.schedule.row_schedule import BatchedStep, BatchPlan
 from tnplan.planner.search.annealing import Effort, Start, Task, in_symbols
 from tnplan.planner.search.driver import search_joint
 from tnplan.planner.search.orders.uncompiled import are_compiled

@@ -60,7 +60,7 @@ def lattice_circuit(geometry: str, rows: int, columns: int, layers: int, seed: i
     colours = edge_colours(geometry, rows, columns)
     generator = _generator(layers, seed)
     gates = [
-        Gate(GENERIC_NAME, pair, _haar_unitary(4, generator))
+        Gate(GENERIC_NAME, pair, _haar_unitary(generator))
         for layer in range(layers)
         for pair in colours[layer % len(colours)]
     ]
@@ -114,9 +114,9 @@ def _rzz(pair: tuple[int, int], angle: float) -> Gate:
     return Gate(ISING_NAME, pair, np.diag(np.array([same, other, other, same])), (angle,))
 
 
-def _haar_unitary(side: int, generator: np.random.Generator) -> np.ndarray:
-    """A unitary matrix from the Haar measure: QR of a complex Gaussian one, the phases of R taken out."""
-    real, imaginary = generator.normal(size=(2, side, side))
+def _haar_unitary(generator: np.random.Generator) -> np.ndarray:
+    """A 4 x 4 matrix from the Haar measure: QR of a complex Gaussian one, the phases of R taken out."""
+    real, imaginary = generator.normal(size=(2, 4, 4))
     q, r = np.linalg.qr(real + 1j * imaginary)
     diagonal = np.diag(r)
     return np.asarray(q * (diagonal / np.abs(diagonal)), dtype=np.complex128)

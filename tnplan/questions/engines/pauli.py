@@ -19,12 +19,12 @@ from tnplan.circuits.program import Channel, Measurement, Operation, Reset, with
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
-from tnplan.executor.pauli.algebra.channels import kraus_channel
 from tnplan.executor.pauli.algebra.errors import farthest
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     circuit_steps,
     gate_steps,
+    kraus_channel,
     local_words,
     named_rotations,
     steps_of_gates,

@@ -52,7 +52,7 @@ class NetworkWork:
 
 
 def predicted_work(
-    sizes: Sequence[int], look: Callable[[int], tuple[Network, int]], dtype: str = "complex128",
+    sizes: Sequence[int], look: Callable[[int], tuple[Network, int]],
     has_schedules: bool = False,
 ) -> list[NetworkWork]:  # fmt: skip
     """The work of networks by their numbers, of which few are made.
@@ -65,8 +65,6 @@ def predicted_work(
         Something of each network that grows with its work.
     look : callable
         Makes network k, simplified and closed; and says how many tensors there were before.
-    dtype : str
-        In which they are contracted.
     has_schedules : bool
         Whether each is planned, whatever its operations take.
     """
@@ -78,7 +76,7 @@ def predicted_work(
     starts_s, logs = [], []
     for at in looked:
         network, n_tensors = look(int(order[at]))
-        path = ContractionPath(network, greedy_or_orders(network, dtype), (), dtype)
+        path = ContractionPath(network, greedy_or_orders(network, "complex128"), (), "complex128")
         run_s = inf if has_schedules else predicted_s(path, profile)
         starts_s.append(preparing_s(n_tensors, len(network.inputs), run_s))
         # A launch is one of all rows, and not of each.

@@ -15,10 +15,12 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import ITEM_BYTES, Array
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.row_replay import RowReplay
-from tnplan.executor.contraction.run.sparse_state import BatchReplay, peak_elements
+from tnplan.executor.contraction.run.sparse_state import RowReplay
 from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cpu.host_memory import cores, host_memory
+from tnplan.executor.device.cpu.parallel_rows import blas_threads
+from tnplan.executor.device.protocols.device import RowDevice
 from tnplan.executor.device.protocols.precision import supported
 from tnplan.executor.device.select import gpu_profile, open_lone_gpu, sees_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
@@ -31,8 +33,7 @@ from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.passes.lowering.batch_rows import lower_rows, step_figures
-from tnplan.planner.schedule.batch_plan import BatchPlan
-from tnplan.planner.schedule.row_schedule import RowSchedule
+from tnplan.planner.schedule.row_schedule import BatchPlan, RowSchedule
 from tnplan.planner.search.orders.uncompiled import are_compiled
 from tnplan.planner.search.search_in_proportion import LONGER, MUCH_LONGER, greedy_path
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
@@ -155,7 +156,7 @@ class SparseState:
 
     @property
     def schedule(self) -> RowSchedule:
-        """The steps of the plan for a GPU, with what it keeps within the memory."""
+        """The flat steps of the plan, with what they keep within the memory."""
         if self._lowered is None or self._lowered[0] is not self.plan:
             self._lowered = self.plan, lower_rows(self.plan, self.model, self.limit_bytes)
         return self._lowered[1]
@@ -163,8 +164,8 @@ class SparseState:
     @property
     def needed_bytes(self) -> int:
         """What a run of the plan holds at once."""
-        if self.device == "cpu" or not self.plan.steps:
-            return ITEM_BYTES[self.dtype] * peak_elements(self.plan)
+        if not self.plan.steps:
+            return ITEM_BYTES[self.dtype] * len(self.plan.rows)
         return self.schedule.size_bytes + self.schedule.table_bytes
 
     @property
@@ -275,43 +276,49 @@ class SparseState:
 
     def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
         """One amplitude for each string; of some slices, the part of it that they sum up to."""
-        if self.device == "gpu" and self.plan.steps:
-            return self._on_gpus(slices)
-        replay = BatchReplay(self.plan, self.arrays, self.dtype, self.options.threads or cores())
-        count = self.plan.n_slices if slices is None else len(slices)
-        return replay.run(slices, self._teller(count, always=True))
+        if not self.plan.steps:
+            # One tensor, whose axes are the varied qubits.
+            (final, bits), (term,) = self.plan.leaf_bits[0], self.network.inputs
+            tensor = np.transpose(self.arrays[0], [term.index(index) for index in final])
+            values = np.atleast_1d(np.asarray(tensor[tuple(bits.T.astype(np.int64))], self.dtype))
+            return values[self.plan.rows]
+        n_devices = self.options.devices
+        if slices is None and self.plan.n_slices < n_devices:
+            self._slice_for(n_devices)
+        chosen = range(self.plan.n_slices) if slices is None else slices
+        schedule, n_devices = self.schedule, max(1, min(n_devices, len(chosen)))
 
-    def _teller(self, count: int, always: bool = False) -> Callable[[int], None] | None:
-        """Tells the listener how many slices of so many are done; None without one, unless it is `always`
-        wanted."""
+        def replay(number: int, device: RowDevice) -> Array:
+            # Neighbouring slices share what outer loops keep.
+            part = chosen[len(chosen) * number // n_devices : len(chosen) * (number + 1) // n_devices]
+            run = RowReplay(schedule, self.arrays, self.dtype, device).run
+            return run(part, None if number else self._teller(len(part)))
+
+        if self.device == "cpu":
+            threads = self.options.threads or cores()
+            with blas_threads(threads):
+                return replay(0, NumpyDevice(threads))
+
+        def on_gpu(number: int, gpu: int) -> Array:
+            with open_lone_gpu(gpu) as device:
+                return replay(number, device)
+
+        if n_devices == 1:
+            return on_gpu(0, self.options.gpu or 0)
+        parts = run_ranks(n_devices, lambda ranks: on_gpu(ranks.rank, ranks.rank))
+        return np.sum(parts, axis=0, dtype=self.dtype)
+
+    def _teller(self, count: int) -> Callable[[int], None] | None:
+        """Tells the listener, if there is one, how many slices of so many are done."""
         listener = self.options.progress
+        if listener is None:
+            return None
 
         def tell(done: int) -> None:
-            if listener is not None:
-                listener(Progress(done, count, f"slice {done} of {count}", share=done / count))
+            listener(Progress(done, count, f"slice {done} of {count}", share=done / count))
 
         tell(0)
-        return tell if always or listener is not None else None
-
-    def _on_gpus(self, slices: Sequence[int] | None) -> Array:
-        """The same on a GPU, or on several, each of which takes a part of the slices."""
-        n_gpus = self.options.devices
-        if slices is None and self.plan.n_slices < n_gpus:
-            self._slice_for(n_gpus)
-        chosen = range(self.plan.n_slices) if slices is None else slices
-        schedule, n_gpus = self.schedule, min(n_gpus, len(chosen))
-
-        def work(number: int, gpu: int) -> Array:
-            # Neighbouring slices share what outer loops keep.
-            part = chosen[len(chosen) * number // n_gpus : len(chosen) * (number + 1) // n_gpus]
-            with open_lone_gpu(gpu) as device:
-                replay = RowReplay(schedule, self.arrays, self.dtype, device)
-                return replay.run(part, self._teller(len(part)) if not number else None)
-
-        if n_gpus == 1:
-            return work(0, self.options.gpu or 0)
-        parts = run_ranks(n_gpus, lambda ranks: work(ranks.rank, ranks.rank))
-        return np.sum(parts, axis=0, dtype=self.dtype)
+        return tell
 
     def _slice_for(self, n_gpus: int) -> None:
         """Slice further for so many GPUs, where there are indices for that."""

@@ -14,8 +14,7 @@ from tests.support.contraction.fused import fusing_profile
 from tests.support.contraction.schedules import planned, sliced_lattice
 from tests.support.networks import random_path, window
 from tnplan.executor.contraction.bind.program import arena_bytes
-from tnplan.executor.contraction.run.call_order import small_buffers_apart, waits
-from tnplan.executor.contraction.run.compiled_program import CompiledProgram
+from tnplan.executor.contraction.run.compiled_program import CompiledProgram, small_buffers_apart, waits
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import Call

@@ -23,7 +23,7 @@ from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run import slice_partition as slices
-from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
+from tnplan.executor.contraction.run.rank_run import new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device import select
 from tnplan.executor.device.comm.threads import run_ranks

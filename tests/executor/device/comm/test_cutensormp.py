@@ -17,8 +17,7 @@ from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed, block_exchange, local_tensors
 from tnplan.executor.contraction.run.checkpoint import Division
-from tnplan.executor.contraction.run.rank_run import RunOutcome
-from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
+from tnplan.executor.contraction.run.rank_run import RunOutcome, new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.result import gather_result
 from tnplan.executor.contraction.run.slice_partition import Share, SliceRanges
 from tnplan.executor.device.comm import cutensormp

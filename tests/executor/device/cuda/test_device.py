@@ -19,8 +19,8 @@ from tests.support.networks import agrees, eager_profile, random_arrays, random_
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
+from tnplan.executor.device.cpu.device import HostDevice
 from tnplan.executor.device.protocols.device import ContractShape
-from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.pipeline import plan
 

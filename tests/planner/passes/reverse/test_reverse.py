@@ -18,8 +18,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.adjoint_flow import adjoint_flow
-from tnplan.planner.passes.reverse.keep_values import by_saving
-from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.passes.reverse.reverse import by_saving, reverse
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import (
     AddSlice,

@@ -5,17 +5,18 @@ sum over the groups, the result on rank 0. Measures nothing; knows no files and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.common.arrays import ALIGNMENT_BYTES, round_up
 from tnplan.executor.contraction.bind.binder import bind
-from tnplan.executor.contraction.bind.program import BoundProgram
-from tnplan.executor.contraction.run.call_order import small_buffers_apart, waits
-from tnplan.executor.contraction.run.carry import bind_carry, load_in_place
+from tnplan.executor.contraction.bind.program import BoundProgram, arena_bytes
 from tnplan.executor.contraction.run.result import gather_results
 from tnplan.executor.contraction.run.scaling import ScaledCalls
 from tnplan.executor.contraction.run.slice_partition import (
@@ -25,9 +26,156 @@ from tnplan.executor.contraction.run.slice_partition import (
     slices_of_group,
 )
 from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn, nothing
-from tnplan.planner.schedule.data_flow import DataFlow
-from tnplan.planner.schedule.schedule import Free, GradientSchedule, Instruction, Load, Schedule
+from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
+from tnplan.planner.schedule.data_flow import DataFlow, reads, writes
+from tnplan.planner.schedule.schedule import (
+    Buffer,
+    Free,
+    Fused,
+    GradientSchedule,
+    Instruction,
+    Load,
+    Schedule,
+)
+
+MOST_CALLS = 4096
+"""Of more calls the order is the one of the schedule: that of all pairs would take too long."""
+LARGER_ARENA, SMALL_ARENA = 1 / 128, 16 << 20
+"""The share of the arena that small buffers may take besides, or so many bytes where that is less."""
+
+
+def small_buffers_apart(schedule: Schedule) -> Schedule:
+    """The schedule with its smallest buffers behind the arena, each in bytes of its own: as many as have
+    room in `LARGER_ARENA` of it, and in the memory that the plan may take."""
+    end, profile = arena_bytes(schedule), schedule.profile
+    limit = profile["memory_bytes"] - profile["reserved_bytes"]
+    if schedule.memory_bytes is not None:
+        limit = min(limit, schedule.memory_bytes)
+    room = min(max(int(end * LARGER_ARENA), SMALL_ARENA), limit - end)
+    buffers = list(schedule.buffers)
+    used = [number for number, buffer in enumerate(buffers) if buffer.size_bytes]
+    by_size = sorted(used, key=lambda number: buffers[number].size_bytes)
+    ends = accumulate(round_up(buffers[number].size_bytes, ALIGNMENT_BYTES) for number in by_size)
+    start = round_up(end, ALIGNMENT_BYTES)
+    for number, last in zip(by_size, ends, strict=True):
+        if start + last > end + room:
+            break
+        size = round_up(buffers[number].size_bytes, ALIGNMENT_BYTES)
+        buffers[number] = replace(buffers[number], offset_bytes=start + last - size)
+    return replace(schedule, buffers=tuple(buffers))
+
+
+def waits(schedule: Schedule, instructions: Sequence[Instruction]) -> list[tuple[int, ...]] | None:
+    """For each instruction the earlier ones that must be over before it begins; None for too many of them.
+
+    What follows from others is left out: with 0 before 1 and 1 before 2, instruction 2 waits for 1 alone.
+    """
+    if len(instructions) > MOST_CALLS:
+        return None
+    spans = np.array(
+        [(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes) for buffer in schedule.buffers]
+    )
+    read = [spans[list(reads(item))].reshape(-1, 2) for item in instructions]
+    written = [spans[list(writes(item))].reshape(-1, 2) for item in instructions]
+    touched = [np.concatenate(pair) for pair in zip(read, written, strict=True)]
+    before: list[int] = []  # for each instruction, the set of those that are over before it ends, as bits
+    direct: list[tuple[int, ...]] = []
+    for number in range(len(instructions)):
+        known, last = 1 << number, list[int]()
+        for earlier in range(number - 1, -1, -1):
+            if known >> earlier & 1:
+                continue
+            if (
+                _overlap(written[number], touched[earlier]) or _overlap(read[number], written[earlier])
+                or (isinstance(instructions[number], Fused) and isinstance(instructions[earlier], Fused))
+            ):  # fmt: skip
+                last.append(earlier)
+                known |= before[earlier]
+        before.append(known)
+        direct.append(tuple(last))
+    return direct
+
+
+def _overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
+    """Whether a span of the first shares a byte with one of the second."""
+    return bool(((first[:, None, 0] < second[:, 1]) & (second[:, 0] < first[:, None, 1])).any())
+
+
+class InputLoad(NamedTuple):
+    """The instruction of the first part, `Free` not counted, that loads an input, and its buffer."""
+
+    number: int
+    out: int
+
+
+def load_in_place(schedule: Schedule, tensor: int, numbers: Sequence[int]) -> InputLoad | None:
+    """What loads an input, where the result of the last run may be put there before a run begins; else None.
+
+    `numbers` are the instructions of the first part that a run carries out.
+    """
+    items = [item for item in schedule.once if item.op != "free"]
+    loads = [item for item in schedule.instructions if isinstance(item, Load) and item.tensor == tensor]
+    modes = _modes_of_input(schedule, tensor)
+    if len(loads) != 1 or loads[0] not in items or modes is None:
+        return None
+    result, loaded = schedule.buffers[schedule.result], schedule.buffers[loads[0].out]
+    spread = tuple(None if mode is None else modes[mode] for mode in result.layout)
+    if spread != loaded.layout or {modes[mode] for mode in result.modes} != set(loaded.modes):
+        return None
+    is_same = result.offset_bytes == loaded.offset_bytes
+    in_order = tuple(modes[mode] for mode in result.modes) == loaded.modes
+    if _share_bytes(result, loaded) and not (is_same and in_order):
+        return None
+    load = items.index(loads[0])
+    # Invariant: what is put there before the run begins is not written over until it is read.
+    before = {buffer for number in numbers if number < load for buffer in writes(items[number])}
+    is_written_over = any(_share_bytes(schedule.buffers[each], loaded) for each in before)
+    return None if is_written_over else InputLoad(load, loads[0].out)
+
+
+def bind_carry(program: BoundProgram, device: Device, rank: int, load: InputLoad, tensor: int) -> Call:
+    """The call that puts the result where `load` has input `tensor`, on one rank of the group."""
+    schedule = program.schedule
+    result, loaded = schedule.buffers[schedule.result], schedule.buffers[load.out]
+    modes = _modes_of_input(schedule, tensor)
+    assert modes is not None
+    if result.offset_bytes == loaded.offset_bytes:
+        return nothing
+    digits = rank_digits(rank, schedule.grid)
+    shape = box_shape(box(result.modes, result.layout, schedule.extents, digits, schedule.grid))
+    extents = {modes[mode]: extent for mode, extent in zip(result.modes, shape, strict=True)}
+    strides = dict(zip(loaded.modes, row_major([extents[mode] for mode in loaded.modes]), strict=True))
+    copy = make_copy(
+        [
+            (extent, stride, strides[modes[mode]])
+            for mode, extent, stride in zip(result.modes, shape, row_major(shape), strict=True)
+        ]
+    )
+    target = device.view(loaded.offset_bytes, len(program.result), schedule.dtype)
+    return device.bind_copy(target, program.result, copy)
+
+
+def _modes_of_input(schedule: Schedule, tensor: int) -> dict[int, int] | None:
+    """The mode of an input that stands for each mode of the output, axis by axis; None where axes differ."""
+    axes = [
+        (schedule.indices[output], schedule.indices[index])
+        for output, index in zip(schedule.output, schedule.leaves[tensor], strict=True)
+    ]
+    extents = schedule.extents
+    are_equal = all(
+        [extents[mode] for mode in own] == [extents[mode] for mode in other] for own, other in axes
+    )
+    modes = {mode: other for own, others in axes for mode, other in zip(own, others, strict=False)}
+    # On a diagonal two modes of the output would be one of the input.
+    return modes if are_equal and len(set(modes.values())) == len(modes) else None
+
+
+def _share_bytes(a: Buffer, b: Buffer) -> bool:
+    """Whether two buffers have bytes of the arena in common."""
+    return a.offset_bytes < b.offset_bytes + b.size_bytes and b.offset_bytes < a.offset_bytes + a.size_bytes
+
 
 RECORDED_CALLS = 20_000
 """The most calls of instructions in a run, those of all slices counted, that are recorded as one."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from math import gcd, prod
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.common.arrays import CACHE_LINE_BYTES
-from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
+from tnplan.executor.device.cpu.contract import bind_product, bind_row_products, bind_tiles
 from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
 from tnplan.executor.device.cpu.exponents import NumpyExponents
 from tnplan.executor.device.cpu.fused import bind_adjoint, bind_chain
@@ -25,13 +28,67 @@ from tnplan.executor.device.protocols.device import (
     ContractShape,
     FusedShape,
     RowShape,
+    call_in_turn,
     nothing,
 )
-from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_output
 
 if TYPE_CHECKING:
     from tnplan.executor.device.cpu.codec import NumpyCodec
+
+
+@dataclass
+class HostMark:
+    """A point in time, in seconds of the host's clock."""
+
+    time_s: float = 0.0
+
+
+class HostDevice:
+    """The part of `Device` that follows where the host waits while the device works."""
+
+    runs_calls_together = False
+
+    def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
+        """No product needs memory besides its arguments."""
+
+    def prepare_fused(
+        self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+    ) -> None:
+        """Nothing to compile: one kernel does all chains."""
+
+    def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
+        """Nothing to compile here either."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def current(self) -> AbstractContextManager[Any]:
+        """All threads may use the host."""
+        return nullcontext()
+
+    def leave(self) -> None:
+        """Nothing was changed for the thread."""
+
+    def marks(self, count: int) -> Sequence[HostMark]:
+        """New marks."""
+        return [HostMark() for _ in range(count)]
+
+    def mark(self, point: HostMark) -> None:
+        """Set a mark to now."""
+        point.time_s = perf_counter()
+
+    def elapsed_s(self, first: HostMark, second: HostMark) -> float:
+        """The seconds from one mark to the other."""
+        return second.time_s - first.time_s
+
+    def recorded(self, calls: Sequence[Call], waits: Sequence[Sequence[int]] | None = None) -> Call:
+        """The calls one after the other."""
+        return call_in_turn(calls)
+
+    def named(self, name: str, call: Call) -> Call:
+        """The call itself."""
+        return call
 
 
 # Inputs whose values change between runs, on the CPU: arrays of their own.
@@ -210,20 +267,8 @@ class NumpyDevice(HostDevice):
         self, shape: RowShape, pairs: Array, a: Array, b: Array, c: Array, workspace: Array | None,
         precision: str = "fp32",
     ) -> Call:  # fmt: skip
-        """Products of pairs of rows, one after the other; see `RowDevice`."""
-        each = shape.each
-        n_batch, m, n, k = each.sizes
-        left, right = a.reshape(-1, n_batch, m, k), b.reshape(-1, n_batch, n, k)
-        modes = ((shape.count, shape.row_stride), *each.batch, *each.m, *each.n)
-        extents, strides = [extent for extent, _ in modes], [c.itemsize * stride for _, stride in modes]
-        rows = np.lib.stride_tricks.as_strided(c, extents, strides)
-
-        def run() -> None:
-            for row, (first, second) in enumerate(pairs):
-                product = np.matmul(left[first], right[second].swapaxes(1, 2))
-                rows[row] = product.reshape(extents[1:])
-
-        return run
+        """Products of pairs of rows, those that share a row of one operand together; see `RowDevice`."""
+        return bind_row_products(shape, pairs, (a, b, c), self._threads)
 
     def _bind_product(self, a: Array, b: Array, c: Array) -> Call:
         return bind_product(a, b, c)

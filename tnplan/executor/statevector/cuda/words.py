@@ -42,11 +42,6 @@ def words_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
     return {"REAL": REALS[dtype], "TILE_BITS": tile_bits, "THREADS": min(MOST_THREADS, 1 << tile_bits)}
 
 
-def tile_bits_of(dtype: str, n_bits: int) -> int:
-    """The bits of a tile of a state of so many."""
-    return min(n_bits, WORD_TILE_BITS[dtype])
-
-
 def between_bytes(dtype: str, tile_bits: int, n_words: int) -> int:
     """The shared memory of a block of `between`: the sums of its warps, and a tile."""
     warps = min(MOST_THREADS, 1 << tile_bits) // 32
@@ -59,7 +54,7 @@ def between(own: Array, others: Array, words: Masks) -> Callable[[], NDArray[Any
     Returns what waits for them, complex128 [word].
     """
     n_bits, dtype = len(own).bit_length() - 1, own.dtype.name
-    tile_bits = tile_bits_of(dtype, n_bits)
+    tile_bits = min(n_bits, WORD_TILE_BITS[dtype])
     groups = word_groups(words, n_bits, tile_bits, min(WORD_RUN_BITS[dtype], tile_bits), MOST_WORDS)
     launched = [(group, _launch(own, others, words, group)) for group in groups]
 

@@ -13,8 +13,7 @@ from math import inf, prod
 
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
-from tnplan.planner.schedule.batch_plan import BatchPlan
-from tnplan.planner.schedule.row_schedule import Modes, RowLeaf, RowSchedule, RowStep
+from tnplan.planner.schedule.row_schedule import BatchPlan, Modes, RowLeaf, RowSchedule, RowStep
 
 ROWS = ""
 """Stands for the axis of the rows among the modes of a tensor."""

@@ -57,11 +57,11 @@ class BlockShape:
     """Blocks a multiprocessor that form one tile after another; 0: there is a block for each tile."""
 
 
-def mma_blocking(block_m: int, block_n: int, warp_m: int, warp_n: int, blocks: int) -> BlockShape:
-    """Three half-precision products on tensor cores: rows and columns of a block and of a warp."""
-    threads = block_m // warp_m * (block_n // warp_n) * 32
+def mma_blocking(block_m: int, block_n: int) -> BlockShape:
+    """Three half-precision products on tensor cores: rows and columns of a block; a warp has 32 of each."""
+    threads = block_m // 32 * (block_n // 32) * 32
     shared_bytes = 2 * 2 * 2 * MMA_CHUNK * (block_m + block_n)
-    defines = (("BM", block_m), ("BN", block_n), ("WM", warp_m), ("WN", warp_n), ("BLOCKS", blocks))
+    defines = (("BM", block_m), ("BN", block_n), ("WM", 32), ("WN", 32), ("BLOCKS", 3))
     return BlockShape(KERNELS / "mma.cu", block_m, block_n, threads, shared_bytes, BLOCK_REALS, defines)
 
 
@@ -89,7 +89,7 @@ def blocking(precision: str, sizes: tuple[int, int, int, int], is_complex: bool)
     """
     n_batch, m, n, k = sizes
     if precision == "fp16x3":
-        return mma_blocking(128, 32, 32, 32, 3) if n <= 32 else mma_blocking(64, 64, 32, 32, 3)
+        return mma_blocking(128, 32) if n <= 32 else mma_blocking(64, 64)
     if n <= 32:
         return _narrow(m, n, k) if is_complex else fma_blocking(4, 4, 8, 3)
     if max(m, n) <= 64 or n_batch * -(-m // 128) * -(-n // 64) <= FEW_TILES:
