@@ -288,7 +288,7 @@ BAD_GATES: list[Row] = [
     (lambda: from_matrix(tuple(range(6)), random_unitary(6, np.random.default_rng(0)), "gate 1"), "gate 1",
      "changes 6 qubits at once", "split it into gates on 5 or fewer"),
     (lambda: plan_of(qft(3), Tile(4, 1, 2), "fast"), "mode", "is 'fast'", "use compiled, stages"),
-    (lambda: Tile(3, 2, 2), "tile", "of 3 bits", "let runs and a cluster"),
+    (lambda: Tile(3, 2, 2), "tile", "has 3 bits, but", "let runs and a cluster"),
 ]
 # fmt: on
 
