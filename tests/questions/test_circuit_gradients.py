@@ -267,7 +267,7 @@ def test_the_command(ansatz: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     document = json.loads(output.read_text())
     values = {"theta": 0.4, "phi": np.pi / 4}
     expected = tnplan.Circuit(ansatz, values).expectation(["Z1"], gradient=True, **CPU).gradient or {}
-    assert document["version"] == 3
+    assert document["version"] == 4
     assert document["gradient"] == {name: pytest.approx(one, abs=1e-14) for name, one in expected.items()}
     assert f"derivative by theta of Z1: {document['gradient']['theta'][0]!r}" in capsys.readouterr().out
     assert run(["expectation", str(ansatz), *given, "--wrt", "phi", "--json"]) == 0
