@@ -68,3 +68,16 @@ def circuit(random: np.random.Generator, graph: Any = None) -> Arguments:
                 for qubit, wire in zip(pair, after, strict=True):
                     wires[qubit] = wire
     return [*arguments, *(part for wire in wires for part in (np.array([1.0, 0.0]), [wire])), []]
+
+
+def peps_norm(side: int, low: float, random: np.random.Generator) -> Arguments:
+    """The norm of a PEPS with bonds of 2, whose entries are from `low` to 1 more."""
+    graph = nx.grid_2d_graph(side, side)
+    numbers = {frozenset(bond): number for number, bond in enumerate(graph.edges)}
+    arguments: Arguments = []
+    for site in graph.nodes:
+        bonds = [numbers[frozenset((site, other))] for other in graph.neighbors(site)]
+        tensor = low + random.random((2,) * (len(bonds) + 1))
+        for layer in ("ket", "bra"):
+            arguments += [tensor, [f"level {site}", *(f"{layer} {bond}" for bond in bonds)]]
+    return [*arguments, []]

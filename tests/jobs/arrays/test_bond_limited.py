@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.bond_limited_cases import Arguments, case, circuit, on_graph
+from tests.support.bond_limited_cases import Arguments, case, circuit, on_graph, peps_norm
 from tests.support.hypernetworks import hypernetwork
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.slow import slow_after
@@ -270,6 +270,22 @@ def test_the_estimate_covers_the_error_of_every_kind_in_nine_cases_of_ten() -> N
     found = shares(range(FIRST_SEED, FIRST_SEED + 750))
     assert sum(number for number, _ in found.values()) >= 300
     assert min(share for _, share in found.values()) >= 0.9, found
+
+
+@pytest.mark.parametrize("count", slow_after(1, [12, 60]))
+def test_the_estimate_covers_what_the_cutoff_leaves_out(count: int) -> None:
+    """Of norms of PEPS with positive tensors: singular values fall fast, and those below the cutoff count."""
+    covered = []
+    for seed in range(FIRST_SEED, FIRST_SEED + count):
+        random = np.random.default_rng(seed)
+        side, low = int(random.integers(5, 8)), float(random.choice([0.3, 0.7, 1.5]))
+        arguments = peps_norm(side, low, random)
+        exact = float(tnplan.contract(*arguments))
+        found = tnplan.contract(*arguments, max_bond=int(random.choice([8, 12, 24])))
+        if not found.exact:
+            covered.append(abs(float(found.value) / exact - 1) <= found.error_estimate)
+    assert len(covered) >= count // 2
+    assert np.mean(covered) >= 0.9
 
 
 @pytest.mark.parametrize("seed", range(6))
