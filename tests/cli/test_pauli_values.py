@@ -234,7 +234,7 @@ REFUSED: list[Row] = [
     ("--repetitions 4 --max-terms 9 --resample-by letters --overlap Z0", "--resample-by letters",
      "is for states of 0 and 1", "resample by magnitude"),
     ("--seed 4", "--seed", "is given without --repetitions", "add --repetitions"),
-    ("--resume -o r.json", "--resume", "is for repetitions", "leave it out"),
+    ("--resume -o r.json", "--resume", "is only for repetitions", "leave it out"),
     ("--state 00 --stabilizers X0", "--stabilizers", "are given together with --state",
     "leave one of them out"),
     ("--state 00 --overlap Z0", "--overlap", "is asked together with a state", "leave one of them out"),

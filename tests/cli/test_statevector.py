@@ -310,7 +310,7 @@ def test_a_bit_written_again_hides_no_measurement(
 def test_a_state_of_ranks_that_have_ended_is_refused() -> None:
     simulator = tnplan.simulate(GateSequence(6, ()), ranks=2).simulator
     for ask in (simulator.array, simulator.norm, lambda: simulator.probabilities([0])):
-        with pytest.raises(InputError, match="2 ranks in this process, which have ended; ask in the call"):
+        with pytest.raises(InputError, match="2 ranks of this process that had it have ended; ask"):
             ask()
     assert tnplan.simulate(GateSequence(6, ())).simulator.norm() == 1
 

@@ -145,7 +145,7 @@ def test_what_keeps_no_checkpoint_is_refused(tmp_path: Path, capsys: pytest.Capt
     for more, text in (
         ([*output, "--checkpoint"], "--checkpoint: is of a compressed state, and there is no --fidelity"),
         (["--fidelity", "0.9", "--resume"], "--resume: has no checkpoint"),
-        ([*output, "--fidelity", "0.9", "--resume", "--device", "gpu"], "run on a CPU alone"),
+        ([*output, "--fidelity", "0.9", "--resume", "--device", "gpu"], "run only on a CPU"),
     ):
         assert run([*line, *more]) == 2
         assert text in capsys.readouterr().err

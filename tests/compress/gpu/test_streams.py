@@ -186,7 +186,7 @@ def test_arrays_of_the_host_go_to_the_device_that_is_given(device: Any) -> None:
 
 def test_what_is_no_device_is_refused() -> None:
     for wrong in ("gpu", 0, np, EmulatedDevice):
-        with pytest.raises(CodecError, match=r"^device: is .*; give one, such as tnplan.gpu_codec"):
+        with pytest.raises(CodecError, match=r"^device: is .*; give a device, such as tnplan.gpu_codec"):
             compress(np.ones(4), 1e-2, device=wrong)
         with pytest.raises(CodecError, match=r"^device: is "):
             decompress(compress(np.ones(4), 1e-2).data, device=wrong)

@@ -82,7 +82,7 @@ def test_a_search_slices_a_state_that_is_over_the_limit(minimize: str) -> None:
     assert path_cost(path).log2_largest <= np.log2(limit)
     arrays = random_arrays(path, 0)
     agrees(execute(plan(path, eager_profile(), memory_bytes=inf), arrays).array, path, arrays)
-    with pytest.raises(InputError, match=r"the result alone has .*joint, which slices open ones"):
+    with pytest.raises(InputError, match=r"the result itself has .*joint, which slices open ones"):
         tnplan.search(network, max_tensor=limit, methods="greedy", time=0)
 
 

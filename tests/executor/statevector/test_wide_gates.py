@@ -211,5 +211,5 @@ def test_kernels_are_given_no_gate_with_more_targets_than_they_take() -> None:
     item = Pass(tuple(range(8)), (MultiplexedGate(tuple(range(6)), (), np.eye(64)[None] + 0j),))
     with pytest.raises(ValueError, match="a gate has 6 targets, and kernels take 5"):
         pass_tables(item, 8, 0)
-    with pytest.raises(InputError, match="tile: has clusters of 6 bits; use 5 or fewer"):
+    with pytest.raises(InputError, match="tile: has clusters of 6 bits; use 5 bits or fewer"):
         Tile(10, 2, 6)

@@ -312,7 +312,7 @@ def test_a_round_without_a_tree_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--unlimited", "--method", "greedy", "--resume"], "--resume: is for the method joint"),
+        (["--unlimited", "--method", "greedy", "--resume"], "--resume: is only for --method joint"),
         (
             ["--unlimited", "--minimize", "schedule"],
             "--minimize: is schedule, but no number of devices is given",
