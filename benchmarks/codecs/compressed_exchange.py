@@ -25,7 +25,6 @@ from exchange_parts import SlowLine, Watch, watched
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
-from tnplan.executor.calibration import seconds
 from tnplan.executor.contraction.redistribute.compressed import (
     MessageCompression,
     MessageWorkspace,
@@ -40,6 +39,7 @@ from tnplan.executor.device.protocols.codec import Codec
 from tnplan.executor.device.protocols.communicator import CountedCommunicator
 from tnplan.executor.device.protocols.device import Call, Device
 from tnplan.executor.device.select import open_device
+from tnplan.jobs.calibration import seconds
 from tnplan.planner.hardware.compression_options import SETTINGS, Compression, Lossy
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.process_grid import Digit, prime_factors

@@ -23,10 +23,10 @@ from shared import ROOM_BYTES, open_device
 from units import count
 
 from tnplan.common.files import write_text
-from tnplan.executor.calibration import chain_shape
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.device import ContractShape, Device
+from tnplan.jobs.calibration import chain_shape
 
 DTYPE, TILE_BYTES = "complex64", 32768
 SAMPLE = 1 << 16

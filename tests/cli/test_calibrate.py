@@ -24,7 +24,9 @@ from tnplan.calls.calibrate import calibrate
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
-from tnplan.executor.calibration import (
+from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
+from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.jobs.calibration import (
     CHAINS,
     FREE,
     ChainTime,
@@ -37,8 +39,6 @@ from tnplan.executor.calibration import (
     redistribution_time,
     seconds,
 )
-from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
-from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.planner.hardware.profile import GemmCurve, Profile, load_profile, profile_text
 from tnplan.planner.passes.pipeline import plan
 

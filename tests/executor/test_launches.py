@@ -27,12 +27,12 @@ from tests.support.kernels.contract import shape_of
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import window
 from tests.support.root import ROOT
-from tnplan.executor.calibration import chain_shape
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.copy import make_copy
 from tnplan.executor.device.protocols.device import AdjointShape, RowShape
 from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners
+from tnplan.jobs.calibration import chain_shape
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.schedule.schedule import FusedAdjoint

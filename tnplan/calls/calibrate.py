@@ -20,18 +20,18 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable, write_text
 from tnplan.common.shown_text import shown_text
 from tnplan.common.units import rate_text, size_in_bytes, size_text
-from tnplan.executor.calibration import (
+from tnplan.executor.device.cpu.algebra import MODULAR, NAMED, Algebra, Tropical, algebra_of
+from tnplan.executor.device.cpu.algebra_device import AlgebraDevice
+from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
+from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.precision import supported
+from tnplan.jobs.calibration import (
     CHAINS,
     LocalBench,
     chip_rates,
     redistribution_rate,
     redistribution_time,
 )
-from tnplan.executor.device.cpu.algebra import MODULAR, NAMED, Algebra, Tropical, algebra_of
-from tnplan.executor.device.cpu.algebra_device import AlgebraDevice
-from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
-from tnplan.executor.device.protocols.device import Device
-from tnplan.executor.device.protocols.precision import supported
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, RankKeywords, takes_job
 from tnplan.planner.hardware.profile import (

@@ -85,7 +85,7 @@ def _with_gradient(query: CircuitQuery, use: ContractionOptions) -> tuple[Any, A
 def _value(
     query: CircuitQuery, options: QuestionOptions, use: ContractionOptions, checkpoint: TaskCheckpoint | None
 ) -> Any:
-    """The value of every question but samples; the engine's files are imported when they are needed."""
+    """The value of every question but samples."""
     question, gates = query.question, query.gates
     if isinstance(question, ExpectationValues):
         values = shared_expectations(query, options, use, checkpoint)

@@ -27,7 +27,9 @@ from tnplan.questions.tensor_networks.networks import (
 from tnplan.questions.tensor_networks.sparse_state import SparseState, largest_batch, on_gpu
 
 MOST_QUBITS = {"density matrix": 15, "probabilities": 30}
-"""Qubits from which on a result has more than 2^30 elements."""
+"""Qubits beyond which a result has more than 2^30 elements."""
+CLEARLY = 0.5
+"""Of the seconds of all strings by themselves: strings that take less together are contracted together."""
 
 
 def reduced_density_matrix(
@@ -95,10 +97,6 @@ def _check(qubits: Sequence[int], n_qubits: int, place: str) -> None:
     check_qubits(qubits, n_qubits, place)
     if not 1 <= len(qubits) <= MOST_QUBITS[place]:
         raise InputError(place, f"is asked for {len(qubits)} qubits", f"name 1 to {MOST_QUBITS[place]}")
-
-
-CLEARLY = 0.5
-"""Of the seconds of all strings by themselves: strings that take less together are contracted together."""
 
 
 def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:

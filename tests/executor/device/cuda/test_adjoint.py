@@ -15,8 +15,8 @@ import pytest
 from tests.support.contraction.fused import TOLERANCE, arrays_of, normal, random_chain
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.calibration import chain_shape
 from tnplan.executor.device.protocols.device import AdjointShape
+from tnplan.jobs.calibration import chain_shape
 from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES, ADJOINT_TILE_BYTES, fused_tile
 
 RUNNERS = [

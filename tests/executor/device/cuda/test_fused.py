@@ -13,11 +13,11 @@ import pytest
 from tests.support.contraction.fused import TOLERANCE, arrays_of, normal, random_chain
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.common.errors import InputError
-from tnplan.executor.calibration import chain_shape
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cuda.fused.tables import IDLE, best_tables, fused_tables
 from tnplan.executor.device.protocols.device import FusedShape
 from tnplan.executor.device.protocols.precision import expected_error
+from tnplan.jobs.calibration import chain_shape
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
 CASES = [*((dtype, "fp32") for dtype in TOLERANCE), ("complex64", "fp16x3"), ("complex64", "tf32")]

@@ -173,9 +173,9 @@ def test_damaged_kernels_and_those_of_others_are_compiled_anew(
 
 
 def test_kernels_of_chains_are_compiled_ahead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tnplan.executor.calibration import chain_shape
     from tnplan.executor.device.cuda.fused import chain as cupy_fused
     from tnplan.executor.device.cuda.runtime import kernel_cache
+    from tnplan.jobs.calibration import chain_shape
 
     monkeypatch.setattr(kernel_cache, "current_arch", lambda device=None: "sm_90")
     chains = [(chain_shape(14, logs), precision) for logs in ((2,), (4,)) for precision in ("fp32", "fp16x3")]
