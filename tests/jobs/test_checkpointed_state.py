@@ -41,8 +41,8 @@ class Passes:
 
         monkeypatch.setattr(PackedState, "apply", apply)
         # A checkpoint after every pass.
-        monkeypatch.setattr(checkpointed_state, "FIRST_S", -1.0)
-        monkeypatch.setattr(checkpointed_state, "INTERVAL", -1)
+        monkeypatch.setattr(checkpointed_state.StateCheckpoint, "LEAST_S", 0.0)
+        monkeypatch.setattr(checkpointed_state.StateCheckpoint, "INTERVAL", 0)
 
 
 def interrupted(

@@ -26,8 +26,8 @@ class _InterruptedError(Exception):
 
 @pytest.fixture(autouse=True)
 def _write_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peps_checkpoint, "LEAST_S", 0.0)
-    monkeypatch.setattr(peps_checkpoint, "INTERVAL", 0)
+    monkeypatch.setattr(peps_checkpoint.PepsCheckpoint, "LEAST_S", 0.0)
+    monkeypatch.setattr(peps_checkpoint.PepsCheckpoint, "INTERVAL", 0)
 
 
 def circuit(seed: int) -> tnplan.Circuit:

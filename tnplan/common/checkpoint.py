@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -51,6 +52,8 @@ class CheckpointFile:
     """What jobs of this kind may differ in."""
     ARRAYS: tuple[str, ...] = ()
     RESTART = "delete the file to start again"
+    INTERVAL, LEAST_S = 20, 0.0
+    """A file is due when so many times the last one's cost has gone by, 5 % at most, and so many seconds."""
     DURABLE = False
     """Whether a file is on the disk before `replace` returns: what it replaces is then deleted elsewhere."""
 
@@ -59,6 +62,7 @@ class CheckpointFile:
         self._identity, self._place = identity, dict(place or {})
         self.out: Mapping[str, Array] = {}
         """Arrays that are there, into which those of a file are read."""
+        self._last_s, self._cost_s = perf_counter(), 0.0
 
     def is_there(self, resume: bool) -> bool:
         """Whether there is a file. Refuses one that is not to be resumed."""
@@ -142,8 +146,13 @@ class CheckpointFile:
         place = f"{self.path}: {name}" if name else str(self.path)
         return InputError(place, problem, f"{else_}{self.RESTART}", DOCS + PAGES["checkpoints"])
 
+    def is_due(self) -> bool:
+        """Whether it is time to write."""
+        return perf_counter() - self._last_s >= max(self.LEAST_S, self.INTERVAL * self._cost_s)
+
     def replace(self, document: dict[str, Any], *arrays: Array) -> None:
         """Write another document and other arrays."""
+        begin_s = perf_counter()
         header = {
             "format": self.FORMAT, "version": self.VERSION, "identity": self._identity,
             "place": self._place, "document": document,
@@ -165,6 +174,8 @@ class CheckpointFile:
                 os.fsync(stream.fileno())
 
         write_file(self.path, write)
+        self._last_s = perf_counter()
+        self._cost_s = self._last_s - begin_s
 
     def remove(self) -> None:
         """Delete the file, if there is one."""

@@ -7,7 +7,6 @@ Changelog of `tnplan.statevector.checkpoint`:
 from __future__ import annotations
 
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from tnplan.circuits.program import CircuitProgram
@@ -17,16 +16,13 @@ from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
 from tnplan.executor.statevector.cpu.packed_state import PackedState
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass
 
-FIRST_S, INTERVAL = 60.0, 20
-"""A checkpoint is due after so many seconds, and so many times what the last one took: 5 % at most."""
-
 
 class StateCheckpoint(CheckpointFile):
     """The numbers of a compressed state after some passes, their errors, and where its random numbers are."""
 
     FORMAT, VERSION, JOB = "tnplan.statevector.checkpoint", 1, "simulation"
     OTHERS = "circuit, --fidelity, --mode and --precision"
-    ARRAYS = ("codes", "scales")
+    ARRAYS, LEAST_S = ("codes", "scales"), 60.0
 
     def __init__(self, path: Path, program: CircuitProgram, bits: int, dtype: str, mode: str) -> None:
         super().__init__(path, identity_of_values(program, bits, dtype, mode))
@@ -37,7 +33,7 @@ class CheckpointedState(PackedState):
 
     def keep(self, checkpoint: StateCheckpoint, resume: bool) -> None:
         """Go on from the checkpoint that is there, and write others."""
-        self._checkpoint, self._count, self._begin_s, self._cost_s = checkpoint, 0, perf_counter(), 0.0
+        self._checkpoint, self._count = checkpoint, 0
         # Invariant: values are read into the state's own memory, which is the only one that is planned.
         checkpoint.out = dict(zip(checkpoint.ARRAYS, self.numbers, strict=True))
 
@@ -55,10 +51,8 @@ class CheckpointedState(PackedState):
         if self._count <= self._done:
             return
         super().apply(prepared)
-        begin_s, signal = perf_counter(), asked()
-        if signal or begin_s - self._begin_s > max(FIRST_S, INTERVAL * self._cost_s):
+        signal = asked()
+        if signal or self._checkpoint.is_due():
             self._checkpoint.replace({"passes": self._count, **self.document()}, *self.numbers)
-            self._begin_s = perf_counter()
-            self._cost_s = self._begin_s - begin_s
         if signal:
             raise StoppedRunError(signal)

@@ -234,7 +234,7 @@ def test_a_solve_goes_on_from_given_states() -> None:
 
 @pytest.mark.usefixtures("few_at_start")
 def test_a_killed_solve_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_module, "INTERVAL", 0)
+    monkeypatch.setattr(checkpoint_module.SolveCheckpoint, "INTERVAL", 0)
     h = small(6)
     path = tmp_path / "state.ckpt"
     whole = solve(h, h.integrals, 2, criteria=TIGHT)

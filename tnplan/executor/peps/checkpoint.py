@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,13 @@ from tnplan.common.checkpoint import CheckpointFile
 from tnplan.executor.peps.levels import Pair
 from tnplan.executor.peps.state import PepsState, on_host
 
-INTERVAL, LEAST_S = 20, 2.0
-"""A checkpoint is due when this many times the last one's cost has gone by, and so many seconds."""
-
 
 class PepsCheckpoint(CheckpointFile):
     """The state of a question by a PEPS on one rank."""
 
     FORMAT, VERSION, ARRAYS = "tnplan.peps.checkpoint", 1, ("tensors", "weights")
     OTHERS = "circuit, question or options"
-    _last, _cost_s = 0.0, 0.0
+    LEAST_S = 2.0
 
     def open(
         self, resume: bool, n_qubits: int, pairs: list[Pair], dtype: str, check: Callable[[Any], bool]
@@ -36,7 +32,6 @@ class PepsCheckpoint(CheckpointFile):
 
         `check` says whether what the caller added can be.
         """
-        self._last = perf_counter()
 
         def state_of(
             document: dict[str, Any], arrays: dict[str, Array]
@@ -51,7 +46,6 @@ class PepsCheckpoint(CheckpointFile):
 
     def write(self, state: PepsState, document: dict[str, Any]) -> None:
         """Replace the file."""
-        begin = perf_counter()
         weights = [on_host(weights) for weights in state.weights.values()]
         known = {
             **document, "bonds": [len(one) for one in weights], "fidelity": state.fidelity,
@@ -59,12 +53,6 @@ class PepsCheckpoint(CheckpointFile):
         }  # fmt: skip
         tensors = np.concatenate([on_host(tensor).ravel() for tensor in state.tensors])
         self.replace(known, tensors, np.concatenate([np.empty(0), *weights]))
-        self._last = perf_counter()
-        self._cost_s = self._last - begin
-
-    def is_due(self) -> bool:
-        """Whether it is time to write."""
-        return perf_counter() - self._last >= max(LEAST_S, INTERVAL * self._cost_s)
 
 
 def put(state: PepsState, document: dict[str, Any], arrays: list[Array]) -> None:

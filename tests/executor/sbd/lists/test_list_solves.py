@@ -138,7 +138,7 @@ def test_emulated_kernels_find_a_state_of_a_spin() -> None:
 
 
 def test_a_killed_solve_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_module, "INTERVAL", 0)
+    monkeypatch.setattr(checkpoint_module.SolveCheckpoint, "INTERVAL", 0)
     integrals, determinants = random_list(7, (3, 3), (30, 30), 400, 5)
     basis, path = as_list(determinants, 7), tmp_path / "state.ckpt"
     whole = solve(ListHamiltonian(integrals, basis), integrals, 2, criteria=TIGHT)

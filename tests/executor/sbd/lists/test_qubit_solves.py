@@ -106,7 +106,7 @@ def test_degenerate_states_are_all_found() -> None:
 
 @pytest.mark.parametrize("kind", ["real", "complex"])
 def test_a_killed_solve_resumes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_module, "INTERVAL", 0)
+    monkeypatch.setattr(checkpoint_module.SolveCheckpoint, "INTERVAL", 0)
     terms, strings, matrix = problem(10, kind, 140)
     target, given = tmp_path / "out.npz", (as_text(terms), texts_of(strings, 10))
 

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -41,20 +40,11 @@ from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, 
 # 2 (2026-11-29): as `tnplan.common.checkpoint`. Version 1 is refused.
 
 
-INTERVAL = 20
-"""A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""
-
-
 class SolveCheckpoint(CheckpointFile):
     """The vectors of a solve."""
 
     FORMAT, VERSION, ARRAYS = "tnplan.sbd.checkpoint", 2, ("vectors", "parities")
     JOB, OTHERS = "solve", "integrals, strings or options"
-
-    def __init__(self, path: Path, identity: str) -> None:
-        super().__init__(path, identity)
-        self._last = perf_counter()
-        self._cost_s = 0.0
 
     def open(self, resume: bool, shape: tuple[int, ...], dtype: str = "float64") -> list[tuple[Array, int]]:
         """The vectors to go on from; none where no checkpoint stands. Refuses one of another solve."""
@@ -69,18 +59,11 @@ class SolveCheckpoint(CheckpointFile):
 
         return self.restored(resume, vectors_in) or []
 
-    def due(self) -> bool:
-        """Whether it is time to write."""
-        return perf_counter() - self._last >= INTERVAL * self._cost_s
-
     def write(self, vectors: Sequence[tuple[Array, int]]) -> None:
         """Replace the file. Vectors of an early iteration in fp32 are written in fp64."""
-        begin = perf_counter()
         states = np.array([vector for vector, _ in vectors])
         states = states.astype(np.result_type(states, np.float64), copy=False)
         self.replace({}, states, np.array([parity for _, parity in vectors]))
-        self._last = perf_counter()
-        self._cost_s = self._last - begin
 
 
 # A whole solve: a Hamiltonian over a basis, its lowest states, their energies and what is measured in them.
@@ -227,7 +210,7 @@ def solve(
     def on_step(step: DavidsonStep, continuation: Callable[[], Vectors]) -> None:
         stop = ""
         if store is not None:
-            is_due, stop = vector_backend.on_first(lambda: (store.due(), asked()))
+            is_due, stop = vector_backend.on_first(lambda: (store.is_due(), asked()))
             if is_due or stop:
                 _write_checkpoint(vector_backend, store, continuation())
         if progress is not None and vector_backend.first:
