@@ -152,7 +152,7 @@ def _broken_after(owner: type, count: int) -> Iterator[None]:
             raise KeyboardInterrupt
 
     with patch.object(owner, "write", counted), patch.object(task_list, "MEETING_S", 0.0), \
-            patch.object(solver_checkpoint, "INTERVAL", 0):  # fmt: skip
+            patch.object(solver_checkpoint.SolveCheckpoint, "INTERVAL", 0):  # fmt: skip
         yield
 
 

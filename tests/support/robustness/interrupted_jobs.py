@@ -259,7 +259,7 @@ def _broken_after(count: int) -> Iterator[None]:
             raise KeyboardInterrupt
 
     with patch.object(CheckpointFile, "replace", counted), patch.object(task_list, "MEETING_S", 0.0), \
-            patch.object(solver_checkpoint, "INTERVAL", 0), \
+            patch.object(solver_checkpoint.SolveCheckpoint, "INTERVAL", 0), \
             patch.object(initial_guess, "DETERMINANTS", 3), \
             patch.object(initial_guess, "WHOLE", 0):  # fmt: skip
         yield
