@@ -35,7 +35,7 @@ def test_a_stopped_solve_goes_on(
     tmp_path: Path, number: signal.Signals, ranks: int, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only the signal makes it write.
-    monkeypatch.setattr("tnplan.executor.sbd.solver.solve.SolveCheckpoint.due", lambda _: False)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.solve.SolveCheckpoint.is_due", lambda _: False)
     options: dict[str, Any] = {
         "device": "cpu", "threads": 1, "ranks": ranks, "precision": precision, "output": tmp_path / "r.npz",
         "criteria": Criteria(residual=1e-8),
