@@ -35,7 +35,9 @@ def test_compressed_states_call_what_samples_say(
     samples = states.of_packed(dtype, f"int{bits}")
     forget(samples)
     circuit = lattice_circuit("rectangular", 3, 3, 4, 0)
-    tnplan.simulate(circuit, shots=9, observable="Z0 X1", fidelity=fidelity, precision=precision)
+    tnplan.simulate(
+        circuit, shots=9, observable="Z0 X1", fidelity=fidelity, precision=precision, device="cpu"
+    )
     check_called(samples)
 
 

@@ -130,6 +130,35 @@ def test_plain_calls_on_a_gpu(library: str) -> None:
 
 
 @needs_gpus(1)
+@pytest.mark.parametrize("kind", ["conjugated", "negative", "bfloat16"])
+def test_values_that_torch_computes_late_are_waited_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    network = lattice(4, 4, 3, 0, "complex128").network
+    generator = torch.Generator().manual_seed(4)
+    given = [
+        torch.randn(network.shape(number), dtype=torch.complex128, generator=generator).cuda()
+        for number in range(len(network.inputs))
+    ]
+    changed = {
+        "conjugated": given[3].conj(), "negative": given[3].conj().imag,
+        "bfloat16": given[3].real.bfloat16(),
+    }  # fmt: skip
+    resolve_conj = torch.Tensor.resolve_conj
+
+    def after_a_while(tensor: Any) -> Any:
+        torch.cuda._sleep(100_000_000)
+        return resolve_conj(tensor)
+
+    with compile_contraction(network, *given) as compiled:
+        given[3] = changed[kind]
+        values = [each.resolve_conj().resolve_neg().to(torch.complex128).cpu().numpy() for each in given]
+        wanted = contract(network, *values, device="cpu")
+        monkeypatch.setattr(torch.Tensor, "resolve_conj", after_a_while)
+        result = compiled(*given).cpu().numpy()
+    np.testing.assert_allclose(result, wanted, rtol=1e-9, atol=1e-9 * abs(wanted).max())
+
+
+@needs_gpus(1)
 def test_tensors_of_many_kinds_follow_each_other_on_a_gpu() -> None:
     """Those that a schedule takes by their address, and others, which are looked at one by one."""
     torch = pytest.importorskip("torch")

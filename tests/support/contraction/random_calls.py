@@ -37,7 +37,7 @@ MAY_REFUSE = (
     "more than the limit",
     "to one device", "of one library", "out: is of type ndarray; give an array of cupy",
     "out: is on another device",
-    "torch follows", "has 1 GPU for",
+    "torch traces", "has 1 GPU for",
 )  # fmt: skip
 """What a right call may be refused for: objects beside torch, arrays of JAX as `out`, sums that may overflow,
 long doubles, integers on a GPU, arrays of several devices, small limits of memory, `out` and exponents of

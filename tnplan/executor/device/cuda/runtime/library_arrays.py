@@ -45,14 +45,25 @@ def on_gpu(array: Any, stream: Any) -> Array:
     if type(array).__module__.partition(".")[0] != "torch":
         with stream:
             return cupy.from_dlpack(array)
-    if array.is_conj() or array.is_neg():
-        array = array.resolve_conj().resolve_neg()
     dtype = _numpy_dtype(array.dtype)
-    if dtype is None:
-        array, dtype = array.float(), np.dtype(np.float32)
+    if array.is_conj() or array.is_neg() or dtype is None:
+        array = _as_values(array, stream)
+        dtype = _numpy_dtype(array.dtype)
     strides = None if array.is_contiguous() else [stride * dtype.itemsize for stride in array.stride()]
     memory = cupy.cuda.UnownedMemory(array.data_ptr(), max(array.nbytes, 1), array, array.device.index)
     return cupy.ndarray(tuple(array.shape), dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+
+
+def _as_values(tensor: Any, stream: Any) -> Any:
+    """A tensor of torch with its values as they are read: conjugated, negated, and bfloat16 as float32.
+
+    Invariant: `stream` computes them. Work that torch's own stream is given now comes after the event that
+    `stream` waits for, and may come too late.
+    """
+    torch = sys.modules["torch"]
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr, tensor.device)):
+        tensor = tensor.resolve_conj().resolve_neg()
+        return tensor.float() if _numpy_dtype(tensor.dtype) is None else tensor
 
 
 @cache
