@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=EFFICIENCY, default="fp32")
     parser.add_argument("--path", type=Path, default=PATH)
     parser.add_argument("--bunches", type=int, default=3_000_000, help="in one contraction")
-    parser.add_argument("--open", type=int, default=9, help="qubits of which a bunch has all values")
+    parser.add_argument("--open", type=int, default=10, help="qubits of which a bunch has all values")
     parser.add_argument("--log2", type=int, default=34, help="of the elements of the largest tensor")
     parser.add_argument("--time", type=float, default=400.0, help="seconds of the search")
     parser.add_argument("--seed", type=int, default=1)
