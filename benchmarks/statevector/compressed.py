@@ -1,8 +1,8 @@
 """Compressed states beside exact ones: whether their bound and their estimate hold, their memory, their time.
 
 Usage: python benchmarks/statevector/compressed.py [--qubits 8-16] [--circuits 100] [--seed 20261201]
-       [--ranks 1] [--time 22,24] [--rounds 5] [--threads 1] [--gpu QFT:36,random:35] [--bits 8] [--tile-bits 13,14]
-       [--plain-up-to 33] [--limit-s 240] [-o results.json]
+       [--ranks 1] [--time 22,24] [--rounds 5] [--threads 1] [--gpu QFT:36,random:35] [--bits 8]
+       [--tile-bits 13,14] [--plain-up-to 33] [--limit-s 240] [-o results.json]
 Circuits are random, QFT, QAOA, Trotter and VQE in turn, each from a seed of its own, with 8 and 16 bits, in
 passes of single and of double precision. Tiles have a random size, so that small states have several passes.
 With `--ranks` the states are over so many ranks, threads of this process, of 10 qubits or more each.

@@ -259,6 +259,7 @@ def _work(
 ) -> Simulation:
     """One rank: the whole simulation; rank 0 writes the result."""
     world, n, question = rank.world, problem.program.n_qubits, problem.question
+    fidelity = request.fidelity
     needed = _needed_bytes(rank, problem, request)
     free = free_beside(rank, needed)
     # Invariant: all ranks refuse or none, before the collective calls of the state begin.
@@ -268,13 +269,13 @@ def _work(
     with rank.on_stream():
         with nullcontext() if checkpoint is None else keeping():
             simulator, result = _answered(rank, problem, request, checkpoint, options.resume)
-        if request.fidelity is not None:
-            bits = agree(world, lambda: more_bits(simulator.state, request.fidelity, rank))
+        if fidelity is not None:
+            bits = agree(world, lambda: more_bits(simulator.state, fidelity, rank))
             if bits is not None:
                 del simulator, result  # the memory of the state is taken by the next
                 problem = replace(problem, bits=bits)
                 simulator, result = _answered(rank, problem, request)
-                agree(world, lambda: more_bits(simulator.state, request.fidelity, rank))
+                agree(world, lambda: more_bits(simulator.state, fidelity, rank))
                 needed = _needed_bytes(rank, problem, request)
         time_s = perf_counter() - begin
         if request.save is not None:
@@ -284,7 +285,7 @@ def _work(
         "dtype": request.dtype, "mode": request.mode, "device": rank.device.name, "ranks": world.size,
         "threads": rank.threads,
         "seed": problem.seed, "shots": question.shots, **_answer_report(result, question),
-        **({} if request.fidelity is None else {"fidelity": request.fidelity}),
+        **({} if fidelity is None else {"fidelity": fidelity}),
         **fidelity_report(simulator.state),
         "norm": result.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
         "predicted_bytes": needed, "time_s": time_s, "energy": rank.energy(), "environment": host_facts(),
@@ -438,7 +439,7 @@ def state_needs(n_qubits: int, dtype: str, n_ranks: int, threads: int, states: i
 
 def _check_ranks(n_ranks: int, program: CircuitProgram, request: SimulationRequest) -> None:
     """Refuse ranks that cannot share the state."""
-    # Invariant: qubits inside of a block are never exchanged, and those of the largest gate fit in beside them.
+    # Invariant: qubits inside of a block stay in the rank, and those of the largest gate fit in beside them.
     block_bits = 0 if request.fidelity is None else BLOCK_BITS
     check_state_ranks(n_ranks, program.n_qubits, LARGEST_TARGETS + block_bits)
 

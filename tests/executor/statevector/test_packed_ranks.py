@@ -1,4 +1,4 @@
-"""Compressed states over ranks: bound, estimate and answers of the whole state, and exchanges that round nothing."""
+"""Compressed states over ranks: bound, estimate and answers of the whole state; exchanges round nothing."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ def test_every_gate(mode: str) -> None:
         circuit = many_kinds(n, 30, n)
         exact = state_vector(circuit).reshape(-1)
 
-        def work(
-            ranks: Communicator, circuit: GateSequence = circuit, exact: np.ndarray = exact
-        ) -> None:
+        def work(ranks: Communicator, circuit: GateSequence = circuit, exact: np.ndarray = exact) -> None:
             simulator = simulated(ranks, circuit, "complex128", 16, 3, 9, mode)
             assert simulator.exchanges > 0
             assert infidelity(whole(simulator), exact) <= 1 - errors_of(simulator).fidelity_bound + 1e-15
@@ -144,9 +142,9 @@ def test_bits_of_blocks_are_never_exchanged(mode: str) -> None:
         circuit = unseen_circuit(kind, 14, 9)
         gates = [from_gate(item) for item in circuit.gates]
         plan = compile_gates(gates, range(14)[::-1], packed_tile("complex64"), mode, 12)
-        insides = [inside for step in plan.steps if isinstance(step, QubitExchange) for inside, _ in step.pairs]
-        assert insides
-        assert min(insides) >= BLOCK_BITS
+        pairs = [pair for step in plan.steps if isinstance(step, QubitExchange) for pair in step.pairs]
+        assert pairs
+        assert min(inside for inside, _ in pairs) >= BLOCK_BITS
 
 
 def test_tiles_are_not_taken_as_zero_after_an_exchange() -> None:
@@ -189,8 +187,9 @@ def test_answers_are_those_of_the_decoded_state(monkeypatch: pytest.MonkeyPatch)
         values: list[Any] = []
         random = np.random.default_rng(17)
         for _ in range(20):
-            words = [[f"{letter}{q}" for q, letter in enumerate(random.choice(list("IXYZ"), n))] for _ in range(4)]
-            observable = given_sum(" + 0.5*".join(" ".join(word) for word in words), n)
+            letters = random.choice(list("IXYZ"), (4, n))
+            words = [" ".join(f"{letter}{q}" for q, letter in enumerate(row)) for row in letters]
+            observable = given_sum(" + 0.5*".join(words), n)
             values.append(simulator.expectation(observable))
             assert values[-1] == pytest.approx(plain.expectation(observable), abs=1e-12)
         for qubits in ([0], [2, 0], [1, n - 1, 2], list(range(n))):
@@ -210,16 +209,16 @@ def test_answers_are_those_of_the_decoded_state(monkeypatch: pytest.MonkeyPatch)
 
 
 ASKED: dict[str, Any] = {
-    "shots": 500, "observable": "Z0 X3 - Z9", "amplitudes": ["0" * 12, "1" * 12], "marginal": [0, 7], "seed": 5
+    "shots": 500, "observable": "Z0 X3 - Z9", "amplitudes": ["0" * 12, "1" * 12], "marginal": [0, 7],
+    "seed": 5,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("fidelity", [0.99, 0.999999])
 def test_values_are_those_of_one_rank_within_the_bounds(fidelity: float) -> None:
     circuit = unseen_circuit("trotter", 12, 78)
-    one, *others = (
-        tnplan.simulate(circuit, **ASKED, fidelity=fidelity, precision="fp32", ranks=ranks) for ranks in (1, 2, 4)
-    )
+    asked = {**ASKED, "fidelity": fidelity, "precision": "fp32"}
+    one, *others = (tnplan.simulate(circuit, **asked, ranks=ranks) for ranks in (1, 2, 4))
     for done in others:
         assert done.report["exchanges"] > 0
         assert done.report["predicted_bytes"] < one.report["predicted_bytes"]
@@ -269,13 +268,14 @@ def test_room_is_looked_for_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_mpirun_gives_what_threads_give(tmp_path: Path) -> None:
     path = tmp_path / "vqe.qsim"
     save_qsim(unseen_circuit("vqe", 12, 79), path)
-    options = ["--fidelity", "0.99", "--shots", 50, "--observable", "X0 Z7 + Y1", "--seed", 1, "--json"]
+    observable = " + ".join(f"X{q} Y{(q + 1) % 12}" for q in range(12))
+    options = ["--fidelity", "0.99", "--shots", 50, "--observable", observable, "--seed", 1, "--json"]
     done = mpirun(2, "-m", "tnplan", "statevector", path, *options, "--precision", "fp32")
     assert done.returncode == 0, done.stderr
     threads = tnplan.simulate(
-        path, fidelity=0.99, shots=50, observable="X0 Z7 + Y1", seed=1, precision="fp32", ranks=2
+        path, fidelity=0.99, shots=50, observable=observable, seed=1, precision="fp32", ranks=2
     ).report
     report = json.loads(done.stdout)
-    names = "ranks", "bits", "counts", "expectation", "norm", "fidelity_estimate", "fidelity_bound", "exchanges"
-    assert [report[name] for name in names] == [threads[name] for name in names]
+    for name in ("ranks", "bits", "counts", "expectation", "norm", "fidelity_estimate", "fidelity_bound"):
+        assert report[name] == threads[name]
     assert report["exchanges"] > 0

@@ -1,6 +1,6 @@
 """A compressed state over several ranks: blocks move between ranks as they are, and errors are those of all.
 
-Bits inside of a block are never exchanged (`Tile.block_bits`). So an exchange decodes nothing and rounds nothing.
+Bits inside of a block are never exchanged (`Tile.block_bits`). So an exchange decodes and rounds nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.host_memory import ranks_here
-from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.device.protocols.communicator import agree, messages
 from tnplan.executor.statevector.distributed_state import DistributedState, PreparedExchange, sign_of
 from tnplan.executor.statevector.packed_codes import BLOCK_BITS, amplitudes_of, check_room
 from tnplan.executor.statevector.packed_error import EncodingErrors
@@ -69,9 +69,9 @@ class DistributedPackedState(DistributedState):
         for first in range(0, 1 << self.n_bits, size):
             partner = first ^ x & ~(size - 1)
             sent = codes[2 * partner :][: 2 * size], scales[partner >> BLOCK_BITS :][:n_blocks]
-            theirs = [np.empty_like(array) for array in sent]
-            self.ranks.exchange([(peer, array) for array in sent], [(peer, array) for array in theirs])
-            yield first, partner, amplitudes_of(*theirs, source.local.errors.norm)
+            theirs = np.empty_like(sent[0]), np.empty_like(sent[1])
+            self.ranks.exchange(messages(peer, sent), messages(peer, theirs))
+            yield first, partner, amplitudes_of(*theirs, norm=source.local.errors.norm)
 
     def to_host(self) -> Array:
         """All amplitudes, decoded, on every rank; refused where there is no room for them."""

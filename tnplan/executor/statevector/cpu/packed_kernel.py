@@ -41,7 +41,7 @@ def run_packed(
 
     `packed` are the numbers and the scales of all blocks, `rounding` a key for random numbers and, in the
     precision of tiles, the largest number [1] and `dither`; `pass_tables` and `scratch` are those of
-    `tiled_pass_kernel.run_rounds`. `span` has the first tile, the one after the last, and the bits of the rank.
+    `tiled_pass_kernel.run_rounds`. `span` has the first tile, the one after the last, and the rank's bits.
     """
     tables, numbers = pass_tables
     side = 1 << tables.tile_bits.size

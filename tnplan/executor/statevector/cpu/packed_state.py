@@ -152,7 +152,7 @@ class PackedState:
         self.errors.add_pass(sums, arithmetic, self._unit)
 
     def do(self, prepared: tuple[VectorPass, float]) -> tuple[Array, float]:
-        """Do a pass; the squares of its rounding errors and of what it stores, and the bound of its arithmetic.
+        """Do a pass; the squares of its rounding errors and of what it stores, and a bound of its arithmetic.
 
         Tiles of zeros stay as they are.
         """

@@ -259,7 +259,8 @@ def make_stages(
         if done or exchange:
             stages.append(Stage(exchange, tuple(gate.on(bit_of) for gate in done)))
         if pending:
-            exchange = _exchange(wires_inside(pending, inside, n_bits, n_inside, block_bits), bit_of, n_inside)
+            inside = wires_inside(pending, inside, n_bits, n_inside, block_bits)
+            exchange = _exchange(inside, bit_of, n_inside)
             for inner, outer in exchange.pairs:
                 a, b = bit_of.index(inner), bit_of.index(outer)
                 bit_of[a], bit_of[b] = outer, inner
@@ -269,7 +270,10 @@ def make_stages(
 def wires_inside(
     gates: Sequence[MultiplexedGate], inside: int, n_bits: int, n_inside: int, block_bits: int = 0
 ) -> int:
-    """The mask of the wires that the next stage has inside, the lowest and those of `inside` by preference."""
+    """The mask of the wires that the next stage has inside, those of `inside` by preference.
+
+    The lowest `block_bits` always are.
+    """
     chosen = choose(gates, (1 << block_bits) - 1, n_inside)
     others = [wire for wire in range(n_bits) if not chosen >> wire & 1]
     others.sort(key=lambda wire: (not inside >> wire & 1, _next_use(gates, wire), wire))
