@@ -1,10 +1,11 @@
 """Compressed states beside exact ones: whether their bound and their estimate hold, their memory, their time.
 
 Usage: python benchmarks/statevector/compressed.py [--qubits 8-16] [--circuits 100] [--seed 20261201]
-       [--time 22,24] [--rounds 5] [--threads 1] [--gpu QFT:36,random:35] [--bits 8] [--tile-bits 13,14]
-       [--plain-up-to 33] [--limit-s 240] [-o results.json]
+       [--ranks 1] [--time 22,24] [--rounds 5] [--threads 1] [--gpu QFT:36,random:35] [--bits 8]
+       [--tile-bits 13,14] [--plain-up-to 33] [--limit-s 240] [-o results.json]
 Circuits are random, QFT, QAOA, Trotter and VQE in turn, each from a seed of its own, with 8 and 16 bits, in
 passes of single and of double precision. Tiles have a random size, so that small states have several passes.
+With `--ranks` the states are over so many ranks, threads of this process, of 10 qubits or more each.
 The exact state is the plain engine's in double precision. Goals: the bound is never below the error, and the
 estimate of 1 - F is within a factor of 2 in 90 % of runs. Times are seconds of the processor, the least of
 `--rounds` by turns, of the passes alone.
@@ -33,9 +34,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
 from tnplan.circuits.circuit import GateSequence
 from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_memory import host_facts
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes
 from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
 from tnplan.executor.statevector.packed_codes import codes_bytes
 from tnplan.executor.statevector.packed_error import predicted_fidelity
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
@@ -46,10 +50,14 @@ FACTOR, WITHIN_GOAL = 2.0, 0.9
 NO_BITS = np.zeros(0, np.uint8)
 
 
-def compressed(circuit: GateSequence, dtype: str, bits: int, seed: int, tile_bits: int) -> Simulator:
-    """A compressed state after a circuit."""
-    state = PackedState(circuit.n_qubits, dtype, bits, seed=seed)
-    state.tile = replace(state.tile, bits=min(state.tile.bits, tile_bits))
+def compressed(
+    circuit: GateSequence, dtype: str, bits: int, seed: int, tile_bits: int, ranks: Communicator
+) -> Simulator:
+    """A compressed state after a circuit, over ranks where there are several."""
+    n_bits = circuit.n_qubits - ranks.size.bit_length() + 1
+    local = PackedState(n_bits, dtype, bits, seed=seed, rank=ranks.rank)
+    local.tile = replace(local.tile, bits=min(local.tile.bits, tile_bits))
+    state = local if ranks.size == 1 else DistributedPackedState(local, ranks)
     simulator = Simulator(state, circuit.n_qubits)
     simulator.run(prepare_program(circuit.gates), NO_BITS)
     return simulator
@@ -62,8 +70,10 @@ def infidelity(simulator: Simulator, exact: Any) -> float:
     return float(np.linalg.norm(state - overlap * exact) ** 2 / np.linalg.norm(state) ** 2)
 
 
-def coverage(qubits: tuple[int, int], n_circuits: int, seed: int) -> list[dict[str, Any]]:
-    """A row for each circuit, number of bits and precision."""
+def coverage(
+    qubits: tuple[int, int], n_circuits: int, seed: int, ranks: Communicator
+) -> list[dict[str, Any]]:
+    """A row for each circuit, number of bits and precision; collective."""
     random, rows = np.random.default_rng(seed), []
     for number in range(n_circuits):
         kind, n = KINDS[number % len(KINDS)], int(random.integers(qubits[0], qubits[1] + 1))
@@ -74,7 +84,7 @@ def coverage(qubits: tuple[int, int], n_circuits: int, seed: int) -> list[dict[s
         for dtype in ("complex64", "complex128"):
             for bits in (8, 16):
                 tile_bits = int(random.integers(9, 13))
-                own = compressed(circuit, dtype, bits, seed + number, tile_bits)
+                own = compressed(circuit, dtype, bits, seed + number, tile_bits, ranks)
                 state: Any = own.state
                 rows.append({
                     "kind": kind, "qubits": n, "dtype": dtype, "bits": bits, "passes": own.passes,
@@ -264,6 +274,7 @@ def main() -> int:
     parser.add_argument("--qubits", default="8-16")
     parser.add_argument("--circuits", type=int, default=100)
     parser.add_argument("--seed", type=int, default=20261201)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--time", default="")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -281,7 +292,9 @@ def main() -> int:
         result["gpu"] = on_gpu(options)
         missed = any(row["missed"] for row in result["gpu"])
     elif options.circuits:
-        result["coverage"] = coverage((low, high), options.circuits, options.seed)
+        result["coverage"] = run_ranks(
+            options.ranks, lambda ranks: coverage((low, high), options.circuits, options.seed, ranks)
+        )[0]
         summary(result["coverage"])
         held, within = shares(result["coverage"])
         missed = held < 1 or within < WITHIN_GOAL

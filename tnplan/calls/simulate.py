@@ -41,10 +41,10 @@ class SimulationOptions(JobOptions):
     fidelity : float, optional
         Store amplitudes compressed, with 8 or 16 bits for each real and imaginary part: the fewest with which
         the final state is estimated to have this fidelity. `precision` is then the precision within a pass.
-        Only for circuits of gates, on one rank of a CPU or on one GPU.
+        Only for circuits of gates, on CPUs or on one GPU.
     checkpoint : bool
-        Keep OUTPUT.ckpt while the passes over a state with a `fidelity` run, on a CPU: a file as large as the
-        state.
+        Keep OUTPUT.ckpt while the passes over a state with a `fidelity` run, on one rank on a CPU: a file as
+        large as the state.
     resume : bool
         Keep a checkpoint, and continue an interrupted run from it, if any.
     """

@@ -1,7 +1,7 @@
 """Simulations with `fidelity`: what they refuse, the bits of their amplitudes, and their state.
 
-The states are in executor/statevector, cpu/packed_state.py and cuda/packed_state.py; packed_error.py sums
-their errors.
+The states are in executor/statevector, cpu/packed_state.py and cuda/packed_state.py, and over ranks
+distributed_packed_state.py; packed_error.py sums their errors.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from tnplan.executor.statevector.memory_estimate import tile_bytes
 from tnplan.executor.statevector.packed_codes import BLOCK_BITS
 from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, departure, fewest_bits
 from tnplan.executor.statevector.prepared_program import Segment, prepare_program
-from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
+from tnplan.executor.statevector.scheduling.qubit_cover import first_places
+from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates, rename
 from tnplan.executor.statevector.simulator import StateVector
 from tnplan.jobs.checkpointed_state import CheckpointedState, StateCheckpoint
 from tnplan.jobs.job import Needs, Rank
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.cuda.packed_state import CodedState
+    from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
 
 TOPIC = "state vectors"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -44,27 +46,31 @@ def check_fidelity(fidelity: Any, others: Mapping[str, Any]) -> None:
             raise InputError(PLACE, f"is given together with {option}", "leave one of them out")
 
 
-def bits_for(fidelity: float, program: CircuitProgram, dtype: str, mode: str, device: str) -> int:
+def bits_for(
+    fidelity: float, program: CircuitProgram, dtype: str, mode: str, device: str, n_ranks: int = 1
+) -> int:  # fmt: skip
     """The fewest bits by which a program is predicted to have a fidelity; on a GPU if there may be one."""
     if final_measurements(program) is None:
         raise InputError(
             PLACE, "is asked for, but the program measures, resets or is noisy before its end",
             "leave it out: errors are summed only for gates",
         )  # fmt: skip
-    on_gpu = device == "gpu" or (device == "auto" and sees_gpu())
+    on_gpu = n_ranks == 1 and (device == "gpu" or (device == "auto" and sees_gpu()))
     gates = [item for item in program.operations if isinstance(item, Gate)]
-    return fewest_bits(fidelity, planned_passes(gates, program.n_qubits, dtype, on_gpu, mode))
+    return fewest_bits(fidelity, planned_passes(gates, program.n_qubits, dtype, on_gpu, mode, n_ranks))
 
 
 def planned_passes(
-    gates: Sequence[Gate], n_qubits: int, dtype: str, on_gpu: bool, mode: str = "compiled"
-) -> int:
+    gates: Sequence[Gate], n_qubits: int, dtype: str, on_gpu: bool, mode: str = "compiled",
+    n_ranks: int = 1,
+) -> int:  # fmt: skip
     """The passes of gates over a compressed state, as `Simulator` makes them from |0...0>."""
     tile = coded_tile(dtype, n_qubits) if on_gpu else packed_tile(dtype)
-    n_passes = 0
+    n_inside, n_passes = bits_of_rank(n_qubits, n_ranks), 0
     for step in prepare_program(gates):
         assert isinstance(step, Segment)
-        n_passes += len(compile_gates(step.gates, range(n_qubits)[::-1], tile, mode).passes)
+        where = first_places(rename(step.gates, range(n_qubits))[0], n_qubits, n_inside)
+        n_passes += len(compile_gates(step.gates, where, tile, mode, n_inside).passes)
     return n_passes
 
 
@@ -77,21 +83,28 @@ def most_bits(n_qubits: int, dtype: str, threads: int, on_gpu: bool, room_bytes:
     return None
 
 
-def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int) -> Needs:
-    """What a rank needs for a compressed state."""
-    tiles = tile_bytes(n_qubits, dtype, packed_tile(dtype), threads)
+def bits_of_rank(n_qubits: int, n_ranks: int) -> int:
+    """The bits of the index inside of a rank."""
+    return n_qubits - (n_ranks.bit_length() - 1)
+
+
+def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int, n_ranks: int = 1) -> Needs:
+    """What a rank needs for its part of a compressed state."""
+    n_bits = bits_of_rank(n_qubits, n_ranks)
+    tiles = tile_bytes(n_bits, dtype, packed_tile(dtype), threads)
     other = "a lower --fidelity, " if bits > BITS[0] else ""
+    cpu_only = "" if n_qubits >= BLOCK_BITS else f"compressed states of fewer than {BLOCK_BITS} qubits"
     return Needs(
-        coded_bytes(n_qubits, bits, dtype), packed_bytes(n_qubits, bits, dtype) + tiles,
+        coded_bytes(n_bits, bits, dtype), packed_bytes(n_bits, bits, dtype) + tiles,
         f"use {other}more memory or fewer qubits",
-        cpu_only="" if n_qubits >= BLOCK_BITS else f"compressed states of fewer than {BLOCK_BITS} qubits",
+        cpu_only=cpu_only if n_ranks == 1 else "compressed states over ranks",
     )  # fmt: skip
 
 
 def open_compressed(
     rank: Rank, program: CircuitProgram, dtype: str, bits: int, seed: int,
     checkpoint: StateCheckpoint | None = None, resume: bool = False,
-) -> PackedState | CodedState:  # fmt: skip
+) -> PackedState | CodedState | DistributedPackedState:  # fmt: skip
     """A compressed state on the device of a rank, in |0...0> or as a checkpoint of its passes has it.
 
     Its kernels begin to be compiled.
@@ -107,18 +120,20 @@ def open_compressed(
         )  # fmt: skip
     from tnplan.executor.statevector.cpu.kernel_samples import packed_kernels
 
-    compile_soon(packed_kernels(dtype, bits))
+    world = rank.world
+    if rank.is_first:
+        compile_soon(packed_kernels(dtype, bits))
+    if world.size > 1:
+        from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
+
+        n_bits = bits_of_rank(program.n_qubits, world.size)
+        local = PackedState(n_bits, dtype, bits, rank.threads, seed, away, world.rank)
+        return DistributedPackedState(local, world)
     if checkpoint is None:
         return PackedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
     state = CheckpointedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
     state.keep(checkpoint, resume)
     return state
-
-
-def check_ranks_alone(n_ranks: int) -> None:
-    """Refuse several ranks."""
-    if n_ranks > 1:
-        raise InputError(PLACE, f"is given together with {n_ranks} ranks", "use one rank, with threads")
 
 
 def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:
@@ -136,7 +151,7 @@ def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:
             place, problem, "ask for a lower fidelity, or leave it out: the state is then not compressed"
         )
     bits = BITS[BITS.index(kept.bits) + 1]
-    needs = compressed_needs(kept.n_bits, bits, kept.dtype, rank.threads)
+    needs = compressed_needs(kept.n_bits, bits, kept.dtype, rank.threads)  # a rank's own bits
     needed = needs.gpu_bytes if rank.device.name == "gpu" else needs.cpu_bytes
     if needed > rank.memory_bytes:
         remedy = f"ask for a lower fidelity, or allow {size_text(needed)} for {bits} bits"

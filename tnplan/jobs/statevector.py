@@ -31,6 +31,7 @@ from tnplan.common.files import check_json_name, check_writable, write_json
 from tnplan.common.kernels.ahead import compile_soon
 from tnplan.common.shown_text import Printed, largest_rows, number_text
 from tnplan.common.units import count_text
+from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.protocols.stop_signal import keeping
@@ -42,6 +43,7 @@ from tnplan.executor.statevector.memory_estimate import (
     check_answer_memory,
     predicted_bytes,
 )
+from tnplan.executor.statevector.packed_codes import BLOCK_BITS
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, TILES
@@ -59,7 +61,6 @@ from tnplan.jobs.checkpointed_state import StateCheckpoint
 from tnplan.jobs.compressed_state import (
     bits_for,
     check_fidelity,
-    check_ranks_alone,
     compressed_needs,
     fidelity_report,
     fidelity_text,
@@ -192,16 +193,19 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
         )  # fmt: skip
 
     def check_ranks(problem: SimulationProblem, n_ranks: int) -> None:
-        if request.fidelity is not None:
-            check_ranks_alone(n_ranks)
-        check_state_ranks(n_ranks, problem.program.n_qubits)
+        if options.checkpoint and n_ranks > 1:
+            raise InputError(
+                "--checkpoint", f"is given together with {n_ranks} ranks",
+                "leave it out, or use one rank, with threads", topic="checkpoints",
+            )  # fmt: skip
+        _check_ranks(n_ranks, problem.program, request)
         _check_outputs(request, options.output, n_ranks, circuit)
 
     def writes(problem: SimulationProblem, n_ranks: int) -> Writes | None:
         return None if request.save is None else Writes(Path(request.save), by_all=True)
 
     job = Job(
-        writes=writes, prepare=lambda: _prepare(circuit, request, options.device),
+        writes=writes, prepare=lambda: _prepare(circuit, request, options),
         work=lambda rank, problem: _work(rank, problem, request, options), check_ranks=check_ranks,
         needs=lambda problem, n_ranks, threads: _needs(
             problem, request, n_ranks, threads, options.checkpoint
@@ -211,7 +215,7 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
         return run_job(job, options)
 
 
-def _prepare(circuit: Any, request: SimulationRequest, device: str) -> SimulationProblem:
+def _prepare(circuit: Any, request: SimulationRequest, options: JobOptions) -> SimulationProblem:
     """Read and check all inputs, on rank 0."""
     if not is_number(request.depolarize):
         raise InputError("--depolarizing", f"is {request.depolarize!r}", "give a probability")
@@ -227,7 +231,10 @@ def _prepare(circuit: Any, request: SimulationRequest, device: str) -> Simulatio
     compile_soon([COVERS])
     if request.fidelity is None:
         return problem
-    return replace(problem, bits=bits_for(request.fidelity, program, request.dtype, request.mode, device))
+    n_ranks = options.ranks or launched_size()
+    _check_ranks(n_ranks, program, request)  # before passes are planned for so many
+    bits = bits_for(request.fidelity, program, request.dtype, request.mode, options.device, n_ranks)
+    return replace(problem, bits=bits)
 
 
 def _needs(
@@ -235,7 +242,7 @@ def _needs(
     has_checkpoint: bool = False,
 ) -> Needs:  # fmt: skip
     if problem.bits is not None:
-        needs = compressed_needs(problem.program.n_qubits, problem.bits, request.dtype, threads)
+        needs = compressed_needs(problem.program.n_qubits, problem.bits, request.dtype, threads, n_ranks)
         return replace(needs, cpu_only="checkpoints of compressed states") if has_checkpoint else needs
     states = GRADIENT_STATES if problem.question.gradient else 1
     return state_needs(problem.program.n_qubits, request.dtype, n_ranks, threads, states)
@@ -252,6 +259,7 @@ def _work(
 ) -> Simulation:
     """One rank: the whole simulation; rank 0 writes the result."""
     world, n, question = rank.world, problem.program.n_qubits, problem.question
+    fidelity = request.fidelity
     needed = _needed_bytes(rank, problem, request)
     free = free_beside(rank, needed)
     # Invariant: all ranks refuse or none, before the collective calls of the state begin.
@@ -261,13 +269,13 @@ def _work(
     with rank.on_stream():
         with nullcontext() if checkpoint is None else keeping():
             simulator, result = _answered(rank, problem, request, checkpoint, options.resume)
-        if request.fidelity is not None:
-            bits = more_bits(simulator.state, request.fidelity, rank)
+        if fidelity is not None:
+            bits = agree(world, lambda: more_bits(simulator.state, fidelity, rank))
             if bits is not None:
                 del simulator, result  # the memory of the state is taken by the next
                 problem = replace(problem, bits=bits)
                 simulator, result = _answered(rank, problem, request)
-                more_bits(simulator.state, request.fidelity, rank)
+                agree(world, lambda: more_bits(simulator.state, fidelity, rank))
                 needed = _needed_bytes(rank, problem, request)
         time_s = perf_counter() - begin
         if request.save is not None:
@@ -277,7 +285,7 @@ def _work(
         "dtype": request.dtype, "mode": request.mode, "device": rank.device.name, "ranks": world.size,
         "threads": rank.threads,
         "seed": problem.seed, "shots": question.shots, **_answer_report(result, question),
-        **({} if request.fidelity is None else {"fidelity": request.fidelity}),
+        **({} if fidelity is None else {"fidelity": fidelity}),
         **fidelity_report(simulator.state),
         "norm": result.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
         "predicted_bytes": needed, "time_s": time_s, "energy": rank.energy(), "environment": host_facts(),
@@ -429,16 +437,23 @@ def state_needs(n_qubits: int, dtype: str, n_ranks: int, threads: int, states: i
     return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
 
 
-def check_state_ranks(n_ranks: int, n_qubits: int) -> None:
+def _check_ranks(n_ranks: int, program: CircuitProgram, request: SimulationRequest) -> None:
+    """Refuse ranks that cannot share the state."""
+    # Invariant: qubits inside of a block stay in the rank, and those of the largest gate fit in beside them.
+    block_bits = 0 if request.fidelity is None else BLOCK_BITS
+    check_state_ranks(n_ranks, program.n_qubits, LARGEST_TARGETS + block_bits)
+
+
+def check_state_ranks(n_ranks: int, n_qubits: int, least: int = LARGEST_TARGETS) -> None:
     """Refuse ranks that cannot share a state: each holds the qubits of the largest gate or more."""
     if n_ranks & (n_ranks - 1):
         raise InputError("--ranks", f"is {n_ranks}", "give a power of two")
     n_bits = n_qubits - (n_ranks.bit_length() - 1)
-    if n_ranks > 1 and n_bits < LARGEST_TARGETS:
+    if n_ranks > 1 and n_bits < least:
         raise InputError(
             "--ranks",
             f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_bits)} per rank",
-            f"take fewer ranks: each needs {LARGEST_TARGETS} qubits or more",
+            f"take fewer ranks: each needs {least} qubits or more",
         )  # fmt: skip
 
 

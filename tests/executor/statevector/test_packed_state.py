@@ -110,7 +110,7 @@ def test_arithmetic_stays_within_its_bound() -> None:
             state.apply(tables)
             twin.apply(*twin.prepare([item]))
             distance = np.linalg.norm(state.shard() - twin.shard())
-            bound = arithmetic_bound(tables, n, UNIT[dtype])
+            bound = arithmetic_bound(tables, UNIT[dtype])
             assert distance <= bound
             assert bound < 1e4 * UNIT[dtype] * len(item.steps) + 1e-11
 

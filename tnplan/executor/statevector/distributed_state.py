@@ -178,8 +178,12 @@ class DistributedState:
             self.local.apply(prepared)
             return
         prepared.run()
-        size_bytes = self.local.amplitudes.nbytes
+        size_bytes = sum(array.nbytes for array, _ in self.arrays())
         self.sent_bytes += size_bytes - (size_bytes >> len(prepared.exchange.pairs))
+
+    def arrays(self) -> list[tuple[Array, int]]:
+        """What an exchange moves: arrays, and the bit of the index that is the lowest of a place in each."""
+        return [(self.local.amplitudes, 0)]
 
     def _partners(self, exchange: QubitExchange) -> ExchangePartners:
         """The peers in such an order that at every turn the ranks are pairs, each with links of its own."""
@@ -199,10 +203,13 @@ class DistributedState:
         amplitudes whose `bits` have the value `piece_value` go.
         """
         inside, _, peers = self._partners(exchange)
-        views = {
-            value: _slot(self.local.amplitudes, [*inside, *bits], value | piece_value << len(inside))
-            for value, _ in peers
-        }
+        for array, lowest in self.arrays():
+            places = [bit - lowest for bit in (*inside, *bits)]
+            views = {value: _slot(array, places, value | piece_value << len(inside)) for value, _ in peers}
+            self._exchange_views(views, peers)
+
+    def _exchange_views(self, views: dict[int, Array], peers: Sequence[tuple[int, int]]) -> None:
+        """Send each view to its peer, (value, rank) in `peers`, and replace it by what comes from there."""
         shape = views[peers[0][0]].shape
         axis = int(np.argmax(shape))
         step = max(1, (shape[axis] << PIECE_BITS) // prod(shape))
@@ -250,7 +257,7 @@ class DistributedState:
             value = self.local.pauli(inner_x, inner_z)
         else:
             value = self._pauli_with(self, peer, inner_x, inner_z)
-        return complex(sum(self.ranks.gather_objects(_sign(z >> n & rank) * value)))
+        return complex(sum(self.ranks.gather_objects(sign_of(z >> n & rank) * value)))
 
     def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
         """The sum over words, masks x and z and factors, of factors times `pauli`."""
@@ -280,12 +287,12 @@ class DistributedState:
         """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x; those of a peer come piece by piece."""
         n, rank = self.n_bits, self.ranks.rank
         peer, inner_x, inner_z = rank ^ x >> n, x & ((1 << n) - 1), z & ((1 << n) - 1)
-        factor *= _sign(z >> n & peer)
+        factor *= sign_of(z >> n & peer)
         if peer == rank:
             self.local.add_word(source.local, inner_x, inner_z, factor)
             return
         for first, partner, theirs in self._pieces_of(source, peer, inner_x):
-            below, own = len(theirs) - 1, _sign(inner_z & partner) * factor
+            below, own = len(theirs) - 1, sign_of(inner_z & partner) * factor
             self.local.add_word_of(theirs, first, inner_x & below, inner_z & below, own)
 
     def between(self, other: DistributedState, words: Sequence[tuple[int, int]]) -> Callable[[], Array]:
@@ -303,7 +310,7 @@ class DistributedState:
 
         def values() -> Array:
             sums[own] = inside()
-            signs = [_sign(z >> n & rank) for _, z in words]
+            signs = [sign_of(z >> n & rank) for _, z in words]
             return np.asarray(sum(self.ranks.gather_objects(sums * signs)))
 
         return values
@@ -324,7 +331,7 @@ class DistributedState:
         total = 0j
         for first, _, theirs in self._pieces_of(other, peer, x):
             below = len(theirs) - 1
-            total += _sign(z & first) * self.local.pauli_with(theirs, first, x & below, z & below)
+            total += sign_of(z & first) * self.local.pauli_with(theirs, first, x & below, z & below)
         return total
 
     def take(self, indices: Array) -> Array:
@@ -332,7 +339,7 @@ class DistributedState:
         owners = indices >> self.n_bits
         inner = indices & ((1 << self.n_bits) - 1)
         parts = self.ranks.gather_objects(self.local.take(inner[owners == self.ranks.rank]))
-        amplitudes = np.empty(len(indices), self.local.amplitudes.dtype)
+        amplitudes = np.empty(len(indices), parts[0].dtype)
         for rank, values in enumerate(parts):
             amplitudes[owners == rank] = values
         return amplitudes
@@ -350,7 +357,7 @@ class DistributedState:
         self.local.load(amplitudes)
 
 
-def _sign(mask: int) -> int:
+def sign_of(mask: int) -> int:
     """-1 where a mask has an odd number of bits, else 1."""
     return -1 if mask.bit_count() & 1 else 1
 

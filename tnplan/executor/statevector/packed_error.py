@@ -123,7 +123,7 @@ def bound_of(units: float, n_steps: int, unit: float, angles: float = 0.0) -> fl
     return float(np.expm1(1.001 * (units + CODED) * unit + n_steps * PREPARED + angles))
 
 
-def arithmetic_bound(tables: VectorPass, n_bits: int, unit: float, angles: float = 0.0) -> float:
+def arithmetic_bound(tables: VectorPass, unit: float, angles: float = 0.0) -> float:
     """The norm of the error that a pass's arithmetic makes in a state of norm 1 is at most this, on a CPU.
 
     `unit` is the unit roundoff, 2^-24 or 2^-53, `angles` as `angle_error` gives it. Each step multiplies by a
@@ -135,6 +135,7 @@ def arithmetic_bound(tables: VectorPass, n_bits: int, unit: float, angles: float
     """
     kinds, counts = np.unique(tables.flat.actions[:, 0], return_counts=True)
     units = 4.0  # a tile's factor
+    n_bits = len(tables.flat.tile_bits) + len(tables.flat.beyond)
     for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
         units += count * _units_of_action(kind, n_bits)
     for row in tables.flat.steps.reshape(-1, FIELDS).tolist():

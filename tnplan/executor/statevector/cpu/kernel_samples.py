@@ -49,7 +49,7 @@ def of_packed(dtype: str, numbers: str) -> list[Sample]:
     pass_tables = tables.flat, tables.numbers
     scratch = tile_scratch(tables, real)
     return [
-        (packed_kernel.run_packed, (packed, rounding, pass_tables, scratch, (0, 0), np.zeros((1, 2)))),
+        (packed_kernel.run_packed, (packed, rounding, pass_tables, scratch, (0, 0, 0), np.zeros((1, 2)))),
         (packed_kernel.unpack, (packed, 0, 1.0, np.zeros(0, np.complex128))),
     ]
 

@@ -37,11 +37,11 @@ SMALLEST = 1e-30
 def run_packed(
     packed: Any, rounding: Any, pass_tables: Any, scratch: Any, span: Any, out: Any
 ) -> None:  # fmt: skip
-    """Do a pass on the tiles of `span`; out[tile] = the squares of its rounding errors and of its norm.
+    """Do a pass on tiles; out[tile] = the squares of its rounding errors and of its norm.
 
     `packed` are the numbers and the scales of all blocks, `rounding` a key for random numbers and, in the
     precision of tiles, the largest number [1] and `dither`; `pass_tables` and `scratch` are those of
-    `tiled_pass_kernel.run_rounds`.
+    `tiled_pass_kernel.run_rounds`. `span` has the first tile, the one after the last, and the rank's bits.
     """
     tables, numbers = pass_tables
     side = 1 << tables.tile_bits.size
@@ -49,7 +49,7 @@ def run_packed(
     for tile in range(span[0], span[1]):
         base = spread(tile, tables.far)
         read_blocks(packed, base, tables.starts, re, im)
-        steps_of_tile((re, im), base, tables, numbers, scratch)
+        steps_of_tile((re, im), base | span[2], tables, numbers, scratch)
         number = factor_of(base, tables.numbered, numbers.factors_re)
         multiply((re, im), numbers.factors_re[number], numbers.factors_im[number])
         out[tile, 0], out[tile, 1] = write_blocks(packed, rounding, base, tables.starts, (re, im))

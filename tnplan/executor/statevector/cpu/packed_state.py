@@ -45,7 +45,7 @@ MOST_PARTIAL = 1 << 20
 
 def packed_tile(dtype: str) -> Tile:
     """The tile of passes in this precision, whose runs are whole blocks."""
-    return replace(TILES[dtype], run_bits=BLOCK_BITS)
+    return replace(TILES[dtype], run_bits=BLOCK_BITS, block_bits=BLOCK_BITS)
 
 
 def packed_bytes(n_bits: int, bits: int, dtype: str) -> int:
@@ -71,21 +71,24 @@ class PackedState:
         Of the rounding.
     departure
         How far the gates are from unitary ones, as `packed_error.departure` sums it.
+    rank
+        Whose amplitudes they are, among several ranks.
     """
 
     name = "cpu"
 
     def __init__(
-        self, n_bits: int, dtype: str, bits: int, threads: int = 1, seed: int = 0, departure: float = 0.0
+        self, n_bits: int, dtype: str, bits: int, threads: int = 1, seed: int = 0, departure: float = 0.0,
+        rank: int = 0,
     ) -> None:  # fmt: skip
-        self.n_bits, self.dtype, self.bits, self.threads = n_bits, dtype, bits, threads
+        self.n_bits, self.dtype, self.bits, self.threads, self.rank = n_bits, dtype, bits, threads, rank
         self.tile, self._departure = packed_tile(dtype), departure
         self._real = np.empty(0, dtype).real.dtype
         self._unit = float(np.finfo(self._real).eps) / 2
         self._block = 1 << min(n_bits, BLOCK_BITS)
         self._codes = aligned((2 << n_bits,), np.dtype(f"int{bits}"))
         self._scales = aligned(((1 << n_bits) // self._block,), np.dtype(np.float32))
-        self._random = np.random.default_rng([seed, bits])
+        self._random = np.random.default_rng([seed, bits, rank])
         middles = (self._random.permutation(DITHER) + 0.5) / DITHER
         self._dither = np.concatenate([middles, middles[: self._block]]).astype(self._real)
         self._begin()
@@ -97,13 +100,19 @@ class PackedState:
         self._begin()
 
     def _begin(self) -> None:
-        self._codes[0], self._scales[0] = ONE
+        if self.rank == 0:
+            self._codes[0], self._scales[0] = ONE
         self.errors, self._varying = EncodingErrors(self._departure), 0
 
     @property
     def numbers(self) -> tuple[Array, Array]:
         """The whole numbers and the scales."""
         return self._codes, self._scales
+
+    def arrays(self) -> list[tuple[Array, int]]:
+        """The same to be changed: see `DistributedState.arrays`."""
+        self._varying = -1
+        return [(self._codes, -1), (self._scales, BLOCK_BITS)]
 
     def document(self) -> dict[str, Any]:
         """What stands beside them: the errors, which bits vary, and where the random numbers are."""
@@ -122,14 +131,31 @@ class PackedState:
     ) -> list[tuple[VectorPass, float]]:  # fmt: skip
         """The tables of passes, and bounds of what their arithmetic rounds."""
         passes = [step for step in steps if isinstance(step, Pass)]
-        tables = [vector_pass(item, self.n_bits, self._real, LOW) for item in passes]
+        tables = [vector_pass(item, self.n_bits, self._real, LOW, self.rank) for item in passes]
         angles = [angle_error(item.steps) for item in passes]
-        bounds = [arithmetic_bound(made, self.n_bits, self._unit, error) for made, error in
+        bounds = [arithmetic_bound(made, self._unit, error) for made, error in
                   zip(tables, angles, strict=True)]  # fmt: skip
         return list(zip(tables, bounds, strict=True))
 
+    def is_divisible(self, prepared: tuple[VectorPass, float]) -> bool:
+        """No pass is done in parts."""
+        return False
+
     def apply(self, prepared: tuple[VectorPass, float]) -> None:
-        """Do a pass, and add its errors. Tiles of zeros stay as they are."""
+        """Do a pass, and add its errors."""
+        self.add_errors([self.do(prepared)])
+
+    def add_errors(self, ranks: Sequence[tuple[Array, float]]) -> None:
+        """Add those of a pass, which `do` gave on each rank."""
+        # What a rank's arithmetic errs by is so much of its own norm: of all, the largest such part at most.
+        sums, arithmetic = np.array([sums for sums, _ in ranks]), max(bound for _, bound in ranks)
+        self.errors.add_pass(sums, arithmetic, self._unit)
+
+    def do(self, prepared: tuple[VectorPass, float]) -> tuple[Array, float]:
+        """Do a pass; the squares of its rounding errors and of what it stores, and a bound of its arithmetic.
+
+        Tiles of zeros stay as they are.
+        """
         from tnplan.executor.statevector.cpu.packed_kernel import run_packed
 
         tables, arithmetic = prepared
@@ -138,15 +164,17 @@ class PackedState:
         passed, out = tables.flat._replace(far=far), np.empty((1 << len(far), 2))
         largest = np.array([largest_number(self.bits)], self._real)
         rounding = int(self._random.integers(1 << 62)), largest, self._dither
+        rank_bits = self.rank << self.n_bits
 
         def work(first: int, last: int) -> None:
             scratch = tile_scratch(tables, self._real)
             pass_tables = passed, tables.numbers
-            run_packed((self._codes, self._scales), rounding, pass_tables, scratch, (first, last), out)
+            span = first, last, rank_bits
+            run_packed((self._codes, self._scales), rounding, pass_tables, scratch, span, out)
 
         over_chunks(len(out), self.threads, work)
-        self.errors.add_pass(out, arithmetic, self._unit)
         self._varying |= mask_of(tables.flat.tile_bits.tolist())
+        return out.sum(axis=0), arithmetic
 
     # Answers are those of the state divided by its norm.
 
@@ -248,6 +276,21 @@ class PackedState:
 
         n_parts = max(1, min(PARTS, MOST_PARTIAL // max(1, len(masks))))
         return complex(self._summed(add, np.zeros((n_parts, len(masks)), np.complex128)) @ factors)
+
+    def pauli_with(self, others: Array, first: int, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(others[i ^ x]) a[first + i], for whole chunks."""
+        size = self._chunk_bits
+        chunks, masks = others.reshape(-1, 1 << size), np.array([[x, z]]) & (1 << size) - 1
+        sums = np.zeros(len(chunks), np.complex128)
+
+        def work(begin: int, end: int) -> None:
+            for chunk in range(begin, end):
+                own = self._decoded((first >> size) + chunk, size)
+                sign = 1 - 2 * ((z >> size & chunk).bit_count() & 1)
+                sums[chunk] = sign * words_between(chunks[chunk ^ x >> size], own, masks)[0]
+
+        over_chunks(len(chunks), self.threads, work)
+        return complex(sums.sum())
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, complex128."""

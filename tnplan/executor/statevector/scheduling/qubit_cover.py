@@ -241,9 +241,12 @@ class Stage:
 
 
 def make_stages(
-    gates: Sequence[MultiplexedGate], n_bits: int, n_inside: int
+    gates: Sequence[MultiplexedGate], n_bits: int, n_inside: int, block_bits: int = 0
 ) -> tuple[tuple[Stage, ...], tuple[int, ...]]:
-    """The stages of gates on bits, and where each of the bits at the start is at the end."""
+    """The stages of gates on bits, and where each of the bits at the start is at the end.
+
+    The lowest `block_bits` stay where they are; the largest gate has to fit into the others inside.
+    """
     bit_of = list(range(n_bits))
     if n_inside == n_bits:
         return (Stage(None, tuple(gates)),) if gates else (), tuple(bit_of)
@@ -256,16 +259,22 @@ def make_stages(
         if done or exchange:
             stages.append(Stage(exchange, tuple(gate.on(bit_of) for gate in done)))
         if pending:
-            exchange = _exchange(wires_inside(pending, inside, n_bits, n_inside), bit_of, n_inside)
+            inside = wires_inside(pending, inside, n_bits, n_inside, block_bits)
+            exchange = _exchange(inside, bit_of, n_inside)
             for inner, outer in exchange.pairs:
                 a, b = bit_of.index(inner), bit_of.index(outer)
                 bit_of[a], bit_of[b] = outer, inner
     return tuple(stages), tuple(bit_of)
 
 
-def wires_inside(gates: Sequence[MultiplexedGate], inside: int, n_bits: int, n_inside: int) -> int:
-    """The mask of the wires that the next stage has inside, those of `inside` by preference."""
-    chosen = choose(gates, 0, n_inside)
+def wires_inside(
+    gates: Sequence[MultiplexedGate], inside: int, n_bits: int, n_inside: int, block_bits: int = 0
+) -> int:
+    """The mask of the wires that the next stage has inside, those of `inside` by preference.
+
+    The lowest `block_bits` always are.
+    """
+    chosen = choose(gates, (1 << block_bits) - 1, n_inside)
     others = [wire for wire in range(n_bits) if not chosen >> wire & 1]
     others.sort(key=lambda wire: (not inside >> wire & 1, _next_use(gates, wire), wire))
     return chosen | mask_of(others[: n_inside - chosen.bit_count()])

@@ -115,7 +115,8 @@ class Tile:
     bits at once cost little, so that gates are taken apart into them and rotations, and an exchange of two
     bits at the end of a pass costs nothing, so that exchanges between ranks move long runs. Tiles have
     `wide_bits` (0: never) in states of `WIDE_FROM` bits or more where that takes less time. A device that
-    has `rotations` takes gates as `as_rotations` gives them, and fuses them itself.
+    has `rotations` takes gates as `as_rotations` gives them, and fuses them itself. The lowest `block_bits`
+    are never exchanged between ranks.
     """
 
     bits: int
@@ -125,6 +126,7 @@ class Tile:
     programs: bool = False
     wide_bits: int = 0
     rotations: bool = False
+    block_bits: int = 0
 
     @property
     def wide(self) -> Tile:
@@ -192,7 +194,7 @@ def compile_gates(
         placed = as_rotations(placed, n_bits)
     if mode == "compiled" and tile.register_bits:
         placed = commute_phases(placed, n_bits, tile.programs)
-    stages, moved = make_stages(placed, n_bits, n_inside)
+    stages, moved = make_stages(placed, n_bits, n_inside, tile.block_bits)
     if mode == "compiled":
         stages = _put_off(stages, n_bits, n_inside, tile)
     steps: list[Pass | QubitExchange] = []
