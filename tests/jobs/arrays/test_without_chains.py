@@ -172,7 +172,8 @@ def test_threads_contract_with_chains_at_the_same_time() -> None:
     assert chains_of_one_rank(schedule)
     chance = np.random.default_rng(5)
     values = [
-        [(array * chance.normal(size=array.shape)).astype(schedule.dtype) for array in arrays] for _ in range(4)
+        [(array * chance.normal(size=array.shape)).astype(schedule.dtype) for array in arrays]
+        for _ in range(4)
     ]
     programs = [tnplan.compile(schedule, device="gpu") for _ in values]
     alone = [program(*own) for program, own in zip(programs, values, strict=True)]

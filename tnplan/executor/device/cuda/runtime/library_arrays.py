@@ -45,10 +45,9 @@ def on_gpu(array: Any, stream: Any) -> Array:
     if type(array).__module__.partition(".")[0] != "torch":
         with stream:
             return cupy.from_dlpack(array)
-    dtype = _numpy_dtype(array.dtype)
-    if array.is_conj() or array.is_neg() or dtype is None:
+    if array.is_conj() or array.is_neg() or array.dtype is sys.modules["torch"].bfloat16:
         array = _as_values(array, stream)
-        dtype = _numpy_dtype(array.dtype)
+    dtype = _numpy_dtype(array.dtype)
     strides = None if array.is_contiguous() else [stride * dtype.itemsize for stride in array.stride()]
     memory = cupy.cuda.UnownedMemory(array.data_ptr(), max(array.nbytes, 1), array, array.device.index)
     return cupy.ndarray(tuple(array.shape), dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
@@ -63,14 +62,13 @@ def _as_values(tensor: Any, stream: Any) -> Any:
     torch = sys.modules["torch"]
     with torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr, tensor.device)):
         tensor = tensor.resolve_conj().resolve_neg()
-        return tensor.float() if _numpy_dtype(tensor.dtype) is None else tensor
+        return tensor.float() if tensor.dtype is torch.bfloat16 else tensor
 
 
 @cache
-def _numpy_dtype(dtype: Any) -> np.dtype[Any] | None:
-    """NumPy's dtype for one of torch; None for bfloat16, which NumPy has not."""
-    name = str(dtype).removeprefix("torch.")
-    return None if name == "bfloat16" else np.dtype(name)
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's dtype for one of torch that it has too: all but bfloat16."""
+    return np.dtype(str(dtype).removeprefix("torch."))
 
 
 @contextmanager
