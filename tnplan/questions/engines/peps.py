@@ -174,11 +174,9 @@ def answer_by_peps(
         outcome.details.update(device=rank.device.name, ranks=rank.world.size)
         return outcome
 
-    def check(_: Any, ranks: int) -> None:
-        check_ranks(query.n_qubits, ranks)
-
+    job = Job(prepare=prepare, work=work, check_ranks=lambda _, ranks: check_ranks(query.n_qubits, ranks))
     with options.heeding_signals():
-        return run_job(Job(prepare=prepare, work=work, check_ranks=check), options)
+        return run_job(job, options)
 
 
 def _samples(query: CircuitQuery, question: Sample, options: QuestionOptions) -> Outcome:
