@@ -25,5 +25,5 @@ if __name__ == "__main__":
             ask_to_stop(signal.SIGUSR1)
 
     if launched_rank() == rank:
-        PepsState.apply = counted  # type: ignore[method-assign]
+        PepsState.apply = counted  # type: ignore[assignment, method-assign]
     main()
