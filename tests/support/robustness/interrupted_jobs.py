@@ -21,6 +21,7 @@ from tnplan.calls.execute import execute
 from tnplan.common.checkpoint import CheckpointFile
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as run_checkpoint
+from tnplan.executor.peps.checkpoint import PepsCheckpoint
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
@@ -99,6 +100,7 @@ SQD = (
     "-o q.npz"
 )
 ANSWER = f"expectation c.qsim --file o.txt --method pauli {CPU} -o e.json"
+STATE = f"expectation c.qsim --file o.txt --method peps --ranks 2 {CPU} -o v.json"
 SAMPLED = f"pauli c.qsim --observable Z2 --max-terms 1 --repetitions 5 --seed 1 {CPU} -o m.json"
 SEARCH = "search l.json --max-tensor 2^6 --minimize flops --time 0.01 --seed 1 -o p.json"
 COMPRESSED = {"compress": "checkpoints"}
@@ -150,6 +152,16 @@ KINDS = {
             ANSWER, ("c.qsim", "c2.qsim"), ("o.txt", "o2.txt"), ("pauli", "statevector"),
             (" -o", " --max-terms 2 -o"),
         ), _numbers("value", "error"),
+    ),
+    "state over ranks": Kind(
+        "v.json", (1, 3), (
+            *_lines(
+                STATE, ("c.qsim", "c2.qsim"), ("o.txt", "o2.txt"), (" -o", " --max-bond 1 -o"),
+                (" -o", " --precision fp32 -o"),
+            ),
+            Variant(STATE.replace("ranks 2", "ranks 1"), is_same=True),
+            Variant(STATE.replace("ranks 2", "ranks 3"), is_same=True),
+        ), lambda path: (np.array(json.loads(path.read_text())["value"]),),
     ),
     "repetitions": Kind(
         "m.json", (1, 3), _lines(
@@ -260,6 +272,7 @@ def _broken_after(count: int) -> Iterator[None]:
 
     with patch.object(CheckpointFile, "replace", counted), patch.object(task_list, "MEETING_S", 0.0), \
             patch.object(solver_checkpoint.SolveCheckpoint, "INTERVAL", 0), \
+            patch.multiple(PepsCheckpoint, INTERVAL=0, LEAST_S=0.0), \
             patch.object(initial_guess, "DETERMINANTS", 3), \
             patch.object(initial_guess, "WHOLE", 0):  # fmt: skip
         yield

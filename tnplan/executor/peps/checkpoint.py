@@ -2,81 +2,111 @@
 
 Changelog of `tnplan.peps.checkpoint`:
 1 (2026-12-01): first version.
+2 (2026-12-02): an array for each edge and each site. Version 1 is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
-from typing import Any
+from itertools import chain
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from tnplan.common.array_file import ArrayHeader, read_next_array
 from tnplan.common.arrays import Array
 from tnplan.common.checkpoint import CheckpointFile
 from tnplan.executor.peps.levels import Pair
 from tnplan.executor.peps.state import PepsState, on_host
 
+Saved = tuple[dict[str, Any], dict[Pair, Array]]
+"""What all ranks need of a file: the document, and the weights of each edge."""
+
 
 class PepsCheckpoint(CheckpointFile):
-    """The state of a question by a PEPS on one rank."""
+    """The state of a question by a PEPS: the weights of its edges, then the tensors of its sites.
 
-    FORMAT, VERSION, ARRAYS = "tnplan.peps.checkpoint", 1, ("tensors", "weights")
+    Rank 0 alone reads and writes, one tensor after another: it never has the whole state. So a file does not
+    depend on the number of ranks.
+    """
+
+    FORMAT, VERSION = "tnplan.peps.checkpoint", 2
     OTHERS = "circuit, question or options"
     LEAST_S = 2.0
 
     def open(
         self, resume: bool, n_qubits: int, pairs: list[Pair], dtype: str, check: Callable[[Any], bool]
-    ) -> tuple[dict[str, Any], list[Array]] | None:
-        """The document and the arrays to go on from; None where no checkpoint stands.
+    ) -> Saved | None:
+        """What to go on from, on rank 0 alone; None where no checkpoint stands. All of the file is checked.
 
         `check` says whether what the caller added can be.
         """
+        self._shapes = PepsState(n_qubits, pairs, dtype)
+        self._take: Callable[[int, Array], object] = lambda site, tensor: None
 
-        def state_of(
-            document: dict[str, Any], arrays: dict[str, Array]
-        ) -> tuple[dict[str, Any], list[Array]]:
-            both = [arrays[name] for name in self.ARRAYS]
-            put(PepsState(n_qubits, pairs, dtype), document, both)
+        def saved(document: dict[str, Any], _: dict[str, Array]) -> Saved:
+            numbers = {name: float(document[name]) for name in ("fidelity", "largest_discarded")}
             if not check(document):
                 raise ValueError
-            return document, both
+            return {**document, **numbers}, self._shapes.weights
 
-        return self.restored(resume, state_of)
+        return self.restored(resume, saved)
+
+    def put(self, state: PepsState, saved: Saved) -> None:
+        """Let a new state have what `open` gave, and this rank's tensors of the file; collective."""
+        document, weights = saved
+        state.fidelity, state.largest_discarded = document["fidelity"], document["largest_discarded"]
+        state.weights = {edge: state.xp.array(weights[edge]) for edge in state.weights}
+
+        def take(site: int, tensor: Array | None) -> None:
+            given = None if tensor is None else state.xp.asarray(tensor)
+            given = state.sent(site, given, 0, state.owners[site])
+            if state.is_mine(site):
+                state.tensors[site] = given
+
+        if state.rank == 0:
+            self._take = take
+            self.content(lambda *_: None)
+        else:
+            for site in range(len(state.tensors)):
+                take(site, None)
+        state.leave_to_owners()
 
     def write(self, state: PepsState, document: dict[str, Any]) -> None:
-        """Replace the file."""
-        weights = [on_host(weights) for weights in state.weights.values()]
-        known = {
-            **document, "bonds": [len(one) for one in weights], "fidelity": state.fidelity,
-            "largest_discarded": state.largest_discarded,
-        }  # fmt: skip
-        tensors = np.concatenate([on_host(tensor).ravel() for tensor in state.tensors])
-        self.replace(known, tensors, np.concatenate([np.empty(0), *weights]))
+        """Replace the file; collective."""
+        tensors = (
+            state.sent(site, tensor, state.owners[site], 0) for site, tensor in enumerate(state.tensors)
+        )
+        if state.rank == 0:
+            known = {"fidelity": state.fidelity, "largest_discarded": state.largest_discarded}
+            arrays: Any = chain(state.weights.values(), tensors)
+            self.replace({**document, **known}, arrays)
+        else:
+            for _ in tensors:
+                pass
+        if state.ranks is not None:
+            # Invariant: no rank ends the job before the file stands.
+            state.ranks.barrier()
 
+    def _write_values(self, stream: Any, arrays: Any) -> None:
+        for array in arrays[0]:
+            np.save(stream, np.ascontiguousarray(on_host(array)), allow_pickle=False)
 
-def put(state: PepsState, document: dict[str, Any], arrays: list[Array]) -> None:
-    """Let a new state have what was written; ValueError where the parts do not fit each other."""
-    tensors, weights = arrays
-    bonds = dict(zip(state.weights, document["bonds"], strict=True))
-    shapes = [
-        (*(bonds[min(site, end), max(site, end)] for end in ends), 2)
-        for site, ends in enumerate(state.neighbours)
-    ]
-    is_right = (
-        tensors.dtype == state.dtype and weights.dtype == np.float64 and min(bonds.values(), default=1) > 0
-    )
-    if not is_right or tensors.shape != (sum(map(prod, shapes)),) or weights.shape != (sum(bonds.values()),):
-        raise ValueError
-    if not (np.isfinite(tensors).all() and np.isfinite(weights).all()):
-        raise ValueError
-    # Copies: the bits of products may depend on where arrays begin.
-    first = 0
-    for site, shape in enumerate(shapes):
-        values = tensors[first : first + prod(shape)].reshape(shape).copy()
-        state.tensors[site], first = state.xp.asarray(values), first + values.size
-    first = 0
-    for edge, bond in bonds.items():
-        state.weights[edge], first = state.xp.asarray(weights[first : first + bond].copy()), first + bond
-    state.fidelity = float(document["fidelity"])
-    state.largest_discarded = float(document["largest_discarded"])
+    def _read_values(self, stream: BinaryIO, size_bytes: int) -> dict[str, Array]:
+        state = self._shapes
+
+        def read(shape: tuple[int, ...] | None, dtype: Any) -> Array:
+            def check(header: ArrayHeader) -> None:
+                is_right = len(header.shape) == 1 if shape is None else header.shape == shape
+                if not is_right or header.dtype != dtype or not 0 < header.size_bytes <= size_bytes:
+                    raise ValueError
+
+            array = read_next_array(stream, str(self.path), check)
+            if not np.isfinite(array).all():
+                raise ValueError
+            return array
+
+        state.weights = {edge: read(None, np.float64) for edge in state.weights}
+        for site in range(len(state.tensors)):
+            self._take(site, read(state.shape_of(site), state.dtype))
+        return {}

@@ -88,10 +88,26 @@ class PepsState:
     def leave_to_owners(self) -> None:
         """Keep of the tensors of other ranks their shapes, by the weights; values would be out of date."""
         nothing = self.xp.full((), np.nan, self.dtype)
-        for site, ends in enumerate(self.neighbours):
+        for site in range(len(self.tensors)):
             if not self.is_mine(site):
-                shape = (*(len(self.weights_of(site, end)) for end in ends), 2)
-                self.tensors[site] = self.xp.broadcast_to(nothing, shape)
+                self.tensors[site] = self.xp.broadcast_to(nothing, self.shape_of(site))
+
+    def shape_of(self, site: int) -> tuple[int, ...]:
+        """The shape of a qubit's tensor, by the weights."""
+        return *(len(self.weights_of(site, end)) for end in self.neighbours[site]), 2
+
+    def sent(self, site: int, tensor: Array | None, source: int, target: int) -> Array | None:
+        """The tensor of a qubit, which rank `source` gives, on rank `target`; collective."""
+        sends, receives = list[Any](), list[Any]()
+        if self.ranks is None or source == target:
+            return tensor
+        if self.rank == source:
+            sends = messages(target, [tensor])
+        elif self.rank == target:
+            tensor = self.xp.empty(self.shape_of(site), self.dtype)
+            receives = messages(source, [tensor])
+        self.ranks.exchange(sends, receives)
+        return tensor
 
     def fetched(
         self, incoming: Mapping[Pair, Array], wanted: Sequence[Collection[int]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import astuple
 from importlib import import_module
 from math import sqrt
@@ -24,7 +25,8 @@ from tnplan.circuits.gates import PAULI_MATRICES, letters_of
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.peps.checkpoint import PepsCheckpoint, put
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked, keeping
+from tnplan.executor.peps.checkpoint import PepsCheckpoint, Saved
 from tnplan.executor.peps.levels import DisjointGates, Pair, levels_of
 from tnplan.executor.peps.messages import Messages, iterated_messages
 from tnplan.executor.peps.regions import LOOP_BOND, RegionValues, WordValue
@@ -57,8 +59,6 @@ others."""
 
 Word = tuple[int, int]
 """Masks of X and of Z."""
-Saved = tuple[dict[str, Any], list[Any]]
-"""What a checkpoint has: a document, and arrays."""
 
 
 class _Reading(NamedTuple):
@@ -125,13 +125,8 @@ def state_bytes(bonds: Mapping[Pair, int], precision: str, owners: Sequence[int]
     return COPIES * max(of_ranks.values(), default=0) * (8 if precision == "fp32" else 16)
 
 
-def check_ranks(n_qubits: int, ranks: int, resume: bool = False) -> None:
-    """Refuse more ranks than there are qubits, and to resume with several."""
-    if resume and ranks > 1:
-        raise InputError(
-            "--resume", f"is for one rank with 'peps', and there are {ranks}", "leave it out, or use 1",
-            topic="checkpoints",
-        )  # fmt: skip
+def check_ranks(n_qubits: int, ranks: int) -> None:
+    """Refuse more ranks than there are qubits."""
     if ranks > n_qubits:
         raise InputError(
             "--ranks", f"is {ranks}, and the circuit has {n_qubits} qubits", f"use {n_qubits} ranks or fewer",
@@ -142,7 +137,7 @@ def check_ranks(n_qubits: int, ranks: int, resume: bool = False) -> None:
 def answer_by_peps(
     query: CircuitQuery, options: QuestionOptions, checkpoint: PepsCheckpoint | None
 ) -> Outcome:
-    """The answer by a PEPS; ranks hold a part of it each, and one rank alone keeps a checkpoint."""
+    """The answer by a PEPS, of which ranks hold a part each; its expectation values keep a checkpoint."""
     question = query.question
     if isinstance(question, Sample):
         return _samples(query, question, options)
@@ -165,8 +160,7 @@ def answer_by_peps(
 
     def work(rank: Rank, saved: Saved | None) -> Outcome:
         with rank.on_stream():
-            ranks = rank.connected()
-            run = _Run(query, pieces, options, rank, ranks, checkpoint if ranks is None else None)
+            run = _Run(query, pieces, options, rank, rank.connected(), checkpoint)
             if saved is not None and saved[0]["first"] is not None:
                 first = [_reading_of(saved[0]["first"])]
             else:
@@ -180,10 +174,9 @@ def answer_by_peps(
         outcome.details.update(device=rank.device.name, ranks=rank.world.size)
         return outcome
 
-    def check(_: Any, ranks: int) -> None:
-        check_ranks(query.n_qubits, ranks, options.resume)
-
-    return run_job(Job(prepare=prepare, work=work, check_ranks=check), options)
+    job = Job(prepare=prepare, work=work, check_ranks=lambda _, ranks: check_ranks(query.n_qubits, ranks))
+    with options.heeding_signals():
+        return run_job(job, options)
 
 
 def _samples(query: CircuitQuery, question: Sample, options: QuestionOptions) -> Outcome:
@@ -251,16 +244,25 @@ def _readings(run: _Run, max_bond: int | None, saved: Saved | None, first: _Read
     pairs = [pair for levels in pieces for level in levels for pair in level.pairs]
     state = PepsState(query.n_qubits, pairs, options.dtype, library_of(rank), ranks)
     done, total, readings = 0, sum(map(len, pieces)), []
-    if saved is not None:
-        put(state, *saved)
+    if saved is not None and checkpoint is not None:
+        checkpoint.put(state, saved)
         done = saved[0]["done"]
 
     def keep(done: int) -> None:
-        if checkpoint is not None and checkpoint.is_due():
+        if checkpoint is None:
+            return
+        # Clocks and signals differ from rank to rank: all go by the first clock, and by any signal.
+        told = rank.world.gather_objects((checkpoint.is_due(), asked()))
+        is_due, stop = told[0][0], max(signal for _, signal in told)
+        if is_due or stop:
             checkpoint.write(state, {"done": done, "first": None if first is None else _document(first)})
+        if stop:
+            raise StoppedRunError(stop)
 
     for number, levels in enumerate(pieces):
-        evolve(state, levels[done:] if number == 0 else levels, options, max_bond, rank, (done, total), keep)
+        left = levels[done:] if number == 0 else levels
+        with nullcontext() if checkpoint is None else keeping():
+            evolve(state, left, options, max_bond, rank, (done, total), keep)
         done = sum(map(len, pieces[: number + 1]))
         tolerance = TOLERANCE[options.precision]
         messages = iterated_messages(state, tolerance, MOST_SWEEPS)
