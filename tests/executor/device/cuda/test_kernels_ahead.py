@@ -29,7 +29,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_memory import cores
-from tnplan.executor.device.protocols.device import ContractShape, RowShape
+from tnplan.executor.device.protocols.device import Call, ContractShape, RowShape
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
@@ -45,6 +45,7 @@ SINGLE = {"few_columns.cu", "fma.cu", "halves.cu", "long_sums.cu", "mma.cu", "pr
 DOUBLE = {"few_columns.cu", "long_sums.cu", "products.cu", "rows.cu"}
 FAMILIES = {"float32": SINGLE, "complex64": SINGLE | {"wgmma.cu"}, "float64": DOUBLE, "complex128": DOUBLE}
 """The kernels that products of a type ask for."""
+ADD_FILE = ROOT / "tnplan" / "executor" / "device" / "cuda" / "copy" / "add.cu"
 DEVICE_NUMBERS = count(1000)
 """What is cached for a device, by other tests too, is not for the next."""
 
@@ -117,15 +118,18 @@ def test_schedules_compile_nothing_where_they_are_bound(
 
 
 def random_shape(chance: Random) -> ContractShape:
-    """Small and large, long and thin, with c in any order and operands with k first."""
+    """Small, long and thin, or large, with c in any order; some have operands with k first, or odd sums."""
     while True:
-        batch, m, n, k = (tuple(1 << chance.randint(0, most) for _ in range(2)) for most in (2, 7, 6, 7))
-        batch = chance.choice(((), (), batch))
-        shape = shape_of(batch, m, n, prod(k) - chance.choice((0, 0, 1)), chance.sample(range(len(batch) + 4), len(batch) + 4))
-        n_batch, rows, columns, terms = shape.sizes
-        if terms and n_batch * max(rows * columns, rows * terms, columns * terms) <= 1 << 22:
-            first = chance.choice(("", "", "a", "b", "ab"))
-            return replace(shape, k_first=first if min(rows, columns, terms) > 1 else "")
+        is_large = chance.random() < 0.2
+        least, batch = (9, ()) if is_large else (0, chance.choice(((), (), (2,), (8,))))
+        m, n, k = (1 << chance.randint(least, 12) for _ in range(3))
+        rows = 1 << chance.randint(0, m.bit_length() - 1)
+        order = chance.sample(range(len(batch) + 3), len(batch) + 3)
+        k -= k > 2 and not is_large and chance.random() < 0.3
+        shape = shape_of(batch, (rows, m // rows), (n,), k, order)
+        if prod(batch) * max(m * n, m * k, n * k) <= 1 << 22:
+            is_plain = is_large or min(m, n, k) == 1
+            return replace(shape, k_first="" if is_plain else chance.choice(("", "", "a", "b", "ab")))
 
 
 @pytest.mark.parametrize("dtype", FAMILIES)
@@ -136,30 +140,77 @@ def test_products_of_all_kinds_compile_nothing_where_they_are_bound(
 
     from tnplan.executor.device.cuda.device import CupyDevice
 
-    device, chance, itemsize = CupyDevice(0), Random(f"90210 {dtype}"), np.dtype(dtype).itemsize
+    device, chance = CupyDevice(0), Random(f"90210 {dtype}")
     precisions = ("fp32", "tf32", "fp16x3") if dtype in ("float32", "complex64") else ("fp64",)
-    binds = []
-    workspace = cupy.empty(1 << 16, dtype)
-    for _ in range(300):
-        shape = random_shape(chance)
+    workspace = cupy.empty(1 << 20, dtype)
+
+    def views(*sizes: int) -> list[Any]:
+        starts = (chance.choice((0, 0, 1)) for _ in sizes)  # not always on a boundary of 16 bytes
+        return [cupy.empty(size + start, dtype)[start:] for size, start in zip(sizes, starts, strict=False)]
+
+    binds: list[Callable[[], Call]] = []
+    for _ in range(80):
+        shape, precision = random_shape(chance), chance.choice(precisions)
         n_batch, m, n, k = shape.sizes
-        start = chance.choice((0, 0, 1))
-        a, b, c = (
-            cupy.empty(size + start, dtype)[start:] for size in (n_batch * m * k, n_batch * n * k, n_batch * m * n)
-        )
-        binds.append(partial(device.bind_contract, shape, a, b, c, workspace, chance.choice(precisions)))
-    device.prepare_contract([(bind.args[0], bind.args[5], "gemm") for bind in binds], dtype)
+        given = views(n_batch * m * k, n_batch * n * k, n_batch * m * n)
+        binds.append(partial(device.bind_contract, shape, *given, workspace, precision))
     pairs = np.stack(np.divmod(np.arange(100, dtype=np.int32), 40), axis=1)
     for m, k in ((16, 70), (1, 4)):
         of_rows = RowShape(shape_of((1,), (m,), (1,), k, (0, 1, 2)), 100, m)
-        a, b, c = (cupy.empty(size, dtype) for size in (5 * m * k, 40 * k, 100 * m))
-        binds.append(partial(device.bind_rows, of_rows, pairs, a, b, c, workspace))
+        binds.append(partial(device.bind_rows, of_rows, pairs, *views(5 * m * k, 40 * k, 100 * m), workspace))
     assert len(device.bind_together(binds)) == len(binds)
     all_were_ahead(compilations)
-    assert FAMILIES[dtype] <= files(compilations.loaded)
+    assert files(compilations.loaded) >= FAMILIES[dtype]
 
 
 def all_were_ahead(compilations: Compilations) -> None:
     """Neither too little was compiled ahead nor too much, and nothing twice."""
     assert not files(compilations.late)
     assert sorted(compilations.ahead) == sorted(compilations.loaded)
+
+
+def test_kernels_that_are_missing_are_compiled_at_the_same_time(
+    compilations: Compilations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that wait for each other; each maker is begun anew at most once for each kernel."""
+    from tnplan.executor.device.cuda.runtime import kernel_cache
+
+    if cores() < 2:
+        pytest.skip("needs two cores")
+    meeting, calls = Barrier(2), []
+
+    def compiled(*_: object) -> bytes:
+        meeting.wait(60)
+        return b"kernel"
+
+    def load(*numbers: int) -> int:
+        calls.append(numbers)
+        for number in numbers:
+            kernel_cache.load_kernel(ADD_FILE, "add", {"NUMBER": number})
+        return sum(numbers)
+
+    monkeypatch.setattr(kernel_cache, "compile_cubin", compiled)
+    makers = [partial(load, *numbers) for numbers in ((1, 3), (2,), (1, 4), (2, 2), ())]
+    assert kernel_cache.made_together(makers) == [4, 2, 5, 4, 0]
+    assert [calls.count(maker.args) for maker in makers] == [3, 2, 3, 2, 1]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_does_not_compile_ahead_raises_as_where_it_is_bound(
+    refused: bool, compilations: Compilations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tnplan.executor.device.cuda.runtime import kernel_cache
+
+    def failing(file: Path, defines: dict[str, str], arch: str) -> bytes:
+        raise ValueError(f"{file.name} does not compile for {arch}")
+
+    monkeypatch.setattr(kernel_cache, "compile_cubin", failing)
+    if refused:
+        monkeypatch.setenv(kernel_cache.NEVER_COMPILE, "1")
+    load = partial(kernel_cache.load_kernel, ADD_FILE, "add", {"NUMBER": 1})
+    with pytest.raises((InputError, ValueError)) as alone:
+        load()
+    with pytest.raises(type(alone.value)) as together:
+        kernel_cache.made_together([load, load])
+    assert isinstance(alone.value, InputError) == refused
+    assert str(together.value) == str(alone.value)
