@@ -22,7 +22,7 @@ import pytest
 from tests.support.contraction.fused import fusing_profile
 from tests.support.kernels.contract import shape_of
 from tests.support.kernels.gpus import count_gpus
-from tests.support.kernels.idle_gpu import Compilations, Kernel, put_in_place
+from tests.support.kernels.idle_gpu import Compilations, UncheckedKernel, put_in_place
 from tests.support.networks import random_path, window
 from tests.support.root import ROOT
 from tnplan.common.errors import InputError
@@ -48,13 +48,6 @@ FAMILIES = {"float32": SINGLE, "complex64": SINGLE | {"wgmma.cu"}, "float64": DO
 ADD_FILE = ROOT / "tnplan" / "executor" / "device" / "cuda" / "copy" / "add.cu"
 DEVICE_NUMBERS = count(1000)
 """What is cached for a device, by other tests too, is not for the next."""
-
-
-class UncheckedKernel(Kernel):
-    """tests/executor/test_launches.py holds launches against kernels."""
-
-    def check(self, threads: int, arguments: Any, shared_bytes: int) -> None:
-        """Nothing."""
 
 
 @pytest.fixture
