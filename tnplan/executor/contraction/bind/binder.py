@@ -173,7 +173,7 @@ class Binder:
             self._memory = self._communicator.open_memory(self._device.view(0, n_bytes, "uint8"))
         program.loop_values.update(dict.fromkeys((*schedule.sliced, *schedule.summed), 0))
         program.result = self._shard(schedule.result).view
-        # Kernels of all steps are compiled at once, in parallel, before any step is bound.
+        # Kernels are compiled at once, in parallel: first those of all chains, then those of other steps.
         self._prepare_products()
         self._prepare_chains()
         self._bind_together()

@@ -11,9 +11,9 @@ import hashlib
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, lru_cache, wraps
 from pathlib import Path
@@ -184,11 +184,14 @@ def made_together(makers: Sequence[Callable[[], Result]]) -> list[Result]:
         # Invariant: in each turn kernels are begun that never were before, or all are made: what does not
         # compile is asked for once more, and raises.
         missing: set[Key] = set()
-        with _lacking(missing, begun):
+        before = _lacked.set((missing, begun))
+        try:
             for number, make in enumerate(makers):
                 if number not in made:
                     with suppress(MissingKernelError):
                         made[number] = make()
+        finally:
+            _lacked.reset(before)
         if missing:
             with compiling():
                 for future in _all_begun(missing):
@@ -196,16 +199,6 @@ def made_together(makers: Sequence[Callable[[], Result]]) -> list[Result]:
                         future.exception()
         begun |= missing
     return [made[number] for number in range(len(makers))]
-
-
-@contextmanager
-def _lacking(missing: set[Key], begun: set[Key]) -> Iterator[None]:
-    """Inside, kernels that are missing are noted, and not compiled, but for those begun before."""
-    before = _lacked.set((missing, begun))
-    try:
-        yield
-    finally:
-        _lacked.reset(before)
 
 
 def is_kept(file: Path, defines: Mapping[str, str | int], device: int | None = None) -> bool:
