@@ -65,7 +65,9 @@ def measure(path: str, precision: str, way: str) -> dict[str, Any]:
 
 def main() -> int:
     """Measure both ways; 1 where the goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--path", default="sycamore_n53_m14_b30_fused.json", help="a file of paths/")
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)

@@ -426,7 +426,7 @@ class Binder:
         self._device.prepare_contract(products, self._schedule.dtype)
 
     def _bind_together(self) -> None:
-        """Bind what may be bound anew once the device has compiled what others lack: products, loads and sums.
+        """Bind products, loads and sums, each anew where the device has compiled what it lacked.
 
         Invariant: all scratch memory is taken before, since calls keep what they are bound with.
         """
