@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from threading import current_thread
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -176,14 +178,41 @@ class Kernel:
             assert parameter.kind == "struct" or (kind.kind == "f") == (parameter.kind == "f"), at
 
 
+class UncheckedKernel(Kernel):
+    """A kernel that can be launched anyhow: `check` takes its compiled signature, which takes long."""
+
+    def check(self, threads: int, arguments: Sequence[Any], shared_bytes: int) -> None:
+        """Nothing."""
+
+
 launched: set[tuple[Path, str]] = set()
 """Kernels that were launched in this process, by file and name: caches keep them from test to test."""
 
 
-def put_in_place(patch: pytest.MonkeyPatch, kernel_type: type[Kernel] = Kernel) -> None:
+@dataclass
+class Compilations:
+    """Kernels that were compiled, in threads ahead and where they are loaded, and those that were loaded."""
+
+    ahead: list[tuple[Any, ...]] = field(default_factory=list)
+    late: list[tuple[Any, ...]] = field(default_factory=list)
+    loaded: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def compile(self, file: Path, defines: dict[str, str], arch: str) -> bytes:
+        """In the place of the compiler."""
+        noted = self.ahead if current_thread().name == "tnplan kernels" else self.late
+        noted.append((file, tuple(defines.items()), arch))
+        return b"kernel"
+
+
+def put_in_place(
+    patch: pytest.MonkeyPatch, kernel_type: type[Kernel] = Kernel, compilations: Compilations | None = None
+) -> None:
     """Have all that is used of CuPy and of the driver by this GPU, and its kernels of a type. Not where there
-    is
-    another one: functions that are cached keep what this one has given."""
+    is another one: functions that are cached keep what this one has given.
+
+    With `compilations` these are compiled for nothing, and kept in the folder of compiled kernels; else none
+    is compiled.
+    """
     import cupy
     from cupy.cuda import driver, runtime
 
@@ -200,6 +229,10 @@ def put_in_place(patch: pytest.MonkeyPatch, kernel_type: type[Kernel] = Kernel) 
         bind(made, kernel, blocks, threads, arguments, *rest)
 
     def module(_: int, file: Path, defines: Any, is_specific: bool = False, copy: int = 0) -> Any:
+        if compilations is not None:
+            key = file, defines, f"sm_{Device.compute_capability}" + "a" * is_specific
+            kernel_cache.cached_cubin(*key)
+            compilations.loaded.add(key)
         return SimpleNamespace(
             get_function=lambda entry: kernel_type(file, defines, entry),
             get_global=lambda name: SimpleNamespace(ptr=ALIGNMENT_BYTES),
@@ -212,6 +245,7 @@ def put_in_place(patch: pytest.MonkeyPatch, kernel_type: type[Kernel] = Kernel) 
     names = ("zeros", "ones", "arange", "flatnonzero", "argsort", "partition")
     properties = {"multiProcessorCount": MULTIPROCESSORS, "name": b"H100"}
     nothing: Any = lambda *_: 0  # noqa: E731
+    compiler = {"_made": lambda *_: b""} if compilations is None else {"compile_cubin": compilations.compile}
     for of, values in (
         (cupy, {name: by_numpy(name) for name in names}),
         (cupy, {name: getattr(np, name) for name in ("abs", "copyto", "count_nonzero", "where")}),
@@ -234,7 +268,7 @@ def put_in_place(patch: pytest.MonkeyPatch, kernel_type: type[Kernel] = Kernel) 
             "launchCooperativeKernel": nothing,
         }),
         (gpus, {"Device": Device}), (signals, {"driver_record": lambda: nothing}),
-        (cublas, {"bindings": _Library}), (kernel_cache, {"_module": module, "_made": lambda *_: b""}),
+        (cublas, {"bindings": _Library}), (kernel_cache, {"_module": module, **compiler}),
         (BoundKernel, {"__init__": bound}),
     ):  # fmt: skip
         for name, value in values.items():

@@ -157,6 +157,7 @@ class Binder:
         self._shards: dict[int, ShardBox] = {}
         self._program = BoundProgram(schedule)
         self._stored: dict[int, SpilledTensor] = {}
+        self._together: dict[Instruction, Call] = {}
 
     @cached_property
     def _codec(self) -> Codec:
@@ -172,9 +173,10 @@ class Binder:
             self._memory = self._communicator.open_memory(self._device.view(0, n_bytes, "uint8"))
         program.loop_values.update(dict.fromkeys((*schedule.sliced, *schedule.summed), 0))
         program.result = self._shard(schedule.result).view
-        # Kernels of all steps are compiled at once, in parallel, before any step is bound.
+        # Kernels are compiled at once, in parallel: first those of all chains, then those of other steps.
         self._prepare_products()
         self._prepare_chains()
+        self._bind_together()
         program.once = self._bind_all(schedule.once)
         program.outer = [self._bind_all(level.instructions) for level in schedule.outer]
         program.body = self._bind_all(schedule.body)
@@ -199,7 +201,8 @@ class Binder:
             if instruction in groups:
                 bound += groups[instruction]
             elif not isinstance(instruction, Free):
-                bound.append(BoundInstruction(instruction.op, _step(instruction), self._call(instruction)))
+                call = self._together.get(instruction) or self._call(instruction)
+                bound.append(BoundInstruction(instruction.op, _step(instruction), call))
         return bound
 
     def _chunked(self, exchange: Redistribute, before: Row, after: Row) -> list[BoundInstruction] | None:
@@ -421,6 +424,16 @@ class Binder:
             if isinstance(item, Contract)
         ]
         self._device.prepare_contract(products, self._schedule.dtype)
+
+    def _bind_together(self) -> None:
+        """Bind products, loads and sums, each anew where the device has compiled what it lacked.
+
+        Invariant: all scratch memory is taken before, since calls keep what they are bound with.
+        """
+        kinds = Contract | Load | SumModes | Accumulate
+        items = [item for item in self._schedule.instructions if isinstance(item, kinds)]
+        calls = self._device.bind_together([partial(self._call, item) for item in items])
+        self._together.update(zip(items, calls, strict=True))
 
     def _prepare_chains(self) -> None:
         """Let the device get ready for all chains at once: whole, or in parts that overlap with exchanges."""

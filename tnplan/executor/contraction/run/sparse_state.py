@@ -6,6 +6,7 @@ Knows flat steps and views; no path, and no kind of device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -53,8 +54,9 @@ class RowReplay:
         device.prepare_contract(products, dtype)
         self._is_recorded = False
         self._calls: list[list[Call]] = [[] for _ in range(n_levels)]
-        for step in schedule.steps:
-            self._calls[step.level + 1].append(self.bind(step))
+        calls = device.bind_together([partial(self.bind, step) for step in schedule.steps])
+        for step, call in zip(schedule.steps, calls, strict=True):
+            self._calls[step.level + 1].append(call)
         self._calls[-1].append(device.bind_accumulate(self._total, self._views[result]))
 
     def bind(self, step: RowStep) -> Call:

@@ -52,6 +52,10 @@ class HostDevice:
     def prepare_contract(self, products: Iterable[tuple[ContractShape, str, str]], dtype: str) -> None:
         """No product needs memory besides its arguments."""
 
+    def bind_together(self, binds: Sequence[Callable[[], Call]]) -> list[Call]:
+        """One after the other: nothing is compiled."""
+        return [bind() for bind in binds]
+
     def prepare_fused(
         self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
     ) -> None:

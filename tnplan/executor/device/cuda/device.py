@@ -22,7 +22,7 @@ from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.capture import captured
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, made_together
 from tnplan.executor.device.cuda.runtime.signals import record
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import (
@@ -341,6 +341,10 @@ class CupyDevice:
             for shape, precision, engine in products
         ]
         self.scratch(max(sizes, default=0))
+
+    def bind_together(self, binds: Sequence[Callable[[], Call]]) -> list[Call]:
+        """The calls, whose kernels are compiled at once; see `kernel_cache.made_together`."""
+        return made_together(binds)
 
     def loaded(self, call: Call) -> Call:
         """The call, made once now, with whatever the arena holds, where there are neighbours.

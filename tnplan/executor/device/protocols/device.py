@@ -338,6 +338,13 @@ class Device(AdjointDevice, Protocol):
         - raises InputError: where the device has too little free memory.
         """
 
+    def bind_together(self, binds: Sequence[Callable[[], Call]]) -> list[Call]:
+        """The calls that these bind on this device; what they need is compiled at once.
+
+        - `binds`: Each may be called several times.
+        - returns: In their order.
+        """
+
     def bind_fused(
         self, shape: FusedShape, operand: View, branches: Sequence[View], out: View, capacity_bytes: int,
         precision: str = "fp32", closing: View | None = None,

@@ -11,9 +11,10 @@ import hashlib
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache, lru_cache, wraps
 from pathlib import Path
 from random import Random
@@ -56,6 +57,12 @@ _waiting: deque[tuple[Key, Future[bytes]]] = deque()
 _compiling: set[Thread] = set()
 _beginning = RLock()
 """Held while these three change."""
+_lacked: ContextVar[tuple[set[Key], set[Key]] | None] = ContextVar("lacked", default=None)
+"""Inside `made_together`: the kernels that were asked for and are missing, and those begun before."""
+
+
+class MissingKernelError(Exception):
+    """A kernel that was asked for is missing, and `made_together` compiles it with others."""
 
 
 @cache
@@ -162,10 +169,36 @@ def compile_soon(
     an order of its own: ranks that start together and share the cache then share the work.
     """
     arch = current_arch(device)
-    distinct = sorted({(file, _sorted(defines)) for file, defines in kernels})
-    Random(os.getpid()).shuffle(distinct)
-    futures = (_begun(file, defines, arch) for file, defines in distinct)
-    return [future for future in futures if future is not None]
+    return _all_begun({(file, _sorted(defines), arch) for file, defines in kernels})
+
+
+def made_together(makers: Sequence[Callable[[], Result]]) -> list[Result]:
+    """What each of these gives; the kernels that they lack are compiled at once, as by `compile_soon`.
+
+    One that asks for a kernel that is missing is left there, and called anew once that is compiled. Raises as
+    `load_kernel` does.
+    """
+    made: dict[int, Result] = {}
+    begun: set[Key] = set()
+    while len(made) < len(makers):
+        # Invariant: in each turn kernels are begun that never were before, or all are made: what does not
+        # compile is asked for once more, and raises.
+        missing: set[Key] = set()
+        before = _lacked.set((missing, begun))
+        try:
+            for number, make in enumerate(makers):
+                if number not in made:
+                    with suppress(MissingKernelError):
+                        made[number] = make()
+        finally:
+            _lacked.reset(before)
+        if missing:
+            with compiling():
+                for future in _all_begun(missing):
+                    with suppress(CancelledError):
+                        future.exception()
+        begun |= missing
+    return [made[number] for number in range(len(makers))]
 
 
 def is_kept(file: Path, defines: Mapping[str, str | int], device: int | None = None) -> bool:
@@ -216,10 +249,15 @@ def current_arch(device: int | None = None) -> str:
 
 def cached_cubin(file: Path, defines: Defines, arch: str) -> bytes:
     """The compiled kernel of the cache, compiled now where it is not there."""
-    in_progress = _in_progress.get((file, defines, arch))
+    key = file, defines, arch
+    in_progress = _in_progress.get(key)
     # To say that kernels are compiled takes a thread: none where the kernel is there.
-    if in_progress is None and _is_kept((file, defines, arch)):
+    if in_progress is None and _is_kept(key):
         return _made(file, defines, arch)
+    lacked = _lacked.get()
+    if lacked is not None and key not in lacked[1]:
+        lacked[0].add(key)
+        raise MissingKernelError
     with compiling():
         if in_progress is not None:
             with suppress(CancelledError):
@@ -227,9 +265,15 @@ def cached_cubin(file: Path, defines: Defines, arch: str) -> bytes:
         return _made(file, defines, arch)
 
 
-def _begun(file: Path, defines: Defines, arch: str) -> Future[bytes] | None:
+def _all_begun(keys: set[Key]) -> list[Future[bytes]]:
+    """What gives each kernel that is not kept, begun in an order of this process."""
+    distinct = sorted(keys)
+    Random(os.getpid()).shuffle(distinct)
+    return [future for future in map(_begun, distinct) if future is not None]
+
+
+def _begun(key: Key) -> Future[bytes] | None:
     """What gives the kernel that a thread makes, which may have begun before; None where it is kept."""
-    key = file, defines, arch
     if _is_kept(key):
         return None
     with _beginning:
