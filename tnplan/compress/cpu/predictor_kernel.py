@@ -72,35 +72,35 @@ def fill_values(fine: Any, step: Any, component: Any) -> None:
 @jit
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
-    return min(max(number, int32(-LARGEST_FINE)), int32(LARGEST_FINE))
+    return min(max(int32(number), int32(-LARGEST_FINE)), int32(LARGEST_FINE))
 
 
 @jit
 def cubic_of(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Between b and c, with a and d beyond them."""
     # From -3, -1, 1, 3: (-a + 9 b + 9 c - d) / 16.
-    return clipped((int32(9) * (b + c) - (a + d) + int32(8)) >> int32(4))
+    return clipped(int32(int32(int32(9) * int32(b + c)) - int32(a + d) + int32(8)) >> int32(4))
 
 
 @jit
 def middle_of(b: Any, c: Any) -> Any:
     """Half way between b and c."""
     # From -1, 1: (b + c) / 2. No larger than its neighbours, so that it needs no clipping.
-    return (b + c + int32(1)) >> int32(1)
+    return int32(int32(b + c + int32(1)) >> int32(1))
 
 
 @jit
 def side_of(a: Any, b: Any, c: Any) -> Any:
     """Between b and c, with a beyond b."""
     # From -3, -1, 1: (-a + 6 b + 3 c) / 8.
-    return clipped((int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
+    return clipped(int32(int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
 
 
 @jit
 def edge_of(a: Any, b: Any) -> Any:
     """Beyond b, with a on its other side, twice as far."""
     # From -3, -1 alone, at the end of a line: (3 b - a) / 2.
-    return clipped((int32(3) * b - a + int32(1)) >> int32(1))
+    return clipped(int32(int32(3) * b - a + int32(1)) >> int32(1))
 
 
 @jit
@@ -246,11 +246,11 @@ def predict(fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: 
             predict_row(fine, first, step, count, spacing * strides[axis], kind, into)
         if directions:
             for k in range(count):
-                line[k] += other[k]
+                line[k] = int32(line[k] + other[k])
         directions += 1
     if directions == 2:
         for k in range(count):
-            line[k] = (line[k] + int32(1)) >> int32(1)
+            line[k] = int32(line[k] + int32(1)) >> int32(1)
     elif directions > 2:
         weight = int64(WEIGHTS[directions])
         for k in range(count):
