@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import rans
+from tnplan.compress.cpu.workspace import workspace
 from tnplan.compress.format.bit_tiling import LOG2_BITS, TILE, tile_count, times_log2
 from tnplan.compress.format.bounds import round_down
 from tnplan.compress.format.box import (
@@ -77,14 +78,14 @@ MOST_BEYOND = 0.02
 def quantize(
     values: Values, header: Header, limits: tuple[float, ...], most_exact: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
-    """Residuals (components, tiles * 4096), and the positions (component * tiles * 4096 + element) of values
+    """Residuals (components, tiles * 4096; a `workspace`), and the positions (component * tiles * 4096 + element) of values
     to be stored exactly; None for these where they are more than `most_exact`."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type
     box, last = _frame_box(header, values.size // n)
-    fine = np.empty(values.size // n, np.int32)
-    residuals = np.empty((n, tile_count(fine.size) * TILE), np.int32)
+    fine = workspace("fine", (values.size // n,), np.int32)
+    residuals = workspace("q", (n, tile_count(fine.size) * TILE), np.int32)
     residuals[:, fine.size :] = 0
     exact, n_exact = np.empty(most_exact, np.int64), 0
     for c, rule in enumerate(header.quantizers):
@@ -110,7 +111,7 @@ def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> 
     from tnplan.compress.cpu import predictor_kernel as kernel
 
     predictor, n = _predictor(header), header.components
-    fine = np.empty(values.size // n, np.int32)
+    fine = workspace("fine", (values.size // n,), np.int32)
     box, last = _frame_box(header, fine.size)
     component = values if n == last == 1 else np.empty(fine.size, values.dtype)
     for c, rule in enumerate(header.quantizers):

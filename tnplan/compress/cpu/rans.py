@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.cpu.workspace import workspace
 from tnplan.compress.format.bit_tiling import TILE, whole_log2
 from tnplan.compress.format.stream import damaged_unless
 
@@ -94,7 +95,7 @@ def counting(q: NDArray[np.int32]) -> tuple[Any, ...]:
     """What the kernel that counts tokens of q takes (`rans_encode_kernel.count`)."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
-    symbols, raw_bits = np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)
+    symbols, raw_bits = workspace("symbols", q.shape, np.uint16), workspace("raw bits", q.shape, np.uint8)
     histograms = np.zeros((kernel.HISTOGRAMS, prod(count_shape(q.shape[0]))), np.int64)
     # The row of zeros behind the magnitudes is for neighbours that come later.
     magnitudes = np.zeros(TILE + LANES, np.int32)
@@ -104,7 +105,7 @@ def counting(q: NDArray[np.int32]) -> tuple[Any, ...]:
 
 def count(q: NDArray[np.int32]) -> tuple[NDArray[np.int64], int, NDArray[np.uint16], NDArray[np.uint8]]:
     """How often tokens occur in q (components, tiles * 4096), as (tables, tokens); how many raw bits
-    there are; and symbols and raw bits, shaped like q."""
+    there are; and symbols and raw bits, shaped like q, in a `workspace`."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
     arguments = counting(q)
@@ -127,15 +128,15 @@ def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> by
     starts = cumulative(planned.frequencies)[:, :-1].reshape(-1)
     packed = (frequencies << kernel.PACKED_LOG2 | starts).astype(np.uint32)
     segment = min(n_tiles, 1 << planned.tiles_log2)
-    words = np.empty(most_words(segment, q.shape[0]), np.uint16)
+    words = workspace("segment", (most_words(segment, q.shape[0]),), np.uint16)
     sizes = np.empty(-(-n_tiles >> planned.tiles_log2), np.int64)
-    out = np.empty(most_bytes // 2 + 1, "<u2")
+    out = workspace("words", (most_bytes // 2 + 1,), "<u2")
     states = np.zeros(kernel.WORK_ROWS * LANES, np.uint32)
     coded = q, symbols, raw_bits
     end = int(kernel.encode_segments(coded, TILE * segment, packed, words, sizes, out, states))
     if end < 0:
         return None
-    data = pack_head(planned, sizes) + out[:end].tobytes()
+    data = b"".join((pack_head(planned, sizes), out[:end].data))
     return data if len(data) <= most_bytes else None
 
 
