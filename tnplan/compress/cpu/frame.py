@@ -198,7 +198,9 @@ def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> 
         coded = CODER[header.coder].encode(q, most_bytes)
     if coded is None:
         return None
-    bits = _bits(values)[element_indices(positions, header, values.size, q.shape[1])]
+    bits = _bits(values)[:0]
+    if positions.size:
+        bits = _bits(values)[element_indices(positions, header, values.size, q.shape[1])]
     head = CODED_HEAD.pack(kind, positions.size, len(coded))
     return _joined(head, coded, positions.astype("<u4").tobytes(), bits.tobytes())
 

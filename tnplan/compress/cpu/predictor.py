@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain, product
 from math import inf, prod
 from typing import Protocol
@@ -417,7 +417,7 @@ class HostTrials:
         residuals = np.zeros((len(self._steps), tile_count(boxes.size) * TILE), np.int32)
         fine = _Trial(boxes, self._take(boxes), self._steps).fine()
         fill_passes(fine, boxes.counts, predictor, residuals, back=False)
-        return coded_units(residuals)
+        return counter(residuals)()
 
 
 class _Trial:
@@ -438,11 +438,13 @@ class _Trial:
     def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
         first = self._numbers(1)[:, :BOX]
-        boxes = np.zeros((len(first), BOX), np.int32)
-        boxes[:, : first.shape[1]] = first
-        lanes = boxes.reshape(-1, rans.LANES, BOX // rans.LANES)
-        tiles = lanes.swapaxes(1, 2) if turned else lanes
-        return coded_units(np.ascontiguousarray(tiles.reshape(self.tiles.shape)))
+        self.tiles.reshape(-1, BOX)[:, : first.shape[1]] = first
+        if turned:
+            lanes = self.tiles.reshape(-1, rans.LANES, BOX // rans.LANES).swapaxes(1, 2)
+            self.tiles[:] = lanes.reshape(self.tiles.shape)
+        units = self._units()
+        self.tiles[:] = 0
+        return units
 
     def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take."""
@@ -452,7 +454,12 @@ class _Trial:
             fill_passes(self.fine(), self.box, predictor, self.residuals, back=False)
             last = self.residuals
         self.tiles.reshape(-1, BOX)[:, : self.count] = last[:, -self.count :]
-        return coded_units(self.tiles)
+        return self._units()
+
+    @cached_property
+    def _units(self) -> Callable[[], int]:
+        """What says how many units `tiles` take now."""
+        return counter(self.tiles)
 
     def fine(self) -> NDArray[np.int32]:
         """The fine numbers, which a predictor may change (components * boxes, points)."""
@@ -539,12 +546,22 @@ def _edges(extents: Box) -> Box:
     return tuple(counts)
 
 
-def coded_units(q: NDArray[np.int32]) -> int:
-    """What the coder `small` takes for tiles (components, N_BOXES * 4096), its tables left out, in units of
-    2^-LOG2_BITS bits: by whole logarithms of how often tokens occur."""
-    counts, raw, *_ = rans.count(q)
-    logs = _logs()
-    return (raw << LOG2_BITS) + int(logs.take(counts.sum(axis=1)).sum() - logs.take(counts).sum())
+def counter(q: NDArray[np.int32]) -> Callable[[], int]:
+    """What says what the coder `small` takes for the tiles (components, N_BOXES * 4096) that q has then, its
+    tables left out, in units of 2^-LOG2_BITS bits: by whole logarithms of how often tokens occur."""
+    from tnplan.compress.cpu import rans_encode_kernel as kernel
+
+    arguments, units = rans.counting(q), np.empty(1, np.int64)
+    _, histograms, *_, n_raw = arguments
+    count = kernel.count.bound(*arguments)
+    weigh = kernel.weigh.bound(histograms[0], n_raw, _logs(), units)
+
+    def counted() -> int:
+        count()
+        weigh()
+        return int(units[0])
+
+    return counted
 
 
 @cache

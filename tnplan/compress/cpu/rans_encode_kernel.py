@@ -33,6 +33,7 @@ from tnplan.compress.cpu.rans_kernel import (
     TOTAL,
     TOTAL_LOG2,
 )
+from tnplan.compress.format.bit_tiling import LOG2_BITS
 
 jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
 inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
@@ -142,9 +143,10 @@ def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
 
 
 @jit
-def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any) -> Any:
-    """Add to histograms (HISTOGRAMS, tables * TOKENS) how often tokens occur in q (components, tiles * 4096);
-    the number of raw bits is returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled.
+def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any, n_raw: Any) -> None:
+    """Fill histograms (HISTOGRAMS, tables * TOKENS) with how often tokens occur in q (components, tiles *
+    4096), their sum being in the first one; symbols (uint16) and raw_bits (uint8), shaped like q; and n_raw
+    (1) with the number of raw bits.
 
     `scratch` are magnitudes (int32, 4096 + 32, which end in zeros); buckets, bases and zigzags (int32),
     float32 and float64, a tile each.
@@ -154,6 +156,9 @@ def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any) ->
     work = zigzags, singles, doubles
     most = int32(LARGEST_MAGNITUDE)
     total = int64(0)
+    for k in range(HISTOGRAMS):
+        for symbol in range(histograms.shape[1]):
+            histograms[k, symbol] = 0
     for first in range(0, q.shape[1], TILE):
         reals = q[0, first : first + TILE]
         some = int32(0)
@@ -183,7 +188,24 @@ def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any) ->
             own = symbols[1, first : first + TILE]
             total += fill_symbols(imaginaries, bases, work, own, raw_bits[1, first : first + TILE])
             add_to(histograms, own)
-    return total
+    for k in range(1, HISTOGRAMS):
+        for symbol in range(histograms.shape[1]):
+            histograms[0, symbol] += histograms[k, symbol]
+    n_raw[0] = total
+
+
+@jit
+def weigh(histogram: Any, n_raw: Any, logs: Any, units: Any) -> None:
+    """Fill units (1) with what tokens of such a histogram (tables * TOKENS) and raw bits (1) take, by the
+    `logs` of how often they occur, n log2 n."""
+    total = n_raw[0] << int64(LOG2_BITS)
+    for first in range(0, histogram.size, TOKENS):
+        table = int64(0)
+        for token in range(first, first + TOKENS):
+            table += histogram[token]
+            total -= logs[histogram[token]]
+        total += logs[table]
+    units[0] = total
 
 
 @inline
