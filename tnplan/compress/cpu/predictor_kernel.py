@@ -333,6 +333,35 @@ def fill_strides(box: Any, strides: Any) -> None:
 
 
 @jit
+def layers_of(lattices: Any, n: Any) -> Any:
+    """Passes of a box of n axes have points in layers of the first axis at multiples of the first number,
+    below the second."""
+    unit, end = uint64(1 << 62), uint64(1)
+    if n == ONE:
+        return unit, end
+    for k in range(lattices.shape[0]):
+        start, step, count = lattices[k, TWO], lattices[k, TWO + n], lattices[k, TWO + TWO * n]
+        unit = min(unit, start if start else step)
+        end = max(end, start + step * (count - ONE) + ONE)
+    return unit, end
+
+
+@jit
+def rows_of_layer(lattice: Any, n: Any, layer: Any) -> Any:
+    """The first row of a pass in a layer of the first axis, how many there are there, and in all."""
+    n_rows = uint64(1)
+    if n == ONE:
+        return uint64(0), n_rows, n_rows
+    for k in range(ONE, n - ONE):
+        n_rows *= lattice[TWO + TWO * n + k]
+    # Steps are powers of two.
+    start, step, count = lattice[TWO], lattice[TWO + n], lattice[TWO + TWO * n]
+    if layer < start or (layer - start) & (step - ONE) or layer - start >= step * count:
+        return uint64(0), uint64(0), n_rows * count
+    return (layer - start) // step * n_rows, n_rows, n_rows * count
+
+
+@jit
 def fill_box(
     fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
 ) -> None:
@@ -352,26 +381,39 @@ def fill_box(
     if not back:
         residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
-    for number in range(lattices.shape[0]):
-        lattice = unowned(lattices[number])
-        step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
-        n_rows = uint64(1)
-        for k in range(n - ONE):
-            n_rows *= lattice[TWO + TWO * n + k]
-            place[k] = 0
-        for row in range(n_rows):
-            first = predict(numbers, box, strides, lattice, cubic, place, rows)
-            if back:
-                move_strips(other, count, beside, at, row, n_rows, strip, True)
-            if step == ONE:
-                finish_row(numbers, first, ONE, count, line, other, back)
-            elif step == TWO:
-                finish_pairs(numbers, first, count, line, other, back)
-            else:
-                finish_row(numbers, first, step, count, line, other, back)
-            if not back:
-                move_strips(line, count, beside, at, row, n_rows, strip, False)
-            next_row(n, lattice, place)
+    # Passes that are not along the first axis read nothing beyond their own layer of it. Invariant: points of
+    # later passes are no neighbours of an earlier one. So passes up to the next one along the first axis take
+    # turns, layer by layer, while a layer is in the cache.
+    begin, stop, passes = 0, 0, unowned(lattices)
+    while stop < lattices.shape[0]:
+        begin, stop = stop, stop + 1
+        while stop < lattices.shape[0] and not passes[stop, 0] & ONE:
+            stop += 1
+        unit, end = layers_of(passes[begin:stop], n)
+        for layer in range(uint64(0), end, unit):
+            for number in range(begin, stop):
+                lattice = passes[number]
+                first_row, n_rows, all_rows = rows_of_layer(lattice, n, layer)
+                if not n_rows:
+                    continue
+                step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
+                for k in range(n):
+                    place[k] = 0
+                if n > ONE:
+                    place[0] = first_row // n_rows
+                for row in range(first_row, first_row + n_rows):
+                    first = predict(numbers, box, strides, lattice, cubic, place, rows)
+                    if back:
+                        move_strips(other, count, beside, at, row, all_rows, strip, True)
+                    if step == ONE:
+                        finish_row(numbers, first, ONE, count, line, other, back)
+                    elif step == TWO:
+                        finish_pairs(numbers, first, count, line, other, back)
+                    else:
+                        finish_row(numbers, first, step, count, line, other, back)
+                    if not back:
+                        move_strips(line, count, beside, at, row, all_rows, strip, False)
+                    next_row(n, lattice, place)
 
 
 @jit
