@@ -12,10 +12,11 @@ What boxes take is counted in whole units, so that a CPU and a GPU choose alike.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import chain, product
 from math import inf, prod
 from typing import Protocol
@@ -427,7 +428,7 @@ class _Trial:
         self.box, self.values, self.steps = boxes.counts, values, steps
         # Of each box what is looked at, its last numbers, and zeros.
         self.count = min(boxes.size - 1, BOX)
-        self.tiles = np.zeros((len(steps), len(boxes.starts) * BOX), np.int32)
+        self.tiles, self.units = _counters.of_tiles(len(steps), len(boxes.starts) * BOX)
         self.residuals = np.empty((len(steps) * len(boxes.starts), boxes.size), np.int32)
         self.numbers: dict[int, NDArray[np.int32]] = {}
 
@@ -438,13 +439,11 @@ class _Trial:
     def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
         first = self._numbers(1)[:, :BOX]
-        self.tiles.reshape(-1, BOX)[:, : first.shape[1]] = first
+        self._fill(first)
         if turned:
             lanes = self.tiles.reshape(-1, rans.LANES, BOX // rans.LANES).swapaxes(1, 2)
             self.tiles[:] = lanes.reshape(self.tiles.shape)
-        units = self._units()
-        self.tiles[:] = 0
-        return units
+        return self.units()
 
     def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take."""
@@ -453,13 +452,13 @@ class _Trial:
         else:
             fill_passes(self.fine(), self.box, predictor, self.residuals, back=False)
             last = self.residuals
-        self.tiles.reshape(-1, BOX)[:, : self.count] = last[:, -self.count :]
-        return self._units()
+        self._fill(last[:, -self.count :])
+        return self.units()
 
-    @cached_property
-    def _units(self) -> Callable[[], int]:
-        """What says how many units `tiles` take now."""
-        return counter(self.tiles)
+    def _fill(self, numbers: NDArray[np.int32]) -> None:
+        """Numbers (components * boxes, up to BOX) to tiles."""
+        boxes, count = self.tiles.reshape(-1, BOX), numbers.shape[1]
+        boxes[:, :count], boxes[:, count:] = numbers, 0
 
     def fine(self) -> NDArray[np.int32]:
         """The fine numbers, which a predictor may change (components * boxes, points)."""
@@ -562,6 +561,23 @@ def counter(q: NDArray[np.int32]) -> Callable[[], int]:
         return int(units[0])
 
     return counted
+
+
+class _Counters(threading.local):
+    """Tiles of each shape, and what counts them: of a thread, whose trials take turns."""
+
+    def __init__(self) -> None:
+        self._of_shape: dict[tuple[int, int], tuple[NDArray[np.int32], Callable[[], int]]] = {}
+
+    def of_tiles(self, components: int, size: int) -> tuple[NDArray[np.int32], Callable[[], int]]:
+        """Tiles (components, size), and their `counter`."""
+        if (components, size) not in self._of_shape:
+            tiles = np.zeros((components, size), np.int32)
+            self._of_shape[components, size] = tiles, counter(tiles)
+        return self._of_shape[components, size]
+
+
+_counters = _Counters()
 
 
 @cache
