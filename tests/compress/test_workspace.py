@@ -16,7 +16,7 @@ def test_a_name_has_the_same_memory_in_one_thread_alone() -> None:
     again = workspace("a", (7,), np.float64)
     with ThreadPoolExecutor(1) as threads:
         elsewhere = threads.submit(workspace, "a", (40, 3), np.int32).result()
-    assert again.shape == (7,) and again.dtype == np.float64
+    assert (again.shape, again.dtype) == ((7,), np.float64)
     assert np.shares_memory(first, again)
     assert not np.shares_memory(first, other)
     assert not np.shares_memory(first, elsewhere)

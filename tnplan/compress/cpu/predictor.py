@@ -79,8 +79,8 @@ MOST_BEYOND = 0.02
 def quantize(
     values: Values, header: Header, limits: tuple[float, ...], most_exact: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
-    """Residuals (components, tiles * 4096; a `workspace`), and the positions (component * tiles * 4096 + element) of values
-    to be stored exactly; None for these where they are more than `most_exact`."""
+    """Residuals (components, tiles * 4096), in a `workspace`, and the positions (component * tiles * 4096 +
+    element) of values to be stored exactly; None for these where they are more than `most_exact`."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type

@@ -1,12 +1,13 @@
 """Memory for the numbers of a frame, which each thread keeps.
 
-A system clears the pages that it gives away. For arrays of a million numbers this takes a tenth of the time of
-compressing, and allocators give such memory back each time.
+A system clears the pages that it gives away, and allocators give large ones back each time: 800 pages for an
+array of 600,000 numbers, a tenth of the time of compressing it.
 """
 
 from __future__ import annotations
 
 import threading
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ _kept = _Kept()
 
 def workspace(name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """An array with any content. Invariant: the one before of this name and thread is no longer used."""
-    array_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    array_bytes = prod(shape) * np.dtype(dtype).itemsize
     if array_bytes > MOST_KEPT_BYTES:
         return np.empty(shape, dtype)
     kept = _kept.of_name.get(name)
