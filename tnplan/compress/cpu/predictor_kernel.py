@@ -69,7 +69,7 @@ def fill_values(fine: Any, step: Any, component: Any) -> None:
 # Predictions are in whole numbers, so that encoder and decoder agree to the bit on any processor.
 # Weights are those of Lagrange's polynomials through neighbours at odd distances (SZ3: Zhao et al.,
 # ICDE 2021), times a power of two, with half of it added before the shift, which rounds to nearest.
-# Invariant: sums fit 32 bits. Each is cast, as numba adds in 64 bits: vectors would have half as many numbers.
+# Invariant: sums fit 32 bits. Each is cast, as numba adds in 64 bits, and vectors would have half as many.
 @jit
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
