@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.cpu.workspace import workspace
 from tnplan.compress.format.stream import damaged_unless
 
 MOST_STEPS = 1.0
@@ -30,7 +31,7 @@ def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
 
     numbers, (states, above) = q.reshape(-1), _work()
     flags = np.zeros(numbers.size // kernel.ROW + 2, np.uint8)
-    words = np.empty(most_bytes // 2 + kernel.ROOM, "<u2")
+    words = workspace("words", (most_bytes // 2 + kernel.ROOM,), "<u2")
     count = kernel.encode(numbers, flags, int(MOST_STEPS * numbers.size), states, above, words)
     return words[:count].tobytes() if 0 <= 2 * count <= most_bytes else None
 

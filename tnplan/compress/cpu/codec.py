@@ -428,5 +428,6 @@ def _pieces(header: Header, values: NDArray[np.floating], limits: Limits) -> Ite
     for number, (first, count) in enumerate(header.frames()):
         with enough_memory():
             payload = encode_frame(values[n * first : n * (first + count)], header, limits)
-            packed = stream.pack_frame(payload, number, seed)
-        yield packed
+            head = stream.pack_frame_header(len(payload), stream.checksum(payload), number, seed)
+        yield head
+        yield payload

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 import sys
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu import adaptive, predictor, rans
 from tnplan.compress.cpu import fixed_length as fixed
+from tnplan.compress.cpu.workspace import workspace
 from tnplan.compress.format.bit_tiling import (
     NATURAL,
     TILE,
@@ -100,7 +102,7 @@ def decode_frame(payload: bytes, header: Header, values: Values, place: str) -> 
 
 
 def _joined(*parts: bytes) -> bytes:
-    return b"".join(piece + bytes(-len(piece) % _U64.size) for piece in parts)
+    return b"".join(chain.from_iterable((piece, bytes(-len(piece) % _U64.size)) for piece in parts))
 
 
 def _encode_lossless(values: Values, components: int) -> bytes | None:
@@ -196,7 +198,9 @@ def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> 
         coded = CODER[header.coder].encode(q, most_bytes)
     if coded is None:
         return None
-    bits = _bits(values)[element_indices(positions, header, values.size, q.shape[1])]
+    bits = _bits(values)[:0]
+    if positions.size:
+        bits = _bits(values)[element_indices(positions, header, values.size, q.shape[1])]
     head = CODED_HEAD.pack(kind, positions.size, len(coded))
     return _joined(head, coded, positions.astype("<u4").tobytes(), bits.tobytes())
 
@@ -207,7 +211,7 @@ def _decode_coded(data: NDArray[np.uint8], header: Header, values: Values, place
     middle = CODED_HEAD.size + filled(size) + filled(count * POSITION_BYTES)
     damaged_unless(data.size == middle + filled(count * values.itemsize), place)
     n_elements = values.size // header.components
-    q = np.empty((header.components, tile_count(n_elements) * TILE), np.int32)
+    q = workspace("q", (header.components, tile_count(n_elements) * TILE), np.int32)
     end = CODED_HEAD.size + size
     coder = adaptive if kind == ADAPTIVE else CODER[header.coder]
     coder.decode(data[CODED_HEAD.size : end], q, place)

@@ -12,6 +12,7 @@ What boxes take is counted in whole units, so that a CPU and a GPU choose alike.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import rans
+from tnplan.compress.cpu.workspace import workspace
 from tnplan.compress.format.bit_tiling import LOG2_BITS, TILE, tile_count, times_log2
 from tnplan.compress.format.bounds import round_down
 from tnplan.compress.format.box import (
@@ -77,14 +79,14 @@ MOST_BEYOND = 0.02
 def quantize(
     values: Values, header: Header, limits: tuple[float, ...], most_exact: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
-    """Residuals (components, tiles * 4096), and the positions (component * tiles * 4096 + element) of values
-    to be stored exactly; None for these where they are more than `most_exact`."""
+    """Residuals (components, tiles * 4096), in a `workspace`, and the positions (component * tiles * 4096 +
+    element) of values to be stored exactly; None for these where they are more than `most_exact`."""
     from tnplan.compress.cpu import predictor_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type
     box, last = _frame_box(header, values.size // n)
-    fine = np.empty(values.size // n, np.int32)
-    residuals = np.empty((n, tile_count(fine.size) * TILE), np.int32)
+    fine = workspace("fine", (values.size // n,), np.int32)
+    residuals = workspace("q", (n, tile_count(fine.size) * TILE), np.int32)
     residuals[:, fine.size :] = 0
     exact, n_exact = np.empty(most_exact, np.int64), 0
     for c, rule in enumerate(header.quantizers):
@@ -110,7 +112,7 @@ def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> 
     from tnplan.compress.cpu import predictor_kernel as kernel
 
     predictor, n = _predictor(header), header.components
-    fine = np.empty(values.size // n, np.int32)
+    fine = workspace("fine", (values.size // n,), np.int32)
     box, last = _frame_box(header, fine.size)
     component = values if n == last == 1 else np.empty(fine.size, values.dtype)
     for c, rule in enumerate(header.quantizers):
@@ -416,7 +418,7 @@ class HostTrials:
         residuals = np.zeros((len(self._steps), tile_count(boxes.size) * TILE), np.int32)
         fine = _Trial(boxes, self._take(boxes), self._steps).fine()
         fill_passes(fine, boxes.counts, predictor, residuals, back=False)
-        return coded_units(residuals)
+        return counter(residuals)()
 
 
 class _Trial:
@@ -426,7 +428,7 @@ class _Trial:
         self.box, self.values, self.steps = boxes.counts, values, steps
         # Of each box what is looked at, its last numbers, and zeros.
         self.count = min(boxes.size - 1, BOX)
-        self.tiles = np.zeros((len(steps), len(boxes.starts) * BOX), np.int32)
+        self.tiles, self.units = _counters.of_tiles(len(steps), len(boxes.starts) * BOX)
         self.residuals = np.empty((len(steps) * len(boxes.starts), boxes.size), np.int32)
         self.numbers: dict[int, NDArray[np.int32]] = {}
 
@@ -437,11 +439,11 @@ class _Trial:
     def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
         first = self._numbers(1)[:, :BOX]
-        boxes = np.zeros((len(first), BOX), np.int32)
-        boxes[:, : first.shape[1]] = first
-        lanes = boxes.reshape(-1, rans.LANES, BOX // rans.LANES)
-        tiles = lanes.swapaxes(1, 2) if turned else lanes
-        return coded_units(np.ascontiguousarray(tiles.reshape(self.tiles.shape)))
+        self._fill(first)
+        if turned:
+            lanes = self.tiles.reshape(-1, rans.LANES, BOX // rans.LANES).swapaxes(1, 2)
+            self.tiles[:] = lanes.reshape(self.tiles.shape)
+        return self.units()
 
     def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take."""
@@ -450,8 +452,13 @@ class _Trial:
         else:
             fill_passes(self.fine(), self.box, predictor, self.residuals, back=False)
             last = self.residuals
-        self.tiles.reshape(-1, BOX)[:, : self.count] = last[:, -self.count :]
-        return coded_units(self.tiles)
+        self._fill(last[:, -self.count :])
+        return self.units()
+
+    def _fill(self, numbers: NDArray[np.int32]) -> None:
+        """Numbers (components * boxes, up to BOX) to tiles."""
+        boxes, count = self.tiles.reshape(-1, BOX), numbers.shape[1]
+        boxes[:, :count], boxes[:, count:] = numbers, 0
 
     def fine(self) -> NDArray[np.int32]:
         """The fine numbers, which a predictor may change (components * boxes, points)."""
@@ -538,12 +545,39 @@ def _edges(extents: Box) -> Box:
     return tuple(counts)
 
 
-def coded_units(q: NDArray[np.int32]) -> int:
-    """What the coder `small` takes for tiles (components, N_BOXES * 4096), its tables left out, in units of
-    2^-LOG2_BITS bits: by whole logarithms of how often tokens occur."""
-    counts, raw, *_ = rans.count(q)
-    logs = _logs()
-    return (raw << LOG2_BITS) + int(logs.take(counts.sum(axis=1)).sum() - logs.take(counts).sum())
+def counter(q: NDArray[np.int32]) -> Callable[[], int]:
+    """What says what the coder `small` takes for the tiles (components, N_BOXES * 4096) that q has then, its
+    tables left out, in units of 2^-LOG2_BITS bits: by whole logarithms of how often tokens occur."""
+    from tnplan.compress.cpu import rans_encode_kernel as kernel
+
+    arguments, units = rans.counting(q), np.empty(1, np.int64)
+    _, histograms, *_, n_raw = arguments
+    count = kernel.count.bound(*arguments)
+    weigh = kernel.weigh.bound(histograms[0], n_raw, _logs(), units)
+
+    def counted() -> int:
+        count()
+        weigh()
+        return int(units[0])
+
+    return counted
+
+
+class _Counters(threading.local):
+    """Tiles of each shape, and what counts them: of a thread, whose trials take turns."""
+
+    def __init__(self) -> None:
+        self._of_shape: dict[tuple[int, int], tuple[NDArray[np.int32], Callable[[], int]]] = {}
+
+    def of_tiles(self, components: int, size: int) -> tuple[NDArray[np.int32], Callable[[], int]]:
+        """Tiles (components, size), and their `counter`."""
+        if (components, size) not in self._of_shape:
+            tiles = np.zeros((components, size), np.int32)
+            self._of_shape[components, size] = tiles, counter(tiles)
+        return self._of_shape[components, size]
+
+
+_counters = _Counters()
 
 
 @cache

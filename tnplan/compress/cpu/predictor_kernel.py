@@ -69,38 +69,39 @@ def fill_values(fine: Any, step: Any, component: Any) -> None:
 # Predictions are in whole numbers, so that encoder and decoder agree to the bit on any processor.
 # Weights are those of Lagrange's polynomials through neighbours at odd distances (SZ3: Zhao et al.,
 # ICDE 2021), times a power of two, with half of it added before the shift, which rounds to nearest.
+# Invariant: sums fit 32 bits. Each is cast, as numba adds in 64 bits, and vectors would have half as many.
 @jit
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
-    return min(max(number, int32(-LARGEST_FINE)), int32(LARGEST_FINE))
+    return min(max(int32(number), int32(-LARGEST_FINE)), int32(LARGEST_FINE))
 
 
 @jit
 def cubic_of(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Between b and c, with a and d beyond them."""
     # From -3, -1, 1, 3: (-a + 9 b + 9 c - d) / 16.
-    return clipped((int32(9) * (b + c) - (a + d) + int32(8)) >> int32(4))
+    return clipped(int32(int32(int32(9) * int32(b + c)) - int32(a + d) + int32(8)) >> int32(4))
 
 
 @jit
 def middle_of(b: Any, c: Any) -> Any:
     """Half way between b and c."""
     # From -1, 1: (b + c) / 2. No larger than its neighbours, so that it needs no clipping.
-    return (b + c + int32(1)) >> int32(1)
+    return int32(int32(b + c + int32(1)) >> int32(1))
 
 
 @jit
 def side_of(a: Any, b: Any, c: Any) -> Any:
     """Between b and c, with a beyond b."""
     # From -3, -1, 1: (-a + 6 b + 3 c) / 8.
-    return clipped((int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
+    return clipped(int32(int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
 
 
 @jit
 def edge_of(a: Any, b: Any) -> Any:
     """Beyond b, with a on its other side, twice as far."""
     # From -3, -1 alone, at the end of a line: (3 b - a) / 2.
-    return clipped((int32(3) * b - a + int32(1)) >> int32(1))
+    return clipped(int32(int32(3) * b - a + int32(1)) >> int32(1))
 
 
 @jit
@@ -246,11 +247,11 @@ def predict(fine: Any, box: Any, strides: Any, lattice: Any, cubic: Any, place: 
             predict_row(fine, first, step, count, spacing * strides[axis], kind, into)
         if directions:
             for k in range(count):
-                line[k] += other[k]
+                line[k] = int32(line[k] + other[k])
         directions += 1
     if directions == 2:
         for k in range(count):
-            line[k] = (line[k] + int32(1)) >> int32(1)
+            line[k] = int32(line[k] + int32(1)) >> int32(1)
     elif directions > 2:
         weight = int64(WEIGHTS[directions])
         for k in range(count):
@@ -275,6 +276,28 @@ def finish_row(fine: Any, first: Any, step: Any, count: Any, line: Any, own: Any
         residual = int32(fine[at] - prediction + half) >> low
         line[i] = residual
         fine[at] = prediction + (residual << low)
+
+
+@jit
+def finish_pairs(fine: Any, first: Any, count: Any, line: Any, own: Any, back: Any) -> None:
+    """The same of every second point. Those between are written as they are, so that stores leave out nothing
+    and become vector instructions."""
+    half, low, last = int32(1 << (SHIFT - 1)), int32(SHIFT), count - ONE
+    if back:
+        for i in range(last):
+            at = first + TWO * i
+            beside = fine[at + ONE]
+            fine[at] = int32(line[i] + (own[i] << low))
+            fine[at + ONE] = beside
+    else:
+        for i in range(last):
+            at = first + TWO * i
+            beside, prediction = fine[at + ONE], line[i]
+            residual = int32(fine[at] - prediction + half) >> low
+            line[i] = residual
+            fine[at] = int32(prediction + (residual << low))
+            fine[at + ONE] = beside
+    finish_row(fine, first + TWO * last, ONE, ONE, line[last:], own[last:], back)
 
 
 @jit
@@ -311,6 +334,35 @@ def fill_strides(box: Any, strides: Any) -> None:
 
 
 @jit
+def layers_of(lattices: Any, n: Any) -> Any:
+    """Passes of a box of n axes have points in layers of the first axis at multiples of the first number,
+    below the second."""
+    unit, end = uint64(1 << 62), uint64(1)
+    if n == ONE:
+        return unit, end
+    for k in range(lattices.shape[0]):
+        start, step, count = lattices[k, TWO], lattices[k, TWO + n], lattices[k, TWO + TWO * n]
+        unit = min(unit, start if start else step)
+        end = max(end, start + step * (count - ONE) + ONE)
+    return unit, end
+
+
+@jit
+def rows_of_layer(lattice: Any, n: Any, layer: Any) -> Any:
+    """The first row of a pass in a layer of the first axis, how many there are there, and in all."""
+    n_rows = uint64(1)
+    if n == ONE:
+        return uint64(0), n_rows, n_rows
+    for k in range(ONE, n - ONE):
+        n_rows *= lattice[TWO + TWO * n + k]
+    # Steps are powers of two.
+    start, step, count = lattice[TWO], lattice[TWO + n], lattice[TWO + TWO * n]
+    if layer < start or (layer - start) & (step - ONE) or layer - start >= step * count:
+        return uint64(0), uint64(0), n_rows * count
+    return (layer - start) // step * n_rows, n_rows, n_rows * count
+
+
+@jit
 def fill_box(
     fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
 ) -> None:
@@ -330,26 +382,39 @@ def fill_box(
     if not back:
         residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
-    for number in range(lattices.shape[0]):
-        lattice = unowned(lattices[number])
-        step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
-        n_rows = uint64(1)
-        for k in range(n - ONE):
-            n_rows *= lattice[TWO + TWO * n + k]
-            place[k] = 0
-        for row in range(n_rows):
-            first = predict(numbers, box, strides, lattice, cubic, place, rows)
-            if back:
-                move_strips(other, count, beside, at, row, n_rows, strip, True)
-            if step == ONE:
-                finish_row(numbers, first, ONE, count, line, other, back)
-            elif step == TWO:
-                finish_row(numbers, first, TWO, count, line, other, back)
-            else:
-                finish_row(numbers, first, step, count, line, other, back)
-            if not back:
-                move_strips(line, count, beside, at, row, n_rows, strip, False)
-            next_row(n, lattice, place)
+    # Passes that are not along the first axis read nothing beyond their own layer of it. Invariant: points of
+    # later passes are no neighbours of an earlier one. So passes up to the next one along the first axis take
+    # turns, layer by layer, while a layer is in the cache.
+    begin, stop, passes = 0, 0, unowned(lattices)
+    while stop < lattices.shape[0]:
+        begin, stop = stop, stop + 1
+        while stop < lattices.shape[0] and not passes[stop, 0] & ONE:
+            stop += 1
+        unit, end = layers_of(passes[begin:stop], n)
+        for layer in range(uint64(0), end, unit):
+            for number in range(begin, stop):
+                lattice = passes[number]
+                first_row, n_rows, all_rows = rows_of_layer(lattice, n, layer)
+                if not n_rows:
+                    continue
+                step, count, at = lattice[ONE + TWO * n], lattice[ONE + THREE * n], lattice[TWO + THREE * n]
+                for k in range(n):
+                    place[k] = 0
+                if n > ONE:
+                    place[0] = first_row // n_rows
+                for row in range(first_row, first_row + n_rows):
+                    first = predict(numbers, box, strides, lattice, cubic, place, rows)
+                    if back:
+                        move_strips(other, count, beside, at, row, all_rows, strip, True)
+                    if step == ONE:
+                        finish_row(numbers, first, ONE, count, line, other, back)
+                    elif step == TWO:
+                        finish_pairs(numbers, first, count, line, other, back)
+                    else:
+                        finish_row(numbers, first, step, count, line, other, back)
+                    if not back:
+                        move_strips(line, count, beside, at, row, all_rows, strip, False)
+                    next_row(n, lattice, place)
 
 
 @jit

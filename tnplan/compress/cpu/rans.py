@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.cpu.workspace import workspace
 from tnplan.compress.format.bit_tiling import TILE, whole_log2
 from tnplan.compress.format.stream import damaged_unless
 
@@ -94,23 +96,23 @@ def counting(q: NDArray[np.int32]) -> tuple[Any, ...]:
     """What the kernel that counts tokens of q takes (`rans_encode_kernel.count`)."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
-    symbols, raw_bits = np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)
-    histograms = np.zeros((kernel.HISTOGRAMS, prod(count_shape(q.shape[0]))), np.int64)
+    symbols, raw_bits = workspace("symbols", q.shape, np.uint16), workspace("raw bits", q.shape, np.uint8)
+    histograms = np.empty((kernel.HISTOGRAMS, prod(count_shape(q.shape[0]))), np.int64)
     # The row of zeros behind the magnitudes is for neighbours that come later.
     magnitudes = np.zeros(TILE + LANES, np.int32)
     work = *np.empty((3, TILE), np.int32), np.empty(TILE, np.float32), np.empty(TILE, np.float64)
-    return q, histograms, symbols, raw_bits, (magnitudes, *work)
+    return q, histograms, symbols, raw_bits, (magnitudes, *work), np.empty(1, np.int64)
 
 
 def count(q: NDArray[np.int32]) -> tuple[NDArray[np.int64], int, NDArray[np.uint16], NDArray[np.uint8]]:
     """How often tokens occur in q (components, tiles * 4096), as (tables, tokens); how many raw bits
-    there are; and symbols and raw bits, shaped like q."""
+    there are; and symbols and raw bits, shaped like q, in a `workspace`."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
     arguments = counting(q)
-    total = int(kernel.count(*arguments))
-    _, histograms, symbols, raw_bits, _ = arguments
-    return histograms.sum(0).reshape(count_shape(q.shape[0])), total, symbols, raw_bits
+    kernel.count(*arguments)
+    _, histograms, symbols, raw_bits, _, n_raw = arguments
+    return histograms[0].reshape(count_shape(q.shape[0])), int(n_raw[0]), symbols, raw_bits
 
 
 def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> bytes | None:
@@ -127,15 +129,15 @@ def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> by
     starts = cumulative(planned.frequencies)[:, :-1].reshape(-1)
     packed = (frequencies << kernel.PACKED_LOG2 | starts).astype(np.uint32)
     segment = min(n_tiles, 1 << planned.tiles_log2)
-    words = np.empty(most_words(segment, q.shape[0]), np.uint16)
+    words = workspace("segment", (most_words(segment, q.shape[0]),), np.uint16)
     sizes = np.empty(-(-n_tiles >> planned.tiles_log2), np.int64)
-    out = np.empty(most_bytes // 2 + 1, "<u2")
+    out = workspace("words", (most_bytes // 2 + 1,), "<u2")
     states = np.zeros(kernel.WORK_ROWS * LANES, np.uint32)
     coded = q, symbols, raw_bits
     end = int(kernel.encode_segments(coded, TILE * segment, packed, words, sizes, out, states))
     if end < 0:
         return None
-    data = pack_head(planned, sizes) + out[:end].tobytes()
+    data = b"".join((pack_head(planned, sizes), out[:end].data))
     return data if len(data) <= most_bytes else None
 
 
@@ -245,11 +247,17 @@ def normalized(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def cost_units(counts: NDArray[np.int64], frequencies: NDArray[np.int64]) -> int:
     """What tokens of these counts take, in units of 2^-COST_LOG2 bits."""
-    from tnplan.compress.cpu.rans_kernel import TOTAL_LOG2
+    return int((counts * _token_units().take(frequencies)).sum())
 
-    used = counts > 0
-    units = (TOTAL_LOG2 << COST_LOG2) - whole_log2(frequencies[used], COST_LOG2)
-    return int((counts[used] * units).sum())
+
+@cache
+def _token_units() -> NDArray[np.int64]:
+    """What a token of each frequency takes; 0 for those that do not occur."""
+    from tnplan.compress.cpu.rans_kernel import TOTAL, TOTAL_LOG2
+
+    units = (TOTAL_LOG2 << COST_LOG2) - whole_log2(np.maximum(np.arange(TOTAL + 1), 1), COST_LOG2)
+    units[0] = 0
+    return units
 
 
 def cumulative(frequencies: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -282,9 +290,9 @@ def slot_table(frequencies: NDArray[np.int64]) -> NDArray[np.uint32]:
 
 def pack_tables(frequencies: NDArray[np.int64]) -> bytes:
     """The tables' bytes."""
-    used = [np.flatnonzero(row) for row in frequencies]
-    lengths = np.array([int(tokens[-1]) + 1 if tokens.size else 0 for tokens in used])
-    tokens = np.concatenate([row[:length] for row, length in zip(frequencies, lengths, strict=True)])
+    numbers = np.arange(1, frequencies.shape[1] + 1)
+    lengths = np.where(frequencies, numbers, 0).max(axis=1)
+    tokens = frequencies[numbers <= lengths[:, np.newaxis]]
     long = tokens >= 128
     firsts = np.where(long, 128 | tokens >> 8, tokens)
     parts = (lengths.astype(_length_dtype(frequencies.shape[1])), firsts.astype("u1"))

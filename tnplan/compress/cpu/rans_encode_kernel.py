@@ -33,6 +33,7 @@ from tnplan.compress.cpu.rans_kernel import (
     TOTAL,
     TOTAL_LOG2,
 )
+from tnplan.compress.format.bit_tiling import LOG2_BITS
 
 jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
 inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
@@ -72,7 +73,7 @@ def fill_buckets(magnitudes: Any, floats: Any, buckets: Any) -> None:
             into[first + at] = np.float32(int32(int32(int32(total) * scale) >> int32(16)))
     exponents = floats.view(np.int32)
     for i in range(TILE):
-        buckets[i] = max((exponents[i] >> int32(23)) - int32(EXPONENT_32), int32(0))
+        buckets[i] = max(int32(int32(exponents[i] >> int32(23)) - int32(EXPONENT_32)), int32(0))
     for lane in range(LANES):
         buckets[lane] = FIRST
 
@@ -85,9 +86,9 @@ def fill_symbols(q: Any, bases: Any, work: Any, symbols: Any, raw_bits: Any) -> 
     zigzags, singles, doubles = work
     largest = int32(0)
     for i in range(TILE):
-        zigzags[i] = (int32(2) * q[i] - int32(1)) ^ ((q[i] - int32(1)) >> int32(31))
+        zigzags[i] = int32(int32(2) * q[i] - int32(1)) ^ (int32(q[i] - int32(1)) >> int32(31))
         # As a number without sign, the greatest one has 32 bits.
-        largest |= zigzags[i]
+        largest = int32(largest | zigzags[i])
     # Most tiles: the token is the number itself.
     if 0 <= largest < DIRECT:
         for i in range(TILE):
@@ -102,19 +103,19 @@ def fill_symbols(q: Any, bases: Any, work: Any, symbols: Any, raw_bits: Any) -> 
         halves = singles.view(np.int32)
         for i in range(TILE):
             # The exponent, and behind it the bit below the highest one.
-            high = (halves[i] >> int32(22)) - int32(2 * EXPONENT_32 - DIRECT + 10)
+            high = int32(int32(halves[i] >> int32(22)) - int32(2 * EXPONENT_32 - DIRECT + 10))
             zigzags[i] = zigzags[i] if zigzags[i] < DIRECT else high
     else:
         for i in range(TILE):
             doubles[i] = np.float64(np.uint32(zigzags[i]))
         words = doubles.view(np.int64)
         for i in range(TILE):
-            high = int32(words[i] >> 51) - int32(2 * EXPONENT_64 - DIRECT + 10)
+            high = int32(int32(words[i] >> 51) - int32(2 * EXPONENT_64 - DIRECT + 10))
             zigzags[i] = zigzags[i] if doubles[i] < DIRECT else high
     total = int64(0)
     for i in range(TILE):
         token = zigzags[i]
-        bits = int32(3) + ((token - int32(DIRECT)) >> int32(1)) if token >= DIRECT else int32(0)
+        bits = int32(int32(3) + (int32(token - int32(DIRECT)) >> int32(1))) if token >= DIRECT else int32(0)
         symbols[i], raw_bits[i] = bases[i] + token, bits
         total += bits
     return total
@@ -142,9 +143,10 @@ def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
 
 
 @jit
-def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any) -> Any:
-    """Add to histograms (HISTOGRAMS, tables * TOKENS) how often tokens occur in q (components, tiles * 4096);
-    the number of raw bits is returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled.
+def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any, n_raw: Any) -> None:
+    """Fill histograms (HISTOGRAMS, tables * TOKENS) with how often tokens occur in q (components, tiles *
+    4096), their sum being in the first one; symbols (uint16) and raw_bits (uint8), shaped like q; and n_raw
+    (1) with the number of raw bits.
 
     `scratch` are magnitudes (int32, 4096 + 32, which end in zeros); buckets, bases and zigzags (int32),
     float32 and float64, a tile each.
@@ -154,16 +156,19 @@ def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any) ->
     work = zigzags, singles, doubles
     most = int32(LARGEST_MAGNITUDE)
     total = int64(0)
+    for k in range(HISTOGRAMS):
+        for symbol in range(histograms.shape[1]):
+            histograms[k, symbol] = 0
     for first in range(0, q.shape[1], TILE):
         reals = q[0, first : first + TILE]
         some = int32(0)
         for i in range(TILE):
-            some |= reals[i]
+            some = int32(some | reals[i])
             magnitudes[i] = min(np.uint32(abs(reals[i])), np.uint32(most))
         if q.shape[0] == 2:
             imaginaries = q[1, first : first + TILE]
             for i in range(TILE):
-                some |= imaginaries[i]
+                some = int32(some | imaginaries[i])
                 magnitudes[i] = min(magnitudes[i] + int32(min(abs(imaginaries[i]), most)), most)
         # A tile of zeros needs no contexts: all are the lowest, but in round 0.
         if some == 0:
@@ -183,7 +188,24 @@ def count(q: Any, histograms: Any, symbols: Any, raw_bits: Any, scratch: Any) ->
             own = symbols[1, first : first + TILE]
             total += fill_symbols(imaginaries, bases, work, own, raw_bits[1, first : first + TILE])
             add_to(histograms, own)
-    return total
+    for k in range(1, HISTOGRAMS):
+        for symbol in range(histograms.shape[1]):
+            histograms[0, symbol] += histograms[k, symbol]
+    n_raw[0] = total
+
+
+@jit
+def weigh(histogram: Any, n_raw: Any, logs: Any, units: Any) -> None:
+    """Fill units (1) with what tokens of such a histogram (tables * TOKENS) and raw bits (1) take, by the
+    `logs` of how often they occur, n log2 n."""
+    total = n_raw[0] << int64(LOG2_BITS)
+    for first in range(0, histogram.size, TOKENS):
+        table = int64(0)
+        for token in range(first, first + TOKENS):
+            table += histogram[token]
+            total -= logs[histogram[token]]
+        total += logs[table]
+    units[0] = total
 
 
 @inline
