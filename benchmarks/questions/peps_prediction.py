@@ -15,10 +15,13 @@ import sys
 import time
 import tracemalloc
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import tnplan
 from tests.support.circuit_families import brickwork, graph, qaoa, trotter
