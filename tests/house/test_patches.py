@@ -36,3 +36,16 @@ def test_a_module_that_was_there_before_is_left_alone() -> None:
         assert patch.left_behind() == []
     finally:
         patch.undo()
+
+
+def test_numba_forgets_its_variables() -> None:
+    import numba
+
+    patch = NotedPatch()
+    patch.setenv("NUMBA_DISABLE_JIT", "1")
+    try:
+        numba.config.reload_config()
+        assert numba.config.DISABLE_JIT
+    finally:
+        patch.undo()
+    assert not numba.config.DISABLE_JIT

@@ -18,12 +18,25 @@ class NotedPatch(pytest.MonkeyPatch):
         super().__init__()
         self.changed: list[tuple[str, Any, set[str]]] = []
         """Names, their new values, and the modules that were there before."""
+        self.numba_variables = False
 
     def setattr(self, target: Any, name: Any, *rest: Any, **options: Any) -> None:
         """As of MonkeyPatch."""
         if isinstance(target, ModuleType) and target.__name__.startswith(PACKAGE) and rest:
             self.changed.append((name, rest[0], set(sys.modules)))
         super().setattr(target, name, *rest, **options)
+
+    def setenv(self, name: str, *rest: Any, **options: Any) -> None:
+        """As of MonkeyPatch."""
+        self.numba_variables |= name.startswith("NUMBA_")
+        super().setenv(name, *rest, **options)
+
+    def undo(self) -> None:
+        """As of MonkeyPatch; numba, which reads its variables now and then, reads them again."""
+        super().undo()
+        if self.numba_variables and "numba" in sys.modules:
+            sys.modules["numba"].config.reload_config()
+        self.numba_variables = False
 
     def left_behind(self) -> list[str]:
         """Modules that have taken a changed name for good: they were imported while it was changed."""
