@@ -76,6 +76,7 @@ def check_profile(profile: Profile, base: Profile) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_profile_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "own.toml"
     assert run(["calibrate", *OPTIONS, "--name", "own", "-o", str(output)]) == 0

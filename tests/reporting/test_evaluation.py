@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -213,6 +213,7 @@ def test_two_triangles_are_no_hexagon() -> None:
     assert structure_key(pairs(hexagon)) != structure_key(pairs(triangles))
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_what_is_done_once_changes_no_result(seed: int) -> None:
     """What no slice touches is contracted once, or again for each slice as a network of its own."""

@@ -13,7 +13,7 @@ from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.planner.passes.pipeline import plan
 
-BATCHES, QUICK = 20, 5
+BATCHES, QUICK = 20, 2
 PER_BATCH = 30
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.contraction.fused import fusing_profile, stem_path
@@ -96,6 +96,7 @@ def check(found: Projection, plans: Plans, counts: Sequence[int]) -> None:
             assert found.labels.index(said) not in fits[plateau.devices]
 
 
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), fused=st.booleans(), share=st.sampled_from((inf, 1.0, 0.8, 0.6, 0.3)))
 @example(seed=0, fused=True, share=0.4)
 @example(seed=3, fused=False, share=0.4)

@@ -276,9 +276,8 @@ def test_what_takes_years_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_takes_ages_is_refused_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "find_schedule", None)
-    for call in (tnplan.optimize, tnplan.count):
-        with pytest.raises(tnplan.InputError, match=r"a tree would take about .* years"):
-            call("independent-sets", "torus 50x50", device="cpu")
+    with pytest.raises(tnplan.InputError, match=r"a tree would take about .* years"):
+        tnplan.optimize("independent-sets", "torus 50x50", device="cpu")
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -294,9 +293,8 @@ def test_what_only_the_first_tree_takes_ages_for_is_not_refused(
         raise NotImplementedError
 
     monkeypatch.setattr(counting, "find_schedule", planned)
-    for call in (tnplan.optimize, tnplan.count):
-        with pytest.raises(NotImplementedError):
-            call("independent-sets", graph, device="cpu")
+    with pytest.raises(NotImplementedError):
+        tnplan.count("independent-sets", graph, device="cpu")
 
 
 def test_long_numbers_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.support.kernels.contract import shape_of
 from tests.support.kernels.emulator import EmulatedKernels, compiled, needs_compiler, source
 from tests.support.root import ROOT
+from tests.support.slow import slow_after
 
 KERNELS = ROOT / "tnplan" / "executor" / "device" / "cuda" / "contract" / "kernels"
 LONG_SUMS = """
@@ -115,7 +116,7 @@ def test_what_has_no_elements_is_not_for_few_columns(dtype: str) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", ROUNDING)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_after(3, range(12)))
 def test_rows_and_few_columns_in_any_order(dtype: str, seed: int) -> None:
     module: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.few_columns")
     chance = random.Random(seed)

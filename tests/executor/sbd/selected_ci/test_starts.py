@@ -211,7 +211,7 @@ def test_lists_without_flips(seed: int) -> None:
 
 
 @pytest.mark.parametrize("spin", [0.0, 1.0, 2.0, 3.0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 def test_a_spin_is_exact_in_every_list(seed: int, spin: float) -> None:
     """Also in short ones, since all placements of the spins stand together."""
     integrals = model(seed)

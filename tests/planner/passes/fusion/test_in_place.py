@@ -84,7 +84,7 @@ def test_chains_that_grow_and_shrink_work_in_place(
     groups = memory.buffer_groups
     monkeypatch.setattr(memory, "buffer_groups", lambda sizes, in_place, _: groups(sizes, in_place, behind))
     changes: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(30):
         path = replace(swelling_path(seed), dtype=dtype)
         profile = fusing_profile(1 << 14)
         free = plan(path, profile, memory_bytes=inf)
@@ -106,7 +106,7 @@ def test_chains_that_grow_and_shrink_work_in_place(
 @pytest.mark.parametrize("ranks", slow_after(1, [2, 4]))
 def test_several_ranks_grow_and_shrink_in_place(ranks: int) -> None:
     changes: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(20):
         path = swelling_path(seed, 13)
         options = {"devices": ranks, "ranks_per_group": ranks, "threshold_bytes": 1}
         profile = fusing_profile(1 << 14)
