@@ -14,6 +14,7 @@ from tests.support.effort import repeats
 from tests.support.engines.sbd import random_integrals, reference_matrix
 from tests.support.engines.sbd_growth import PLENTY, chain, every_determinant, strings_of
 from tests.support.engines.sbd_lists import as_list
+from tests.support.slow import slow_after
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels
