@@ -18,6 +18,7 @@ from tnplan.common.units import size_text
 from tnplan.executor.device.select import sees_gpu
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes, packed_tile
 from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
+from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
 from tnplan.executor.statevector.memory_estimate import tile_bytes
 from tnplan.executor.statevector.packed_codes import BLOCK_BITS
 from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, departure, fewest_bits
@@ -30,7 +31,6 @@ from tnplan.jobs.job import Needs, Rank
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.cuda.packed_state import CodedState
-    from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
 
 TOPIC = "state vectors"
 """What the errors of this module are about, where one says no topic of its own."""
@@ -123,17 +123,13 @@ def open_compressed(
     world = rank.world
     if rank.is_first:
         compile_soon(packed_kernels(dtype, bits))
-    if world.size > 1:
-        from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
-
-        n_bits = bits_of_rank(program.n_qubits, world.size)
-        local = PackedState(n_bits, dtype, bits, rank.threads, seed, away, world.rank)
-        return DistributedPackedState(local, world)
-    if checkpoint is None:
-        return PackedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
-    state = CheckpointedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
-    state.keep(checkpoint, resume)
-    return state
+    n_bits = bits_of_rank(program.n_qubits, world.size)
+    local = PackedState(n_bits, dtype, bits, rank.threads, seed, away, world.rank)
+    if checkpoint is not None:
+        state = CheckpointedState(local, world)
+        state.keep(checkpoint, resume)
+        return state
+    return local if world.size == 1 else DistributedPackedState(local, world)
 
 
 def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:
