@@ -19,6 +19,7 @@ from tnplan.executor.device.select import sees_gpu
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes, packed_tile
 from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
 from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.memory_estimate import tile_bytes
 from tnplan.executor.statevector.packed_codes import BLOCK_BITS
 from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, departure, fewest_bits
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 TOPIC = "state vectors"
 """What the errors of this module are about, where one says no topic of its own."""
 PLACE = "--fidelity"
+LEAST_BITS = LARGEST_TARGETS + BLOCK_BITS
+"""Qubits of each of several ranks: those inside of a block stay, and those of the largest gate fit in beside."""
 
 
 def check_fidelity(fidelity: Any, others: Mapping[str, Any]) -> None:
@@ -74,10 +77,15 @@ def planned_passes(
     return n_passes
 
 
-def most_bits(n_qubits: int, dtype: str, threads: int, on_gpu: bool, room_bytes: float) -> int | None:
-    """The most bits with which a compressed state fits; None where it does not fit."""
+def most_bits(
+    n_qubits: int, dtype: str, threads: int, on_gpu: bool, room_bytes: float, n_ranks: int = 1
+) -> int | None:  # fmt: skip
+    """The most bits with which a compressed state fits on ranks; None where they do not hold it."""
+    is_even = n_ranks & (n_ranks - 1) == 0 and bits_of_rank(n_qubits, n_ranks) >= LEAST_BITS
+    if n_ranks > 1 and (on_gpu or not is_even):
+        return None
     for bits in reversed(BITS):
-        needs = compressed_needs(n_qubits, bits, dtype, threads)
+        needs = compressed_needs(n_qubits, bits, dtype, threads, n_ranks)
         if (needs.gpu_bytes if on_gpu else needs.cpu_bytes) <= room_bytes:
             return bits
     return None

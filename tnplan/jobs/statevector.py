@@ -43,7 +43,6 @@ from tnplan.executor.statevector.memory_estimate import (
     check_answer_memory,
     predicted_bytes,
 )
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, TILES
@@ -59,6 +58,7 @@ from tnplan.executor.statevector.state_file import (
 )
 from tnplan.jobs.checkpointed_state import StateCheckpoint
 from tnplan.jobs.compressed_state import (
+    LEAST_BITS,
     bits_for,
     check_fidelity,
     compressed_needs,
@@ -434,9 +434,8 @@ def state_needs(n_qubits: int, dtype: str, n_ranks: int, threads: int, states: i
 
 def _check_ranks(n_ranks: int, program: CircuitProgram, request: SimulationRequest) -> None:
     """Refuse ranks that cannot share the state."""
-    # Invariant: qubits inside of a block stay in the rank, and those of the largest gate fit in beside them.
-    block_bits = 0 if request.fidelity is None else BLOCK_BITS
-    check_state_ranks(n_ranks, program.n_qubits, LARGEST_TARGETS + block_bits)
+    least = LARGEST_TARGETS if request.fidelity is None else LEAST_BITS
+    check_state_ranks(n_ranks, program.n_qubits, least)
 
 
 def check_state_ranks(n_ranks: int, n_qubits: int, least: int = LARGEST_TARGETS) -> None:
