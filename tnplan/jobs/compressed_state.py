@@ -37,7 +37,7 @@ TOPIC = "state vectors"
 """What the errors of this module are about, where one says no topic of its own."""
 PLACE = "--fidelity"
 LEAST_BITS = LARGEST_TARGETS + BLOCK_BITS
-"""Qubits of each of several ranks: those of a block, which stay, and beside them those of the largest gate."""
+"""Qubits of each of several ranks: those of a block, which stay, and those of the largest gate besides."""
 
 
 def check_fidelity(fidelity: Any, others: Mapping[str, Any]) -> None:
