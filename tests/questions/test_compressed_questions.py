@@ -15,6 +15,7 @@ import tnplan
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.compressed_states import infidelity
 from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
+from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.program import circuit_program
@@ -38,26 +39,27 @@ from tnplan.questions.questions import Amplitudes, CircuitQuery, ExpectationValu
 PEAK = "tnplan.executor.statevector.packed_error.PEAK"
 
 
-def with_bits(n_qubits: int, bits: int, precision: str = "fp64") -> dict[str, Any]:
-    """Options with nearly the memory of a larger state than that of so many bits a part, on one thread."""
+def with_bits(n_qubits: int, bits: int, precision: str = "fp64", n_ranks: int = 1) -> dict[str, Any]:
+    """Options with nearly the memory of a larger state than that of so many bits a part, on one thread a
+    rank."""
     dtype = {"fp64": "complex128", "fp32": "complex64"}[precision]
-    plain, wide, narrow = needed(n_qubits, dtype)
+    plain, wide, narrow = needed(n_qubits, dtype, n_ranks)
     memory = {8: wide, 16: plain}[bits] - 1
     assert {8: narrow, 16: wide}[bits] <= memory
     return {
         "method": "statevector", "device": "cpu", "threads": 1, "precision": precision, "memory": memory,
-        "seed": 1,
+        "seed": 1, "ranks": n_ranks,
     }  # fmt: skip
 
 
-def needed(n_qubits: int, dtype: str = "complex128") -> tuple[int, int, int]:
-    """The bytes of a plain state, and of states of 16 and 8 bits, on one thread."""
-    wide, narrow = (compressed_needs(n_qubits, bits, dtype, 1).cpu_bytes for bits in (16, 8))
-    return state_needs(n_qubits, dtype, 1, 1).cpu_bytes, wide, narrow
+def needed(n_qubits: int, dtype: str = "complex128", n_ranks: int = 1) -> tuple[int, int, int]:
+    """The bytes of a rank of a plain state, and of states of 16 and 8 bits, on one thread."""
+    wide, narrow = (compressed_needs(n_qubits, bits, dtype, 1, n_ranks).cpu_bytes for bits in (16, 8))
+    return state_needs(n_qubits, dtype, n_ranks, 1).cpu_bytes, wide, narrow
 
 
 def estimated(circuit: tnplan.Circuit, memory: int, **asked: Any) -> MethodEstimate:
-    """The estimate of the value of Z0 on a core with so much memory."""
+    """The estimate of the value of Z0 on cores with so much memory each, one if not said."""
     profile = replace(load_profile("cpu"), memory_bytes=memory, reserved_bytes=0)
     asked |= {"method": "statevector", "threads": 1, "hardware": profile}
     (row,) = circuit.estimate(expectation="Z0", **asked).rows
@@ -81,7 +83,7 @@ def value_of(word: str, exact: np.ndarray, n: int) -> float:
     return float(np.vdot(exact, turned.reshape(-1)).real)
 
 
-def check_answers(seeds: range, qubits: range) -> list[float]:
+def check_answers(seeds: range, qubits: range, n_ranks: int = 1) -> list[float]:
     """Every bound covers the difference from the exact state; estimates are within 2 in 90 % of all runs.
 
     Returns the errors of all amplitudes in times of their bounds.
@@ -93,11 +95,11 @@ def check_answers(seeds: range, qubits: range) -> list[float]:
         source = unseen_circuit(kind, n, seed)
         circuit, exact = tnplan.Circuit(source), state_vector(source).reshape(-1)
         for bits in (8, 16):
-            options = with_bits(n, bits, str(random.choice(["fp32", "fp64"]))) | {"seed": seed}
+            options = with_bits(n, bits, str(random.choice(["fp32", "fp64"])), n_ranks) | {"seed": seed}
             strings = np.arange(1 << n)[:, None] >> np.arange(n)[::-1] & 1
             whole = circuit.amplitudes(strings, **options)
             told, state = whole.details, whole.value
-            assert (told["bits"], whole.error_kind) == (bits, "rounding")
+            assert (told["bits"], whole.error_kind, told["ranks"]) == (bits, "rounding", n_ranks)
             # The bound of single amplitudes is one of their norm too.
             assert np.linalg.norm(state - exact) <= whole.error + 1e-12, (kind, n, seed, bits)
             lost = infidelity(state / np.linalg.norm(state), exact)
@@ -134,6 +136,12 @@ def test_bounds_cover_the_differences_after_several_passes(monkeypatch: pytest.M
     check_answers(range(41_100, 41_104), range(11, 12))
 
 
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_bounds_cover_the_differences_over_ranks(n_ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_tiles(monkeypatch, 9)
+    check_answers(range(41_200 + n_ranks, 41_202 + n_ranks), range(12, 13), n_ranks)
+
+
 @pytest.mark.slow
 def test_bounds_cover_the_differences_of_more_circuits(monkeypatch: pytest.MonkeyPatch) -> None:
     check_answers(range(42_000, 42_008), range(10, 14))
@@ -141,10 +149,20 @@ def test_bounds_cover_the_differences_of_more_circuits(monkeypatch: pytest.Monke
     check_answers(range(42_100, 42_110), range(12, 14))
 
 
-def test_samples_follow_a_distribution_within_the_bound() -> None:
-    n, shots = 18, 1500
+@pytest.mark.slow
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_bounds_cover_the_differences_of_more_circuits_over_ranks(
+    n_ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_tiles(monkeypatch, 10)
+    check_answers(range(42_200, 42_210), range(12, 15), n_ranks)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 4])
+def test_samples_follow_a_distribution_within_the_bound(n_ranks: int) -> None:
+    n, shots = 18, 1500 // n_ranks  # samples take memory of each rank
     source = unseen_circuit("random", n, 43_000)
-    answer = tnplan.Circuit(source).sample(shots, **with_bits(n, 8))
+    answer = tnplan.Circuit(source).sample(shots, **with_bits(n, 8, n_ranks=n_ranks))
     assert (answer.error_kind, answer.details["bits"]) == ("rounding", 8)
     assert answer.error == pytest.approx(np.sqrt(1 - answer.details["fidelity_bound"]))
     assert "linear_xeb" not in answer.details  # the exact probabilities are not known
@@ -157,15 +175,16 @@ def test_samples_follow_a_distribution_within_the_bound() -> None:
         assert abs(ones[:, qubit].mean() - chance) < answer.error + 5 * 0.5 / np.sqrt(shots)
 
 
-def test_a_plain_state_is_taken_where_it_fits_and_then_as_many_bits_as_do() -> None:
+@pytest.mark.parametrize("n_ranks", [1, 2, 4])
+def test_a_plain_state_is_taken_where_it_fits_and_then_as_many_bits_as_do(n_ranks: int) -> None:
     n = 12
     circuit = tnplan.Circuit(random_circuit(n, 80, 44_000))
-    plain, wide, narrow = needed(n)
-    options = with_bits(n, 8)
+    plain, wide, narrow = needed(n, n_ranks=n_ranks)
+    options = with_bits(n, 8, n_ranks=n_ranks)
     for memory, bits in ((plain, None), (plain - 1, 16), (wide, 16), (wide - 1, 8), (narrow, 8)):
         asked = options | {"memory": memory}
         answer = circuit.expectation("Z0 X3", **asked)
-        row = estimated(circuit, memory)
+        row = estimated(circuit, memory, devices=n_ranks)
         assert answer.details.get("bits") == bits
         assert row.cost is not None
         if bits is None:
@@ -173,6 +192,7 @@ def test_a_plain_state_is_taken_where_it_fits_and_then_as_many_bits_as_do() -> N
             continue
         assert answer.error_kind == row.error_kind == "rounding"
         assert row.cost.memory_bytes == (wide if bits == 16 else narrow)
+        assert row.devices == row.cost.devices == n_ranks
         assert row.cost.fidelity is not None
         lost = 1 - answer.details["fidelity_estimate"]
         assert 0.5 < (1 - row.cost.fidelity) / lost < 2
@@ -180,16 +200,50 @@ def test_a_plain_state_is_taken_where_it_fits_and_then_as_many_bits_as_do() -> N
         assert f"amplitudes of {bits} bits a part: fidelity 0.99" in repr(answer)
         assert "(estimate), at least 0.9" in answer._repr_html_()
         assert "exact" not in repr(answer)
-    for more in ({"memory": narrow - 1}, {"memory": wide, "state_fidelity": 1}, {"memory": wide, "ranks": 2}):
+    for more in ({"memory": narrow - 1}, {"memory": wide, "state_fidelity": 1}):
         with pytest.raises(tnplan.InputError, match="memory: allows a rank"):
             circuit.expectation("Z0 X3", **options | more)
 
 
-def test_the_largest_state_is_named() -> None:
-    for n in (18, 19, 20):
-        row = estimated(tnplan.Circuit(random_circuit(n, 40, 1)), needed(18)[2])
-        assert (row.cost is None) == (n > 18)
-        assert row.reason.endswith("compressed, 18 qubits fit") == (n > 18)
+def test_the_largest_state_of_ranks_is_named() -> None:
+    memory = needed(18)[2]
+    for n_ranks, most in ((1, 18), (2, 19), (8, 21)):
+        for n in (most, most + 1):
+            row = estimated(tnplan.Circuit(random_circuit(n, 40, 1)), memory, devices=n_ranks)
+            assert (row.cost is None) == (n > most)
+            assert row.reason.endswith(f"compressed, {most} qubits fit") == (n > most)
+            assert row.needs_devices == (n_ranks if n == most else row.needs_devices)
+
+
+def test_ranks_that_cannot_share_a_compressed_state_have_none() -> None:
+    """GPUs, numbers that are no powers of two, and parts of fewer than ten qubits."""
+    profile = replace(load_profile("h200-nvlink"), memory_bytes=needed(20)[2], reserved_bytes=0)
+    circuit = tnplan.Circuit(random_circuit(22, 40, 1))
+    asked: dict[str, Any] = {"expectation": "Z0", "method": "statevector", "threads": 1}
+    rows = circuit.estimate(**asked, devices=[2, 4], hardware=profile).rows
+    assert [row.cost for row in rows] == [None, None]
+    assert not any("compressed" in row.reason for row in rows)
+    small = tnplan.Circuit(random_circuit(12, 40, 1))
+    for n_ranks in (3, 8):
+        options = with_bits(12, 8) | {"ranks": n_ranks, "memory": 1000}
+        with pytest.raises(tnplan.InputError, match="power of two|allows a rank"):
+            small.expectation("Z0", **options)
+        assert estimated(small, 1000, devices=n_ranks).cost is None
+
+
+@needs_mpi
+def test_mpirun_answers_as_threads_do(tmp_path: Path) -> None:
+    save_qsim(unseen_circuit("vqe", 12, 50_000), tmp_path / "vqe.qsim")
+    options = with_bits(12, 8, n_ranks=2)
+    line = ["expectation", tmp_path / "vqe.qsim", "--observable", "Z0 X3", "--observable", "Y11", "--json"]
+    line += ["--method", "statevector", "--device", "cpu", "--threads", 1, "--seed", 1]
+    done = mpirun(2, "-m", "tnplan", *line, "--memory", options["memory"])
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    answer = tnplan.Circuit(tmp_path / "vqe.qsim").expectation(["Z0 X3", "Y11"], **options)
+    assert (report["bits"], report["ranks"], report["error_kind"]) == (8, 2, "rounding")
+    assert report["value"] == [*answer.value]
+    assert report["error"] == [*answer.error]
 
 
 def test_memory_is_that_of_the_estimate() -> None:

@@ -18,6 +18,8 @@ from tnplan.common.units import size_text
 from tnplan.executor.device.select import sees_gpu
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes, packed_tile
 from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
+from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.memory_estimate import tile_bytes
 from tnplan.executor.statevector.packed_codes import BLOCK_BITS
 from tnplan.executor.statevector.packed_error import BITS, EncodingErrors, departure, fewest_bits
@@ -30,11 +32,12 @@ from tnplan.jobs.job import Needs, Rank
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.cuda.packed_state import CodedState
-    from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
 
 TOPIC = "state vectors"
 """What the errors of this module are about, where one says no topic of its own."""
 PLACE = "--fidelity"
+LEAST_BITS = LARGEST_TARGETS + BLOCK_BITS
+"""Qubits of each of several ranks: those of a block, which stay, and those of the largest gate besides."""
 
 
 def check_fidelity(fidelity: Any, others: Mapping[str, Any]) -> None:
@@ -74,10 +77,15 @@ def planned_passes(
     return n_passes
 
 
-def most_bits(n_qubits: int, dtype: str, threads: int, on_gpu: bool, room_bytes: float) -> int | None:
-    """The most bits with which a compressed state fits; None where it does not fit."""
+def most_bits(
+    n_qubits: int, dtype: str, threads: int, on_gpu: bool, room_bytes: float, n_ranks: int = 1
+) -> int | None:  # fmt: skip
+    """The most bits with which a compressed state fits on ranks; None where they do not hold it."""
+    is_even = n_ranks & (n_ranks - 1) == 0 and bits_of_rank(n_qubits, n_ranks) >= LEAST_BITS
+    if n_ranks > 1 and (on_gpu or not is_even):
+        return None
     for bits in reversed(BITS):
-        needs = compressed_needs(n_qubits, bits, dtype, threads)
+        needs = compressed_needs(n_qubits, bits, dtype, threads, n_ranks)
         if (needs.gpu_bytes if on_gpu else needs.cpu_bytes) <= room_bytes:
             return bits
     return None
@@ -123,17 +131,13 @@ def open_compressed(
     world = rank.world
     if rank.is_first:
         compile_soon(packed_kernels(dtype, bits))
-    if world.size > 1:
-        from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
-
-        n_bits = bits_of_rank(program.n_qubits, world.size)
-        local = PackedState(n_bits, dtype, bits, rank.threads, seed, away, world.rank)
-        return DistributedPackedState(local, world)
-    if checkpoint is None:
-        return PackedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
-    state = CheckpointedState(program.n_qubits, dtype, bits, rank.threads, seed, away)
-    state.keep(checkpoint, resume)
-    return state
+    n_bits = bits_of_rank(program.n_qubits, world.size)
+    local = PackedState(n_bits, dtype, bits, rank.threads, seed, away, world.rank)
+    if checkpoint is not None:
+        state = CheckpointedState(local, world)
+        state.keep(checkpoint, resume)
+        return state
+    return local if world.size == 1 else DistributedPackedState(local, world)
 
 
 def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:

@@ -43,7 +43,6 @@ from tnplan.executor.statevector.memory_estimate import (
     check_answer_memory,
     predicted_bytes,
 )
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, TILES
@@ -59,6 +58,7 @@ from tnplan.executor.statevector.state_file import (
 )
 from tnplan.jobs.checkpointed_state import StateCheckpoint
 from tnplan.jobs.compressed_state import (
+    LEAST_BITS,
     bits_for,
     check_fidelity,
     compressed_needs,
@@ -193,11 +193,6 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
         )  # fmt: skip
 
     def check_ranks(problem: SimulationProblem, n_ranks: int) -> None:
-        if options.checkpoint and n_ranks > 1:
-            raise InputError(
-                "--checkpoint", f"is given together with {n_ranks} ranks",
-                "leave it out, or use one rank, with threads", topic="checkpoints",
-            )  # fmt: skip
         _check_ranks(n_ranks, problem.program, request)
         _check_outputs(request, options.output, n_ranks, circuit)
 
@@ -265,7 +260,7 @@ def _work(
     # Invariant: all ranks refuse or none, before the collective calls of the state begin.
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
-    checkpoint = _checkpoint(problem, request, options)
+    checkpoint = _checkpoint(problem, request, options, world)
     with rank.on_stream():
         with nullcontext() if checkpoint is None else keeping():
             simulator, result = _answered(rank, problem, request, checkpoint, options.resume)
@@ -321,13 +316,13 @@ def _answered(
 
 
 def _checkpoint(
-    problem: SimulationProblem, request: SimulationRequest, options: JobOptions
+    problem: SimulationProblem, request: SimulationRequest, options: JobOptions, world: Communicator
 ) -> StateCheckpoint | None:
     """That of a compressed state; none of one that is made again with more bits."""
     if options.checkpoint_file is None or problem.bits is None:
         return None
     return StateCheckpoint(
-        options.checkpoint_file, problem.program, problem.bits, request.dtype, request.mode
+        options.checkpoint_file, problem.program, problem.bits, request.dtype, request.mode, world
     )  # fmt: skip
 
 
@@ -439,9 +434,8 @@ def state_needs(n_qubits: int, dtype: str, n_ranks: int, threads: int, states: i
 
 def _check_ranks(n_ranks: int, program: CircuitProgram, request: SimulationRequest) -> None:
     """Refuse ranks that cannot share the state."""
-    # Invariant: qubits inside of a block stay in the rank, and those of the largest gate fit in beside them.
-    block_bits = 0 if request.fidelity is None else BLOCK_BITS
-    check_state_ranks(n_ranks, program.n_qubits, LARGEST_TARGETS + block_bits)
+    least = LARGEST_TARGETS if request.fidelity is None else LEAST_BITS
+    check_state_ranks(n_ranks, program.n_qubits, least)
 
 
 def check_state_ranks(n_ranks: int, n_qubits: int, least: int = LARGEST_TARGETS) -> None:

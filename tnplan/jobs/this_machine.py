@@ -17,6 +17,7 @@ from time import thread_time
 import numpy as np
 
 from tnplan.common.cache_folder import cache_folder, read_entry, write_entry
+from tnplan.executor.device.comm.launcher import launched_local_size
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.select import free_gpu_bytes, gpu_profile, sees_gpu
@@ -40,7 +41,7 @@ def this_machine(options: JobOptions, measure: bool = False) -> Profile:
     """
     is_gpu = options.device in ("gpu", "auto") and sees_gpu()
     profile = load_profile(gpu_profile(0)) if is_gpu else _core(measure)
-    free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or 1)
+    free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or launched_local_size())
     limit = min(free_bytes, options.memory or free_bytes)
     size_bytes = max(1, int(min(limit, 2.0**60)))
     return replace(profile, name=THIS_MACHINE, memory_bytes=size_bytes, reserved_bytes=0)

@@ -12,8 +12,8 @@ import numpy as np
 
 from tnplan.circuits.program import gates_of
 from tnplan.common.errors import InputError
-from tnplan.executor.device.comm.launcher import launched_size
-from tnplan.executor.device.cpu.host_memory import cores
+from tnplan.executor.device.comm.time_limit import world_communicator
+from tnplan.executor.device.cpu.host_memory import cores, ranks_here
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.executor.statevector.packed_error import predicted_fidelity
 from tnplan.executor.statevector.simulator import StateVector
@@ -36,40 +36,48 @@ from tnplan.questions.questions import (
 
 
 def may_be_compressed(query: CircuitQuery, options: QuestionOptions) -> bool:
-    """Whether a question has an answer from a compressed state, on one rank."""
+    """Whether a question has an answer from a compressed state."""
     kinds = Amplitudes | ExpectationValues | OpenAmplitudes | Probabilities | Sample
     is_of_gates = isinstance(query.question, kinds) and not (query.is_random or query.has_gradient)
-    return is_of_gates and options.state_fidelity != 1 and (options.ranks or launched_size()) == 1
+    return is_of_gates and options.state_fidelity != 1
 
 
-def bits_of_state(query: CircuitQuery, options: QuestionOptions, profile: Profile) -> int | None:
-    """The most bits with which a state fits on a device; None where it is not compressed, or does not fit."""
-    if not may_be_compressed(query, options):
+def bits_of_state(
+    query: CircuitQuery, options: QuestionOptions, profile: Profile, devices: int = 1
+) -> int | None:  # fmt: skip
+    """The most bits with which a state fits on devices; None where it is not compressed, or does not fit."""
+    n, threads, room = query.n_qubits, options.threads or cores(), room_bytes(profile)
+    if not may_be_compressed(query, options) or devices & (devices - 1):
         return None
-    threads, room = options.threads or cores(), room_bytes(profile)
-    if state_needs(query.n_qubits, options.dtype, 1, threads).cpu_bytes <= room:
+    if state_needs(n, options.dtype, devices, threads).cpu_bytes <= room:
         return None
-    return most_bits(query.n_qubits, options.dtype, threads, is_gpu(profile), room)
+    return most_bits(n, options.dtype, threads, is_gpu(profile), room, devices)
 
 
 def bits_here(query: CircuitQuery, options: QuestionOptions) -> int | None:
-    """The same on this machine."""
+    """The same on the ranks of this job, as all of them agree; collective under mpirun."""
     if not may_be_compressed(query, options):  # then ranks may have devices that are not looked at here
         return None
-    return bits_of_state(query, options, this_machine(options))
+    world = world_communicator()
+    if world is None:
+        return bits_of_state(query, options, this_machine(options), options.ranks or 1)
+    profiles = world.gather_objects(this_machine(replace(options, ranks=ranks_here(world))))
+    # A rank's memory is the least of all, and where any has a GPU, all are taken to have one.
+    profile = min(profiles, key=lambda each: (not is_gpu(each), room_bytes(each)))
+    return world.broadcast_object(bits_of_state(query, options, profile, world.size), 0)
 
 
-def largest_compressed(options: QuestionOptions, profile: Profile) -> int:
-    """The most qubits of a compressed state that fits on a device."""
+def largest_compressed(options: QuestionOptions, profile: Profile, devices: int) -> int:
+    """The most qubits of a compressed state that fits on devices; 0 where none does."""
     threads, room, gpu = options.threads or cores(), room_bytes(profile), is_gpu(profile)
-    fits = (n for n in range(LARGEST, 0, -1) if most_bits(n, options.dtype, threads, gpu, room))
+    fits = (n for n in range(LARGEST, 0, -1) if most_bits(n, options.dtype, threads, gpu, room, devices))
     return next(fits, 0)
 
 
 def opened(rank: Rank, query: CircuitQuery, options: QuestionOptions, bits: int, seed: int) -> StateVector:
     """A compressed state in |0...0>; refused where its fidelity is predicted to be too low."""
     gates, on_gpu = gates_of(query.program).gates, rank.device.name == "gpu"
-    n_passes = planned_passes(gates, query.n_qubits, options.dtype, on_gpu)
+    n_passes = planned_passes(gates, query.n_qubits, options.dtype, on_gpu, n_ranks=rank.world.size)
     _check(predicted_fidelity(bits, n_passes), options, bits, "is predicted to have about")
     return open_compressed(rank, query.program, options.dtype, bits, seed)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
 from typing import Any
@@ -197,12 +197,12 @@ def answer_by_state(
         if bits is None:
             state = state_needs(n_qubits, options.dtype, n_ranks, threads)
         else:
-            state = compressed_needs(n_qubits, bits, options.dtype, threads)
+            state = compressed_needs(n_qubits, bits, options.dtype, threads, n_ranks)
         more = 0 if planned is None else planned.copies_bytes(options.dtype)
         # What a state is too large for may be easy for another method: the refusal names those that can.
         others = [method for method in possible_methods(query, options) if method != "statevector"]
         remedy = state.remedy + "".join(f", or --method {method}" for method in others)
-        return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
+        return replace(state, cpu_bytes=state.cpu_bytes + more, remedy=remedy)
 
     def work(rank: Rank, request: tuple[int, Rows]) -> Outcome:
         seed, done = request

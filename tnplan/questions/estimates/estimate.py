@@ -370,24 +370,26 @@ def _state_rows(
     rows = []
     for count in counts:
         host = profile_of_state(query, profile, options, count)
-        bits = bits_of_state(query, options, host) if count == 1 else None
+        bits = bits_of_state(query, options, host, count)
         if bits is not None:
-            cost = compressed_cost(query, host, options, bits)
+            cost = compressed_cost(query, host, options, bits, devices=count)
             assert cost is not None
             assert cost.fidelity is not None
             text = f"compressed to {bits} bits a part, fidelity about {cost.fidelity:.10g}"
             if cost.fidelity < options.least_fidelity:
-                rows.append(MethodEstimate(method, 1, None, kind, f"the state {why}; {text}", least))
+                rows.append(MethodEstimate(method, count, None, kind, f"the state {why}; {text}", least))
             else:
                 text += f"; {ON_HOST}" if host is not profile else ""
-                rows.append(MethodEstimate(method, 1, cost, ROUNDING, "", 1, text))
+                powers = (1 << k for k in range(count.bit_length()))
+                needs = next(number for number in powers if bits_of_state(query, options, host, number))
+                rows.append(MethodEstimate(method, count, cost, ROUNDING, "", needs, text))
         elif host is not profile:
             cost = state_cost(query, host, options, 1, threads)
             rows.append(MethodEstimate(method, 1, cost, kind, "", 1, ON_HOST))
         elif least is None or least > max(counts):
             reason = f"the state {why}"
-            if count == 1 and may_be_compressed(query, options):
-                reason += f"; compressed, {largest_compressed(options, host)} qubits fit"
+            if may_be_compressed(query, options) and (most := largest_compressed(options, host, count)):
+                reason += f"; compressed, {most} qubits fit"
             rows.append(MethodEstimate(method, count, None, kind, reason, least))
         else:
             fits = least <= count

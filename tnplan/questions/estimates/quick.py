@@ -63,8 +63,10 @@ def _whole_cost(
     if method == "statevector":
         least = least_devices(query, profile, options.precision, threads)
         if least is None or least > devices:
-            bits = bits_of_state(query, options, profile) if devices == 1 else None
-            cost = None if bits is None else compressed_cost(query, profile, options, bits, PLANNED_GATES)
+            bits = bits_of_state(query, options, profile, devices)
+            if bits is None:
+                return None
+            cost = compressed_cost(query, profile, options, bits, PLANNED_GATES, devices)
             return cost if cost and cost.fidelity and cost.fidelity >= options.least_fidelity else None
         return state_cost(query, profile, options, devices, threads, PLANNED_GATES)
     if method == "contraction":

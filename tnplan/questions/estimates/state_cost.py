@@ -181,19 +181,20 @@ def state_cost(
 
 
 def compressed_cost(
-    query: CircuitQuery, profile: Profile, options: QuestionOptions, bits: int, most_gates: int | None = None
+    query: CircuitQuery, profile: Profile, options: QuestionOptions, bits: int,
+    most_gates: int | None = None, devices: int = 1,
 ) -> Cost | None:  # fmt: skip
-    """What a question takes with a compressed state on one device: a pass takes as long as a plain one."""
+    """What a question takes with a compressed state: a pass, or an exchange, takes as long as a plain one."""
     n, dtype, gates = query.n_qubits, options.dtype, gates_of(query.program).gates
     first, gpu, threads = gates[:most_gates], is_gpu(profile), options.threads or cores()
-    plain = state_cost(query, profile, options, 1, 1 if gpu else threads, most_gates)
+    plain = state_cost(query, profile, options, devices, 1 if gpu else threads, most_gates)
     if plain is None:
         return None
-    n_passes = planned_passes(first, n, dtype, gpu) * len(gates) / max(1, len(first))
-    needs = compressed_needs(n, bits, dtype, threads)
+    n_passes = planned_passes(first, n, dtype, gpu, n_ranks=devices) * len(gates) / max(1, len(first))
+    needs = compressed_needs(n, bits, dtype, threads, devices)
     memory = needs.gpu_bytes if gpu else needs.cpu_bytes
     words = _reads(query) if isinstance(query.question, ExpectationValues) and not gpu else 0
-    time_s = plain.time_s + words * DECODED_S * 2.0**n / threads
+    time_s = plain.time_s + words * DECODED_S * 2.0**n / (threads * devices)
     time_s -= first_use_s(plain.memory_bytes - memory, of_threads(profile, threads))
     fidelity = predicted_fidelity(bits, n_passes)
     return replace(plain, memory_bytes=memory, time_s=time_s, fidelity=fidelity)

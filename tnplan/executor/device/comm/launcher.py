@@ -11,6 +11,7 @@ from socket import gethostname
 WORLD_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID")
+LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
 def launched_size(environment: Mapping[str, str] = os.environ) -> int:
@@ -34,6 +35,11 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
 def launched_local_rank() -> int:
     """This process's number among those of its host; 0 where the launcher does not say it."""
     return _number(LOCAL_RANKS, os.environ)
+
+
+def launched_local_size() -> int:
+    """How many ranks this host has; 1 where the launcher does not say it."""
+    return max(1, _number(LOCAL_SIZES, os.environ))
 
 
 def _number(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
