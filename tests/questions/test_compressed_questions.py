@@ -226,7 +226,7 @@ def test_ranks_that_cannot_share_a_compressed_state_have_none() -> None:
     small = tnplan.Circuit(random_circuit(12, 40, 1))
     for n_ranks in (3, 8):
         options = with_bits(12, 8) | {"ranks": n_ranks, "memory": 1000}
-        with pytest.raises(tnplan.InputError, match="power of two|allows a rank"):
+        with pytest.raises(tnplan.InputError, match=r"power of two|allows a rank"):
             small.expectation("Z0", **options)
         assert estimated(small, 1000, devices=n_ranks).cost is None
 
