@@ -288,6 +288,17 @@ def test_the_estimate_covers_what_the_cutoff_leaves_out(count: int) -> None:
     assert np.mean(covered) >= 0.9
 
 
+@pytest.mark.parametrize("seed", range(FIRST_SEED + 3 * 10**6, FIRST_SEED + 3 * 10**6 + 4))
+def test_the_cutoff_changes_norms_of_positive_peps_by_no_more_than_a_few_of_it(seed: int) -> None:
+    """Where a neighbour of both ends of a bond is a weight of both, two of these change by 200 cutoffs."""
+    changes = []
+    for side in (6, 7):
+        arguments = peps_norm(side, 4.0, np.random.default_rng(seed))
+        first, second = (tnplan.contract(*arguments, max_bond=12, cutoff=cutoff) for cutoff in (1e-10, 0))
+        changes.append(abs(first.value / second.value - 1) / 1e-10)
+    assert 0 < max(changes) < 8, changes
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_few_of_many_singular_values_lose_no_more(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By subspace iteration a cut leaves out what all singular values do, to a share of it."""

@@ -3,7 +3,7 @@
 One code for arrays of NumPy and of CuPy, whose `linalg` have the same names. The order comes as flat steps.
 Of A and B, as matrices with their bond last, A P_a and B P_b come about by the oblique projectors of their
 reduced factors, R_a^H R_a = A^H A, as in Gray and Chan, arXiv 2206.07044, with a tree gauge of distance 1:
-the other bonds of A are weighted with the reduced factors of the tensors there.
+the other bonds of A are weighted with the reduced factors of the tensors there, each tensor once.
 """
 
 from __future__ import annotations
@@ -332,9 +332,14 @@ class _Network:
     def _weighted(self, number: int, factor: Callable[[Array], Array]) -> Array:
         """The reduced factor of a tensor towards its last axis, its other bonds weighted with those of the
         tensors there. Tensors that were given give no weights: they are small and know little of the rest."""
-        array = self.tensors[number]
-        for axis, other in enumerate(self.neighbours[number][:-1]):
-            if other >= self._n_inputs:
+        array, names = self.tensors[number], self.neighbours[number]
+        opposite = names[-1]
+        extents = dict(zip(self.neighbours[opposite], self.tensors[opposite].shape, strict=True))
+        for axis, other in enumerate(names[:-1]):
+            # Invariant: a neighbour of both ends is a weight of one, at its larger bond. As a weight of both
+            # its singular values would count twice, and the cutoff would leave out what matters.
+            is_here = (array.shape[axis], -number) > (extents.get(other, 0), -opposite)
+            if other >= self._n_inputs and is_here:
                 array = times_along(array, axis, self._towards(other, number, factor))
         return factor(array.reshape(-1, array.shape[-1]))
 
