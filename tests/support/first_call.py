@@ -42,7 +42,7 @@ print(json.dumps(sorted(kernel.function.__name__ for kernel in kernels for _ in 
 
 
 def kernels_of_a_first_call(call: str) -> list[str]:
-    """The names of the kernels that this text calls in a process of its own, once for each types of arguments."""
+    """The names of kernels that this text calls in a process of its own, once for each types of arguments."""
     done = subprocess.run(
         [sys.executable, "-c", KERNELS.format(call=call)], capture_output=True, text=True, check=True
     )

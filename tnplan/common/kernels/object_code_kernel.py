@@ -46,7 +46,7 @@ def bare_njit(**options: Any) -> Any:
 def object_code(
     kernel: Kernel, make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Types
 ) -> CompiledObject | None:
-    """The object code of a kernel, as the function of numba that `make` gives; None where numba has to call it.
+    """The object code of a kernel, the function of numba that `make` gives; None where numba has to call it.
 
     `arguments` are its types for numba, `kinds` those of `kernel`. Raises what numba raises.
     """
@@ -185,7 +185,7 @@ def entry_alone() -> Iterator[None]:
 
 def without_counts() -> Iterator[tuple[Any, str, Any]]:
     """Steps of numba that only counts of references to arrays need, and what to do instead."""
-    # Ends of variables are where a count goes down; where they are takes a search for each change of the code.
+    # Where a variable ends a count goes down: numba looks for these ends at each change of the code.
     post_run: Any = PostProcessor.run
 
     def run(processor: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
