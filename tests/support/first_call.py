@@ -1,4 +1,4 @@
-"""What the first call of `contract` in a process reads: modules of tnplan, and files whose code runs."""
+"""What the first call in a process reads, and which kernels it calls."""
 
 from __future__ import annotations
 
@@ -28,3 +28,23 @@ def read_by_a_first_call() -> tuple[int, int]:
     done = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=True)
     modules, entered = json.loads(done.stdout)
     return modules, entered
+
+KERNELS = """
+import json, sys
+import numpy as np
+import tnplan
+from tnplan.common.kernels.kernel import Kernel
+{call}
+kernels = {{kernel for name, module in list(sys.modules.items()) if name.startswith("tnplan.")
+           for kernel in vars(module).values() if isinstance(kernel, Kernel)}}
+print(json.dumps(sorted(kernel.function.__name__ for kernel in kernels for _ in kernel.loaded)))
+"""
+
+
+def kernels_of_a_first_call(call: str) -> list[str]:
+    """The names of kernels that this text calls in a process of its own, once for each types of arguments."""
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS.format(call=call)], capture_output=True, text=True, check=True
+    )
+    names: list[str] = json.loads(done.stdout)
+    return names

@@ -50,9 +50,7 @@ def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
     from tnplan.common.kernels.object_code_kernel import object_code
 
     try:
-        compiled = object_code(
-            lambda: _dispatcher(kernel, bare=True), numba_types(kinds), kinds, kernel.keeps_subnormals
-        )
+        compiled = object_code(kernel, lambda: _dispatcher(kernel, bare=True), numba_types(kinds), kinds)
     except numba.errors.NumbaError:
         return BY_NUMBA  # which says what is wrong, if it cannot do it either
     return compiled or BY_NUMBA

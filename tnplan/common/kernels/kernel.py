@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
 import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import RLock
 from typing import Any
 
@@ -73,13 +75,17 @@ class Kernel:
       module.
     - `options`: Those of `numba.njit`.
     - `keeps_subnormals`: Whether subnormal numbers stay what they are; else they are 0 while it runs.
+    - `unrolls`: Whether steps of loops are written out one behind the other, beyond vectors. Without it, what
+      has many loops takes less time to compile.
     """
 
     def __init__(
-        self, function: Callable[..., Any], options: Mapping[str, Any], keeps_subnormals: bool = False
-    ) -> None:
+        self, function: Callable[..., Any], options: Mapping[str, Any], keeps_subnormals: bool = False,
+        unrolls: bool = True,
+    ) -> None:  # fmt: skip
         functools.update_wrapper(self, function)
-        self.function, self.options, self.keeps_subnormals = function, options, keeps_subnormals
+        self.function, self.options = function, options
+        self.keeps_subnormals, self.unrolls = keeps_subnormals, unrolls
         self.loaded: dict[Types, Native | None] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -132,9 +138,10 @@ class Kernel:
                     with compiling():
                         compiled = compiled_elsewhere(self, lambda: find_object(self, types))
                         if compiled is None:
-                            from tnplan.common.kernels.compile_kernel import compile_and_keep
+                            with no_garbage_search():
+                                from tnplan.common.kernels.compile_kernel import compile_and_keep
 
-                            compiled = compile_and_keep(self, types)
+                                compiled = compile_and_keep(self, types)
             address = None if compiled is None else load_object(compiled)
             native = None
             if compiled is not None and address is not None:
@@ -143,9 +150,11 @@ class Kernel:
             return native
 
 
-def kernel(keeps_subnormals: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Kernel]:
+def kernel(
+    keeps_subnormals: bool = False, unrolls: bool = True, **options: Any
+) -> Callable[[Callable[..., Any]], Kernel]:
     """A decorator that makes kernels, with these options of `numba.njit`."""
-    return lambda function: Kernel(function, options, keeps_subnormals)
+    return lambda function: Kernel(function, options, keeps_subnormals, unrolls)
 
 
 def argument_types(*arguments: Any) -> Types:
@@ -202,6 +211,18 @@ def c_types(types: Types) -> list[Any]:
         else:
             ctypes_of.append(C_TYPES[entry])
     return ctypes_of
+
+
+@contextmanager
+def no_garbage_search() -> Iterator[None]:
+    """For a while, no search for garbage in cycles: numba makes many objects, of which few are garbage."""
+    searches = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searches:
+            gc.enable()
 
 
 class Native:

@@ -22,7 +22,7 @@ from tnplan.common.cache_folder import cache_folder, locked_entry, read_entry, w
 
 FOLDER = "cpu-kernels"
 """The folder of objects in tnplan's cache."""
-FORMAT = "tnplan.object 5"
+FORMAT = "tnplan.object 6"
 """That of an entry: a line of JSON, then the object code."""
 
 
@@ -189,7 +189,8 @@ def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
         options = getattr(value, "options", None) or getattr(value, "targetoptions", {})
         # Sets have another order in every process.
         plain = {name: sorted(of) if isinstance(of, set) else of for name, of in options.items()}
-        yield repr((sorted(plain.items(), key=str), getattr(value, "keeps_subnormals", False))).encode()
+        own = getattr(value, "keeps_subnormals", False), getattr(value, "unrolls", True)
+        yield repr((sorted(plain.items(), key=str), *own)).encode()
     for code in _codes(function.__code__):
         # Bytecode, names and constants, not the text: comments and line numbers change no key.
         yield code.co_code + repr((code.co_names, code.co_varnames, code.co_freevars)).encode()

@@ -14,8 +14,12 @@ from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
 from numba.core.dispatcher import Dispatcher
+from numba.core.postproc import PostProcessor, VariableLifetime
+from numba.core.transforms import canonicalize_cfg
+from numba.core.typed_passes import NopythonRewrites
+from numba.core.typing.context import Context
 
-from tnplan.common.kernels.kernel import Types, c_types
+from tnplan.common.kernels.kernel import Kernel, Types, c_types
 from tnplan.common.kernels.object_cache import CompiledObject, target_machine
 from tnplan.common.kernels.vector_operations import AroundCall, flush_subnormals
 
@@ -40,9 +44,9 @@ def bare_njit(**options: Any) -> Any:
 
 
 def object_code(
-    make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Types, keeps_subnormals: bool
+    kernel: Kernel, make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Types
 ) -> CompiledObject | None:
-    """The object code of the function of numba that `make` gives; None where numba has to call it.
+    """The object code of a kernel, the function of numba that `make` gives; None where numba has to call it.
 
     `arguments` are its types for numba, `kinds` those of `kernel`. Raises what numba raises.
     """
@@ -52,7 +56,7 @@ def object_code(
         dispatcher.compile(arguments)
         done = dispatcher.overloads[arguments]
         name: str = done.fndesc.llvm_func_name
-        module = _optimized(done.library, name)
+        module = _optimized(done.library, name, kernel.unrolls)
     result: Any = done.signature.return_type
     is_tuple = isinstance(result, types.BaseTuple)
     results = tuple(result) if is_tuple else (result,)
@@ -62,7 +66,7 @@ def object_code(
     declared = [function.name for function in module.functions if function.is_declaration]
     # What the code calls and does not have itself, such as functions of libm: resolved when it is loaded.
     symbols = tuple(symbol for symbol in declared if not symbol.startswith("llvm."))
-    entry = _add_entry(module, name, keeps_subnormals)
+    entry = _add_entry(module, name, kernel.keeps_subnormals)
     return CompiledObject(_object_code(module), entry, returns, is_tuple, symbols)
 
 
@@ -73,7 +77,7 @@ def _is_as_called(function: Any, kinds: Types) -> bool:
     return declared == ["ptr", "ptr", *(WIDTHS[kind] for kind in c_types(kinds))]
 
 
-def _optimized(library: Any, name: str) -> Any:
+def _optimized(library: Any, name: str, unrolls: bool) -> Any:
     """The module of a function and of all that it calls."""
     module = llvm.parse_bitcode(library._final_module.as_bitcode())
     for number, function in enumerate(module.functions):
@@ -83,7 +87,11 @@ def _optimized(library: Any, name: str) -> Any:
         # finds functions by name, those of other kernels too.
         function.linkage = "internal"
         function.name = f"{name}.{number}"
-    passes, builder = library._codegen._module_pass_manager()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization, tuning.slp_vectorization = True, False
+    tuning.loop_unrolling = unrolls
+    builder = llvm.create_pass_builder(library._codegen._tm, tuning)
+    passes = builder.getModulePassManager()
     passes.run(module, builder)
     return module
 
@@ -164,6 +172,8 @@ def entry_alone() -> Iterator[None]:
         return signatures[key]
 
     with ExitStack() as stack:
+        for owner, name, value in without_counts():
+            stack.enter_context(replaced(owner, name, value))
         stack.enter_context(replaced(types.BaseFunction, "get_call_type", remembered))
         stack.enter_context(replaced(Dispatcher, "get_call_template", of_plain_numbers))
         stack.enter_context(replaced(CPUContext, "mangler", short_name))
@@ -171,6 +181,40 @@ def entry_alone() -> Iterator[None]:
         for owner, name in UNUSED:
             stack.enter_context(replaced(owner, name, lambda *_: None))
         yield
+
+
+def without_counts() -> Iterator[tuple[Any, str, Any]]:
+    """Steps of numba that only counts of references to arrays need, and what to do instead."""
+    # Where a variable ends a count goes down: numba looks for these ends at each change of the code.
+    post_run: Any = PostProcessor.run
+
+    def run(processor: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
+        function = processor.func_ir
+        if function.is_generator:
+            post_run(processor, emit_dels, extend_lifetimes)
+            return
+        function.blocks = canonicalize_cfg(function.blocks)
+        function.variable_lifetime = VariableLifetime(function.blocks)
+        function.generator_info = None
+
+    yield PostProcessor, "run", run
+    # Sums of whole arrays in one loop: they allocate.
+    yield NopythonRewrites, "run_pass", lambda *_: False
+    # Numba looks for new functions at each function that it compiles: once a kernel is enough.
+    yield from ((owner, "load_additional_registries", once(owner.load_additional_registries))
+                for owner in (CPUContext, Context))  # fmt: skip
+
+
+def once(load: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A method that does its work at the first call alone."""
+    loaded: list[Any] = []
+
+    def load_once(context: Any) -> None:
+        if context not in loaded:
+            loaded.append(context)
+            load(context)
+
+    return load_once
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from tnplan.common.kernels.vector_operations import unowned_views
 from tnplan.compress.format.box import LARGEST_FINE, MOST_AXES, SHIFT, STRIP
 
 jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
-inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
+compact = kernel(keeps_subnormals=True, unrolls=False, nogil=True, error_model="numpy")
+inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", forceinline=True)
 unowned: Any = Late(unowned_views)
 int32: Any = np.int32
 int64: Any = np.int64
@@ -417,7 +418,7 @@ def fill_box(
                     next_row(n, lattice, place)
 
 
-@jit
+@compact
 def fill_passes(
     fine: Any, box: Any, lattices: Any, cubic: Any, strip: Any, residuals: Any, work: Any, back: Any
 ) -> None:

@@ -36,7 +36,7 @@ from tnplan.compress.cpu.rans_kernel import (
 from tnplan.compress.format.bit_tiling import LOG2_BITS
 
 jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
-inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
+inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", forceinline=True)
 unowned: Any = Late(unowned_views)
 int32: Any = np.int32
 uint32: Any = np.uint32

@@ -23,7 +23,7 @@ from tnplan.common.kernels.kernel import Late, kernel
 from tnplan.common.kernels.vector_operations import unowned_views
 
 jit = kernel(keeps_subnormals=True, nogil=True, error_model="numpy")
-inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", inline="always")
+inline = kernel(keeps_subnormals=True, nogil=True, error_model="numpy", forceinline=True)
 unowned: Any = Late(unowned_views)
 int32: Any = np.int32
 int64: Any = np.int64
