@@ -15,8 +15,8 @@ values = np.sin(np.arange(1 << 16))
 assert np.abs(decompress(compress(values, 1e-3)) - values).max() <= 2e-3
 """
 DIAGONALIZE = """
-one = np.random.default_rng(0).normal(size=(6, 6))
-integrals = tnplan.from_arrays(one + one.T, np.zeros((6, 6, 6, 6)), 3, 3)
+hopping = np.random.default_rng(0).normal(size=(6, 6))
+integrals = tnplan.from_arrays(hopping + hopping.T, np.zeros((6, 6, 6, 6)), 3, 3)
 strings = [bits for bits in range(64) if bits.bit_count() == 3]
 tnplan.diagonalize(integrals, strings, device="cpu")
 """

@@ -29,6 +29,7 @@ def read_by_a_first_call() -> tuple[int, int]:
     modules, entered = json.loads(done.stdout)
     return modules, entered
 
+
 KERNELS = """
 import json, sys
 import numpy as np

@@ -16,7 +16,6 @@ from numba.core.cpu import CPUContext
 from numba.core.dispatcher import Dispatcher
 from numba.core.postproc import PostProcessor, VariableLifetime
 from numba.core.transforms import canonicalize_cfg
-from numba.core.typed_passes import NopythonRewrites
 from numba.core.typing.context import Context
 
 from tnplan.common.kernels.kernel import Kernel, Types, c_types
@@ -198,8 +197,6 @@ def without_counts() -> Iterator[tuple[Any, str, Any]]:
         function.generator_info = None
 
     yield PostProcessor, "run", run
-    # Sums of whole arrays in one loop: they allocate.
-    yield NopythonRewrites, "run_pass", lambda *_: False
     # Numba looks for new functions at each function that it compiles: once a kernel is enough.
     yield from ((owner, "load_additional_registries", once(owner.load_additional_registries))
                 for owner in (CPUContext, Context))  # fmt: skip
