@@ -4,8 +4,9 @@
     python benchmarks/questions/algebra_networks.py --hardware profile.toml
 
 The profile is one that `tnplan calibrate` has written on this machine, or a built-in one of its GPU. Values
-are on the GPU; the time is the least of some calls. Goal: predicted within 15 % of measured where that is a
-millisecond or more. The exit status is 1 where a row misses it.
+are on the GPU. `kernels` is the time of the GPU from the first kernel to the last, `call` that of the host,
+in which values are checked; both are the least of some calls. Goal: predicted within 15 % of `kernels` where
+that is a millisecond or more. The exit status is 1 where a row misses it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import median
+from typing import Any
 
 from algebra_rates import CASES, algebra_of, values
 
 import tnplan
+from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.planner.networks.network import Network
 from tnplan.planner.workloads.mixed import regular_network
 
@@ -46,6 +51,27 @@ def networks(seed: int) -> dict[str, Network]:
     }
 
 
+@contextmanager
+def timed_runs() -> Iterator[list[float]]:
+    """The seconds of the GPU in the runs inside, each after it has ended."""
+    run, seconds = CompiledProgram.run, list[float]()
+
+    def timed(program: CompiledProgram, *changed: Any) -> None:
+        device: Any = program.device
+        marks = device.marks(2)
+        device.mark(marks[0])
+        run(program, *changed)
+        device.mark(marks[1])
+        device.synchronize()
+        seconds.append(device.elapsed_s(*marks))
+
+    CompiledProgram.run = timed  # type: ignore[method-assign]
+    try:
+        yield seconds
+    finally:
+        CompiledProgram.run = run  # type: ignore[method-assign]
+
+
 def main() -> int:
     """Measure all algebras on all networks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -64,22 +90,20 @@ def main() -> int:
                 schedule = tnplan.plan(path, algebra=algebra, hardware=given.hardware)
                 shapes = [network.shape(number) for number in range(len(network.inputs))]
                 arrays = [cupy.asarray(values(name, dtype, shape, k)) for k, shape in enumerate(shapes)]
-                with tnplan.compile(schedule, algebra=algebra, device="gpu") as contraction:
-                    measured = []
+                contraction, of_calls = tnplan.compile(schedule, algebra=algebra, device="gpu"), []
+                with contraction, timed_runs() as of_kernels:
                     for _ in range(ROUNDS):
-                        cupy.cuda.Device().synchronize()
                         began = time.perf_counter()
                         contraction(*arrays)
-                        cupy.cuda.Device().synchronize()
-                        measured.append(time.perf_counter() - began)
-                ratio = schedule.projected_s(1) / min(measured)
-                is_long = min(measured) >= LEAST_S
+                        of_calls.append(time.perf_counter() - began)
+                kernels_s, call_s = min(of_kernels), min(of_calls)
+                ratio, is_long = schedule.projected_s(1) / kernels_s, kernels_s >= LEAST_S
                 is_missed = is_long and abs(ratio - 1) > GOAL
                 missed += is_missed
                 ratios += [ratio] * is_long
-                end = f"predicted over measured {ratio:.2f}{' missed' * is_missed}"
-                figures = f"{schedule.n_slices} slices, {min(measured) * 1e3:.2f} ms"
-                print(f"{title}: {name} {dtype}, {figures}, {end}", flush=True)
+                end = f"predicted over kernels {ratio:.2f}{' missed' * is_missed}"
+                figures = f"kernels {kernels_s * 1e3:.2f} ms, call {call_s * 1e3:.2f} ms"
+                print(f"{title}: {name} {dtype}, {schedule.n_slices} slices, {figures}, {end}", flush=True)
     print(f"{len(ratios)} of a millisecond or more: median {median(ratios):.2f}, {missed} beyond {GOAL:.0%}")
     return missed > 0
 

@@ -7,16 +7,17 @@ import pytest
 
 from tests.support.kernels.samples import check_called, forget
 from tnplan.compress import compress, decompress
-from tnplan.compress.cpu.kernel_samples import ENCODING
+from tnplan.compress.cpu.kernel_samples import CODING
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 def test_compressions_call_what_samples_say(dtype: str) -> None:
-    samples = [sample for kind in ENCODING for sample in kind.all()]
+    samples = [sample for kind in CODING for sample in kind.all()]
     forget(samples)
     for length in (1, 40):  # numbers as they are, and residuals
         wave = np.exp(1j * np.arange(1 << 14) / length)
-        compress((wave if np.dtype(dtype).kind == "c" else wave.real).astype(dtype), 1e-3)
+        values = (wave if np.dtype(dtype).kind == "c" else wave.real).astype(dtype)
+        decompress(compress(values, 1e-3))
     check_called(samples)
 
 

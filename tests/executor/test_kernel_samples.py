@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import tnplan
+from tests.support.engines.sbd import every_string, random_integrals
 from tests.support.kernels.samples import check_called, forget
 from tnplan.circuits.gates import gate
 from tnplan.executor.pauli.terms import kernel_samples as terms
+from tnplan.executor.sbd.solver.kernel_samples import PRODUCT_KERNELS
 from tnplan.executor.statevector.cpu import kernel_samples as states
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
@@ -76,4 +78,11 @@ def test_propagations_call_what_samples_say(precision: str, dtype: str) -> None:
     circuit = trotter_circuit("rectangular", 2, 3, 2, 0, 0.25)
     limits = tnplan.Truncation(branch_cut=1e-3)
     tnplan.propagate(circuit, "Z0", limits, precision=precision, device="cpu", threads=2)
+    check_called(samples)
+
+
+def test_solves_among_products_call_what_samples_say() -> None:
+    samples = [one for kind in PRODUCT_KERNELS for one in kind.all()]
+    forget(samples)
+    tnplan.diagonalize(random_integrals(6, 3, 3, 4), every_string(6, 3), device="cpu")
     check_called(samples)

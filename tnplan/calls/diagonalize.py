@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from tnplan.common.checks import check_choice, check_count, check_kind
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable, file_path
+from tnplan.common.kernels.ahead import compile_soon
 from tnplan.common.units import size_text
-from tnplan.executor.device.cpu.host_memory import host_memory, ranks_here
+from tnplan.executor.device.cpu.host_memory import cores, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump, write_fcidump
@@ -34,6 +35,7 @@ from tnplan.executor.sbd.selected_ci.orbital_optimization import check_optimizab
 from tnplan.executor.sbd.selected_ci.shards import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
+from tnplan.executor.sbd.solver.kernel_samples import PRODUCT_KERNELS
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, check_spin, solve
 from tnplan.jobs.diagonalization_result import (
@@ -259,6 +261,8 @@ def _prepare(problem: _Problem, options: JobOptions) -> _Request:
     check_roots(problem.roots, space.size)
     if problem.penalty is not None:
         check_spin(problem.penalty, known)
+    if cores() > 1 and not _fp64_only(known, space):
+        compile_soon(PRODUCT_KERNELS)
     request = _Request(known, space, given_states(problem.start, space.shape, known.is_complex), rotation)
     kind = _fp64_only(known, space)
     if problem.is_mixed and kind:

@@ -13,7 +13,8 @@ import tnplan
 from tests.support.contraction.algebras import ALGEBRAS, MAX_MIN, PRIMES, check, make, reference, values
 from tests.support.networks import eager_profile, random_path
 from tnplan.executor.device.cpu import algebra_device, device
-from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, algebra_of, is_prime
+from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, Tropical, algebra_of, is_prime
+from tnplan.jobs.arrays import algebra_contraction
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.passes import pipeline
@@ -151,3 +152,29 @@ def test_empty_sums_are_the_zero() -> None:
 def test_primes() -> None:
     assert [number for number in range(30) if is_prime(number)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
     assert all(is_prime(prime) and prime < LARGEST_PRIME for prime in PRIMES)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, 17])
+def test_small_arrays_on_a_gpu_are_checked_together(wrong: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays stand in for those of CuPy: small ones have one check, and a wrong one is named."""
+    algebra, random, checks = Tropical(False), np.random.default_rng(5), []
+    check_values = algebra.check
+
+    def counted(given: Any, place: str) -> None:
+        checks.append(place)
+        check_values(given, place)
+
+    monkeypatch.setattr(algebra, "check", counted)
+    monkeypatch.setattr(algebra_contraction, "library_of", lambda array: "cupy")
+    sizes = [1, 2, 3, 70_000, *range(4, 30)]
+    arrays = {number: random.normal(size=size) for number, size in enumerate(sizes)}
+    arrays[5] = arrays[5].astype(np.float32)
+    if wrong is None:
+        exact = algebra_contraction.exact_values(algebra, arrays)
+        assert all((exact[number] == array).all() for number, array in arrays.items())
+        assert {array.dtype for array in exact.values()} == {np.dtype(np.float64)}
+        assert sorted(checks) == ["array 3", "array 5", "arrays"]
+        return
+    arrays[wrong][-1] = inf
+    with pytest.raises(tnplan.InputError, match=f"array {wrong}: has [+]inf"):
+        algebra_contraction.exact_values(algebra, arrays)

@@ -210,9 +210,9 @@ def encode(
 
 def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[bytes]]:
     if options.setting != "fast" and sampled_boxes(array.shape):
-        from tnplan.compress.cpu.kernel_samples import compile_encoders
+        from tnplan.compress.cpu.kernel_samples import compile_coders
 
-        compile_encoders()
+        compile_coders()
     values, dtype = flat_values(array), array.dtype.name
     n = stream.components(dtype)
     reaches = [extent(values[c::n], options.mode == "pointwise") for c in range(n)]

@@ -14,24 +14,22 @@ from tnplan.compress.cpu import fixed_length_kernel, predictor_kernel, rans_enco
 from tnplan.compress.cpu.rans import counting
 from tnplan.compress.format.bit_tiling import TILE
 
-ENCODING = tuple(Samples(__name__, name) for name in ("of_predictor", "of_counts", "of_segments"))
+CODING = tuple(
+    Samples(__name__, name) for name in ("of_predictor", "of_counts", "of_segments", "of_fixed_length")
+)  # fmt: skip
 
 
-def compile_encoders() -> None:
+def compile_coders() -> None:
     """Compile what is missing in processes beside this one, where there are cores for them."""
     if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) > 1:
-        compile_soon(ENCODING)
+        compile_soon(CODING)
 
 
 def of_predictor() -> list[Sample]:
-    """Residuals, and the coder `fast`."""
-    numbers, places = np.empty((2, 2), np.int32), np.empty(2, np.int64)
-    lattices, data = np.empty((1, 12), np.uint64), np.empty(2, np.uint8)
+    """Residuals."""
+    numbers, lattices = np.empty((2, 2), np.int32), np.empty((1, 12), np.uint64)
     box, work = lattices[0], (numbers, lattices)
-    return [
-        (predictor_kernel.fill_passes, (numbers, box, lattices, True, box[0], numbers, work, True)),
-        (fixed_length_kernel.encode, (numbers, data, places, (data, places, np.empty(2, np.uint32)))),
-    ]
+    return [(predictor_kernel.fill_passes, (numbers, box, lattices, True, box[0], numbers, work, True))]
 
 
 def of_counts() -> list[Sample]:
@@ -51,3 +49,13 @@ def of_segments() -> list[Sample]:
         (rans_encode_kernel.encode_segments,
          ((q, symbols, raw_bits), TILE, packed, words, sizes, words, packed)),
     ]  # fmt: skip
+
+
+def of_fixed_length() -> list[Sample]:
+    """The coder `fast`, there and back."""
+    numbers, places, data = np.empty((2, 2), np.int32), np.empty(2, np.int64), np.empty(2, np.uint8)
+    block = np.empty(2, np.uint32)
+    return [
+        (fixed_length_kernel.encode, (numbers, data, places, (data, places, block))),
+        (fixed_length_kernel.decode, (data, places, numbers, (places, block))),
+    ]

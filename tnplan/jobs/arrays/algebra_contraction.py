@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,9 @@ from tnplan.jobs.arrays.contracted import contract_arrays
 from tnplan.jobs.arrays.options import CallOptions, ContractionOptions, in_bytes
 from tnplan.jobs.arrays.planning import compile_network, compiled, find_schedule, read_request
 from tnplan.planner.schedule.schedule import Schedule
+
+CHECKED_TOGETHER = 1 << 16
+"""The most elements of an array on a GPU whose values are checked together with those of others."""
 
 
 def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tuple[Any, ...]) -> Any:
@@ -50,10 +54,8 @@ def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tup
         shape = tuple(call.size_dict[index] for index in call.output)
         return as_library(np.full(shape, algebra.zero, algebra.dtype), kind, call.operands[0])
     extents = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
-    values = [
-        exact_values(algebra, array, f"array {number}").reshape(shape)
-        for number, (array, shape) in enumerate(zip(call.operands, extents, strict=True))
-    ]
+    exact = exact_values(algebra, dict(enumerate(call.operands)))
+    values = [exact[number].reshape(shape) for number, shape in enumerate(extents)]
     with compiled(find_schedule(call, algebra.dtype, options), options) as contraction:
         result = contraction(*values)
     if result is None or kind_of(result, "result") == kind:
@@ -61,8 +63,26 @@ def contract_over(given: Any, network: Any, arrays: Sequence[Any], settings: tup
     return as_library(host_array(result, "result"), kind, call.operands[0])
 
 
-def exact_values(algebra: Algebra, array: Any, place: str) -> Any:
-    """The values of an array in the dtype of the algebra: on the GPU those of CuPy, others on the host."""
+def exact_values(algebra: Algebra, arrays: Mapping[int, Any]) -> dict[int, Any]:
+    """Arrays in the dtype of the algebra, by number: on the GPU those of CuPy, others on the host."""
+    checked: dict[int, Any] = {}
+    small = {
+        number: array for number, array in arrays.items()
+        if library_of(array) == "cupy" and array.dtype == algebra.dtype and array.size <= CHECKED_TOGETHER
+    }  # fmt: skip
+    # The host waits for the GPU at each check: small arrays have one together. Where that refuses, each has
+    # its own, which names it.
+    if len(small) > 1:
+        with suppress(InputError):
+            algebra.check(np.concatenate([array.ravel() for array in small.values()]), "arrays")
+            checked = small
+    return {
+        number: checked[number] if number in checked else _exactly(algebra, array, f"array {number}")
+        for number, array in arrays.items()
+    }
+
+
+def _exactly(algebra: Algebra, array: Any, place: str) -> Any:
     return algebra.exactly(array if library_of(array) == "cupy" else host_array(array, place), place)
 
 
@@ -83,10 +103,7 @@ class AlgebraContraction(CompiledContraction):
         if kind.gpu is None:
             return super()._contract(arrays)
         self._algebra.check_gpu()
-        values = {
-            number: exact_values(self._algebra, array, f"array {number}") for number, array in arrays.items()
-        }
-        result = super()._contract(values)
+        result = super()._contract(exact_values(self._algebra, arrays))
         if result is None or kind.library == "cupy":
             return result
         return as_library(result, kind, next(iter(arrays.values())))

@@ -156,6 +156,18 @@ def test_networks_on_two_gpus(name: str) -> None:
 
 
 @needs_gpus(1)
+def test_a_wrong_array_on_a_gpu_is_named() -> None:
+    import cupy
+
+    arrays = [cupy.zeros((2, 2)) for _ in range(40)]
+    equation = ",".join(f"{chr(97 + k % 2)}{chr(98 - k % 2)}" for k in range(40)) + "->"
+    assert tnplan.contract(equation, *arrays, algebra="max-plus").get() == 0
+    arrays[23][1, 0] = float("nan")
+    with pytest.raises(tnplan.InputError, match="array 23: has NaN"):
+        tnplan.contract(equation, *arrays, algebra="max-plus")
+
+
+@needs_gpus(1)
 @pytest.mark.parametrize("problem_name", ["independent-sets", "matchings", "dimers", "colourings", "sat"])
 def test_counts_and_optima_on_a_gpu(problem_name: str) -> None:
     """Random instances beside the CPU, which other tests hold against brute force."""
