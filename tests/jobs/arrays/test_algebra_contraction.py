@@ -155,7 +155,7 @@ def test_primes() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 3, 17])
-def test_small_arrays_on_a_gpu_are_checked_together(wrong: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_arrays_on_a_gpu_have_one_check(wrong: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays stand in for those of CuPy: small ones have one check, and a wrong one is named."""
     algebra, random, checks = Tropical(False), np.random.default_rng(5), []
     check_values = algebra.check
