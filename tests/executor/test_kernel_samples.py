@@ -10,7 +10,8 @@ from tests.support.engines.sbd import every_string, random_integrals
 from tests.support.kernels.samples import check_called, forget
 from tnplan.circuits.gates import gate
 from tnplan.executor.pauli.terms import kernel_samples as terms
-from tnplan.executor.sbd.solver.kernel_samples import PRODUCT_KERNELS
+from tnplan.executor.sbd.sigma.pair_tiling import pair_tiles
+from tnplan.executor.sbd.solver.kernel_samples import PRODUCT_KERNELS, TILE_KERNELS
 from tnplan.executor.statevector.cpu import kernel_samples as states
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
@@ -85,4 +86,11 @@ def test_solves_among_products_call_what_samples_say() -> None:
     samples = [one for kind in PRODUCT_KERNELS for one in kind.all()]
     forget(samples)
     tnplan.diagonalize(random_integrals(6, 3, 3, 4), every_string(6, 3), device="cpu")
+    check_called(samples)
+
+
+def test_tiles_call_what_samples_say() -> None:
+    samples = [one for kind in TILE_KERNELS for one in kind.all()]
+    forget(samples)
+    pair_tiles(np.array([0, 1, 1, 1, 2]), np.array([[0, 1], [0, 0]], np.int32), 1, 4)
     check_called(samples)

@@ -6,6 +6,7 @@ Knows CuPy, cuBLAS and launches; nothing of strings and integrals. Everything ru
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.contract.cublas import add_product
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import compile_soon, load_kernel
 from tnplan.executor.sbd.sigma import pair_tiling
 from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables
 
@@ -74,6 +75,48 @@ def check_gpu(n_beta: int) -> None:
             "exchange alpha and beta where alpha has fewer, or use --device cpu",
             topic="GPUs",
         )  # fmt: skip
+
+
+def begin_kernels() -> None:
+    """Begin to compile what a solve on the current GPU calls, in threads, once a process.
+
+    CuPy compiles each operation on vectors where it is first called, for up to a second: one after the
+    other they were most of a first solve.
+    """
+    _begin_kernels(cupy.cuda.Device().id)
+
+
+@cache
+def _begin_kernels(device_id: int) -> None:
+    compile_soon([(FILE, excite_defines("float64"))], device_id)
+    with cupy.cuda.Device(device_id):
+        x = cupy.ones((2, 2))
+
+    def call(operation: Callable[[], Any]) -> None:
+        with cupy.cuda.Device(device_id):
+            operation()
+
+    operations = _vector_operations(x)
+    threads = ThreadPoolExecutor(len(operations), "tnplan vectors")
+    for operation in operations:
+        threads.submit(call, operation)
+    threads.shutdown(wait=False)
+
+
+def _vector_operations(x: Array) -> list[Callable[[], Any]]:
+    """Those of Davidson's method with a real state x; numbers of Python have kernels of their own."""
+
+    def fill() -> None:
+        x[:] = 1.0
+
+    def copy() -> None:
+        x[:] = x.T
+
+    return [
+        fill, copy, lambda: x + x, lambda: x - x, lambda: x * x, lambda: x / x, lambda: x - 1.0,
+        lambda: x * 1.0, lambda: 1.0 * x, lambda: x / 1.0, lambda: x < 0, lambda: np.minimum(x, 1.0),
+        lambda: np.maximum(x, 1.0), lambda: np.where(x < 0, x, x), lambda: abs(x), lambda: x**2,
+    ]  # fmt: skip
 
 
 class CupyBatch:

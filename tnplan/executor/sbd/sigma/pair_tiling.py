@@ -105,7 +105,7 @@ def _dealt(
     words = (element + minus[order] * SIGN + 2 * SIGN * target).astype(np.uint32)
     heads = np.flatnonzero(np.diff(part, prepend=-1) | np.diff(target, prepend=-1))
     sizes = np.diff(heads, append=len(part))
-    cells = np.where(sizes == 1, pair_tiling_kernel.cell(words[heads]), 0)
+    cells = np.where(sizes == 1, pair_tiling_kernel.cell.function(words[heads]), 0)
     order = np.lexsort((cells, -sizes, part[heads]))
     heads, sizes = heads[order], sizes[order]
     bounds = np.searchsorted(part[heads], np.arange(n_parts + 1))

@@ -21,10 +21,12 @@ from tnplan.executor.sbd.lists.list_tables import (
     SpinTerms,
     StringGroups,
 )
-from tnplan.executor.sbd.sigma import opposite_spin_kernel
+from tnplan.executor.sbd.sigma import opposite_spin_kernel, pair_tiling_kernel
 from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables
 
 PRODUCT_KERNELS = tuple(Samples(__name__, name) for name in ("of_strings", "of_rows", "of_products"))
+TILE_KERNELS = (Samples(__name__, "of_tiles"),)
+"""What tables for a GPU need besides."""
 
 REALS, NUMBERS = np.zeros(1), np.zeros(1, np.int64)
 MATRIX = np.zeros((1, 1))
@@ -76,3 +78,9 @@ def of_products() -> list[Sample]:
         (opposite_spin_kernel.add_transpose, (0, 0, 0, 0, MATRIX)),
         (opposite_spin_kernel.exchange_spins, (0, 0, 0, 0.0, SINGLES, matching, MATRIX, MATRIX)),
     ]  # fmt: skip
+
+
+def of_tiles() -> list[Sample]:
+    """Elements dealt to the threads of a GPU."""
+    slots = np.zeros((1, 1, 1), np.uint32)
+    return [(pair_tiling_kernel.deal, (NUMBERS, NUMBERS, NUMBERS, slots[0, 0], SMALL, slots))]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from tnplan.common.arrays import Array
+from tnplan.common.kernels.ahead import compile_soon
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.select import open_device
 from tnplan.executor.sbd.basis.determinants import DeterminantList
@@ -27,6 +28,7 @@ from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.kernel_samples import TILE_KERNELS
 from tnplan.executor.sbd.solver.memory_estimate import (
     MemoryFit,
     batched_bytes,
@@ -99,8 +101,14 @@ def set_up_solve(
 ) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
     """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
     gpu, request = device.free_bytes is not None, _within_memory(request, device, world)
+    if gpu:
+        from tnplan.executor.sbd.cuda.steps import begin_kernels
+
+        begin_kernels()
     if isinstance(space, DeterminantList):
         return _set_up_list(integrals, space, device, world, request)
+    if gpu:
+        compile_soon(TILE_KERNELS)
     product = product_hamiltonian(
         integrals, *space, threads=request.threads, memory_bytes=request.memory_bytes / 2,
         rank_of=(world.rank, world.size), rates=cost.GPU if gpu else cost.CPU,
