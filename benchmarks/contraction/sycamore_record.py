@@ -13,10 +13,10 @@ profile's rate or its bytes at the bandwidth, whichever is longer, over an effic
 slices of one amplitude. Goal: under `a100` at most half of the record's 39,600 device-seconds.
 
 `part` contracts some slices of the bunch whose closed qubits are 0 on one device. It keeps the partial
-amplitudes of all its strings, and prints the seconds of a slice and those predicted. Parts of different slices add up;
-`--beside` gives the fidelity with a file of the same ones. The path is of `tnplan workload sycamore --cycles
-20 --amplitude 0...0..........` (43 and 10), by `tnplan search`. Goals: 5 % of the slices that one sample
-needs, a slice predicted within 10 %.
+amplitudes of all its strings, and prints the seconds of a slice and those predicted. Files of different
+slices add up; `--beside` gives the fidelity with a file of the same ones. The path is of `tnplan workload
+sycamore --cycles 20 --amplitude 0...0..........` (43 and 10), by `tnplan search`. Goals: 5 % of the slices
+that one sample needs, a slice predicted within 10 %.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def part_row(path: ContractionPath, options: argparse.Namespace) -> dict[str, An
         "of": schedule.n_slices, "a sample needs": needed, "in the sample's": count / needed,
         "slice_s": slice_s, "predicted_s": predicted.slice_s, "prediction": predicted.slice_s / slice_s - 1,
         "run_s": measured["run_s"], "peak_bytes": measured["peak_bytes"], "kinds_s": measured["kinds_s"],
-        # Of an exponential distribution: the fidelity is about the share, the likeliest of K has H_K times it.
+        # The fidelity is about the share; the likeliest of K has H_K times that (Porter-Thomas).
         "share": count / schedule.n_slices, "fidelity": raised.mean(), "likeliest": raised.max(),
         "strings": len(amplitudes), "output": str(options.output), "sha256": checksum,
     }  # fmt: skip

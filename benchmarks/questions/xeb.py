@@ -97,16 +97,21 @@ def sampled(options: argparse.Namespace, seed: int) -> Any:
             "log10_products": log10(state.plan.products), "slices": state.plan.n_slices,
             "needed_GB": state.needed_bytes / 1e9, "plan_s": planned - begin, "predicted_s": plan.time_s,
         }  # fmt: skip
-        if not options.plan_only:
+        if options.plan_only:
+            yield row
+            continue
+        try:
             samples = samples_by_xeb.draw_along(plan, circuit, target)
-            row |= {
-                "draw_s": perf_counter() - planned, "share": samples.share, "fidelity": samples.fidelity,
-                "predicted": samples.xeb, "error": samples.error,
-            }  # fmt: skip
-            found.append(samples.bitstrings)
-        rows.append(row)
-        print(shown(row), file=sys.stderr, flush=True)
-    if options.plan_only:
+        except tnplan.InputError as error:
+            yield row | {"refused": str(error)[:70]}
+            continue
+        found.append(samples.bitstrings)
+        rows.append(row | {
+            "draw_s": perf_counter() - planned, "share": samples.share, "fidelity": samples.fidelity,
+            "predicted": samples.xeb, "error": samples.error,
+        })  # fmt: skip
+        print(shown(rows[-1]), file=sys.stderr, flush=True)
+    if not found:
         return
     begin = perf_counter()
     exact = tnplan.Circuit(circuit).amplitudes(

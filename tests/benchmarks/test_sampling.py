@@ -1,4 +1,4 @@
-"""The benchmarks of samples on the CPU: predicted beside exact cross-entropies, and parts of a bunch's slices."""
+"""Benchmarks of samples on the CPU: predicted and exact cross-entropies, parts of the slices of a bunch."""
 
 from __future__ import annotations
 
