@@ -1,4 +1,4 @@
-"""A GPU for each rank of a job, where ranks are threads: emulated ones, whose messages by NCCL are copies."""
+"""Several GPUs for the ranks of a job, which are threads: emulated ones, whose messages by NCCL are copies."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ import pytest
 
 from tests.support.kernels.emulated_gpu import put_in_place
 from tests.support.kernels.idle_gpu import Array
+from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus
 
 LIBRARIES = "cupy_backends.cuda.libs"
 MODULE = "tnplan.executor.device.comm.nccl"
 WITHIN_S = 30
+GPUS = 4
 
 
 class OfHost(type):
@@ -34,7 +36,7 @@ class HostArray(metaclass=OfHost):
 
 
 def put_gpus_in_place(patch: pytest.MonkeyPatch) -> list[int]:
-    """Every rank opens a GPU, as emulated_gpu.py has it; the list gets the bytes of each message."""
+    """Four GPUs as emulated_gpu.py has them are seen; the list gets the bytes of each message by NCCL."""
     from tnplan.executor.device import select
     from tnplan.executor.device.cuda import gpus
     from tnplan.executor.device.cuda.device import CupyDevice
@@ -73,5 +75,6 @@ def put_gpus_in_place(patch: pytest.MonkeyPatch) -> list[int]:
     patch.setattr(connected, "np", SimpleNamespace(ndarray=HostArray, uint8=np.uint8))
     patch.setattr(CupyDevice, "facts", lambda _: {"gpu": "emulated"})
     patch.setattr(gpus, "pci_bus", lambda _: "")
-    patch.setattr("tnplan.jobs.job.open_device", lambda wanted, world, *_: select.open_gpu(0, world))
+    seen = VisibleGpus("here", tuple(map(str, range(GPUS))), ("sm_90",) * GPUS)
+    patch.setattr(select, "look", lambda: seen)
     return sent
