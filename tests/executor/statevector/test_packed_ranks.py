@@ -15,7 +15,7 @@ import tnplan
 from tests.support.circuits import state_vector
 from tests.support.engines import compressed_states
 from tests.support.engines.compressed_states import infidelity, whole
-from tests.support.engines.statevector import many_kinds
+from tests.support.engines.statevector import many_kinds, take_contiguous_messages_alone
 from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
 from tests.support.kernels.emulator import has_compiler
 from tests.support.kernels.gpus import count_gpus
@@ -30,10 +30,10 @@ from tnplan.executor.statevector import distributed_packed_state, packed_codes
 from tnplan.executor.statevector.cpu import packed_state
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_tile
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.cuda.kernel_defines import CODED_TILES, coded_tile
+from tnplan.executor.statevector.cuda.kernel_defines import CODED_PROGRAM_TILES, CODED_TILES, coded_tile
 from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate, from_matrix
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS
+from tnplan.executor.statevector.packed_codes import BLOCK_BITS, ONE
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile, compile_gates
@@ -102,6 +102,29 @@ def test_the_bound_and_the_estimate_hold(n_ranks: int, device: str) -> None:
     check_coverage(n_ranks, range(31_000, 31_005), range(12, 13), device)
 
 
+@needs_kernels
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
+def test_the_bound_and_the_estimate_hold_of_compiled_passes(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Kernels of their own know the rank too."""
+    monkeypatch.setattr("tnplan.executor.statevector.cuda.packed_state.rounding_of_tables", pytest.fail)
+    for name, value in (("PROGRAMS_FROM", 0), ("PROGRAM_S", 0.0), ("COMPILING_S", 0.0), ("LEAST_STEPS", 0)):
+        monkeypatch.setattr(f"tnplan.executor.statevector.cuda.state.{name}", value)
+    monkeypatch.setitem(CODED_TILES, "complex64", replace(CODED_PROGRAM_TILES["complex64"], register_bits=4))
+    circuit = unseen_circuit("qft", 11, 33_000)
+    exact = state_vector(circuit).reshape(-1)
+
+    def work(ranks: Communicator) -> None:
+        simulator = simulated(ranks, circuit, "complex64", 8, 3, device=device)
+        error = infidelity(whole(simulator), exact)
+        assert error <= 1 - errors_of(simulator).fidelity_bound
+        assert 0.5 <= error / (1 - errors_of(simulator).fidelity_estimate) <= 2
+
+    run_ranks(2, work)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_ranks", "n_circuits"), [(2, 15), (4, 15), (8, 5)])
 def test_the_bound_and_the_estimate_hold_in_many_circuits(
@@ -146,8 +169,9 @@ def test_every_gate(mode: str, device: str) -> None:
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("pairs", [((5, 11),), ((9, 10),), ((5, 11), (8, 10))])
 def test_an_exchange_changes_no_amplitude(
-    bits: int, pairs: tuple[tuple[int, int], ...], device: str
-) -> None:  # fmt: skip
+    bits: int, pairs: tuple[tuple[int, int], ...], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_contiguous_messages_alone(monkeypatch)
     circuit = unseen_circuit("random", 12, bits)
 
     def work(ranks: Communicator) -> None:
@@ -200,9 +224,19 @@ def test_tiles_are_not_taken_as_zero_after_an_exchange(device: str) -> None:
     run_ranks(2, work)
 
 
-def test_ranks_round_by_other_random_numbers() -> None:
-    states = [PackedState(10, "complex64", 8, seed=4, rank=rank) for rank in range(4)]
-    assert len({str(state.document()["random"]) for state in states}) == 4
+def test_ranks_round_by_other_random_numbers(device: str) -> None:
+    """The same part becomes another on each rank by the same pass."""
+    circuit = unseen_circuit("random", 9, 3)
+    gates = [from_gate(item) for item in circuit.gates]
+    found = set()
+    for rank in range(4):
+        part = part_of(device, 9, "complex64", 8, 4, rank, 9)
+        for array, first in zip(part.numbers, ONE, strict=True):
+            array[:1] = first
+        for step in part.prepare(compile_gates(gates, range(9)[::-1], part.tile).passes):
+            part.apply(step)
+        found.add(part.take(np.arange(1 << 9)).tobytes())
+    assert len(found) == 4
 
 
 def test_answers_are_those_of_the_decoded_state(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
