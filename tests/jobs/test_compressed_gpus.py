@@ -1,4 +1,4 @@
-"""`simulate(fidelity=)` over ranks with a GPU each, connected by NCCL: on GPUs, or by what stands for them."""
+"""`simulate(fidelity=)` over ranks with a GPU each, connected by NCCL: on GPUs, or what stands for them."""
 
 from __future__ import annotations
 
@@ -53,10 +53,12 @@ def test_the_state_is_within_its_bound(
     """Beside the exact state, and beside that of ranks of CPUs."""
     dtype = {"fp32": "complex64", "fp64": "complex128"}[precision]
     for seed, kind in enumerate(KINDS, 71_000 + n_ranks):
-        circuit, how = unseen_circuit(kind, N, seed), {"fidelity": fidelity, "precision": precision}
+        circuit = unseen_circuit(kind, N, seed)
         exact = state_vector(circuit).reshape(-1)
+        how = ASKED | {"fidelity": fidelity, "precision": precision, "ranks": n_ranks}
+        how |= {"observable": "Z0 X3 - Y11"}
         sent.clear()
-        done = tnplan.simulate(circuit, **ASKED, **how, ranks=n_ranks, shots=100, observable="Z0 X3 - Y11")
+        done = tnplan.simulate(circuit, **how, shots=100)
         report: Any = done.report
         assert (report["device"], report["ranks"], report["bits"]) == ("gpu", n_ranks, bits)
         assert infidelity(done.answer.amplitudes, exact) <= 1 - report["fidelity_bound"] + 1e-15
@@ -65,10 +67,10 @@ def test_the_state_is_within_its_bound(
         assert report["passes"] == planned_passes(circuit.gates, N, dtype, True, n_ranks=n_ranks)
         assert (report["exchanges"] > 0) == (n_ranks > 1)
         assert sum(done.answer.counts.values()) == 100
-        # The blocks of one word's amplitudes and those of exchanges at most: nothing is sent decoded.
+        # Blocks for exchanges and for two words at most: nothing is sent decoded.
         assert (sum(sent) > 0) == (n_ranks > 1 and count_gpus() == 0)
         assert sum(sent) <= (report["exchanges"] + 2) * codes_bytes(N, bits)
-        host = tnplan.simulate(circuit, **{**ASKED, "device": "cpu"}, **how, ranks=n_ranks, observable="Z0 X3 - Y11")
+        host = tnplan.simulate(circuit, **how | {"device": "cpu"})
         # The trace distance from the exact state is sqrt(1 - F) at most.
         most = sum(np.sqrt(1 - each["fidelity_bound"]) for each in (report, host.report))
         assert done.answer.expectation == pytest.approx(host.answer.expectation, abs=4 * most)

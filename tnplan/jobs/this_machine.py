@@ -39,7 +39,7 @@ def this_machine(options: JobOptions, measure: bool = False) -> Profile:
     - returns: A GPU's shipped profile with its free memory, or that of a core with its measured rates, where
       there are some, and the host's free memory.
     """
-    # Ranks of this process each take a GPU, or all the CPU; a launcher's may see one GPU alone.
+    # Ranks of this process take a GPU each, or none does. A rank of a launcher may see its own alone.
     least = (options.ranks or 1) if options.device == "auto" and launched_size() == 1 else 1
     is_gpu = options.device in ("gpu", "auto") and sees_gpu(least)
     profile = load_profile(gpu_profile(0)) if is_gpu else _core(measure)

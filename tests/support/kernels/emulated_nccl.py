@@ -1,4 +1,4 @@
-"""Several GPUs for the ranks of a job, which are threads: emulated ones, whose messages by NCCL are copies."""
+"""Emulated GPUs for ranks of a job, which are threads; messages by NCCL are copies."""
 
 from __future__ import annotations
 

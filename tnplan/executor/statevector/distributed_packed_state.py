@@ -23,9 +23,9 @@ from tnplan.executor.statevector.packed_codes import BLOCK_BITS, check_room
 from tnplan.executor.statevector.packed_error import EncodingErrors
 
 
-
 class DistributedPackedState(DistributedState):
-    """The parts of all ranks of `ranks` together, that of this rank, `local`, being a `PackedState` or a `CodedState`."""
+    """The parts of all ranks of `ranks` together, that of this rank, `local`, being a `PackedState`, or a
+    `CodedState` on its GPU."""
 
     @property
     def errors(self) -> EncodingErrors:

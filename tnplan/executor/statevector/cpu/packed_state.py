@@ -153,8 +153,7 @@ class PackedState:
         self.errors.add_pass([self.do(prepared)], self.unit)
 
     def do(self, prepared: tuple[VectorPass, float]) -> tuple[Array, float]:
-        """Do a pass; what `EncodingErrors.add_pass` takes of a rank. Tiles of zeros stay as they are.
-        """
+        """Do a pass; what `EncodingErrors.add_pass` takes of a rank. Tiles of zeros stay as they are."""
         from tnplan.executor.statevector.cpu.packed_kernel import run_packed
 
         tables, arithmetic = prepared
