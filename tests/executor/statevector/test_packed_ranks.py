@@ -130,6 +130,7 @@ def test_the_bound_and_the_estimate_hold_of_compiled_passes(
 def test_the_bound_and_the_estimate_hold_in_many_circuits(
     n_ranks: int, n_circuits: int, device: str
 ) -> None:  # fmt: skip
+    n_circuits //= 1 if device == "cpu" else 3  # a GPU's kernels take longer on a CPU
     check_coverage(n_ranks, range(32_000, 32_000 + n_circuits), range(13, 15), device)
 
 

@@ -69,9 +69,9 @@ def put_gpus_in_place(patch: pytest.MonkeyPatch) -> list[int]:
     binding.get_unique_id = lambda: next(groups)
     patch.setitem(sys.modules, binding.__name__, binding)
     patch.setitem(vars(import_module(LIBRARIES)), "nccl", binding)
-    patch.delitem(sys.modules, MODULE, raising=False)
+    patch.setitem(sys.modules, MODULE, None)  # what was there comes back afterwards
+    del sys.modules[MODULE]
     connected: Any = import_module(MODULE)
-    patch.setitem(sys.modules, MODULE, connected)
     patch.setattr(connected, "np", SimpleNamespace(ndarray=HostArray, uint8=np.uint8))
     patch.setattr(CupyDevice, "facts", lambda _: {"gpu": "emulated"})
     patch.setattr(gpus, "pci_bus", lambda _: "")
