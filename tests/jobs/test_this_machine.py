@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tnplan.executor.device import select
 from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus
 from tnplan.jobs import this_machine as module
 from tnplan.jobs.job_options import JobOptions
 from tnplan.planner.hardware.profile import load_profile
@@ -48,3 +50,12 @@ def test_memory_is_what_is_free_and_allowed() -> None:
     assert 0.5 * host_memory()[1] < free < 2 * host_memory()[1]
     assert module.this_machine(JobOptions(device="cpu", memory=1 << 20)).memory_bytes == 1 << 20
     assert module.this_machine(JobOptions(device="cpu", ranks=4)).memory_bytes < 0.6 * free
+
+
+def test_auto_takes_gpus_where_each_rank_of_this_process_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "look", lambda: VisibleGpus("here", ("a", "b"), ("sm_90",) * 2))
+    monkeypatch.setattr(module, "free_gpu_bytes", lambda _: 5 << 20)
+    monkeypatch.setattr(module, "gpu_profile", lambda _: "h200-nvlink")
+    for device, ranks, is_gpu in (("auto", 2, True), ("auto", 3, False), ("gpu", 3, True), ("cpu", 1, False)):
+        free = module.this_machine(JobOptions(device=device, ranks=ranks)).memory_bytes
+        assert (free == 5 << 20) == is_gpu

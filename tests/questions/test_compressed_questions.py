@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import tnplan
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.compressed_states import infidelity
 from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
+from tests.support.kernels.emulator import has_compiler
+from tests.support.kernels.gpus import count_gpus
 from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.pauli_sum import parse
@@ -39,22 +42,27 @@ from tnplan.questions.questions import Amplitudes, CircuitQuery, ExpectationValu
 PEAK = "tnplan.executor.statevector.packed_error.PEAK"
 
 
-def with_bits(n_qubits: int, bits: int, precision: str = "fp64", n_ranks: int = 1) -> dict[str, Any]:
+def with_bits(
+    n_qubits: int, bits: int, precision: str = "fp64", n_ranks: int = 1, device: str = "cpu"
+) -> dict[str, Any]:  # fmt: skip
     """Options with nearly the memory of a larger state than that of so many bits a part, on one thread a
     rank."""
     dtype = {"fp64": "complex128", "fp32": "complex64"}[precision]
-    plain, wide, narrow = needed(n_qubits, dtype, n_ranks)
+    plain, wide, narrow = needed(n_qubits, dtype, n_ranks, device)
     memory = {8: wide, 16: plain}[bits] - 1
     assert {8: narrow, 16: wide}[bits] <= memory
     return {
-        "method": "statevector", "device": "cpu", "threads": 1, "precision": precision, "memory": memory,
+        "method": "statevector", "device": device, "threads": 1, "precision": precision, "memory": memory,
         "seed": 1, "ranks": n_ranks,
     }  # fmt: skip
 
 
-def needed(n_qubits: int, dtype: str = "complex128", n_ranks: int = 1) -> tuple[int, int, int]:
+def needed(
+    n_qubits: int, dtype: str = "complex128", n_ranks: int = 1, device: str = "cpu"
+) -> tuple[int, int, int]:  # fmt: skip
     """The bytes of a rank of a plain state, and of states of 16 and 8 bits, on one thread."""
-    wide, narrow = (compressed_needs(n_qubits, bits, dtype, 1, n_ranks).cpu_bytes for bits in (16, 8))
+    both = [compressed_needs(n_qubits, bits, dtype, 1, n_ranks) for bits in (16, 8)]
+    wide, narrow = (needs.gpu_bytes if device == "gpu" else needs.cpu_bytes for needs in both)
     return state_needs(n_qubits, dtype, n_ranks, 1).cpu_bytes, wide, narrow
 
 
@@ -83,7 +91,7 @@ def value_of(word: str, exact: np.ndarray, n: int) -> float:
     return float(np.vdot(exact, turned.reshape(-1)).real)
 
 
-def check_answers(seeds: range, qubits: range, n_ranks: int = 1) -> list[float]:
+def check_answers(seeds: range, qubits: range, n_ranks: int = 1, device: str = "cpu") -> list[float]:
     """Every bound covers the difference from the exact state; estimates are within 2 in 90 % of all runs.
 
     Returns the errors of all amplitudes in times of their bounds.
@@ -95,11 +103,13 @@ def check_answers(seeds: range, qubits: range, n_ranks: int = 1) -> list[float]:
         source = unseen_circuit(kind, n, seed)
         circuit, exact = tnplan.Circuit(source), state_vector(source).reshape(-1)
         for bits in (8, 16):
-            options = with_bits(n, bits, str(random.choice(["fp32", "fp64"])), n_ranks) | {"seed": seed}
+            precision = str(random.choice(["fp32", "fp64"]))
+            options = with_bits(n, bits, precision, n_ranks, device) | {"seed": seed}
             strings = np.arange(1 << n)[:, None] >> np.arange(n)[::-1] & 1
             whole = circuit.amplitudes(strings, **options)
             told, state = whole.details, whole.value
-            assert (told["bits"], whole.error_kind, told["ranks"]) == (bits, "rounding", n_ranks)
+            assert (told["bits"], whole.error_kind) == (bits, "rounding")
+            assert (told["device"], told["ranks"]) == (device, n_ranks)
             # The bound of single amplitudes is one of their norm too.
             assert np.linalg.norm(state - exact) <= whole.error + 1e-12, (kind, n, seed, bits)
             lost = infidelity(state / np.linalg.norm(state), exact)
@@ -140,6 +150,18 @@ def test_bounds_cover_the_differences_after_several_passes(monkeypatch: pytest.M
 def test_bounds_cover_the_differences_over_ranks(n_ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     small_tiles(monkeypatch, 9)
     check_answers(range(41_200 + n_ranks, 41_202 + n_ranks), range(12, 13), n_ranks)
+
+
+@pytest.mark.skipif(find_spec("cupy") is None or not has_compiler(), reason="needs CuPy and g++")
+@pytest.mark.skipif(count_gpus() > 0, reason="an emulated GPU stands beside no other")
+@pytest.mark.parametrize("n_ranks", [1, 2, 4])
+def test_bounds_cover_the_differences_over_ranks_of_gpus(
+    n_ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support.kernels.emulated_nccl import put_gpus_in_place
+
+    put_gpus_in_place(monkeypatch)
+    check_answers(range(41_300 + n_ranks, 41_301 + n_ranks), range(12, 13), n_ranks, "gpu")
 
 
 @pytest.mark.slow
@@ -215,14 +237,23 @@ def test_the_largest_state_of_ranks_is_named() -> None:
             assert row.needs_devices == (n_ranks if n == most else row.needs_devices)
 
 
-def test_ranks_that_cannot_share_a_compressed_state_have_none() -> None:
-    """GPUs, numbers that are no powers of two, and parts of fewer than ten qubits."""
-    profile = replace(load_profile("h200-nvlink"), memory_bytes=needed(20)[2], reserved_bytes=0)
+def test_estimates_of_several_gpus() -> None:
+    """A part of 20 qubits fits on a GPU: so do 21 on two, and 22 on four."""
+    memory = needed(20, device="gpu")[2]
+    profile = replace(load_profile("h200-nvlink"), memory_bytes=memory, reserved_bytes=0)
     circuit = tnplan.Circuit(random_circuit(22, 40, 1))
     asked: dict[str, Any] = {"expectation": "Z0", "method": "statevector", "threads": 1}
-    rows = circuit.estimate(**asked, devices=[2, 4], hardware=profile).rows
-    assert [row.cost for row in rows] == [None, None]
-    assert not any("compressed" in row.reason for row in rows)
+    two, four = circuit.estimate(**asked, devices=[2, 4], hardware=profile).rows
+    assert two.cost is None
+    assert two.reason.endswith("compressed, 21 qubits fit")
+    assert four.cost is not None
+    assert four.cost.fidelity is not None
+    assert (four.needs_devices, four.cost.memory_bytes, four.error_kind) == (4, memory, "rounding")
+    assert 0.99 < four.cost.fidelity < 1
+
+
+def test_ranks_that_cannot_share_a_compressed_state_have_none() -> None:
+    """Numbers that are no powers of two, and parts of fewer than ten qubits."""
     small = tnplan.Circuit(random_circuit(12, 40, 1))
     for n_ranks in (3, 8):
         options = with_bits(12, 8) | {"ranks": n_ranks, "memory": 1000}

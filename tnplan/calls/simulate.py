@@ -41,7 +41,7 @@ class SimulationOptions(JobOptions):
     fidelity : float, optional
         Store amplitudes compressed, with 8 or 16 bits for each real and imaginary part: the fewest with which
         the final state is estimated to have this fidelity. `precision` is then the precision within a pass.
-        Only for circuits of gates, on CPUs or on one GPU.
+        Only for circuits of gates.
     checkpoint : bool
         Keep OUTPUT.ckpt while the passes over a state with a `fidelity` run, on CPUs: a file as large as the
         state.

@@ -58,7 +58,7 @@ def bits_for(
             PLACE, "is asked for, but the program measures, resets or is noisy before its end",
             "leave it out: errors are summed only for gates",
         )  # fmt: skip
-    on_gpu = n_ranks == 1 and (device == "gpu" or (device == "auto" and sees_gpu()))
+    on_gpu = device == "gpu" or (device == "auto" and sees_gpu())
     gates = [item for item in program.operations if isinstance(item, Gate)]
     return fewest_bits(fidelity, planned_passes(gates, program.n_qubits, dtype, on_gpu, mode, n_ranks))
 
@@ -68,8 +68,8 @@ def planned_passes(
     n_ranks: int = 1,
 ) -> int:  # fmt: skip
     """The passes of gates over a compressed state, as `Simulator` makes them from |0...0>."""
-    tile = coded_tile(dtype, n_qubits) if on_gpu else packed_tile(dtype)
     n_inside, n_passes = bits_of_rank(n_qubits, n_ranks), 0
+    tile = coded_tile(dtype, n_inside) if on_gpu else packed_tile(dtype)
     for step in prepare_program(gates):
         assert isinstance(step, Segment)
         where = first_places(rename(step.gates, range(n_qubits))[0], n_qubits, n_inside)
@@ -82,7 +82,7 @@ def most_bits(
 ) -> int | None:  # fmt: skip
     """The most bits with which a compressed state fits on ranks; None where they do not hold it."""
     is_even = n_ranks & (n_ranks - 1) == 0 and bits_of_rank(n_qubits, n_ranks) >= LEAST_BITS
-    if n_ranks > 1 and (on_gpu or not is_even):
+    if n_ranks > 1 and not is_even:
         return None
     for bits in reversed(BITS):
         needs = compressed_needs(n_qubits, bits, dtype, threads, n_ranks)
@@ -101,11 +101,10 @@ def compressed_needs(n_qubits: int, bits: int, dtype: str, threads: int, n_ranks
     n_bits = bits_of_rank(n_qubits, n_ranks)
     tiles = tile_bytes(n_bits, dtype, packed_tile(dtype), threads)
     other = "a lower --fidelity, " if bits > BITS[0] else ""
-    cpu_only = "" if n_qubits >= BLOCK_BITS else f"compressed states of fewer than {BLOCK_BITS} qubits"
     return Needs(
         coded_bytes(n_bits, bits, dtype), packed_bytes(n_bits, bits, dtype) + tiles,
         f"use {other}more memory or fewer qubits",
-        cpu_only=cpu_only if n_ranks == 1 else "compressed states over ranks",
+        "" if n_qubits >= BLOCK_BITS else f"compressed states of fewer than {BLOCK_BITS} qubits",
     )  # fmt: skip
 
 
@@ -118,20 +117,20 @@ def open_compressed(
     Its kernels begin to be compiled.
     """
     gates = [item for item in program.operations if isinstance(item, Gate)]
-    away = departure(gate.matrix for gate in gates)
+    away, world = departure(gate.matrix for gate in gates), rank.world
+    n_bits = bits_of_rank(program.n_qubits, world.size)
     if rank.device.name == "gpu":
         from tnplan.executor.statevector.cuda.packed_state import open_coded_state
 
         number: int = rank.device.device_id  # type: ignore[attr-defined]
-        return open_coded_state(
-            number, program.n_qubits, dtype, bits, seed, away, largest_operator(program.operations)
-        )  # fmt: skip
+        targets = largest_operator(program.operations)
+        coded = open_coded_state(number, n_bits, dtype, bits, seed, away, targets, world.rank)
+        connected = rank.connected()
+        return coded if connected is None else DistributedPackedState(coded, connected)
     from tnplan.executor.statevector.cpu.kernel_samples import packed_kernels
 
-    world = rank.world
     if rank.is_first:
         compile_soon(packed_kernels(dtype, bits))
-    n_bits = bits_of_rank(program.n_qubits, world.size)
     local = PackedState(n_bits, dtype, bits, rank.threads, seed, away, world.rank)
     if checkpoint is not None:
         state = CheckpointedState(local, world)

@@ -17,7 +17,7 @@ from time import thread_time
 import numpy as np
 
 from tnplan.common.cache_folder import cache_folder, read_entry, write_entry
-from tnplan.executor.device.comm.launcher import launched_local_size
+from tnplan.executor.device.comm.launcher import launched_local_size, launched_size
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.select import free_gpu_bytes, gpu_profile, sees_gpu
@@ -39,7 +39,9 @@ def this_machine(options: JobOptions, measure: bool = False) -> Profile:
     - returns: A GPU's shipped profile with its free memory, or that of a core with its measured rates, where
       there are some, and the host's free memory.
     """
-    is_gpu = options.device in ("gpu", "auto") and sees_gpu()
+    # Ranks of this process take a GPU each, or none does. A rank of a launcher may see its own alone.
+    least = (options.ranks or 1) if options.device == "auto" and launched_size() == 1 else 1
+    is_gpu = options.device in ("gpu", "auto") and sees_gpu(least)
     profile = load_profile(gpu_profile(0)) if is_gpu else _core(measure)
     free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or launched_local_size())
     limit = min(free_bytes, options.memory or free_bytes)

@@ -11,7 +11,15 @@ import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit, state_vector
-from tests.support.engines.statevector import hadamards, many_kinds, on_ranks, plan_of, qft, simulator_of
+from tests.support.engines.statevector import (
+    hadamards,
+    many_kinds,
+    on_ranks,
+    plan_of,
+    qft,
+    simulator_of,
+    take_contiguous_messages_alone,
+)
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.circuits.circuit import GateSequence
@@ -142,6 +150,28 @@ def test_an_exchange_is_the_swap_of_its_bits() -> None:
     for inside, outside in moved[0].pairs:
         assert plan.after[4 - inside] == outside
         assert plan.after[4 - outside] == inside
+
+
+@pytest.mark.parametrize("pairs", [((0, 7),), ((3, 8),), ((0, 7), (1, 8))])
+def test_any_bit_can_be_exchanged(
+    pairs: tuple[tuple[int, int], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Amplitudes of the lowest bit lie apart, and messages do not."""
+    take_contiguous_messages_alone(monkeypatch)
+    whole = np.random.default_rng(8).normal(size=1 << 9).astype(np.complex128)
+    moved = np.arange(1 << 9)
+    for inside, outside in pairs:
+        differ = (moved >> inside ^ moved >> outside) & 1
+        moved = moved ^ differ << inside ^ differ << outside
+
+    def work(ranks: Communicator) -> np.ndarray:
+        state = DistributedState(HostState(7, "complex128", 1, ranks.rank), ranks)
+        state.load(whole[ranks.rank << 7 :][: 1 << 7])
+        for step in state.prepare([QubitExchange(pairs)]):
+            state.apply(step)
+        return state.shard()
+
+    assert np.array_equal(np.concatenate(run_ranks(4, work)), whole[moved])
 
 
 def test_a_state_saved_by_ranks_goes_on_with_others(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.distributed_state import DistributedState
@@ -100,6 +102,17 @@ def simulator_of(
     simulator = Simulator(state, circuit.n_qubits, mode, seed)
     simulator.run(prepare_program(circuit.gates), NO_BITS)
     return simulator
+
+
+def take_contiguous_messages_alone(patch: pytest.MonkeyPatch) -> None:
+    """Ranks in threads take any array for a message; other communicators send bytes from its address on."""
+    exchange = ThreadCommunicator.exchange
+
+    def checked(ranks: ThreadCommunicator, sends: Any, receives: Any) -> None:
+        assert all(view.ndim == 1 and view.flags.c_contiguous for _, view in (*sends, *receives))
+        exchange(ranks, sends, receives)
+
+    patch.setattr(ThreadCommunicator, "exchange", checked)
 
 
 def on_ranks(

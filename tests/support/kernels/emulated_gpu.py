@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ SHARED = re.compile(r"extern __shared__ (.*) shared\[\];")
 DEFINED = re.compile(r"#ifdef (\w+)\n(.*?)#endif\n", re.DOTALL)
 WHOLE_SHARED = 1 << 18
 """Elements of shared memory that every kernel has."""
+one_at_a_time = Lock()
+"""Held while a kernel runs: its threads are kept in variables that ranks in threads would share."""
 
 
 @cache
@@ -57,7 +60,8 @@ class Kernel(idle_gpu.Kernel):
     def run(self, blocks: int, threads: int, values: Sequence[np.ndarray]) -> None:
         """Launch it with values of its arguments."""
         call = getattr(library(self.file, self.defines), f"emulated_{self.entry}")
-        call(blocks, threads, addresses(values))
+        with one_at_a_time:
+            call(blocks, threads, addresses(values))
 
 
 def put_in_place(patch: pytest.MonkeyPatch, blocks_on_one: int = 1) -> None:

@@ -97,9 +97,10 @@ def open_lone_gpu(number: int) -> Iterator[RowDevice]:
         device.close()
 
 
-def sees_gpu() -> bool:
-    """Whether this process sees a GPU and CuPy."""
-    return isinstance(look(), VisibleGpus)
+def sees_gpu(count: int = 1) -> bool:
+    """Whether this process sees CuPy and so many GPUs."""
+    gpus = look()
+    return isinstance(gpus, VisibleGpus) and len(gpus.identities) >= count
 
 
 def free_gpu_bytes(number: int) -> int:

@@ -5,7 +5,7 @@ Bits inside of a block are never exchanged (`Tile.block_bits`). So an exchange d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,19 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.host_memory import ranks_here
 from tnplan.executor.device.protocols.communicator import agree, messages
-from tnplan.executor.statevector.distributed_state import DistributedState, PreparedExchange, sign_of
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS, amplitudes_of, check_room
+from tnplan.executor.statevector.distributed_state import (
+    PIECE_BITS,
+    DistributedState,
+    PreparedExchange,
+    sign_of,
+)
+from tnplan.executor.statevector.packed_codes import BLOCK_BITS, check_room
 from tnplan.executor.statevector.packed_error import EncodingErrors
-
-PIECE_BITS = 18
-"""Amplitudes of a peer that are decoded at a time (4 MiB)."""
 
 
 class DistributedPackedState(DistributedState):
-    """The parts of all ranks of `ranks` together, that of this rank, `local`, being a `PackedState`."""
+    """The parts of all ranks of `ranks` together, that of this rank, `local`, being a `PackedState`, or a
+    `CodedState` on its GPU."""
 
     @property
     def errors(self) -> EncodingErrors:
@@ -45,7 +48,7 @@ class DistributedPackedState(DistributedState):
         if isinstance(prepared, PreparedExchange):
             super().apply(prepared)
         else:
-            self.local.add_errors(self.ranks.gather_objects(self.local.do(prepared)))
+            self.errors.add_pass(self.ranks.gather_objects(self.local.do(prepared)), self.local.unit)
 
     def arrays(self) -> list[tuple[Array, int]]:
         """See `DistributedState.arrays`."""
@@ -61,17 +64,18 @@ class DistributedPackedState(DistributedState):
         total = super().pauli_sum([word for word in words if word[0] >> n])
         return total + sum(self.ranks.gather_objects(self.local.pauli_sum(inside))) if inside else total
 
-    def _pieces_of(self, source: DistributedState, peer: int, x: int) -> Iterator[tuple[int, int, Array]]:
-        """A peer's amplitudes in pieces, which come as blocks."""
-        codes, scales = source.local.numbers
-        size = 1 << min(PIECE_BITS, self.n_bits)
-        n_blocks = size >> BLOCK_BITS
+    def _pauli_with(self, other: DistributedState, peer: int, x: int, z: int) -> complex:
+        """This rank's part of the sum with a peer's amplitudes, whose blocks come piece by piece."""
+        codes, scales = other.local.numbers
+        total, size = 0j, 1 << min(PIECE_BITS, self.n_bits)
+        below, n_blocks = size - 1, size >> BLOCK_BITS
         for first in range(0, 1 << self.n_bits, size):
-            partner = first ^ x & ~(size - 1)
+            partner = first ^ x & ~below
             sent = codes[2 * partner :][: 2 * size], scales[partner >> BLOCK_BITS :][:n_blocks]
             theirs = np.empty_like(sent[0]), np.empty_like(sent[1])
             self.ranks.exchange(messages(peer, sent), messages(peer, theirs))
-            yield first, partner, amplitudes_of(*theirs, norm=source.local.errors.norm)
+            total += sign_of(z & first) * self.local.pauli_with(theirs, first, x & below, z & below)
+        return total
 
     def to_host(self) -> Array:
         """All amplitudes, decoded, on every rank; refused where there is no room for them."""

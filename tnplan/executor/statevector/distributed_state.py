@@ -215,7 +215,7 @@ class DistributedState:
         step = max(1, (shape[axis] << PIECE_BITS) // prod(shape))
         for first in range(0, shape[axis], step):
             piece = (*[slice(None)] * axis, slice(first, first + step))
-            sends = [(peer, views[value][piece].reshape(-1)) for value, peer in peers]
+            sends = [(peer, _flat(views[value][piece])) for value, peer in peers]
             receives = [(peer, np.empty_like(buffer)) for peer, buffer in sends]
             self.ranks.exchange(sends, receives)
             for (value, _), (_, buffer) in zip(peers, receives, strict=True):
@@ -360,6 +360,11 @@ class DistributedState:
 def sign_of(mask: int) -> int:
     """-1 where a mask has an odd number of bits, else 1."""
     return -1 if mask.bit_count() & 1 else 1
+
+
+def _flat(view: Array) -> Array:
+    """As a message has to be: contiguous, which what `reshape` gives of every other element is not."""
+    return view.reshape(-1) if view.flags.c_contiguous else view.flatten()
 
 
 def _slot(amplitudes: Array, inside: Sequence[int], value: int) -> Array:

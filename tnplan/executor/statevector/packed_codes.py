@@ -25,6 +25,12 @@ def codes_bytes(n_bits: int, bits: int) -> int:
     return (2 * bits // 8 << n_bits) + (4 << max(0, n_bits - BLOCK_BITS))
 
 
+def exchanged(codes: Array, scales: Array) -> list[tuple[Array, int]]:
+    """What exchanges move, as `DistributedState.arrays` has it: numbers in words of 8 bytes."""
+    amplitudes = 4 // codes.itemsize  # of a word
+    return [(codes.view(np.uint64), amplitudes.bit_length() - 1), (scales, BLOCK_BITS)]
+
+
 def amplitudes_of(codes: Array, scales: Array, norm: float) -> Array:
     """The amplitudes of whole blocks divided by a norm, complex128."""
     parts = codes.reshape(len(scales), 2, -1) * (scales.astype(np.float64) / norm)[:, None, None]

@@ -25,7 +25,7 @@ So errors of different passes are uncorrelated, as increments of a martingale ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -72,13 +72,13 @@ class EncodingErrors:
         self.total += encoding + arithmetic
         self.squares += encoding**2 + arithmetic * unit
 
-    def add_pass(self, sums: Array, arithmetic: float, unit: float) -> None:
-        """Add a pass.
-
-        - `sums`: The squares of its rounding errors and of what it stores, float64 [chunk, 2].
-        - `arithmetic`: A bound of its arithmetic's error in a state of norm 1.
+    def add_pass(self, ranks: Sequence[tuple[Array, float]], unit: float) -> None:
+        """Add a pass, of which each rank has the squares of its rounding errors and of what it stores,
+        float64 [2], and a bound of its arithmetic's error in a state of norm 1.
         """
-        squares, norm = sums.sum(axis=0).tolist()
+        squares, norm = np.sum([sums for sums, _ in ranks], axis=0).tolist()
+        # What a rank's arithmetic errs by is so much of its own norm: of all, the largest such part at most.
+        arithmetic = max(bound for _, bound in ranks)
         # A millionth of a millionth of the sums is wrong by their own order at most.
         encoding = sqrt(squares) * (1 + SUMMED * unit + 1e-10)
         self.add(encoding, arithmetic * self.norm * (1 + self.departure), unit)

@@ -25,7 +25,14 @@ from tnplan.executor.statevector.cpu.state import (
 from tnplan.executor.statevector.cpu.tile_scratch import aligned, tile_scratch
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
-from tnplan.executor.statevector.packed_codes import BLOCK_BITS, ONE, check_room, codes_bytes, refuse_load
+from tnplan.executor.statevector.packed_codes import (
+    BLOCK_BITS,
+    ONE,
+    check_room,
+    codes_bytes,
+    exchanged,
+    refuse_load,
+)
 from tnplan.executor.statevector.packed_error import (
     EncodingErrors,
     angle_error,
@@ -84,7 +91,7 @@ class PackedState:
         self.n_bits, self.dtype, self.bits, self.threads, self.rank = n_bits, dtype, bits, threads, rank
         self.tile, self._departure = packed_tile(dtype), departure
         self._real = np.empty(0, dtype).real.dtype
-        self._unit = float(np.finfo(self._real).eps) / 2
+        self.unit = float(np.finfo(self._real).eps) / 2
         self._block = 1 << min(n_bits, BLOCK_BITS)
         self._codes = aligned((2 << n_bits,), np.dtype(f"int{bits}"))
         self._scales = aligned(((1 << n_bits) // self._block,), np.dtype(np.float32))
@@ -112,7 +119,7 @@ class PackedState:
     def arrays(self) -> list[tuple[Array, int]]:
         """The same to be changed: see `DistributedState.arrays`."""
         self._varying = -1
-        return [(self._codes, -1), (self._scales, BLOCK_BITS)]
+        return exchanged(*self.numbers)
 
     def document(self) -> dict[str, Any]:
         """What stands beside them: the errors, which bits vary, and where the random numbers are."""
@@ -133,7 +140,7 @@ class PackedState:
         passes = [step for step in steps if isinstance(step, Pass)]
         tables = [vector_pass(item, self.n_bits, self._real, LOW, self.rank) for item in passes]
         angles = [angle_error(item.steps) for item in passes]
-        bounds = [arithmetic_bound(made, self._unit, error) for made, error in
+        bounds = [arithmetic_bound(made, self.unit, error) for made, error in
                   zip(tables, angles, strict=True)]  # fmt: skip
         return list(zip(tables, bounds, strict=True))
 
@@ -143,19 +150,10 @@ class PackedState:
 
     def apply(self, prepared: tuple[VectorPass, float]) -> None:
         """Do a pass, and add its errors."""
-        self.add_errors([self.do(prepared)])
-
-    def add_errors(self, ranks: Sequence[tuple[Array, float]]) -> None:
-        """Add those of a pass, which `do` gave on each rank."""
-        # What a rank's arithmetic errs by is so much of its own norm: of all, the largest such part at most.
-        sums, arithmetic = np.array([sums for sums, _ in ranks]), max(bound for _, bound in ranks)
-        self.errors.add_pass(sums, arithmetic, self._unit)
+        self.errors.add_pass([self.do(prepared)], self.unit)
 
     def do(self, prepared: tuple[VectorPass, float]) -> tuple[Array, float]:
-        """Do a pass; the squares of its rounding errors and of what it stores, and a bound of its arithmetic.
-
-        Tiles of zeros stay as they are.
-        """
+        """Do a pass; what `EncodingErrors.add_pass` takes of a rank. Tiles of zeros stay as they are."""
         from tnplan.executor.statevector.cpu.packed_kernel import run_packed
 
         tables, arithmetic = prepared
@@ -178,12 +176,12 @@ class PackedState:
 
     # Answers are those of the state divided by its norm.
 
-    def _decoded(self, chunk: int, chunk_bits: int) -> Array:
-        """The amplitudes of a chunk of 2^chunk_bits, complex128."""
+    def _decoded(self, chunk: int, chunk_bits: int, numbers: tuple[Array, Array] | None = None) -> Array:
+        """The amplitudes of a chunk of 2^chunk_bits, complex128: of this state, or of others' numbers."""
         from tnplan.executor.statevector.cpu.packed_kernel import unpack
 
         out = np.empty(1 << chunk_bits, np.complex128)
-        unpack((self._codes, self._scales), (chunk << chunk_bits) // self._block, 1 / self.errors.norm, out)
+        unpack(numbers or self.numbers, (chunk << chunk_bits) // self._block, 1 / self.errors.norm, out)
         return out
 
     def _summed(self, add: Callable[[int, Array, Array], None], parts: Array) -> Array:
@@ -277,19 +275,20 @@ class PackedState:
         n_parts = max(1, min(PARTS, MOST_PARTIAL // max(1, len(masks))))
         return complex(self._summed(add, np.zeros((n_parts, len(masks)), np.complex128)) @ factors)
 
-    def pauli_with(self, others: Array, first: int, x: int, z: int) -> complex:
-        """The sum over i of (-1)^|z & i| conj(others[i ^ x]) a[first + i], for whole chunks."""
+    def pauli_with(self, others: tuple[Array, Array], first: int, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(b[i ^ x]) a[first + i], b in numbers of another rank."""
         size = self._chunk_bits
-        chunks, masks = others.reshape(-1, 1 << size), np.array([[x, z]]) & (1 << size) - 1
-        sums = np.zeros(len(chunks), np.complex128)
+        masks = np.array([[x, z]]) & (1 << size) - 1
+        sums = np.zeros((len(others[1]) << BLOCK_BITS) >> size, np.complex128)
 
         def work(begin: int, end: int) -> None:
             for chunk in range(begin, end):
                 own = self._decoded((first >> size) + chunk, size)
+                theirs = self._decoded(chunk ^ x >> size, size, others)
                 sign = 1 - 2 * ((z >> size & chunk).bit_count() & 1)
-                sums[chunk] = sign * words_between(chunks[chunk ^ x >> size], own, masks)[0]
+                sums[chunk] = sign * words_between(theirs, own, masks)[0]
 
-        over_chunks(len(chunks), self.threads, work)
+        over_chunks(len(sums), self.threads, work)
         return complex(sums.sum())
 
     def take(self, indices: Array) -> Array:

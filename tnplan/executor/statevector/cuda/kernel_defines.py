@@ -40,10 +40,14 @@ TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
 """64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
 PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True, 14), "complex128": Tile(12, 2, 1, 4, True, 13)}
 """Those of compiled passes."""
-CODED_TILES = {"complex64": Tile(13, BLOCK_BITS, 1, 4), "complex128": Tile(12, BLOCK_BITS, 1, 3)}
+CODED_TILES = {
+    "complex64": Tile(13, BLOCK_BITS, 1, 4, block_bits=BLOCK_BITS),
+    "complex128": Tile(12, BLOCK_BITS, 1, 3, block_bits=BLOCK_BITS),
+}
 CODED_PROGRAM_TILES = {
-    "complex64": Tile(13, BLOCK_BITS, 1, 5, True), "complex128": Tile(12, BLOCK_BITS, 1, 4, True),
-}  # fmt: skip
+    "complex64": Tile(13, BLOCK_BITS, 1, 5, True, block_bits=BLOCK_BITS),
+    "complex128": Tile(12, BLOCK_BITS, 1, 4, True, block_bits=BLOCK_BITS),
+}
 """Those of compressed states, read from tables and compiled; runs are whole blocks."""
 WARP = 32
 WORD_TILE_BITS = {"complex64": 13, "complex128": 12}

@@ -30,6 +30,7 @@ from tnplan.executor.statevector.packed_codes import (
     ONE,
     amplitudes_of,
     check_room,
+    exchanged,
     refuse_load,
 )
 from tnplan.executor.statevector.packed_error import EncodingErrors, angle_error, bound_of
@@ -76,11 +77,13 @@ class CodedState(CupyState):
         How far the gates are from unitary ones, as `packed_error.departure` sums it.
     tile
         That of passes; None for the usual one.
+    rank
+        Whose amplitudes they are, among several ranks.
     """
 
     def __init__(
         self, n_bits: int, dtype: str, bits: int, seed: int = 0, departure: float = 0.0,
-        tile: Tile | None = None,
+        tile: Tile | None = None, rank: int = 0,
     ) -> None:  # fmt: skip
         if n_bits < BLOCK_BITS:
             raise InputError(
@@ -89,9 +92,9 @@ class CodedState(CupyState):
             )  # fmt: skip
         self.code_bits = self.bits = bits
         self._seed, self._departure = seed, departure
-        self._unit = float(np.finfo(dtype).eps) / 2
+        self.unit = float(np.finfo(dtype).eps) / 2
         most_bytes = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
-        super().__init__(n_bits, dtype, tile=tile or coded_tile(dtype, n_bits, most_bytes))
+        super().__init__(n_bits, dtype, rank, tile or coded_tile(dtype, n_bits, most_bytes))
 
     def _allocated(self) -> Any:
         self.scales = own_array(1 << self.n_bits - BLOCK_BITS, "float32")
@@ -102,10 +105,24 @@ class CodedState(CupyState):
         """Back to |0...0>; the same rounding follows."""
         self.amplitudes.fill(0)
         self.scales.fill(0)
-        self.amplitudes[:1].set(np.array(ONE[:1], self.amplitudes.dtype))
-        self.scales[:1].set(np.array(ONE[1:], np.float32))
-        self._random = np.random.default_rng([self._seed, self.bits])
+        if self.rank == 0:
+            self.amplitudes[:1].set(np.array(ONE[:1], self.amplitudes.dtype))
+            self.scales[:1].set(np.array(ONE[1:], np.float32))
+        self._random = np.random.default_rng([self._seed, self.bits, self.rank])
         self.errors = EncodingErrors(self._departure)
+
+    @property
+    def numbers(self) -> tuple[Any, Any]:
+        """The whole numbers and the scales."""
+        return self.amplitudes, self.scales
+
+    def arrays(self) -> list[tuple[Any, int]]:
+        """The same to be changed: see `DistributedState.arrays`."""
+        return exchanged(*self.numbers)
+
+    def is_divisible(self, prepared: CodedPass) -> bool:
+        """No pass is done in parts."""
+        return False
 
     def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[CodedPass]:
         """What does each pass, with a bound of what its arithmetic rounds."""
@@ -114,7 +131,7 @@ class CodedState(CupyState):
         return [
             CodedPass(
                 one.run, one.sums, one.rounding,
-                bound_of(one.rounding.units, one.rounding.n_steps, self._unit, angle_error(item.steps)),
+                bound_of(one.rounding.units, one.rounding.n_steps, self.unit, angle_error(item.steps)),
             )
             for one, item in zip(made, passes, strict=True)
         ]  # fmt: skip
@@ -142,8 +159,12 @@ class CodedState(CupyState):
 
     def apply(self, prepared: CodedPass) -> None:
         """Do a pass, and add its errors."""
+        self.errors.add_pass([self.do(prepared)], self.unit)
+
+    def do(self, prepared: CodedPass) -> tuple[Array, float]:
+        """Do a pass; what `EncodingErrors.add_pass` takes of a rank."""
         prepared.run(int(self._random.integers(1 << 62)))
-        self.errors.add_pass(prepared.sums.get(), prepared.arithmetic, self._unit)
+        return prepared.sums.get().sum(axis=0), prepared.arithmetic
 
     # Answers are those of the state divided by its norm.
 
@@ -162,10 +183,17 @@ class CodedState(CupyState):
 
     def pauli(self, x: int, z: int) -> complex:
         """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
-        blocks = max(1, min(MOST_BLOCKS, (1 << self.n_bits) // MEASURE_THREADS))
+        return self.pauli_with(self.numbers, 0, x, z)
+
+    def pauli_with(self, others: tuple[Any, Any], first: int, x: int, z: int) -> complex:
+        """The sum over i of (-1)^|z & i| conj(b[i ^ x]) a[first + i], b in numbers of another rank."""
+        codes, scales = others
+        count = len(codes) // 2
+        blocks = max(1, min(MOST_BLOCKS, count // MEASURE_THREADS))
         out = cupy.empty(blocks, np.complex128)
-        masks = np.int64(1 << self.n_bits), np.int64(x), np.int64(z)
-        arguments = self.amplitudes, self.amplitudes, *masks, out, *self._scales
+        masks = np.int64(count), np.int64(x), np.int64(z)
+        own, own_scales = self.amplitudes[2 * first :], self.scales[first >> BLOCK_BITS :]
+        arguments = own, codes, *masks, out, own_scales, scales
         self._measuring("pauli")((blocks,), (MEASURE_THREADS,), arguments)
         return complex(out.get().sum()) / self.errors.norm**2
 
@@ -196,13 +224,14 @@ class CodedState(CupyState):
 
 
 def open_coded_state(
-    device_id: int, n_bits: int, dtype: str, bits: int, seed: int, departure: float, targets: int = 1
+    device_id: int, n_bits: int, dtype: str, bits: int, seed: int, departure: float, targets: int,
+    rank: int,
 ) -> CodedState:  # fmt: skip
     """A state on a GPU, which becomes the current one of this thread.
 
     It begins to compile what its first passes need, of gates on so many targets.
     """
     runtime.setDevice(device_id)
-    state = CodedState(n_bits, dtype, bits, seed, departure)
+    state = CodedState(n_bits, dtype, bits, seed, departure, rank=rank)
     state.begin_compiling(targets)
     return state

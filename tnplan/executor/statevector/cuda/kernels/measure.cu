@@ -25,7 +25,7 @@ __device__ __forceinline__ Amplitude decoded(const Codes *blocks, const float *s
     const Codes &codes = blocks[i >> 5];
     return {codes.re[i & 31] * scale, codes.im[i & 31] * scale};
 }
-#define AT(STATE, I) decoded((const Codes *)(STATE), scales, I)
+#define AT(STATE, I) decoded((const Codes *)(STATE), STATE##_scales, I)
 #else
 #define AT(STATE, I) (STATE)[I]
 #endif
@@ -51,7 +51,7 @@ __device__ double block_sum(double value, double *parts) {
 extern "C" __global__ void chunk_sums(const Amplitude *__restrict__ state, int chunk_bits, Index n_chunks,
                                       double *__restrict__ out
 #ifdef CODE_BITS
-                                      , const float *__restrict__ scales
+                                      , const float *__restrict__ state_scales
 #endif
 ) {
     __shared__ double parts[THREADS];
@@ -70,7 +70,7 @@ extern "C" __global__ void draw(const Amplitude *__restrict__ state, int chunk_b
                                 const Index *__restrict__ chunks, const Index *__restrict__ first,
                                 const double *__restrict__ rests, Index *__restrict__ out
 #ifdef CODE_BITS
-                                      , const float *__restrict__ scales
+                                      , const float *__restrict__ state_scales
 #endif
 ) {
     __shared__ double reached[THREADS + 1];
@@ -112,7 +112,7 @@ extern "C" __global__ void draw(const Amplitude *__restrict__ state, int chunk_b
 extern "C" __global__ void marginal(const Amplitude *__restrict__ state, Index count, const int *__restrict__ bits,
                                     int n_bits, double *__restrict__ out
 #ifdef CODE_BITS
-                                      , const float *__restrict__ scales
+                                      , const float *__restrict__ state_scales
 #endif
 ) {
     for (Index i = (Index)blockIdx.x * THREADS + threadIdx.x; i < count; i += (Index)gridDim.x * THREADS) {
@@ -127,7 +127,7 @@ extern "C" __global__ void marginal(const Amplitude *__restrict__ state, Index c
 extern "C" __global__ void pauli(const Amplitude *__restrict__ own, const Amplitude *__restrict__ others, Index count,
                                  Index x, Index z, double2 *__restrict__ out
 #ifdef CODE_BITS
-                                      , const float *__restrict__ scales
+                                      , const float *__restrict__ own_scales, const float *__restrict__ others_scales
 #endif
 ) {
     __shared__ double parts[THREADS];

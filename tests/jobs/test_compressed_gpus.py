@@ -1,0 +1,119 @@
+"""`simulate(fidelity=)` over ranks with a GPU each, connected by NCCL: on GPUs, or what stands for them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tnplan
+from tests.support.circuits import state_vector
+from tests.support.engines.compressed_states import infidelity
+from tests.support.engines.unseen_circuits import KINDS, unseen_circuit
+from tests.support.kernels.emulator import has_compiler
+from tests.support.kernels.gpus import count_gpus
+from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.statevector.distributed_packed_state import DistributedPackedState
+from tnplan.executor.statevector.packed_codes import codes_bytes
+from tnplan.executor.statevector.packed_error import departure
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.simulator import Simulator
+from tnplan.jobs.compressed_state import planned_passes
+
+NUMBER = 4
+N = 12
+STRINGS = [f"{value:0{N}b}" for value in range(1 << N)]
+ASKED: dict[str, Any] = {"device": "gpu", "amplitudes": STRINGS, "seed": 5}
+
+pytestmark = pytest.mark.skipif(
+    find_spec("cupy") is None or not (has_compiler() if count_gpus() == 0 else count_gpus() >= NUMBER),
+    reason=f"needs CuPy, and {NUMBER} GPUs or g++ and none",
+)
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each message, which are known where the GPUs are emulated."""
+    if count_gpus():
+        return []
+    from tests.support.kernels.emulated_nccl import put_gpus_in_place
+
+    return put_gpus_in_place(monkeypatch)
+
+
+@pytest.mark.parametrize(("fidelity", "bits", "precision"), [(0.99, 8, "fp32"), (0.999999, 16, "fp64")])
+@pytest.mark.parametrize("n_ranks", [1, 2, 4])
+def test_the_state_is_within_its_bound(
+    fidelity: float, bits: int, precision: str, n_ranks: int, sent: list[int]
+) -> None:
+    """Beside the exact state, and beside that of ranks of CPUs."""
+    dtype = {"fp32": "complex64", "fp64": "complex128"}[precision]
+    for seed in range(71_000 + bits + n_ranks, 71_002 + bits + n_ranks):
+        circuit = unseen_circuit(KINDS[seed % len(KINDS)], N, seed)
+        exact = state_vector(circuit).reshape(-1)
+        how = ASKED | {"fidelity": fidelity, "precision": precision, "ranks": n_ranks}
+        how |= {"observable": "Z0 X3 - Y11"}
+        sent.clear()
+        done = tnplan.simulate(circuit, **how, shots=100)
+        report: Any = done.report
+        assert (report["device"], report["ranks"], report["bits"]) == ("gpu", n_ranks, bits)
+        assert infidelity(done.answer.amplitudes, exact) <= 1 - report["fidelity_bound"] + 1e-15
+        lost = 1 - report["fidelity_estimate"]
+        assert 0.5 <= infidelity(done.answer.amplitudes, exact) / lost <= 2
+        assert report["passes"] == planned_passes(circuit.gates, N, dtype, True, n_ranks=n_ranks)
+        assert (report["exchanges"] > 0) == (n_ranks > 1)
+        assert sum(done.answer.counts.values()) == 100
+        # Blocks for exchanges and for two words at most: nothing is sent decoded.
+        assert (sum(sent) > 0) == (n_ranks > 1 and count_gpus() == 0)
+        assert sum(sent) <= (report["exchanges"] + 2) * codes_bytes(N, bits)
+        host = tnplan.simulate(circuit, **how | {"device": "cpu"})
+        # The trace distance from the exact state is sqrt(1 - F) at most.
+        most = sum(np.sqrt(1 - each["fidelity_bound"]) for each in (report, host.report))
+        assert done.answer.expectation == pytest.approx(host.answer.expectation, abs=4 * most)
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_the_way_of_messages_changes_no_bit(n_ranks: int) -> None:
+    """NCCL between GPUs, and messages of the host's between parts on one GPU."""
+    from tnplan.executor.statevector.cuda.packed_state import CodedState
+
+    circuit = unseen_circuit("trotter", N, 71_100)  # exchanges the lowest bit outside of blocks
+    done = tnplan.simulate(circuit, **ASKED, fidelity=0.99, precision="fp32", ranks=n_ranks)
+    away = departure(item.matrix for item in circuit.gates)
+
+    def work(ranks: Communicator) -> np.ndarray:
+        n_bits = N - n_ranks.bit_length() + 1
+        local = CodedState(n_bits, "complex64", 8, ASKED["seed"], away, rank=ranks.rank)
+        simulator = Simulator(DistributedPackedState(local, ranks), N)
+        simulator.run(prepare_program(circuit.gates), np.zeros(0, np.uint8))
+        return simulator.amplitudes(STRINGS)
+
+    for amplitudes in run_ranks(n_ranks, work):
+        assert np.array_equal(amplitudes, done.answer.amplitudes)
+
+
+def test_a_run_is_done_again_with_more_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tnplan.executor.statevector.packed_error.PEAK", 1e-6)
+    circuit = unseen_circuit("random", N, 71_200)
+    report = tnplan.simulate(circuit, **ASKED, fidelity=0.99999, precision="fp32", ranks=2).report
+    assert (report["bits"], report["fidelity_estimate"] >= 0.99999) == (16, True)
+
+
+def test_auto_takes_gpus_where_each_rank_has_one() -> None:
+    circuit = unseen_circuit("qaoa", 14, 71_300)
+    for ranks, device in ((NUMBER, "gpu"), (2 * count_gpus() or 2 * NUMBER, "cpu")):
+        report = tnplan.simulate(circuit, fidelity=0.99, ranks=ranks, precision="fp32", seed=1).report
+        assert (report["device"], report["ranks"]) == (device, ranks)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    circuit = unseen_circuit("qaoa", N, 71_400)
+    asked = {**ASKED, "fidelity": 0.99, "output": tmp_path / "result.json"}
+    with pytest.raises(tnplan.InputError, match="checkpoints of compressed states run only on a CPU"):
+        tnplan.simulate(circuit, **asked, ranks=2, checkpoint=True)
+    with pytest.raises(tnplan.InputError, match="each needs 10 qubits or more"):
+        tnplan.simulate(circuit, **asked, ranks=8)
