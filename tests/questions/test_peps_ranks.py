@@ -12,6 +12,7 @@ import pytest
 
 import tnplan
 from tests.support.circuit_families import FAMILIES, brickwork
+from tests.support.kernels import strict_cupy
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.peps_cases import peps_case
@@ -189,3 +190,17 @@ def test_gpus_give_the_values_of_the_cpu() -> None:
         alone = asked.expectation(words, **CPU, max_bond=bond).value
         found = asked.expectation(words, method="peps", max_bond=bond, device="gpu", ranks=2).value
         np.testing.assert_allclose(found, alone, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("seed", slow_after(3, range(12)))
+def test_gpus_stand_in(seed: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, circuit, words, bond = peps_case(71_000 + seed)
+    options: Any = {"method": "peps", "max_bond": bond, "precision": ("fp64", "fp32")[seed % 2]}
+    asked = tnplan.Circuit(circuit)
+    alone = asked.expectation(words, **options, **{"device": "cpu", "threads": 1, "ranks": 1})
+    strict_cupy.put_in_place(monkeypatch)
+    found = asked.expectation(words, **options, device="gpu", ranks=ranks)
+    tolerance = {"fp64": 1e-11, "fp32": 1e-4}[options["precision"]]
+    np.testing.assert_allclose(found.value, alone.value, rtol=0, atol=tolerance)
+    assert found.details["device"] == "gpu"

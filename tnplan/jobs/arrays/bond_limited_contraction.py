@@ -328,8 +328,11 @@ class _Work:
         """The tensors on the device, at work there, the power of 2 of their product, and their library."""
         threads = nullcontext() if self._threads is None else blas_threads(self._threads)
         with threads, _library(self._kind, self._gpu) as (xp, read):
-            arrays = [_finite(read(one, k), k, self._dtype, xp) for k, one in enumerate(self._operands)]
-            yield *self._pairs.tensors(arrays, xp), xp
+            # Many small calls: arrays of the host are made ready there, where each takes less.
+            near = np if self._kind is None or self._kind.gpu is None else xp
+            arrays = [_finite(read(one, k), k, self._dtype, near) for k, one in enumerate(self._operands)]
+            tensors, exponent = self._pairs.tensors(arrays, near)
+            yield [xp.asarray(one) for one in tensors], exponent, xp
 
     def run(self, tensors: Sequence[Any], exponent: int, bond: int, xp: Any) -> BondLimitedValue:
         """The value with a limit."""
