@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from queue import SimpleQueue
@@ -41,8 +42,9 @@ class Stream:
     def __init__(self, **_: Any) -> None:
         pass
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Stream:
         _thread.stream = self
+        return self
 
     def __exit__(self, *_: Any) -> None:
         _thread.stream = None
@@ -167,8 +169,9 @@ def nccl_over(patch: pytest.MonkeyPatch, binding: SimpleNamespace) -> Any:
 
 
 def put_in_place(patch: pytest.MonkeyPatch) -> None:
-    """Have every rank that asks for a GPU take one of these."""
+    """Have every rank, and every contraction with a bond limit, that asks for a GPU take one of these."""
     from tnplan.executor.device import select
+    from tnplan.executor.device.cuda.runtime import library_arrays
 
     begin = lambda: setattr(_thread, "awaited", [])  # noqa: E731
     nccl = nccl_over(patch, SimpleNamespace(
@@ -178,7 +181,7 @@ def put_in_place(patch: pytest.MonkeyPatch) -> None:
     library = Library("cupy")
     patch.setitem(sys.modules, "cupy", library)
     patch.setitem(sys.modules, BACKEND, library)
-    cuda = SimpleNamespace(Stream=Stream, Event=Stream, Device=lambda: None)
+    cuda = SimpleNamespace(Stream=Stream, Event=Stream, Device=nullcontext)
     patch.setattr(nccl, "cupy", SimpleNamespace(cuda=cuda, ndarray=lambda *_: None))
     patch.setattr(nccl, "record", lambda *_: None)
 
@@ -188,6 +191,12 @@ def put_in_place(patch: pytest.MonkeyPatch) -> None:
         ranks = world if world.size == 1 else nccl.NcclCommunicator(world, device.stream, connect=False)
         return Chosen(device, ranks, "device: gpu", lambda: None)
 
+    @contextmanager
+    def cupy_in_order(_library: str, _number: int) -> Iterator[tuple[Library, Stream]]:
+        with Stream() as stream:
+            yield library, stream
+
+    patch.setattr(library_arrays, "cupy_in_order", cupy_in_order)
     patch.setattr(select, "find_gpu", lambda world, *_: world.rank)
     patch.setattr(select, "open_gpu", open_gpu)
 
