@@ -214,12 +214,12 @@ def test_arrays_of_a_gpu_are_not_mixed_with_those_of_the_host(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the rules of CuPy, where there is no GPU."""
-    arguments = grid(seed, low=-0.3)
+    arguments = grid(seed, rows=5, extent=8, low=-0.3)
     dtype = np.dtype(f"{arguments[0].dtype.kind}{arguments[0].itemsize // (1 + seed % 2)}")
     arguments = [one.astype(dtype) if isinstance(one, np.ndarray) else one for one in arguments]
     strict_cupy.put_in_place(monkeypatch)
     host, device = (
-        tnplan.contract(*arguments, max_bond=12, device=device, memory="1 GB") for device in ("cpu", "gpu")
+        tnplan.contract(*arguments, max_bond=8, device=device, memory="1 GB") for device in ("cpu", "gpu")
     )
     assert device.details["device"] == "gpu 0"
     rounding = 1e3 * float(np.finfo(dtype).eps)
