@@ -170,6 +170,7 @@ def nccl_over(patch: pytest.MonkeyPatch, binding: SimpleNamespace) -> Any:
 
 def put_in_place(patch: pytest.MonkeyPatch) -> None:
     """Have every rank, and every contraction with a bond limit, that asks for a GPU take one of these."""
+    pytest.importorskip("cupy", reason="needs CuPy")
     from tnplan.executor.device import select
     from tnplan.executor.device.cuda.runtime import library_arrays
 
