@@ -34,7 +34,6 @@ GRAM_FROM = 1e-7
 share of the largest."""
 SHIFT = 4.0
 """Roundings of the trace by which the diagonal of a Gram matrix is raised: it then has a Cholesky factor."""
-EPSILON = float(np.finfo(np.float64).eps)
 OVERSAMPLING, ITERATIONS = 16, 2
 """Vectors of a subspace iteration beyond the limit, and its iterations."""
 FEW_OF_MANY = 2
@@ -135,7 +134,7 @@ class _Network:
         self.tensors = dict(enumerate(arrays))
         self.exponent = 0
         self._notes: list[tuple[Array, Array]] = []
-        """Of each bond that lost singular values: the sums of their squares and of all; of a GPU, there."""
+        """Of each bond that lost singular values: the sums of their squares and of all, on the device."""
         self.tape: list[Callable[[dict[int, Array]], None]] | None = None
         """What takes the derivatives by the tensors that are there back through each change."""
         self.neighbours = {number: list(others) for number, others in enumerate(neighbours)}
@@ -280,7 +279,7 @@ class _Network:
         singular, vectors = xp.sqrt(squares[:kept]), vectors[:, :kept]
         images = tall @ vectors
         # What is left out, from its own elements: as a difference of sums it would be rounding.
-        self._note(tall - images @ vectors.conj().T, tall)
+        self._note(tall - images @ vectors.conj().T, product)
         images /= singular
         u, v = (images, vectors) if is_tall else (vectors, images)
         return self._projectors(factors, u, singular, v)
@@ -363,8 +362,9 @@ class _Network:
         if matrix.shape[0] <= matrix.shape[1]:
             return matrix
         gram = matrix.conj().T @ matrix
+        # Invariant: a product of matrices is contiguous, so that this is a view.
         diagonal = gram.reshape(-1)[:: len(gram) + 1]
-        diagonal += SHIFT * EPSILON * diagonal.real.sum()
+        diagonal += SHIFT * np.finfo(np.float64).eps * diagonal.real.sum()
         return self._xp.linalg.cholesky(gram).conj().T
 
     def _qr_factor(self, matrix: Array) -> Array:
