@@ -1,6 +1,7 @@
 """The kicked Ising model of 127 qubits by a PEPS: values at nine angles, and the time beside quimb's.
 
-    OMP_NUM_THREADS=1 python benchmarks/questions/kicked_ising.py --bond 32 [--precision fp32] [--device gpu]
+    OMP_NUM_THREADS=1 python benchmarks/questions/kicked_ising.py --bond 32 [--precision fp32]
+    OMP_NUM_THREADS=1 python benchmarks/questions/kicked_ising.py --bond 128 --device gpu [--ranks 2]
     OMP_NUM_THREADS=1 python benchmarks/questions/kicked_ising.py --steps 5 --exact
     OMP_NUM_THREADS=1 python benchmarks/questions/kicked_ising.py --bond 16 --angles 0.7 --rival
 
@@ -38,7 +39,7 @@ Z = np.diag([1.0 + 0j, -1])
 def row(angle: float, options: argparse.Namespace) -> str:
     """A line for an angle."""
     circuit = tnplan.Circuit(kicked_ising("heavy-hex", N_QUBITS, options.steps, angle, -pi / 2))
-    job: dict[str, Any] = {"device": options.device, "threads": options.threads}
+    job: dict[str, Any] = {"device": options.device, "threads": options.threads, "ranks": options.ranks}
     begin = time.perf_counter()
     found = circuit.expectation(
         f"Z{QUBIT}", method="peps", max_bond=options.bond, precision=options.precision, **job
@@ -108,6 +109,7 @@ def main() -> int:
     parser.add_argument("--precision", choices=["fp64", "fp32"], default="fp64")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=1, help="each has a part of the qubits, and its GPU")
     parser.add_argument("--exact", action="store_true", help="beside Pauli propagation, for few steps")
     parser.add_argument("--rival", action="store_true", help="beside quimb, on the CPU")
     options = parser.parse_args()

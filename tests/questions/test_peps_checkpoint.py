@@ -17,6 +17,7 @@ import pytest
 
 import tnplan
 from tests.support.circuit_families import brickwork
+from tests.support.kernels import strict_cupy
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.peps_cases import peps_case
 from tests.support.robustness.checkpoint_files import (
@@ -139,6 +140,15 @@ def test_ranks_go_on_with_the_same_bits_wherever_they_broke(tmp_path: Path, seed
     other = ask(output, ranks=ranks % 3 + 1, resume=True)
     np.testing.assert_allclose(other.value, whole.value, rtol=0, atol=1e-7, err_msg=kind)
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_with_a_gpu_each_go_on(tmp_path: Path, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    strict_cupy.put_in_place(monkeypatch)
+    options: Any = {"device": "gpu", "ranks": ranks}
+    whole, output = asked(tmp_path / "whole.json", **options), tmp_path / "out.json"
+    interrupted(output, 5, **options)
+    assert same(asked(output, resume=True, **options), whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

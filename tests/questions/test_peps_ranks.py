@@ -12,6 +12,7 @@ import pytest
 
 import tnplan
 from tests.support.circuit_families import FAMILIES, brickwork
+from tests.support.kernels import strict_cupy
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.peps_cases import peps_case
@@ -189,3 +190,37 @@ def test_gpus_give_the_values_of_the_cpu() -> None:
         alone = asked.expectation(words, **CPU, max_bond=bond).value
         found = asked.expectation(words, method="peps", max_bond=bond, device="gpu", ranks=2).value
         np.testing.assert_allclose(found, alone, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("seed", slow_after(3, range(12)))
+def test_ranks_with_a_gpu_each_give_the_values_of_one_core(
+    seed: int, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rules of CuPy and NCCL, where there are no GPUs."""
+    _, circuit, words, bond = peps_case(71_000 + seed)
+    options: Any = {**CPU, "max_bond": bond, "precision": ("fp64", "fp32")[seed % 2]}
+    asked = tnplan.Circuit(circuit)
+    alone = asked.expectation(words, **options, ranks=1)
+    strict_cupy.put_in_place(monkeypatch)
+    found = asked.expectation(words, **{**options, "device": "gpu"}, ranks=ranks)
+    tolerance = {"fp64": 1e-11, "fp32": 1e-4}[options["precision"]]
+    np.testing.assert_allclose(found.value, alone.value, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(found.error, alone.error, rtol=0, atol=tolerance)
+    assert (found.details["device"], found.details["ranks"]) == ("gpu", ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_with_a_gpu_each_are_exact_on_trees(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values beside those of a state vector, and samples beside those of one core."""
+    strict_cupy.put_in_place(monkeypatch)
+    options: Any = {"device": "gpu", "ranks": ranks, "max_bond": 64}
+    for seed in (71_100, 71_101):
+        tree = nx.random_labeled_tree(9, seed=seed)
+        gates = tuple(brickwork(9, [*tree.edges], 3, np.random.default_rng(seed)))
+        circuit, words = tnplan.Circuit(GateSequence(9, gates)), ["Z0 X4", "Y7", "X2 Y3 Z8"]
+        expected = circuit.expectation(words, method="statevector", device="cpu").value
+        found = circuit.expectation(words, method="peps", **options)
+        np.testing.assert_allclose(found.value, expected, rtol=0, atol=1e-7)
+        drawn = [circuit.sample(200, seed=seed, **each).value for each in (CPU, {**CPU, **options})]
+        assert drawn[0] == drawn[1]

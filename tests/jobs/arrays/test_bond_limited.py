@@ -14,6 +14,7 @@ import pytest
 import tnplan
 from tests.support.bond_limited_cases import Arguments, case, circuit, on_graph, peps_norm
 from tests.support.hypernetworks import hypernetwork
+from tests.support.kernels import strict_cupy
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.slow import slow_after
 from tnplan import BondLimitedContraction
@@ -206,6 +207,26 @@ def test_a_gpu_gives_the_values_of_a_cpu(dtype: str) -> None:
     assert device.details["device"] == "gpu 0"
     assert device.value == pytest.approx(host.value, rel=1e-4 if dtype == "complex64" else 1e-9)
     assert device.discarded_weight == pytest.approx(host.discarded_weight, rel=1e-2)
+
+
+@pytest.mark.parametrize("seed", range(8_100_000, 8_100_008))
+def test_arrays_of_a_gpu_are_not_mixed_with_those_of_the_host(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rules of CuPy, where there is no GPU."""
+    arguments = grid(seed, rows=5, extent=8, low=-0.3)
+    dtype = np.dtype(f"{arguments[0].dtype.kind}{arguments[0].itemsize // (1 + seed % 2)}")
+    arguments = [one.astype(dtype) if isinstance(one, np.ndarray) else one for one in arguments]
+    strict_cupy.put_in_place(monkeypatch)
+    host, device = (
+        tnplan.contract(*arguments, max_bond=8, device=device, memory="1 GB") for device in ("cpu", "gpu")
+    )
+    assert device.details["device"] == "gpu 0"
+    rounding = 1e3 * float(np.finfo(dtype).eps)
+    assert device.value == pytest.approx(host.value, rel=rounding)
+    assert device.discarded_weight == pytest.approx(host.discarded_weight, rel=rounding)
+    for one, other in zip(device.gradients().arrays, host.gradients().arrays, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=rounding * abs(other).max())
 
 
 PAIR = ("ab,ab->", np.ones((2, 3)), np.ones((2, 3)))

@@ -112,12 +112,12 @@ def contract_with_bond_limit(
         if isinstance(step, CompressBond):
             network.compress(*step)
         elif not network.contract(*step):
-            return BondLimitedValue(discarded=network.discarded)
+            return BondLimitedValue(discarded=network.discarded())
     ((number, last),) = network.tensors.items()
     output = tuple(network.neighbours[number])
     gradients = network.taken_back(number) if has_gradients else []
     mantissa = last if output else last.item()
-    return BondLimitedValue(mantissa, network.exponent, network.discarded, output, gradients)
+    return BondLimitedValue(mantissa, network.exponent, network.discarded(), output, gradients)
 
 
 class _Network:
@@ -133,7 +133,8 @@ class _Network:
     ) -> None:  # fmt: skip
         self.tensors = dict(enumerate(arrays))
         self.exponent = 0
-        self.discarded: list[float] = []
+        self._notes: list[tuple[Array, Array]] = []
+        """Of each bond that lost singular values: the sums of their squares and of all, on the device."""
         self.tape: list[Callable[[dict[int, Array]], None]] | None = None
         """What takes the derivatives by the tensors that are there back through each change."""
         self.neighbours = {number: list(others) for number, others in enumerate(neighbours)}
@@ -270,7 +271,7 @@ class _Network:
         if tall.shape[1] <= self._max_bond:
             return None
         squares, vectors = self._leading(tall)
-        least = max(self._cutoff, GRAM_FROM) ** 2 * float(squares[0])
+        least = max(self._cutoff, GRAM_FROM) ** 2 * squares[:1]
         kept = int((squares[: self._max_bond] > least).sum())
         self._needs_qr = kept < self._max_bond and self._cutoff < GRAM_FROM
         if self._needs_qr or not kept:
@@ -278,7 +279,7 @@ class _Network:
         singular, vectors = xp.sqrt(squares[:kept]), vectors[:, :kept]
         images = tall @ vectors
         # What is left out, from its own elements: as a difference of sums it would be rounding.
-        self._note(tall - images @ vectors.conj().T, tall)
+        self._note(tall - images @ vectors.conj().T, product)
         images /= singular
         u, v = (images, vectors) if is_tall else (vectors, images)
         return self._projectors(factors, u, singular, v)
@@ -316,10 +317,14 @@ class _Network:
         return self._projectors(factors, u[:, :kept], singular[:kept], vh[:kept].conj().T)
 
     def _note(self, left_out: Array, all_values: Array) -> None:
-        """Note the share of the squares that a bond loses."""
+        """Note the squares that a bond loses; a GPU is not waited for."""
         if left_out.size:
-            lost, total = (float(self._xp.linalg.norm(values)) ** 2 for values in (left_out, all_values))
-            self.discarded.append(lost / (total or 1.0))
+            lost, total = (self._xp.vdot(values, values).real for values in (left_out, all_values))
+            self._notes.append((lost, total))
+
+    def discarded(self) -> list[float]:
+        """The share of the squares that each bond has lost."""
+        return [float(lost) / (float(total) or 1.0) for lost, total in self._notes]
 
     def _projectors(
         self, factors: tuple[Array, Array], u: Array, singular: Array, v: Array
@@ -357,8 +362,9 @@ class _Network:
         if matrix.shape[0] <= matrix.shape[1]:
             return matrix
         gram = matrix.conj().T @ matrix
-        diagonal = self._xp.arange(len(gram))
-        gram[diagonal, diagonal] += SHIFT * np.finfo(np.float64).eps * self._xp.trace(gram).real
+        # Invariant: a product of matrices is contiguous, so that this is a view.
+        diagonal = gram.reshape(-1)[:: len(gram) + 1]
+        diagonal += SHIFT * np.finfo(np.float64).eps * diagonal.real.sum()
         return self._xp.linalg.cholesky(gram).conj().T
 
     def _qr_factor(self, matrix: Array) -> Array:

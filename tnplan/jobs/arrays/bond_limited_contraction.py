@@ -27,6 +27,7 @@ from tnplan.executor.bond_limited.network import (
 from tnplan.executor.bond_limited.rates import seconds_of
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.jobs.arrays.arrays import (
+    NUMPY_ARRAY,
     ArrayKind,
     common_dtype,
     common_kind,
@@ -274,7 +275,7 @@ class _Work:
 
     def __init__(
         self, call: EinsumCall, dtype: str, options: ContractionOptions, max_bond: int, cutoff: float,
-        kind: ArrayKind | None = None,
+        kind: ArrayKind = NUMPY_ARRAY,
     ) -> None:  # fmt: skip
         self._operands, self._dtype, self._kind, self._gpu = call.operands, dtype, kind, options.gpu
         self._threads, self._cutoff = options.threads, cutoff
@@ -328,8 +329,11 @@ class _Work:
         """The tensors on the device, at work there, the power of 2 of their product, and their library."""
         threads = nullcontext() if self._threads is None else blas_threads(self._threads)
         with threads, _library(self._kind, self._gpu) as (xp, read):
-            arrays = [_finite(read(one, k), k, self._dtype, xp) for k, one in enumerate(self._operands)]
-            yield *self._pairs.tensors(arrays, xp), xp
+            # Many small calls: arrays of the host are made ready there, where each takes less.
+            near = np if self._kind.gpu is None else xp
+            arrays = [_finite(read(one, k), k, self._dtype, near) for k, one in enumerate(self._operands)]
+            tensors, exponent = self._pairs.tensors(arrays, near)
+            yield [xp.asarray(one) for one in tensors], exponent, xp
 
     def run(self, tensors: Sequence[Any], exponent: int, bond: int, xp: Any) -> BondLimitedValue:
         """The value with a limit."""
@@ -404,7 +408,7 @@ def _finite(array: Any, number: int, dtype: str, xp: Any) -> Any:
 
 
 @contextmanager
-def _library(kind: ArrayKind | None, gpu: int | None) -> Iterator[tuple[Any, Callable[[Any, int], Any]]]:
+def _library(kind: ArrayKind, gpu: int | None) -> Iterator[tuple[Any, Callable[[Any, int], Any]]]:
     """The library that contracts, at work on its device, and what reads arrays of a kind for it."""
 
     def on_host(array: Any, number: int) -> Any:
@@ -413,7 +417,6 @@ def _library(kind: ArrayKind | None, gpu: int | None) -> Iterator[tuple[Any, Cal
     if gpu is None:
         yield np, on_host
         return
-    assert kind is not None
     from tnplan.executor.device.cuda.runtime.library_arrays import cupy_in_order, on_gpu
 
     with cupy_in_order(kind.library, gpu) as (cupy, stream):

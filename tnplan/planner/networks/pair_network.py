@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from math import frexp, prod
 from typing import Any
 
@@ -131,5 +130,7 @@ class PairNetwork:
 
 def largest_component(array: Any) -> float:
     """The largest magnitude of a real or imaginary part; a GPU is waited for once."""
-    parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
-    return float(reduce(np.maximum, [value for part in parts for value in (part.max(), -part.min())]))
+    flat = array.reshape(-1)
+    if flat.dtype.kind == "c":
+        flat = flat.view(flat.real.dtype)
+    return float(np.maximum(flat.max(), -flat.min()))

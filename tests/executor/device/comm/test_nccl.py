@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from contextlib import nullcontext
-from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.support.kernels.strict_cupy import nccl_over
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 
-MODULE = "tnplan.executor.device.comm.nccl"
-LIBRARIES = "cupy_backends.cuda.libs"
-BINDING = f"{LIBRARIES}.nccl"
 RANKS = 2
 
 pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
@@ -51,15 +47,9 @@ def module(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Any:
             if self.alive:
                 told.append("lost")
 
-    binding = ModuleType(BINDING)
-    binding.NcclCommunicator = NcclCommunicator  # type: ignore[attr-defined]
-    binding.NcclError = RuntimeError  # type: ignore[attr-defined]
-    binding.get_unique_id = lambda: 7  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, BINDING, binding)
-    monkeypatch.setitem(vars(import_module(LIBRARIES)), "nccl", binding)
-    monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    made = import_module(MODULE)
-    monkeypatch.delitem(sys.modules, MODULE)
+    made = nccl_over(monkeypatch, SimpleNamespace(
+        NcclCommunicator=NcclCommunicator, NcclError=RuntimeError, get_unique_id=lambda: 7
+    ))  # fmt: skip
     stream = SimpleNamespace(done=False)
     nothing = SimpleNamespace(Stream=lambda **_: stream, Device=nullcontext)
     monkeypatch.setattr(made, "cupy", SimpleNamespace(cuda=nothing, ndarray=lambda *_: None))
