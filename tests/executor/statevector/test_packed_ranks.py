@@ -278,7 +278,7 @@ def test_answers_are_those_of_the_decoded_state(device: str, monkeypatch: pytest
 
 ASKED: dict[str, Any] = {
     "shots": 500, "observable": "Z0 X3 - Z9", "amplitudes": ["0" * 12, "1" * 12], "marginal": [0, 7],
-    "seed": 5,
+    "seed": 5, "device": "cpu",
 }  # fmt: skip
 
 

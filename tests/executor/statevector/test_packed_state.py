@@ -150,7 +150,7 @@ def test_memory_falls() -> None:
     """Amplitudes of 8 and 16 bits take 2.125 and 4.125 bytes."""
     for bits, most in ((8, 2.2), (16, 4.2)):
         tracemalloc.start()
-        state = PackedState(20, "complex64", bits)
+        state = PackedState(20, "complex64", bits, threads=2)
         for item in state.prepare(compile_gates(
             prepare_program(unseen_circuit("vqe", 20, 1).gates)[0].gates,  # type: ignore[union-attr]
             range(20)[::-1], state.tile,
