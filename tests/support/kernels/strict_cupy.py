@@ -216,7 +216,7 @@ def _current() -> Stream:
 
 
 def _on_host(given: Any) -> Any:
-    """What is given, with the values of arrays of the current GPU; others are refused."""
+    """What is given, with the values of arrays of the current GPU; refuses other arrays."""
     if isinstance(given, Array):
         assert given._stream is _current(), "an array of another rank's GPU"
         return given._values

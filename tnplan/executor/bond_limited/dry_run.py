@@ -167,9 +167,7 @@ class ShapeLibrary:
 
     def __init__(self, work: StepWork) -> None:
         self._work = work
-        self.linalg = SimpleNamespace(
-            cholesky=self._cholesky, eigh=self._eigh, qr=self._qr, svd=self._svd
-        )
+        self.linalg = SimpleNamespace(cholesky=self._cholesky, eigh=self._eigh, qr=self._qr, svd=self._svd)
         self.moveaxis, self.ascontiguousarray = self._moveaxis, ShapeArray.contiguous
 
     def array(self, shape: Sequence[int], dtype: Any) -> ShapeArray:
