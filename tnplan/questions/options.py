@@ -112,9 +112,9 @@ class QuestionOptions(JobOptions):
         if self.trajectories is not None:
             check_count("--trajectories", self.trajectories, 2, MOST_TRAJECTORIES)
         if self.truncation is not None and not isinstance(self.truncation, Truncation):
-            raise InputError("truncation", f"is {self.truncation!r}", "give Truncation")
+            raise InputError("truncation", f"is {self.truncation!r}", "give a tnplan.Truncation")
         if self.monte_carlo is not None and not isinstance(self.monte_carlo, MonteCarlo):
-            raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give MonteCarlo")
+            raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give a tnplan.MonteCarlo")
         if self.monte_carlo is not None and self.seed is not None:
             raise InputError(
                 "--seed", "is given together with monte_carlo, which has one", "leave one of them out"
