@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import ceil, log2, log10, prod
@@ -141,8 +142,12 @@ def project_row(path: ContractionPath, options: argparse.Namespace) -> dict[str,
     }  # fmt: skip
 
 
-def main() -> None:
-    """Search, or print a row."""
+GOAL = 0.5
+"""Device-seconds, in parts of those of the record."""
+
+
+def main() -> int:
+    """Search, or print a row; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=["project", "search"])
     parser.add_argument("--hardware", choices=WATTS, default="a100")
@@ -157,8 +162,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "search":
         search(options)
-    print(json.dumps(project_row(load_path(options.path), options)))
+    row = project_row(load_path(options.path), options)
+    print(json.dumps(row))
+    missed = row["in the record's"] > GOAL
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

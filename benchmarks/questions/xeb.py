@@ -70,8 +70,11 @@ def cases(options: argparse.Namespace, seed: int) -> Any:
         }  # fmt: skip
 
 
-def main() -> None:
-    """Print the rows, and how many hold."""
+MOST_Z = 3.0
+
+
+def main() -> int:
+    """Print the rows, and how many hold; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 40))
     parser.add_argument("--rows", type=int, default=3)
@@ -96,7 +99,11 @@ def main() -> None:
             print(f"{target}: {len(z)} cases, {refused} refused, rms z {np.sqrt(np.mean(np.square(z))):.2f}, "
                   f"largest {np.abs(z).max():.2f}, within 3 {np.mean(np.abs(z) <= 3):.1%}, "
                   f"mean z {np.mean(z):.2f}")  # fmt: skip
+    missed = any(abs(row["z"]) > MOST_Z for row in rows if "z" in row)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
