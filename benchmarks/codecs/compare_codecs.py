@@ -175,7 +175,7 @@ def codec_plot(rows: Sequence[CodecRow]) -> Plot:
 
 def _missed(rows: Sequence[CodecRow], bound: float) -> bool:
     """Whether a stream of ours is further from the array than its bound."""
-    return any(row.worst_error > bound for row in rows if row.name.startswith(OURS))
+    return any(row.worst_error > bound for row in rows if row.name.startswith("tnplan"))
 
 
 def main() -> int:

@@ -74,7 +74,9 @@ def machine(device: str) -> str:
 
 def main() -> int:
     """Measure, print and write; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", default=NAMES, help="paths in paths/, without .json")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
     parser.add_argument("--rounds", type=int, default=12)

@@ -86,6 +86,7 @@ def time_of(device: Device, shape: ContractShape, precision: str, dtype: str) ->
     a, b, c, workspace = views
     return timed_s(device, device.bind_contract(shape, a, b, c, workspace, precision), SECONDS)
 
+
 GOAL = 0.75
 """The bandwidth of a product, in parts of a copy's."""
 
@@ -120,7 +121,9 @@ def rows_of(device: Device, name: str, least: float) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Measure, print and write; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", default=NAMES, help="paths in paths/, without .json")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
     parser.add_argument("--least", type=float, default=2e8, help="bytes that equal products move together")

@@ -99,7 +99,9 @@ def rows_of(name: str, calls: int, device: str) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Measure, print and write; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", default=NAMES, help="paths in paths/, without .json")
     parser.add_argument("--device", choices=tuple(CLOCKS), default="cpu")
     parser.add_argument("--calls", type=int, default=3)

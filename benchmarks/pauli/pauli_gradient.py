@@ -52,7 +52,9 @@ def measured(devices: list[str], exponent: int, precision: str) -> dict[str, Any
 
 def main() -> int:
     """Measure, print and write; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--devices", nargs="+", choices=("cpu", "gpu"), default=["cpu", "gpu"])
     parser.add_argument("--cuts", nargs="+", type=int, default=[10, 12])
     parser.add_argument("--precision", choices=("fp32", "fp64"), default="fp64")

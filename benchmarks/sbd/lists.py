@@ -214,7 +214,9 @@ def show(row: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
 
 def main() -> int:
     """Measure, print and store; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, help="of a rank (default: all cores)")

@@ -149,7 +149,9 @@ def measured(name: str, device: str, threads: int | None) -> dict[str, Any]:
 
 def main() -> int:
     """Measure, print and store; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", default="", help="cases whose names have this text")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--threads", type=int, help="of a rank (default: all cores)")

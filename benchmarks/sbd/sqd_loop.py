@@ -109,7 +109,9 @@ def compare_bonds(lengths: list[float], seeds: int) -> bool:
 
 def main() -> int:
     """Measure, print and store; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=300, help="samples in a batch")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--bonds", help="lengths of the bond, in Angstrom, with commas")

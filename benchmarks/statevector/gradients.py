@@ -108,7 +108,9 @@ GOALS = {"cpu": ("cpu", 1.0), "gpu": ("wall", 0.7)}
 
 def main() -> int:
     """Measure one after the other in processes of their own, compare, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=RIVALS, default="cpu")
     parser.add_argument("--qubits", type=int, default=24)
     parser.add_argument("--parameters", type=int, default=500)

@@ -133,7 +133,9 @@ GOAL = 3.0
 
 def main() -> int:
     """Measure, print and write; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
     parser.add_argument("--sizes", nargs="+", default=["24:11", "30:20"])
     parser.add_argument("--precision", choices=DTYPES, default="fp32")

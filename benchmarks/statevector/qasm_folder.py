@@ -44,7 +44,9 @@ MOST_PAULI_GATES = 400
 
 def main() -> int:
     """Compare all files, print a line each, and write the rows; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--most", type=int, default=24, help="leave files of more qubits out")
     parser.add_argument("--small", type=int, default=6, help="qubits up to which all engines are compared")
