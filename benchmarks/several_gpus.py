@@ -11,6 +11,7 @@ a kill. Stages go by their importance, each with an expected time; one for which
 or whose input is absent, is left out, and one that takes three times as long is ended. The file is written
 whenever a stage has measured something: it has each stage's command, status, results and last lines, and for
 slices S_P, E_P and R_P against the best of one GPU of the same call.
+Goals are those of the stages. The status is 1 where a stage misses its goal or does not end in time.
 """
 
 from __future__ import annotations

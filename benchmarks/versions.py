@@ -105,8 +105,11 @@ class Version:
         return float(self.read())
 
 
-def main() -> None:
-    """Measure every job, a line each."""
+MEDIAN, WORST = 1.02, 1.05
+
+
+def main() -> int:
+    """Measure every job, a line each; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", action="store_true")
     parser.add_argument("--before", type=Path)
@@ -117,7 +120,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.child:
         child()
-        return
+        return 0
     before, after = Version(given.before), Version(given.after)
     ratios = []
     for name in given.jobs or after.names:
@@ -132,7 +135,11 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
         print(f"{name:18} {row['ratio']:.3f}  {row['before_s']:.4g} {row['after_s']:.4g} s", flush=True)
     print(f"median {median(ratios):.3f}, largest {max(ratios):.3f}")
+    missed = median(ratios) > MEDIAN or max(ratios) > WORST
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,8 +209,8 @@ def faster(
     return model.exchange_s([size], [1], size) / model.exchange_s([size], [1], size, (0,))
 
 
-def main() -> None:
-    """Measure on the ranks of mpirun or on threads, and print a table."""
+def main() -> int:
+    """Measure on the ranks of mpirun or on threads, and print a table; 1 where a goal is missed."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -227,7 +228,12 @@ def main() -> None:
     rows = run(world, given) if world else run_ranks(given.ranks, lambda rank: run(rank, given))[0]
     if given.output and (world is None or world.rank == 0):
         given.output.write_text(json.dumps(rows, indent=1) + "\n")
+    is_first = world is None or world.rank == 0
+    missed = is_first and max(row.get("model_factor", 0.0) for row in rows) < GOAL
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

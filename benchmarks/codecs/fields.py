@@ -13,6 +13,7 @@ a second of processor time of one thread, the best of runs that take turns.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -31,6 +32,9 @@ FINE_BOUNDS = tuple(10.0**-k for k in np.arange(1, 4.6, 0.25))
 """Those of monotonicity."""
 SZ3_MODES = ("INTERP_LORENZO", "LORENZO_REG")
 MOST_AXES = 4
+AT_LEAST = {"least of the best rival": 0.8, "share ahead": 0.5, "median rate of SZ3": 1.0}
+MOST_GROWTH = 1.02
+"""Goals."""
 
 
 def sz3_bytes(array: Array, limit: float, mode: str) -> int:
@@ -112,8 +116,8 @@ def growth(array: Array) -> float:
     return max(max(sizes[: k + 1]) / size for k, size in enumerate(sizes))
 
 
-def main() -> None:
-    """Measure every field, print the table, keep the figures."""
+def main() -> int:
+    """Measure every field, print the table, keep the figures; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--fields", default="", help="only fields whose name has this text")
@@ -147,7 +151,12 @@ def main() -> None:
     for goal, value in reached.items():
         print(f"{goal}: {value:.3f}")
     write(options.output, {"reached": reached, "growth": growths, "rows": rows})
+    missed = any(value < AT_LEAST.get(goal, value) for goal, value in reached.items())
+    missed |= reached["most growth"] > MOST_GROWTH
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

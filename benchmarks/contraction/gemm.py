@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ LONG = ((16, 8, 8192),)
 """Binary modes of m and n, and k."""
 TILE_BYTES = 16 << 20
 CHECKED_ROWS = 8
+
+
+GOALS, GOAL_FROM = {"fp32": 45e12, "fp16x3": 100e12}, 256
+"""Operations a second of complex64, from these n and k on."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,8 @@ def measure(device: CupyDevice, dtype: str, seconds: float) -> list[Row]:
     return rows
 
 
-def main() -> None:
-    """Print the table and write it."""
+def main() -> int:
+    """Print the table and write it; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", action="append", choices=sorted(ITEM_BYTES))
     parser.add_argument("--seconds", type=float, default=0.05, help="time for each measurement")
@@ -150,7 +155,15 @@ def main() -> None:
     if options.output:
         report = {"environment": {**host_facts(), "commit": commit(), **facts}, "rows": measured}
         options.output.write_text(json.dumps(report, indent=1) + "\n")
+    missed = bool(wrong) or any(
+        row["flop_per_s"] < GOALS.get(row["precision"], 0.0)
+        for row in measured.get("complex64", [])
+        if min(row["n"], row["k"]) >= GOAL_FROM
+    )
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

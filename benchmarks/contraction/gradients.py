@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from math import inf
@@ -96,9 +97,11 @@ def rows_of(name: str, calls: int, device: str) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> int:
+    """Measure, print and write; 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", default=NAMES, help="paths in paths/, without .json")
     parser.add_argument("--device", choices=tuple(CLOCKS), default="cpu")
     parser.add_argument("--calls", type=int, default=3)
@@ -119,7 +122,15 @@ def main() -> None:
         options.output,
         json.dumps({**facts, "date": time.strftime("%Y-%m-%d"), "rows": rows}, indent=1) + "\n",
     )
+    missed = any(
+        row["backward_over_forward"] > GOAL or row["arena_mib"] > row["limit_mib"]
+        for row in rows
+        if "refused" not in row
+    )
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

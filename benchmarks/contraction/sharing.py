@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ from tnplan.planner.schedule.schedule import Schedule
 COLUMNS = ("path", "precision", "parts", "apart s", "shared s", "ratio", "predicted", "difference")
 COMPARED = (1, 3)
 """The slices whose sums are compared: they begin inside a run that shares."""
+
+WITHIN, SAME = 1.15, 1e-4
+"""Goals: the factor between predicted and measured time, and how far values may be apart."""
 
 
 def stood_for(shared: Schedule, apart: Schedule) -> list[int]:
@@ -92,8 +96,14 @@ def row(file: Path, profile: Profile, args: argparse.Namespace) -> dict[str, Any
     }  # fmt: skip
 
 
-def main() -> None:
-    """Replay every path both ways and print the table in Markdown."""
+def _is_met(found: dict[str, Any]) -> bool:
+    """Whether both predictions and the values are as near as the goal says."""
+    ratios = [found[way]["predicted_over_measured"] for way in ("apart", "shared")]
+    return found["difference"] <= SAME and all(1 / WITHIN <= ratio <= WITHIN for ratio in ratios)
+
+
+def main() -> int:
+    """Replay every path both ways and print the table in Markdown; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--precision")
@@ -120,7 +130,12 @@ def main() -> None:
         )  # fmt: skip
         if args.output:
             write_text(args.output, json.dumps({"rows": rows}, indent=1) + "\n")
+    here = {file.stem for file in args.paths}
+    missed = not all(_is_met(found) for found in rows if found["path"] in here)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,7 +4,7 @@
 
 Counted by the device without arrays, for 40 inputs of Sycamore's 14-cycle network, unsliced along a
 shipped path, all results in between kept. On a CPU, along a path that fits, updates and whole runs are
-compared bit by bit.
+compared bit by bit. Goals: no more operations than those of the way to the root, and equal bits.
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ from tests.support.engines.sampled_circuits import (
 )
 
 ROUNDING = 1e-10
+LEAST_CHANCE = 0.05
+"""Fewer intervals hold than chance explains where theirs is below this."""
 Row = dict[str, Any]
 
 
@@ -66,8 +68,8 @@ def line(name: str, rows: Iterable[Row]) -> str:
     return f"{text}, of those vacuous {sum(vacuous)} of {len(vacuous)}"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line a family, and one of all."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line a family, and one of all; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -88,7 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for family in (each.__name__ for each in FAMILIES):
         print(line(family, (one for one in rows if one["family"] == family)))
     print(line("all", rows))
+    given = [each["is_hit"] for each in rows if each["low"] is not None]
+    missed = bool(given) and chance_of_fewer(sum(given), len(given), CONFIDENCE) < LEAST_CHANCE
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,7 +3,7 @@
 Usage: python benchmarks/pauli/pauli_sampled.py [--angles 0.3,...] [--terms 1000000] [--repetitions 8]
        [--by letters] [--layers 20,10] [--seed 1] [--seconds 20] [--device gpu] [--budget 600]
        [--rows 0.3:12:4e6,0.5:8:1e6] [-o results.json]
-Goal: a standard error for the values that cuts do not converge on one GPU (pauli_angles.py). With fewer
+Goal: an interval for each value that cuts do not converge on one GPU (pauli_angles.py). With fewer
 layers than 20 there is no published value; the value beside is then that of cuts of 2^-POWER after merging,
 2^-18 by default. ROWS, each an angle, layers and terms, are done instead of all angles with all layers. A row
 ends early, after two repetitions or more, once it has taken SECONDS; no row begins after BUDGET seconds.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from datetime import date
 from itertools import product
@@ -67,8 +68,8 @@ def row(angle: float, layers: int, terms: int, options: argparse.Namespace) -> d
     }  # fmt: skip
 
 
-def main() -> None:
-    """Print a table and write it."""
+def main() -> int:
+    """Print a table and write it; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,7 +99,11 @@ def main() -> None:
         if options.output:
             report = {"date": date.today().isoformat(), "environment": where, "rows": rows}
             options.output.write_text(json.dumps(report, indent=1) + "\n")
+    missed = any(row["low"] is None for row in rows)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

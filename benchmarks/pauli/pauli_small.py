@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,6 +32,8 @@ USES = {
     "cpu": Resources(), "few_on_cpu": Resources(device="gpu", few_on_cpu=True),
 }  # fmt: skip
 REPEATS = 5
+MOST_US, MOST_OVER = 20.0, 1.1
+"""Goals: microseconds of a rotation, and `few_on_cpu` over the faster of the two."""
 
 
 def fastest(run: Callable[[], Any]) -> float:
@@ -95,8 +98,14 @@ def mixed() -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    """Print the rows and write them."""
+def _is_behind(row: dict[str, Any]) -> bool:
+    """Whether `few_on_cpu` takes longer than the faster of CPU and GPU, by more than a tenth."""
+    alone = [row[name] for name in ("cpu", "gpu") if name in row]
+    return bool(alone) and row["few_on_cpu"] > MOST_OVER * min(alone)
+
+
+def main() -> int:
+    """Print the rows and write them; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -109,7 +118,12 @@ def main() -> None:
             print(case.__name__, " ".join(f"{key} {value:.5g}" for key, value in row.items()), flush=True)
     if options.output:
         options.output.write_text(json.dumps(report, indent=1) + "\n")
+    beside = [*report["layers"], *report["mixed"]]
+    missed = report["calls"][-1]["us_a_rotation"] > MOST_US or any(_is_behind(row) for row in beside)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -147,7 +148,7 @@ def row(network: Network, minimize: str, limit: int | None, seconds: float, seed
     }  # fmt: skip
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--case", default="")
     parser.add_argument("--objective", nargs="+", default=OBJECTIVES)
@@ -179,7 +180,11 @@ def main() -> None:
     above = [row["above"] for row in rows if row["above"] is not None]
     met, mean = sum(one <= ALLOWED for one in above), sum(above) / len(above)
     print(f"{met} of {len(above)} met; at most {max(above)} above, in the mean {mean:.2f}")
+    missed = met < len(above)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

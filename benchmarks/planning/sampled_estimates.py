@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from datetime import date
@@ -84,8 +85,18 @@ def _compared(cost: Any, time_s: float) -> dict[str, float]:
     return {"predicted_s": cost.time_s, "time_s": time_s, "off": off, "factor": cost.factor}
 
 
-def main() -> None:
-    """Run all, and write the figures after each row."""
+def _misses(row: dict[str, Any]) -> bool:
+    """Whether the seconds or the candidates are further off than the goals."""
+    ratio = row.get("candidates", 1.0) / row.get("predicted_candidates", 1.0)
+    return row["off"] > row["factor"] or not 1 / MOST_OFF <= ratio <= MOST_OFF
+
+
+MOST_OFF = 1.5
+"""The factor between candidates and their prediction."""
+
+
+def main() -> int:
+    """Run all, and write the figures after each row; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -104,7 +115,11 @@ def main() -> None:
             print(row, flush=True)
             document[name].append(row)
             given.output.write_text(json.dumps(document, indent=1) + "\n")
+    missed = any(_misses(row) for name in ("rejection", "repetitions") for row in document[name])
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

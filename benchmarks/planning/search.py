@@ -16,9 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -185,8 +187,14 @@ def chosen(text: str) -> Iterator[tuple[Case, Network]]:
             yield case, network
 
 
-def main() -> None:
-    """Search every network and print the table in Markdown."""
+def _misses(row: dict[str, Any]) -> bool:
+    """Whether a row is above its goal, or less ahead of cotengra than it should be."""
+    above = row["goal"] is not None and median(row["joint_log10_mnk"]) > row["goal"]
+    return above or row.get("factor", inf) < row.get("factor_goal", 0.0)
+
+
+def main() -> int:
+    """Search every network and print the table in Markdown; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--case", default="", help="only cases that contain this, as rand_50_5_a_b18")
     parser.add_argument("--seconds", type=float, default=600.0)
@@ -198,12 +206,18 @@ def main() -> None:
     options = parser.parse_args()
     joint(kings(12), 10, 1.0, 1, 0)  # compiles
     print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS))
+    rows = []
     for case, network in chosen(options.case):
         row = measure(case, network, options)
+        rows.append(row)
         print("| " + " | ".join(cells(row)) + " |", flush=True)
         if options.output:
             keep(options.output, row)
+    missed = any(_misses(row) for row in rows)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -41,8 +41,8 @@ def known_path(name: str, seconds: float, options: dict[str, Any]) -> tnplan.Con
     return tnplan.load_path(PATHS / f"{name}.json")
 
 
-def main() -> None:
-    """Search by turns and print a row for each change."""
+def main() -> int:
+    """Search by turns and print a row for each change; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--known", type=float, help="seconds of the known path, where it is none of `paths/`")
@@ -72,7 +72,11 @@ def main() -> None:
         f"{len(above)} cases: {median(above):+.3f} in the median, {max(above):+.3f} at worst "
         f"(goals {MEDIAN}, {WORST}), in {median(shares):.2f} of the time"
     )
+    missed = median(above) > MEDIAN or max(above) > WORST
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -179,11 +179,16 @@ class Version:
         raise RuntimeError("a search ended without an answer")
 
 
-def table(rows: dict[str, dict[str, float]], names: list[str], versions: list[str]) -> None:
-    """Print medians over seeds in Markdown, and how the last of our versions differs from the first."""
+def table(
+    rows: dict[str, dict[str, float]], names: list[str], versions: list[str]
+) -> tuple[list[float], list[tuple[float, float]]]:
+    """Print medians over seeds in Markdown, and how the last of our versions differs from the first.
+
+    Gives the median of each row, and the same beside how far its seeds are apart.
+    """
     print("| network | " + " | ".join(versions) + " | difference of each seed |")
     print("|---" * (len(versions) + 2) + "|")
-    differences = []
+    differences, worst = [], []
     for name in names:
         cells, by_version = [], {}
         for version in versions:
@@ -193,13 +198,15 @@ def table(rows: dict[str, dict[str, float]], names: list[str], versions: list[st
         ours, before = by_version["now"], by_version.get("before", {})
         apart = [ours[seed] - before[seed] for seed in ours if seed in before]
         differences += [median(apart)] if apart else []
+        worst += [(median(apart), max(before.values()) - min(before.values()))] if apart else []
         print(f"| {name} | " + " | ".join(cells) + " | " + " ".join(f"{d:+.2f}" for d in apart) + " |")
     if differences:
         print(f"median of the rows {median(differences):+.3f}, worst {max(differences):+.3f}")
+    return differences, worst
 
 
-def main() -> None:
-    """Search by turns and print the table."""
+def main() -> int:
+    """Search by turns and print the table; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--case", default="", help="families whose names contain one of these, by commas")
     parser.add_argument("--seconds", type=float, default=5.0)
@@ -215,7 +222,7 @@ def main() -> None:
     if given.serve:
         time.monotonic = time.time = time.perf_counter = time.process_time
         serve(joint if given.serve == "joint" else cotengra)
-        return
+        return 0
     rows: dict[str, dict[str, float]] = {}
     if given.output and given.output.exists():
         rows = {row.pop("key"): row for row in map(json.loads, given.output.read_text().splitlines())}
@@ -249,8 +256,14 @@ def main() -> None:
                 search(f"{name}|limit", version, task)
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     endings = tuple(f" {given.seconds:g}s {seed}" for seed in seeds)
-    table({key: row for key, row in rows.items() if key.endswith(endings)}, labels, list(versions))
+    chosen = {key: row for key, row in rows.items() if key.endswith(endings)}
+    differences, worst = table(chosen, labels, list(versions))
+    missed = bool(differences) and median(differences) > 0
+    missed |= any(apart > spread for apart, spread in worst)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

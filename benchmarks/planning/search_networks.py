@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -201,8 +202,12 @@ def cells(name: str, seconds: float, seeds: int, results: Results) -> tuple[list
     return row, above
 
 
-def main() -> None:
-    """Search every network and print the table in Markdown."""
+MOST_ABOVE = 0.3
+"""Above the best rival, in log10 of the multiply-adds."""
+
+
+def main() -> int:
+    """Search every network and print the table in Markdown; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--case", default="", help="only networks whose names contain this")
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -235,7 +240,11 @@ def main() -> None:
         print(
             f"above the best: {max(above):+.2f} at most, {median(above):+.2f} in the median of {len(above)}"
         )
+    missed = bool(above) and (max(above) > MOST_ABOVE or median(above) > 0)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -37,7 +37,9 @@ def ask(device: str, seed: int) -> tuple[str, int, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--first", type=int, default=6000, help="the first seed")
     parser.add_argument("--count", type=int, default=1020)

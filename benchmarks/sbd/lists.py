@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from itertools import combinations
@@ -188,8 +189,9 @@ def stored(path: Path, row: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def show(row: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Print a row, and its ratios to rows that the file has."""
+def show(row: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
+    """Print a row, and its ratios to rows that the file has; whether a goal is missed."""
+    missed = False
     same = [old for old in rows if old["count"] == row["count"]]
     print(f"{row['kind']}: {row['count']} determinants, {row['ranks']} ranks", flush=True)
     for name, value in row.items():
@@ -199,16 +201,22 @@ def show(row: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     alone = next((old for old in same if old["kind"] == row["kind"] and old["ranks"] == 1), None)
     time_s = row.get("multiplication_s")
     if before and time_s:
+        missed |= row["kind"] == "gpu ranks" and row["ranks"] == 1 and before / time_s < GOAL_GPU
         print(f"  {before / time_s:.1f} times one core of the code before (goal: {GOAL_GPU} on one GPU)")
     if alone and time_s and row["ranks"] > 1:
+        missed |= row["ranks"] == 2 and alone["multiplication_s"] / time_s < GOAL_RANKS
         print(f"  {alone['multiplication_s'] / time_s:.2f} times one rank (goal: {GOAL_RANKS} on two)")
     if row.get("peak_bytes"):
+        missed |= row["count"] <= 10_000_000 and row["peak_bytes"] > GOAL_BYTES
         print(f"  {row['peak_bytes'] / GOAL_BYTES:.2f} of 80 GB")
+    return missed
 
 
-def main() -> None:
-    """Measure, print and store."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> int:
+    """Measure, print and store; 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, help="of a rank (default: all cores)")
@@ -230,11 +238,14 @@ def main() -> None:
     else:
         row = run_ranks(1, work)[0] if world is None else work(world)
     if world is not None and world.rank > 0:
-        return
+        return 0
     row = {"kind": kind, "count": options.count, "ranks": size, **row}
     row["environment"] = {**host_facts(), "commit": commit()}
-    show(row, stored(options.output, row))
+    missed = show(row, stored(options.output, row))
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

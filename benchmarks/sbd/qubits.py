@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -146,9 +147,11 @@ def measured(name: str, device: str, threads: int | None) -> dict[str, Any]:
     return row
 
 
-def main() -> None:
-    """Measure, print and store."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> int:
+    """Measure, print and store; 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", default="", help="cases whose names have this text")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--threads", type=int, help="of a rank (default: all cores)")
@@ -165,7 +168,11 @@ def main() -> None:
             rows.append(measured(name, options.device, options.threads))
             print(json.dumps(rows[-1]), flush=True)
             write_text(options.output, json.dumps(document, indent=1) + "\n")
+    missed = options.threads == 1 and any(row.get("times_less_cpu", GOAL) < GOAL for row in rows)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

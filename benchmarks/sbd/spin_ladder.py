@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -42,8 +43,8 @@ def rungs(file: Path, first: int, device: str, precision: str) -> list[dict[str,
     return rows
 
 
-def main() -> None:
-    """Print a line for each spin, and write them."""
+def main() -> int:
+    """Print a line for each spin, and write them; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first rung")
@@ -54,7 +55,11 @@ def main() -> None:
     rows = rungs(options.file, options.first, options.device, options.precision)
     if options.output is not None:
         options.output.write_text(json.dumps(rows, indent=1))
+    missed = not all(row["converged"] for row in rows)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -146,8 +146,8 @@ def measured(case: str, device: str) -> list[Row]:
     ]
 
 
-def main() -> None:
-    """Measure, print and write."""
+def main() -> int:
+    """Measure, print and write; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--case", default="", help="only cases whose names have this in them")
@@ -156,7 +156,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.child:
         child(arguments.child, arguments.device)
-        return
+        return 0
     from tnplan.common.files import write_text
     from tnplan.executor.device.cpu.host_memory import host_facts
 
@@ -177,7 +177,11 @@ def main() -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text(output, json.dumps(document, indent=1) + "\n")
     print(f"written: {output}")
+    missed = any(row["goal_s"] is not None and row["first_s"] > row["goal_s"] for row in rows)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

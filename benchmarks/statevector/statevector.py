@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
@@ -138,8 +139,8 @@ def measure(calls: dict[str, Callable[[], Any]], n: int, rounds: int) -> dict[st
     }  # fmt: skip
 
 
-def main() -> None:
-    """Print a table and what misses its goal."""
+def main() -> int:
+    """Print a table and what misses its goal; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--qubits", default="20,22,24,26")
     parser.add_argument("--threads", type=int, default=2)
@@ -164,6 +165,10 @@ def main() -> None:
                     "environment": host_facts(), "commit": commit(),
                 }  # fmt: skip
                 options.output.write_text(json.dumps(document, indent=1) + "\n")
+    missed = any(row["goal"] is not None and row["ratio"] > row["goal"] for row in rows)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 def compared(name: str, n: int, found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -184,4 +189,4 @@ def compared(name: str, n: int, found: dict[str, dict[str, Any]]) -> list[dict[s
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

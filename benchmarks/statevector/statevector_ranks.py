@@ -14,6 +14,7 @@ at most 1.1 times their sum, exchanges at 0.8 of NCCL's rate.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -137,8 +138,8 @@ def exchange_parts(step: PreparedOverlap) -> None:
         step.swap.end(piece)
 
 
-def main() -> None:
-    """Print a table; rank 0 writes the results."""
+def main() -> int:
+    """Print a table; rank 0 writes the results; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--qubits", default="31,32")
     parser.add_argument("--circuits", default="H,QFT,random")
@@ -155,7 +156,7 @@ def main() -> None:
     nccl = nccl_rate(ranks, cupy.zeros(1 << 30, np.complex64), options.rounds)
     if world.rank == 0:
         print(f"NCCL sends {nccl / 1e9:.1f} GB/s a rank", flush=True)
-    rows = []
+    rows, all_missed = [], list[str]()
     for n in map(int, options.qubits.split(",")):
         for name in options.circuits.split(","):
             row = measured(name, n, ranks, options.rounds, nccl)
@@ -170,6 +171,7 @@ def main() -> None:
             missed += ["sum"] if row["over_sum"] > GOAL_SUM else []
             missed += ["rate"] if share is not None and share < GOAL_RATE else []
             missed += [] if row["equal"] else ["equal bits"]
+            all_missed += missed
             print(
                 f"{name:>7s}{n:>4d} {row['n_passes']:>3d} passes {row['passes_s'] * 1e3:9.2f} ms, "
                 f"{row['n_exchanges']:>2d} exchanges {row['exchanges_s'] * 1e3:8.2f} ms, "
@@ -180,7 +182,11 @@ def main() -> None:
                 flush=True,
             )
             write_rows(options.output, rounds=options.rounds, nccl_bytes_per_s=nccl, rows=rows)
+    missed = bool(all_missed)
+    if missed:
+        print("MISSED")
+    return int(missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -71,7 +71,7 @@ def test_pennylane(n_qubits: int) -> None:
     assert PauliSum.of((ours - ours).to_pennylane(), n_qubits) == ours - ours
     assert PauliSum.of(2 * qml.X(0) @ qml.Z(2) - qml.Y(1)) == PauliSum.of("2 X0 Z2 - Y1")
     assert PauliSum.of(qml.pauli.PauliWord({0: "X"}), 2) == PauliSum.of("X0", 2)
-    with pytest.raises(InputError, match="'w0'; name all its qubits in"):
+    with pytest.raises(InputError, match="'w0'; list all its qubits in"):
         PauliSum.of(named)
     with pytest.raises(InputError, match="RX is not a sum of Pauli words"):
         PauliSum.of(qml.RX(0.1, 0))
@@ -93,11 +93,11 @@ def test_cirq(n_qubits: int, is_complex: bool) -> None:
     a, b = cirq.LineQubit.range(2)
     assert PauliSum.of(-2 * cirq.X(a) * cirq.Y(b)) == PauliSum.of("-2 X0 Y1")
     assert PauliSum.of(cirq.Z(b)) == PauliSum.of("Z1")
-    with pytest.raises(InputError, match="name all its qubits in"):
+    with pytest.raises(InputError, match="list all its qubits in"):
         PauliSum.of(cirq.X(grid[0]))
     with pytest.raises(InputError, match="give its text or a PauliSum"):
         PauliSum.of(cirq.H(a))
-    with pytest.raises(InputError, match="are 1; name 2, each once"):
+    with pytest.raises(InputError, match="are 1, and the sum has 2; name 2 qubits, each once"):
         PauliSum.of("X0 X1").to_cirq([a, a])
 
 

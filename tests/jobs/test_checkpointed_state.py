@@ -197,7 +197,7 @@ def test_what_keeps_no_checkpoint_is_refused(tmp_path: Path, capsys: pytest.Capt
     line = ["statevector", str(tmp_path / "qaoa.qsim"), "--amplitudes", "0" * 10]
     output = ["-o", str(tmp_path / "result.json")]
     for more, text in (
-        ([*output, "--checkpoint"], "--checkpoint: is of a compressed state, and there is no --fidelity"),
+        ([*output, "--checkpoint"], "--checkpoint: is only for compressed states, and --fidelity is"),
         (["--fidelity", "0.9", "--resume"], "--resume: has no checkpoint"),
         ([*output, "--fidelity", "0.9", "--resume", "--device", "gpu"], "run only on a CPU"),
     ):

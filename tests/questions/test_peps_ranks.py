@@ -155,7 +155,7 @@ def test_samples_that_need_the_whole_state_are_refused() -> None:
     circuit = tnplan.Circuit(GateSequence(16, tuple(gates)))
     options: Any = {**CPU, "ranks": 2, "max_bond": 4, "seed": 1}
     needed = 5 * 16 * 2 * (4 * 4**2 + 8 * 4**3 + 4 * 4**4)
-    with pytest.raises(tnplan.InputError, match=r"ranks: have a state of .*, which each needs whole here"):
+    with pytest.raises(tnplan.InputError, match=r"ranks: need the whole state each here, which takes"):
         circuit.sample(10, **options, memory=0.75 * needed)
     assert sum(circuit.sample(10, **options, memory=1.1 * needed).value.values()) == 10
 

@@ -128,7 +128,7 @@ def test_what_cannot_be_simulated_is_refused_in_one_line() -> None:
         (lambda: ours.compute_amplitudes(circuit, [4]), "is 4; give an integer from 0 to 3"),
         (lambda: value(measured, cirq.Z(a)), "ends in measurements"),
         (lambda: value(circuit, cirq.Z(a), initial_state=np.ones(4)), "initial_state"),
-        (lambda: value(circuit, cirq.Z(cirq.LineQubit(7))), "name all its qubits"),
+        (lambda: value(circuit, cirq.Z(cirq.LineQubit(7))), "list all its qubits"),
         (lambda: ours.run(cirq.Circuit(cirq.measure(a, confusion_map={(0,): np.eye(2)}))), "confusion_map"),
         (lambda: ours.run(cirq.Circuit(repeated)), "without a number of repetitions"),
         (lambda: ours.compute_amplitudes(cirq.Circuit(cirq.rx(sympy.Symbol("t"))(a)), [0]), "has no value"),

@@ -38,9 +38,10 @@ def count(
     colours : int
         The number of colours, for colourings.
     by_size : bool
-        Count the configurations of each size. The size is the sum of the weights of vertices or edges, 1
-        where they have none; edges in conflict of all colourings; energies of spins; clauses that hold of all
-        assignments, or their weight where hard clauses do.
+        Count the configurations of each size. The size of a set is the sum of its weights, 1 for
+        each vertex or edge without one. Of a colouring it is the number of edges whose ends have the same
+        colour, of spins the energy, of an assignment the number of clauses that hold, or in a WCNF file
+        their weight, if the hard clauses hold.
     weights : bool or dict
         Add the products of weights in place of 1 for each configuration: those of vertices in an independent
         set, of edges in a matching, or of literals that hold, from lines `c p weight LITERAL WEIGHT 0` of a

@@ -62,8 +62,8 @@ def plan(
     memory : float or str, optional
         The memory of a rank, such as "128MiB" or "unlimited". Default: that of the profile.
     threshold : int or str, optional
-        Bytes from which a whole tensor is large, so that its step may be distributed. Default: the smaller of
-        8 GiB and a quarter of a rank's memory for the policy "paper", a 128th of that for "ours".
+        A tensor of this many bytes or more is large, and its step may be distributed. Default with the policy
+        "paper": 8 GiB or a quarter of a rank's memory, whichever is smaller. With "ours": a 128th of that.
     precision : str, optional
         How values are multiplied: "fp32", "tf32", "fp16x3", "fp64". Default: by the dtype.
     policy : {"ours", "paper"}

@@ -56,7 +56,7 @@ def report(
     memory : float or str, optional
         The memory of a rank, such as "128MiB" or "unlimited". Default: that of the profile.
     threshold : int or str, optional
-        A tensor of so many bytes or more is large, as in `plan`.
+        A tensor of this many bytes or more is large, as in `plan`.
     precision : str, optional
         How values are multiplied: "fp32", "tf32", "fp16x3", "fp64". Default: by the dtype.
     policy : {"ours", "paper"}

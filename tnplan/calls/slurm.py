@@ -135,7 +135,8 @@ def slurm(
     }  # fmt: skip
     lines = [
         "#!/bin/bash",
-        f"# Written by 'tnplan slurm': {ranks} devices, {time_text(time_s)} predicted.",
+        f"# Written by 'tnplan slurm': {count_text(ranks, 'device', 'devices')}, "
+        f"{time_text(time_s)} predicted.",
         *(f"#SBATCH {_flag(name, value)}" for name, value in asked.items()),
         "",
         setup or "# Load modules and activate the environment of tnplan here.",

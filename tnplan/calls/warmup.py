@@ -93,8 +93,8 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     if folder is None:
         raise InputError(
             "warmup",
-            "has no folder of its own that it can write",
-            "name a folder in TNPLAN_CACHE_DIR",
+            "cannot write in a cache folder that is only yours",
+            "set TNPLAN_CACHE_DIR to such a folder",
             topic="compiled kernels",
         )
     has_gpu = sees_gpu()

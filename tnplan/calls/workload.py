@@ -59,7 +59,7 @@ def sycamore(
 ) -> TensorNetwork:
     """A random circuit on the 53 qubits of the Sycamore chip, patterns ABCDCDAB, or on a patch of it.
 
-    The circuit is that of Arute et al., Nature 574, 505 (2019), with gates of our own seed.
+    The circuit is that of Arute et al., Nature 574, 505 (2019), with random gates by `seed`.
 
     Parameters
     ----------
@@ -82,11 +82,11 @@ def sycamore(
 def zuchongzhi(
     cycles: int, *, qubits: int = 60, seed: int = 0, **options: Unpack[CircuitOptions]
 ) -> TensorNetwork:
-    """A random circuit on 56, 60 or 83 qubits of a Zuchongzhi chip, patterns ABCDCDAB.
+    """A random circuit on a Zuchongzhi chip, of 56, 60 or 83 qubits, patterns ABCDCDAB.
 
     The chips are those of Wu et al., PRL 127, 180501 (2021), and Zhu et al., Science Bulletin 67, 240 (2022).
     The circuits with 83 qubits (Gao et al., PRL 134, 090601, 2025) are not published: twelve rows of their
-    chip are taken, but for one corner.
+    chip are taken, without one corner.
 
     Parameters
     ----------

@@ -617,5 +617,5 @@ def load_words(path: str | Path) -> tuple[int, Mapping[str, Any]]:
     n_qubits = check_count(f"{path}: n_qubits", document.get("n_qubits"), 1, LARGEST_CIRCUIT)
     words = document.get("terms")
     if not isinstance(words, Mapping):
-        raise InputError(f"{path}: terms", "is not an object", REMEDY)
+        raise InputError(f"{path}: terms", "is not a JSON object", REMEDY)
     return n_qubits, words

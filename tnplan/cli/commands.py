@@ -133,8 +133,8 @@ def execute(call: Call, schedule: Path, as_json: bool, **options: Any) -> None:
     start={"type": FILE, "help": "Begin with this saved state."},
 )
 def statevector(call: Call, circuit: Path, as_json: bool, **options: Any) -> None:
-    """CIRCUIT is a qsim or OpenQASM file, which may measure, reset and branch anywhere. Where it does so
-    before its end, or is noisy, it is run once a shot. What does not fit into memory is refused before it
+    """CIRCUIT is a qsim or OpenQASM file, which may measure, reset and branch anywhere. If it does so
+    before its end, or is noisy, it runs once per shot. What does not fit into memory is refused before it
     starts. Under mpirun, a power of two of ranks share the state. docs/explanation/statevector.md explains
     the rest.
     """

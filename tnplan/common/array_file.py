@@ -75,7 +75,7 @@ def read_header(stream: BinaryIO, place: str) -> ArrayHeader:
     # `ast.literal_eval` takes memory and stack by the length of a text: the length is bounded
     # before the text is read.
     if size > LONGEST_HEADER:
-        raise InputError(place, f"cannot be read (a header of {size} bytes, over {LONGEST_HEADER})", remedy)
+        raise InputError(place, f"cannot be read (a header has at most {LONGEST_HEADER} bytes)", remedy)
     text = stream.read(size)
     try:
         with PARSING:
@@ -105,7 +105,7 @@ def _read_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
     """The values behind a header, and nothing behind them."""
     values = _next_values(stream, header, place)
     if stream.read(1):
-        raise InputError(place, "cannot be read (more follows its values)", "write it again")
+        raise InputError(place, "cannot be read (more follows its values)", "write it again with numpy.save")
     return values
 
 
@@ -131,7 +131,7 @@ def _next_values(
         view[at : at + len(piece)] = piece
         at += len(piece)
     if flat.dtype.kind == "U" and not _is_text(flat):
-        raise InputError(place, "cannot be read (its text is not Unicode)", "write it again")
+        raise InputError(place, "cannot be read (its text is not Unicode)", "write it again with numpy.save")
     return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
 
 

@@ -81,9 +81,9 @@ class PauliProblem:
 def read_problem(circuit: Any, observable: Any, request: PauliRequest, output: Path | None) -> PauliProblem:
     """Read and check all inputs."""
     if not isinstance(request.truncation, Truncation):
-        raise InputError("truncation", f"is {request.truncation!r}", "give Truncation")
+        raise InputError("truncation", f"is {request.truncation!r}", "give a tnplan.Truncation")
     if not isinstance(request.monte_carlo, MonteCarlo | None):
-        raise InputError("monte_carlo", f"is {request.monte_carlo!r}", "give MonteCarlo")
+        raise InputError("monte_carlo", f"is {request.monte_carlo!r}", "give a tnplan.MonteCarlo")
     Resources(precision=request.precision, when_full=request.when_full)  # refuses other names
     _check_files(circuit, output, request.record)
     check_choice("--picture", request.picture, PICTURES)
@@ -116,7 +116,7 @@ def _state(request: PauliRequest, n_qubits: int) -> str | State | None:
     if request.overlap is None:
         return state
     if request.state is not None:
-        raise InputError("--overlap", "is asked together with a state", "leave one of them out")
+        raise InputError("--overlap", "is given together with a state", "leave one of them out")
     return given_overlap(request.overlap, n_qubits)
 
 
@@ -180,7 +180,7 @@ def _check_together(problem: PauliProblem, request: PauliRequest) -> None:
             "leave it or them out",
         )  # fmt: skip
     if problem.parts and not request.each_term:
-        raise InputError("--observable", "is a list", "ask for the value of each term, or give their sum")
+        raise InputError("--observable", "is a list", "add --each-term for all values, or give one sum")
     if request.monte_carlo is not None:
         check_sampling(problem.terms, request.truncation)
         is_forward, has_limit = request.picture == "schroedinger", request.stop_above is not None

@@ -371,7 +371,7 @@ def _check_outputs(target: Path, sharded: bool, plan: Schedule, *sources: object
     """Refuse outputs that cannot be written, or would replace one of the `sources` that is a file."""
     if target.suffix != ".npy":
         raise InputError(
-            "--output", f"{str(target)!r} does not end in .npy", "give the result a name in .npy"
+            "--output", f"{str(target)!r} does not end in .npy", "give a name that ends in .npy"
         )
     check_writable(target, *sources)
     _check_document(target.with_suffix(".json"), REPORT_FORMAT, sources)

@@ -188,7 +188,7 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
         check_fidelity(request.fidelity, others)
     elif options.checkpoint:
         raise InputError(
-            "--checkpoint", "is of a compressed state, and there is no --fidelity",
+            "--checkpoint", "is only for compressed states, and --fidelity is not given",
             "leave it out; --save writes the state at the end", topic="checkpoints",
         )  # fmt: skip
 
@@ -447,7 +447,7 @@ def check_state_ranks(n_ranks: int, n_qubits: int, least: int = LARGEST_TARGETS)
         raise InputError(
             "--ranks",
             f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_bits)} per rank",
-            f"take fewer ranks: each needs {least} qubits or more",
+            f"use fewer ranks: each needs {least} qubits or more",
         )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def chosen_method(query: CircuitQuery, options: QuestionOptions, without: Collec
     fastest = _fastest(query, options, possible, profile, n_ranks)
     if fastest is None:
         raise InputError(
-            "--method", "no method fits the memory", "allow more memory or more ranks, or truncate",
+            "--method", "no method fits the memory", "allow more memory or more ranks, or set a truncation",
             topic="memory",
         )  # fmt: skip
     choices[key] = fastest

@@ -392,10 +392,9 @@ class Circuit(ParametricCircuit):
             A shipped profile by name, a TOML file, or a profile. `calibrate` measures one. Default: this
             machine, a GPU where there is one; the rates of a core are measured once.
         search_time : float, optional
-            Seconds of the search for each contraction path, and at most of a pilot run. Default: paths are
-            searched for in proportion to what they are predicted to take, as the question does, for 10 s in
-            all at most; pilot runs take 2 s at most. Where a longer search is worth its time, the remark says
-            so.
+            Seconds of the search for each contraction path; a pilot run takes at most as long. Default: a
+            share of the predicted time of the contraction, as in the question itself, at most 10 s in all;
+            pilot runs take at most 2 s. A remark says where a longer search is worth its time.
         **keywords
             The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
             `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And

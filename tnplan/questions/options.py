@@ -78,9 +78,9 @@ class QuestionOptions(JobOptions):
         The share of its squared norm that such a tensor network may lose with each gate. Default: only
         rounding errors.
     state_fidelity : float, optional
-        The fidelity that a state vector is to have, by its estimate, where its amplitudes do not fit into the
-        memory and are stored in 16 or 8 bits a part. 1: never so. Default: 0.99, and "auto" takes such a
-        state only where no exact method answers.
+        If the amplitudes of a state vector do not fit into the memory, they are stored in 16 or 8 bits for each
+        real and imaginary part, with at least this estimated fidelity. 1: they are never stored so.
+        Default: 0.99, and "auto" takes such a state only where no exact method answers.
     seed : int, optional
         Makes samples and trajectories the same in every run.
     precision : {"fp64", "fp32"}
@@ -112,9 +112,9 @@ class QuestionOptions(JobOptions):
         if self.trajectories is not None:
             check_count("--trajectories", self.trajectories, 2, MOST_TRAJECTORIES)
         if self.truncation is not None and not isinstance(self.truncation, Truncation):
-            raise InputError("truncation", f"is {self.truncation!r}", "give Truncation")
+            raise InputError("truncation", f"is {self.truncation!r}", "give a tnplan.Truncation")
         if self.monte_carlo is not None and not isinstance(self.monte_carlo, MonteCarlo):
-            raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give MonteCarlo")
+            raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give a tnplan.MonteCarlo")
         if self.monte_carlo is not None and self.seed is not None:
             raise InputError(
                 "--seed", "is given together with monte_carlo, which has one", "leave one of them out"

@@ -17,7 +17,7 @@ from tnplan.planner.projection.projection import Projection
 from tnplan.reporting.tables import Listing, figures
 
 SLICES_LEGEND = {
-    "t_P": "t_P: time of a slice in one group, in the mean.",
+    "t_P": "t_P: mean time of a slice in one group.",
     "sliced": "sliced: indices that are sliced.",
     "rate per device": "rate per device: operations over the time, idle devices counted.",
     "saved by reuse": "saved by reuse: the share of the time that is saved because work common to several "

@@ -210,7 +210,7 @@ FCIDUMPS: list[Row] = [
     ("&FCI NORB=2,NELEC=5,MS2=1 /", "bad: NELEC",
      "asks for 3 alpha electrons in 2 orbitals", "give numbers of"),
     ("&FCI NORB=2,NELEC=2,MS2=1 /", "bad: MS2", "is 1 with 2 electrons", "give numbers that are"),
-    ("&FCI NORB=2,NELEC=2,IUHF=1 /", "bad", "has 0 lines of four zeros", "give 6: after integrals"),
+    ("&FCI NORB=2,NELEC=2,IUHF=1 /", "bad", "has 0 lines whose four indices are 0", "give 6: after"),
     ("&FCI NORB=2,NELEC=2\n/\n1.0 1 1", "bad: line 3", "has 3 fields", "write a value and four"),
     ("&FCI NORB=2,NELEC=2\n/\n\n(1.0,x) 1 1 0 0", "bad: line 4",
      "'x' is not a real number", "give an FCIDUMP file of"),

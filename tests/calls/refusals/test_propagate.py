@@ -25,7 +25,7 @@ CALLS: list[Row] = [
     ({"observable": 5}, "--observable", "is 5", "give its text or a"),
     ({"observable": parse("Z2", 3)}, "--observable", "is a sum on 3 qubits", "give a sum on 2"),
     ({"observable": NAN}, "--observable", "magnitudes add up to nan", "give at most 1.79769e+308 in"),
-    ({"truncation": 5}, "truncation", "is 5", "give Truncation"),
+    ({"truncation": 5}, "truncation", "is 5", "give a tnplan.Truncation"),
     ({"device": "tpu"}, "--device", "'tpu' is unknown", "choose from auto, cpu"),
     ({"state": 0}, "--state", "is 0", "give letters"),
     ({"state": ["0", "0"]}, "--stabilizers", "'0' is not a word with a sign", "write words with a sign"),

@@ -91,7 +91,7 @@ COMMANDS: list[Row] = [
     ("--amplitudes 001", "--amplitudes", "'001' is not a bit string", "give 0 or 1 for each of 2 qubits"),
     ("--amplitudes ''", "--amplitudes", "'' is not a bit string", "give 0 or 1 for each of 2 qubits"),
     ("--depolarizing 2 --shots 5", "depolarizing", "probability is 2", "give a number from 0"),
-    ("--depolarizing 0.1", "--shots", "is missing", "say how many times to"),
+    ("--depolarizing 0.1", "--shots", "is missing", "give the number of runs"),
     ("--depolarizing 0.1 --shots 2 --marginal 0", "--marginal",
      "is asked for, but the program ends in a different state in each run", "ask for shots or an"),
     ("--save state.npy", "state.npy", "is not a .json file", "give the state a name"),

@@ -128,7 +128,7 @@ def test_a_tape_beyond_the_memory_stops_on_all_ranks() -> None:
     for n_ranks in (1, 2):
         with pytest.raises(InputError, match=r"^(memory|step \d+): .*; give more"):
             run_ranks(n_ranks, short)
-    with pytest.raises(InputError, match=r"step \d+: brings terms and the tape of a gradient to .* truncate"):
+    with pytest.raises(InputError, match=r"step \d+: brings terms and the tape .* to .* drop terms"):
         gradient(8 * steps, start, Truncation(max_terms=200), Resources(memory_bytes=1e6))
 
 

@@ -135,7 +135,7 @@ def test_every_thread_has_the_terms_of_its_shard(monkeypatch: pytest.MonkeyPatch
 
 def test_a_shard_without_numbers_for_its_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hash_terms, "MOST_ROWS", 1500)
-    with pytest.raises(InputError, match=r"terms: may be \d+ in a shard, which has at most 1500; truncate"):
+    with pytest.raises(InputError, match=r"terms: may be \d+ in a shard, which has at most 1500; drop terms"):
         propagate(ising_trotter(20, 0.6, 4), parse("Z10", 20))
 
 
@@ -221,7 +221,7 @@ def test_a_gpu_whose_memory_ends_says_so_in_one_line() -> None:
     pool.free_all_blocks()
     pool.set_limit(size=pool.used_bytes() + (64 << 20))
     try:
-        with pytest.raises(InputError, match=r"GPU: has no memory for .* terms; truncate"):
+        with pytest.raises(InputError, match=r"GPU: has no memory for .* terms; drop terms"):
             propagate(rotations, parse(start, 24), None, Resources(device="gpu"))
     finally:
         pool.set_limit(size=0)
@@ -348,7 +348,7 @@ def test_a_full_memory_truncates_or_stops(threads: int) -> None:
 
 # fmt: off
 BAD_RESOURCES: list[Row] = [
-    ({"memory_bytes": 800.0}, "memory", "holds 5 terms", "give more: the"),
+    ({"memory_bytes": 800.0}, "memory", "holds 5 terms", "give more memory: the"),
     ({"threads": 0}, "threads", "is 0", "give an integer from 1"),
     ({"threads": 1.5}, "threads", "is 1.5", "give an integer from 1"),
     ({"memory_bytes": float("nan")}, "memory", "is nan", "give a positive number"),

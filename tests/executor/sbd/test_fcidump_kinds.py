@@ -86,9 +86,9 @@ def test_values_say_that_orbitals_are_complex(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("IUHF=1,", "TREL=T,", "again, .* apart: the integrals are not symmetric"),
-        ("\n0.0 0 0 0 0", "", "has 1 lines of four zeros"),
+        ("\n0.0 0 0 0 0", "", "has 1 lines whose four indices are 0"),
         ("\n0.0 0 0 0 0", "\n0.25 0 0 0 0", "separates two blocks, but is not 0"),
-        (" 0 0\n", " 1 1\n", "lines of four zeros|stands in a block"),
+        (" 0 0\n", " 1 1\n", "lines whose four indices are 0|stands in a block"),
     ],
 )
 def test_bad_blocks(tmp_path: Path, old: str, new: str, message: str) -> None:

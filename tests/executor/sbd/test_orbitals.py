@@ -101,7 +101,7 @@ def test_rotations_that_are_none_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", other=np.eye(N))
     with pytest.raises(InputError, match="an array named matrix is missing"):
         diagonalize(integrals, STRINGS, rotation=tmp_path / "x.npz", **TIGHT)
-    with pytest.raises(InputError, match="natural orbitals: have no density matrices"):
+    with pytest.raises(InputError, match="natural orbitals: need density matrices"):
         natural_orbitals((), integrals)
     with pytest.raises(InputError, match=r"natural: is .*, which -o writes too"):
         diagonalize(integrals, STRINGS, natural=tmp_path / "o.f", output=tmp_path / "o.npz", **TIGHT)

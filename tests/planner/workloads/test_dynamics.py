@@ -101,7 +101,7 @@ def test_ansatz_circuits() -> None:
 BAD_VALUES: list[Row] = [
     (lambda: tnplan.workload.ising(1, qubits=100), "--qubits", "is 100 on heavy-hex", "give 127 or 156"),
     (lambda: tnplan.workload.ising(0), "--steps", "is 0", "give an integer from 1"),
-    (lambda: tnplan.workload.ising(1, field=math.nan), "--field", "is nan", "give finite radians"),
+    (lambda: tnplan.workload.ising(1, field=math.nan), "--field", "is nan", "give a finite angle in radians"),
     (lambda: tnplan.workload.ising(1, lattice="ring"), "--lattice",
      "'ring' is unknown", "choose from heavy-hex"),
     (lambda: tnplan.workload.loschmidt(1, qubits=1), "--qubits", "is 1", "give an integer from 2"),

@@ -213,7 +213,7 @@ CNF = "p cnf 3 2\n1 2 0\n"
         ("a.cnf", CNF + "c p weight 1 0.5\n", ":3: is 'c p weight 1 0.5'; give 'c p weight"),
         ("a.cnf", CNF + "c p gweight 2 0\n", ":3: is 'c p gweight 2 0'"),
         ("a.cnf", CNF + "c p weight 4 1 0\nc p weight -4 1 0\n", ":3: has 4; give a literal up to 3"),
-        ("a.cnf", CNF + "c p weight 1 1 0\nc p weight 1 2 0\n", ":4: has a second weight of 1; give one"),
+        ("a.cnf", CNF + "c p weight 1 1 0\nc p weight 1 2 0\n", ":4: has a second weight of literal 1; give"),
         ("a.wcnf", "p wcnf 2 1 10\n0 1 0\n", ":2: has the weight '0'; give a whole number from 1 up"),
         ("a.wcnf", "p wcnf 2 1 10\n-3 1 0\n", ":2: has the weight '-3'"),
         ("a.wcnf", "p wcnf 2 1 10\n1.5 1 0\n", ":2: has the weight '1.5'"),

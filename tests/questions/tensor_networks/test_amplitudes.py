@@ -248,7 +248,7 @@ REFUSED: list[Row] = [
     (lambda: amplitudes(SMALL, np.array([[0, 1, 0], [2, 0, 0]])), "bit string 1",
      "has 2 for qubit 0", "give 0 or 1"),
     (lambda: open_amplitudes(SMALL, {0: 1}, [2]), "amplitudes",
-     "do not say what qubit 1 is", "give the value of this qubit"),
+     "have no value for qubit 1", "give the value of this qubit"),
     (lambda: open_amplitudes(SMALL, {0: 1, 1: 0, 2: 0}, [2]), "amplitudes",
      "names qubit 2 twice", "name each qubit once"),
     (lambda: open_amplitudes(SMALL, {0: 1, 1: 3}, [2]), "amplitudes", "fix qubit 1 on 3", "give 0 or 1"),

@@ -116,7 +116,7 @@ def _qubit(label: Any, numbers: dict[Any, int] | None) -> int:
     number = getattr(label, "x", label)  # the number of a LineQubit
     if numbers is None and isinstance(number, int | np.integer):
         return int(number)
-    raise InputError(PLACE, f"acts on {label!r}"[:60], "name all its qubits in PauliSum.of(qubits=)")
+    raise InputError(PLACE, f"acts on {label!r}"[:60], "list all its qubits in PauliSum.of(qubits=)")
 
 
 def _value(coefficient: Any) -> complex:
@@ -238,7 +238,8 @@ def to_cirq(terms: PauliSum, qubits: Sequence[Any] | None) -> Any:
 
 def _order(labels: Sequence[Any] | None, default: Sequence[Any]) -> Sequence[Any]:
     if labels is not None and len(set(labels)) != len(default):
-        raise InputError("qubits", f"are {len(set(labels))}", f"name {len(default)}, each once")
+        problem = f"are {len(set(labels))}, and the sum has {len(default)}"
+        raise InputError("qubits", problem, f"name {len(default)} qubits, each once")
     return default if labels is None else labels
 
 

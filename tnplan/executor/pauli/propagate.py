@@ -292,7 +292,7 @@ def check_steps(steps: Sequence[PauliStep], n_qubits: int) -> None:
     """Refuse steps on qubits that the observable's circuit does not have, and angles that are not finite."""
     for number, step in enumerate(steps):
         if isinstance(step, Rotation) and not math.isfinite(step.angle):
-            raise InputError(f"step {number}", f"has the angle {step.angle}", "give finite radians")
+            raise InputError(f"step {number}", f"has the angle {step.angle}", "give finite angles in radians")
         last = acted_mask(step).bit_length() - 1
         if last >= n_qubits:
             raise InputError(f"step {number}", f"acts on qubit {last}", f"use qubits 0 to {n_qubits - 1}")
@@ -388,7 +388,7 @@ class Propagator:
             if n_terms > self.stop_above:
                 raise InputError(
                     f"step {self.number}", f"leaves {n_terms} terms, more than {self.stop_above}",
-                    "allow more terms or truncate",
+                    "allow more terms, or drop some (--min-coefficient, --max-weight)",
                 )  # fmt: skip
 
     def _packed(self, rotations: Sequence[Rotation]) -> Array:

@@ -89,7 +89,7 @@ class Resources:
         if max_terms < 2 * terms.n_terms:
             raise InputError(
                 "memory", f"is {size_text(self.memory_bytes)}, which holds {max_terms} terms",
-                f"give more: the observable has {terms.n_terms}, and a rotation may double them",
+                f"give more memory: the observable has {terms.n_terms}, and a rotation may double them",
                 topic="memory",
             )  # fmt: skip
         return max_terms

@@ -106,8 +106,8 @@ def check_question(question: Question, program: CircuitProgram) -> None:
     if final_measurements(program) is None:
         if question.shots is None:
             raise InputError(
-                "--shots", "is missing, and the program measures, resets or is noisy before its end",
-                "say how many times to run it",
+                "--shots", "is missing, but the program measures, resets or is noisy before its end",
+                "give the number of runs",
             )  # fmt: skip
         if question.amplitudes or question.marginal:
             raise InputError(

@@ -154,7 +154,7 @@ def state_of(amplitudes: Any, dtype: str) -> SavedState:
     size = array.size
     if array.ndim != 1 or array.dtype.kind not in "iufc" or size < 2 or size & (size - 1):
         raise InputError(
-            "start", f"is an array of shape {array.shape} and dtype {array.dtype}", "give 2^n amplitudes"
+            "start", f"is an array of shape {array.shape} and dtype {array.dtype}", "list 2^n amplitudes"
         )
     return SavedState(tuple(range(size.bit_length() - 1)), dtype, (), (array.astype(dtype),))
 

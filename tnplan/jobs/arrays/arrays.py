@@ -336,7 +336,7 @@ def store(result: Any, out: Any) -> Any:
         return None
     library = library_of(result)
     if library not in ("numpy", "torch", "cupy"):
-        raise InputError("out", f"cannot be written in arrays of {library}", "leave it out")
+        raise InputError("out", f"cannot be an array of {library}: these cannot change", "leave it out")
     if not isinstance(out, type(result)):
         raise InputError("out", f"is of type {type(out).__name__}", f"give an array of {library}")
     if kind_of(out, "out") != kind_of(result, "result"):

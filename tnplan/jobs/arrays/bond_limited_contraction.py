@@ -384,7 +384,7 @@ def _options(settings: tuple[Any, ...]) -> ContractionOptions:
         "out": out is not None,
     }.items():  # fmt: skip
         if is_given:
-            raise InputError(name, "is not for contractions with a bond limit", "leave it or max_bond out")
+            raise InputError(name, "cannot be combined with max_bond", "leave one of them out")
     return ContractionOptions(memory=in_bytes(memory), device=device, threads=threads)
 
 

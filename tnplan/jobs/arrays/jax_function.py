@@ -35,7 +35,7 @@ def jax_function(contraction: Differentiable) -> Callable[..., Any]:
     def operand(array: Any, number: int) -> Any:
         """The array in the dtype of the contraction, as far as that loses nothing."""
         if library_of(array) not in ("jax", "numpy"):
-            problem = f"is of {library_of(array)}, beside arrays of jax"
+            problem = f"is of {library_of(array)}, and others are of jax"
             raise InputError(f"array {number}", problem, "give arrays of one library")
         array = jnp.asarray(array)
         return array.astype(dtype) if np.can_cast(array.dtype, dtype) else array

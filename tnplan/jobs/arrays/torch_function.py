@@ -19,7 +19,7 @@ from tnplan.jobs.arrays.gradient_calls import Differentiable, directional, numbe
 
 if not hasattr(torch.library, "register_vmap"):
     problem = f"is version {torch.__version__}, which does not follow contractions"
-    raise InputError("torch", problem, "take torch 2.5 or newer", topic="installation")
+    raise InputError("torch", problem, "install torch 2.5 or newer", topic="installation")
 
 PROMOTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Dtypes whose values another holds."""

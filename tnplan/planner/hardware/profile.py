@@ -189,7 +189,8 @@ class Profile:
                 _check_figure(f"{own}.{figure_name}", figure, zero=not is_rate)
         if self.watts and self.watts.keys() != {*WATTS}:
             listed = ", ".join(self.watts)
-            raise InputError(f"{place}: watts", f"has {listed}", f"give {', '.join(WATTS)}, or none of them")
+            remedy = f"give {', '.join(WATTS)}, or none of them"
+            raise InputError(f"{place}: watts", f"has the keys {listed}", remedy)
         for name, figure in self.watts.items():
             _check_figure(f"{place}: watts.{name}", figure)
 

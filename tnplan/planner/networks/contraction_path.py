@@ -132,7 +132,7 @@ class ContractionPath:
                     raise InputError(
                         f"ssa_path[{number}]",
                         f"tensor {tensor} {'is used a second time' if known else 'does not exist yet'}",
-                        "each tensor is contracted exactly once, after it exists",
+                        "contract each tensor exactly once, after it exists",
                     )
                 available.remove(tensor)
             available.add(created)

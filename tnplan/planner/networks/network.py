@@ -69,14 +69,14 @@ class Network:
         present = set().union(*self.inputs)
         for index in sorted(present - self.size_dict.keys()):
             raise InputError(
-                "network size_dict", f"index {index!r} has no size", "give every index of inputs a size"
+                "network size_dict", f"index {index!r} has no size", "give a size for each index of inputs"
             )
         for index, size in self.size_dict.items():
             if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST_SIZE:
                 raise InputError(
                     "network size_dict",
                     f"index {index!r} has size {size!r}",
-                    f"sizes are integers from 1 to {LARGEST_SIZE}",
+                    f"give an integer from 1 to {LARGEST_SIZE}",
                 )
         if len(set(self.output)) == len(self.output) and present.issuperset(self.output):
             return
@@ -87,7 +87,7 @@ class Network:
                 )
             if index not in present:
                 raise InputError(
-                    "network output", f"index {index!r} is on no tensor", "open indices must be on an input"
+                    "network output", f"index {index!r} is on no tensor", "list only indices of the tensors"
                 )
 
     def __repr__(self) -> str:

@@ -193,7 +193,8 @@ def _scored(task: Task, tree: ScoredTree) -> tuple[ScoredTree, ScoredTree]:
     if is_large(task):
         large = LargeTree(task, tree)
         if not large.fits:
-            raise InputError("--max-tensor", "is below what open indices need", "allow larger tensors")
+            problem = "is too small for the open indices, which cannot be sliced here"
+            raise InputError("--max-tensor", problem, "allow larger tensors, or open fewer indices")
         return (large.scored(),) * 2
     annealed = Annealed(task, tree, 0)
     as_given, within_limit = annealed.given, annealed.sliced()

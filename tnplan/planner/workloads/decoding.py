@@ -74,7 +74,8 @@ def check_syndrome(model: ErrorModel, syndrome: str) -> None:
     flipped = {detector for error in model.errors for detector in error.detectors}
     for detector, bit in enumerate(syndrome):
         if bit == "1" and detector not in flipped:
-            raise InputError("--syndrome", f"has a 1 for detector {detector}", "no error flips it: write 0")
+            problem = f"has a 1 for detector {detector}, which no error flips"
+            raise InputError("--syndrome", problem, "write 0")
 
 
 def sample(model: ErrorModel, seed: int) -> tuple[str, str]:
@@ -109,7 +110,7 @@ def _check(place: str, error: Error, n_detectors: int, n_observables: int) -> No
             raise InputError(place, f"names {name}s {numbers}", "name each once, in ascending order")
         outside = [number for number in numbers if not 0 <= number < size]
         if outside:
-            raise InputError(place, f"names {name} {outside[0]}", f"the model has {size}, from 0 up")
+            raise InputError(place, f"names {name} {outside[0]}", f"use numbers from 0 to {size - 1}")
 
 
 Factors = dict[tuple[str, ...], np.ndarray]

@@ -143,4 +143,4 @@ def _rzz(edge: Edge, angle: float) -> tuple[Gate, ...]:
 def _check_angles(*angles: tuple[str, float]) -> None:
     for name, angle in angles:
         if not is_finite(angle):
-            raise InputError(name, f"is {angle!r}", "give finite radians")
+            raise InputError(name, f"is {angle!r}", "give a finite angle in radians")

@@ -35,9 +35,11 @@ def peps_network(
                 bonds.append((site, site + 1))
             if row + 1 < rows:
                 bonds.append((site, site + columns))
-    if n_hyper > (rows - 1) * (columns - 1):
-        raise InputError("--hyper", f"is {n_hyper}", "give at most one for each plaquette")
-    plaquettes = generator.choice((rows - 1) * (columns - 1), size=n_hyper, replace=False)
+    n_plaquettes = (rows - 1) * (columns - 1)
+    if n_hyper > n_plaquettes:
+        problem = f"is {n_hyper}, but the lattice has {n_plaquettes} plaquettes"
+        raise InputError("--hyper", problem, f"give at most {n_plaquettes}, one per plaquette")
+    plaquettes = generator.choice(n_plaquettes, size=n_hyper, replace=False)
     corners = [divmod(int(plaquette), columns - 1) for plaquette in plaquettes]
     hypers: list[tuple[int, ...]] = [
         (r * columns + c, r * columns + c + 1, (r + 1) * columns + c) for r, c in corners

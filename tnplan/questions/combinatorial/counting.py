@@ -397,7 +397,7 @@ def _polynomial_by_tree(
     n_sizes = 1 + sum(int(each.max(initial=0)) for each in costs)
     n_primes = n_sizes * bits // PRIME_BITS
     if n_primes > MOST_PRIMES:
-        problem = f"does not hold the numbers of up to {n_sizes:,} sizes for each state"
+        problem = f"is too small for the numbers of up to {n_sizes:,} sizes"
         raise InputError("memory", problem, "allow more memory, or round the weights", topic="memory")
     schedule = schedule_of(model, Residues(largest_prime()), options, 1 + n_primes)
 

@@ -126,7 +126,8 @@ class _FormulaFile:
         match words[2:]:
             case ["weight", literal, weight, "0"] if LITERAL.fullmatch(literal):
                 if int(literal) in self._literals:
-                    raise InputError(position, f"has a second weight of {literal}", "give one weight")
+                    problem = f"has a second weight of literal {literal}"
+                    raise InputError(position, problem, "give one weight per literal")
                 self._literals[int(literal)] = weight_of(weight, position), position
             case ["show", *_]:
                 problem = f"is {shown_text(' '.join(words))!r}, for projected counting"

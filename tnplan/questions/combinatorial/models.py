@@ -133,7 +133,7 @@ class Model:
         """Raise InputError where sums of weights may be beyond what float64 has exactly."""
         heaviest = sum(int(np.abs(factor.weights).max(initial=0)) for factor in self.factors)
         if heaviest >= LARGEST_WEIGHT:
-            problem = f"sum up to {heaviest / self.scale:.3g} in units of 1/{self.scale}, beyond 2^52"
+            problem = f"add up to {heaviest / self.scale:.3g}, more than 2^52 units of 1/{self.scale}"
             raise InputError("weights", problem, "round them to fewer digits")
 
     @property

@@ -87,7 +87,7 @@ def _check(fidelity: float, options: QuestionOptions, bits: int, has: str) -> No
     if fidelity < least:
         raise InputError(
             "--state-fidelity", f"is {least!r}, and a state of {bits} bits a part {has} {fidelity:.10g}",
-            "ask for less, or have more memory", topic="memory",
+            "ask for a lower fidelity, or allow more memory", topic="memory",
         )  # fmt: skip
 
 

@@ -227,7 +227,7 @@ def whole(
     bonds = {pair: len(weights) for pair, weights in state.weights.items()}
     if (needed := state_bytes(bonds, precision)) > memory_bytes:
         raise InputError(
-            "--ranks", f"have a state of {size_text(needed)}, which each needs whole here",
+            "--ranks", f"need the whole state each here, which takes {size_text(needed)}",
             "allow more memory, give a smaller --max-bond, or ask for expectation values", topic="memory",
         )  # fmt: skip
     return state.fetched(incoming, state.ranks.size * [range(len(state.neighbours))])

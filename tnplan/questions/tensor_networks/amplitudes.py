@@ -203,7 +203,7 @@ def open_amplitudes(
     missing = sorted(set(range(n_qubits)) - {*open_qubits, *fixed})
     if missing:
         raise InputError(
-            "amplitudes", f"do not say what qubit {missing[0]} is", "give the value of this qubit, or open it"
+            "amplitudes", f"have no value for qubit {missing[0]}", "give the value of this qubit, or open it"
         )
     for qubit, bit in fixed.items():
         if bit not in (0, 1):

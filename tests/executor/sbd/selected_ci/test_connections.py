@@ -132,7 +132,7 @@ def test_little_memory_makes_more_parts() -> None:
         np.testing.assert_array_equal(candidates.keys, results[0][0].keys)
         np.testing.assert_allclose(correction.energy, results[0][1].energy, rtol=1e-13)
         assert correction.determinants == results[0][1].determinants
-    with pytest.raises(InputError, match=r"memory: holds [\d.]+ KiB for tables of determinants outside"):
+    with pytest.raises(InputError, match=r"memory: has [\d.]+ KiB for tables of determinants outside"):
         on_workers(lambda group: select(basis, state, 1e-3, tables, group), memory_bytes=4000)
     with pytest.raises(InputError, match=r"but sorted integrals need .*; give more memory"):
         excitation_tables(integrals, 0.0, 1000)

@@ -171,7 +171,7 @@ def test_cotengra_trees_that_are_refused() -> None:
         from_cotengra(cotengra.ContractionTree(inputs, output, sizes))
     tree = cotengra.ContractionTree.from_path(inputs, output, sizes, path=[(0, 1), (0, 1)])
     assert from_cotengra(tree.remove_ind("a")).sliced_inds == ("a",)
-    with pytest.raises(InputError, match="index 'b' is projected on 1"):
+    with pytest.raises(InputError, match="index 'b' is fixed at 1"):
         from_cotengra(tree.remove_ind("b", project=1))
 
 
@@ -239,7 +239,7 @@ WRONG_EQUATIONS: list[Row] = [
     (("ab,b.->a", [(2, 3), (3, 2)]), "equation 'ab,b.->a'",
      "has the character '.'", "name indices by single"),
     (("ab,bc->z", [(2, 3), (3, 2)]), "equation 'ab,bc->z'",
-     "index 'z' of the output is on no operand", "open indices must be on"),
+     "index 'z' of the output is on no operand", "list only indices of the operands"),
     (("ab,bc->aa", [(2, 3), (3, 2)]), "equation 'ab,bc->aa'", "has the index 'a' 2 times",
      "list each open index"),
 ]
@@ -343,7 +343,7 @@ WRONG_OMEINSUM: list[Row] = [
     ({"tree": node([[1, 2], [2, 3]], [1], leaf(1), leaf(2))}, "o.json: ssa_path",
      "tensors are left at its end", "contract all of them"),
     ({"slices": [7]}, "o.json: sliced_inds", "index '7' is on no tensor", "slice indices of"),
-    ({"output": [7]}, "o.json: network output", "index '7' is on no tensor", "open indices must be on"),
+    ({"output": [7]}, "o.json: network output", "index '7' is on no tensor", "list only indices of"),
     ({"inputs": [1]}, "o.json", "its inputs or slices are not lists", "give the file that"),
 ]
 # fmt: on
@@ -395,7 +395,7 @@ WRONG_JET: list[Row] = [
     ({"tensors": [[[], ["a"], [True], [[1, 0]]]]}, "jet.json: tensors[0]",
      "[True] is not a shape", "give a list of extents"),
     ({"tensors": [[[], ["a"], [1], [[1, 0]]], [[], ["a"], [2], [[1, 0], [1, 0]]]]}, "jet.json: tensors[1]",
-     "index 'a' has extent 2, and 1 before", "correct the file"),
+     "index 'a' has extent 2, and 1 on an earlier tensor", "correct the file"),
 ]
 # fmt: on
 

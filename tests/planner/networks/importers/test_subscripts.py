@@ -93,7 +93,7 @@ WRONG_CALLS: list[Row] = [
     (("ab,bc", (2, 3), (4, 5)), "operand 1", "index 'b' has the extents 3 and 4", "equal indices have"),
     (("aa", (2, 1)), "operand 0", "index 'a' has the extents 2 and 1", "equal indices have"),
     (("ab->c", (2, 3)), "equation 'ab->c'",
-     "index 'c' of the output is on no operand", "open indices must be on"),
+     "index 'c' of the output is on no operand", "list only indices of the operands"),
     (("ab->a,b", (2, 3)), "equation 'ab->a,b'", "has two outputs", "write the indices of"),
     (("a.b", (2, 3)), "equation 'a.b'", "has the character '.'", "name indices by single"),
     (("a->b->a", (2,)), "equation 'a->b->a'", "has the character", "name indices by single"),

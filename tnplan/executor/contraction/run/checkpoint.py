@@ -304,7 +304,7 @@ class RunCheckpoint:
         if refusal is not None:
             raise refusal
         if number == 0 and self._division.number > 0:
-            raise InputError(str(self._folder), "has lost the sum of the slices that were done", RESTART)
+            raise InputError(str(self._folder), "has lost the sum of the finished slices", RESTART)
         if any(gathered):
             self.notes.append(
                 f"no partial sum of group {number} is there for all its ranks: it starts again from its "

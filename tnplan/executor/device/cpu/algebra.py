@@ -178,7 +178,7 @@ class Tropical(Algebra):
         super().check(values, place)
         if (values == -self.zero).any():
             problem = f"has {-self.zero:+}, which {self.name} cannot add to {self.zero:+}"
-            raise InputError(place, problem, "give finite values in its place", topic="algebras")
+            raise InputError(place, problem, "give finite values instead", topic="algebras")
 
     def bind_product(self, a: Array, b: Array, c: Array) -> Call:
         """By loops over the columns of blocks."""
@@ -333,7 +333,7 @@ class Optima(Modular):
     def check(self, values: Array, place: str) -> None:
         """Values are finite or -inf, and counts as those of the modulus."""
         if not (values.real < inf).all():
-            raise InputError(place, "has NaN or +inf", "give finite values in its place", topic="algebras")
+            raise InputError(place, "has NaN or +inf", "give finite values or -inf instead", topic="algebras")
         check_counts(values.imag, place, self.modulus[0])
 
     def bind_product(self, a: Array, b: Array, c: Array) -> Call:

@@ -87,7 +87,7 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
             "rotation", f"has letters {letters!r} for qubits {qubits}", "give one letter per qubit"
         )
     if not is_finite(angle):
-        raise InputError("rotation", f"has the angle {angle!r}", "give finite radians")
+        raise InputError("rotation", f"has the angle {angle!r}", "give a finite angle in radians")
     acted = [check_count("rotation: qubit", qubit, 0) for qubit in qubits]
     return Rotation(*masks(list(zip(letters, acted, strict=True)), None, "rotation"), angle)
 

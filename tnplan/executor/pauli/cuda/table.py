@@ -30,6 +30,7 @@ from tnplan.executor.pauli.cuda.layout import (
     rotations_defines,
 )
 from tnplan.executor.pauli.terms.protocol import RotationBatch
+from tnplan.executor.pauli.terms.truncation import TRUNCATE
 
 Lists = tuple[Any, Any, Any]
 """Branches on the GPU: rows or numbers of rows, values, frequencies."""
@@ -85,7 +86,7 @@ def memory_for(terms: int) -> Iterator[None]:
         yield
     except cupy.cuda.memory.OutOfMemoryError:
         raise InputError(
-            "GPU", f"has no memory for {terms} terms", "truncate, set --memory, or use more GPUs",
+            "GPU", f"has no memory for {terms} terms", f"{TRUNCATE}, set --memory, or use more GPUs",
             topic="memory",
         ) from None
 
@@ -338,7 +339,7 @@ class GpuTable:
         """Enlarge to `capacity` rows, when there are n, and `failures`, listed in `spare`, lacked a row."""
         if capacity > MOST_ROWS:
             raise InputError(
-                "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs",
+                "GPU", f"would need {capacity} rows", f"set --max-terms {MOST_ROWS}, or use more GPUs",
                 topic="GPUs",
             )
         with memory_for(capacity):

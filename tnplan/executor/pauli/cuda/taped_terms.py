@@ -26,7 +26,7 @@ from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.cuda.layout import limits_struct, pauli_defines, rotation_type
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss
 from tnplan.executor.pauli.terms.protocol import Terms
-from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.executor.pauli.terms.truncation import TRUNCATE, TermLimits
 
 FIRST_ENTRIES, BLOCK_ENTRIES = 1 << 18, 1 << 22
 """Entries of the first block, and of others at least."""
@@ -99,8 +99,8 @@ class TapeStore:
             on_gpu = len(self.blocks) - self.on_host
             if not on_gpu:
                 raise InputError(
-                    "GPU", f"has no memory for {size_text(needed)} of the tape of a gradient",
-                    "truncate, or choose --device cpu",
+                    "GPU", f"has no memory for {size_text(needed)} of the record (tape) of a gradient",
+                    f"{TRUNCATE}, or choose --device cpu",
                     topic="memory",
                 )  # fmt: skip
             self.spill(self.on_host + -(-on_gpu // 2))
@@ -132,7 +132,7 @@ class TapeStore:
             if block.size_bytes > free:
                 raise InputError(
                     "gradient", f"has a tape of {size_text(self.size_bytes)}, and the host has no room for "
-                    f"{size_text(block.size_bytes - free)} of it", "truncate, or give more memory",
+                    f"{size_text(block.size_bytes - free)} of it", f"{TRUNCATE}, or give more memory",
                     topic="memory",
                 )  # fmt: skip
             self.blocks[number] = Entries(*map(cupy.asnumpy, block))

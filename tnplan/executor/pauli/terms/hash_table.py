@@ -17,7 +17,7 @@ from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_m
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.selection import Arrivals
-from tnplan.executor.pauli.terms.truncation import TermLimits, Truncation
+from tnplan.executor.pauli.terms.truncation import TRUNCATE, TermLimits, Truncation
 
 SMALLEST_CAPACITY = 1024
 """Rows of the first arrays, at least."""
@@ -279,7 +279,7 @@ class HashTerms:
         if n_terms > MOST_ROWS:
             raise InputError(
                 "terms", f"may be {n_terms} in a shard, which has at most {MOST_ROWS}",
-                "truncate, or use more threads or ranks",
+                f"{TRUNCATE}, or use more threads or ranks",
             )  # fmt: skip
         # Growth by a factor makes the copies cost a constant a term.
         factor = 4 if self.capacity < FOURFOLD_BELOW else 2

@@ -26,7 +26,7 @@ from tnplan.executor.pauli.terms.ledger import Loss, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.selection import Arrivals, is_past
 from tnplan.executor.pauli.terms.sharded import SINGLE_SHARD_BELOW, ShardedTerms
-from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.executor.pauli.terms.truncation import TRUNCATE, TermLimits
 
 ONE = np.uint64(1)
 MOST_NUMBERS = 1 << 32
@@ -202,7 +202,7 @@ class TapedTerms(ShardedTerms):
                 f"step {len(self.tape)}",
                 f"brings terms and the tape of a gradient to {size_text(max(sizes))}, and the memory is "
                 f"{size_text(self.memory_bytes)}",
-                "give more memory or more ranks, or truncate",
+                f"give more memory or more ranks, or {TRUNCATE}",
                 topic="memory",
             )  # fmt: skip
 
@@ -288,7 +288,7 @@ class TapedTerms(ShardedTerms):
         first = self.n_numbers
         self.n_numbers += n
         if self.n_numbers > MOST_NUMBERS:
-            raise InputError("gradient", f"has more than {MOST_NUMBERS} terms a rank", "truncate")
+            raise InputError("gradient", f"has more than {MOST_NUMBERS} terms per rank", TRUNCATE)
         return np.arange(first, self.n_numbers, dtype=np.uint32)
 
     def _record(self, step: TapedStep) -> None:

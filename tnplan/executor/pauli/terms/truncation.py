@@ -10,6 +10,8 @@ from tnplan.common.errors import InputError
 
 NO_LIMIT = 2**30
 """More than a weight, a number of letters or a frequency can be."""
+TRUNCATE = "drop terms (--min-coefficient, --max-weight)"
+"""What helps where terms are too many."""
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def _of_spins(one: Any, two: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     if len(one) != 2 or not hasattr(two, "__len__") or len(two) != 3:
         raise InputError(
             ONE, "are split by spin, but the two-electron integrals are not",
-            "give 2 arrays (alpha, beta) and 3 arrays (alpha, alpha-beta, beta)",
+            "give 2 one-electron arrays (alpha, beta) and 3 of two electrons (alpha, alpha-beta, beta)",
         )  # fmt: skip
     return list(one), list(two)
 

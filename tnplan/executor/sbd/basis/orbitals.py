@@ -121,7 +121,7 @@ def natural_orbitals(densities: Sequence[Any], integrals: Integrals) -> NaturalO
     array([2., 0.])
     """
     if not len(densities):
-        raise InputError("natural orbitals", "have no density matrices", "diagonalize with rdm=True")
+        raise InputError("natural orbitals", "need density matrices", "diagonalize with rdm=True")
     n = len(densities)
     spins = [sum(density.alpha for density in densities) / n, sum(density.beta for density in densities) / n]
     if integrals.beta is None:

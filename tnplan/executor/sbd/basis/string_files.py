@@ -155,7 +155,7 @@ def _from_array(bits: Array, name: str) -> Bitstrings:
 
 
 def _no_strings(name: str, shown: str) -> InputError:
-    return InputError(name, f"are {shown}", "give a file, a dictionary of counts, or booleans [shot, bit]")
+    return InputError(name, f"are {shown}", "give a file, counts as a dict, or a boolean array [shot, bit]")
 
 
 def union(first: StringSet, second: StringSet) -> StringSet:
@@ -283,7 +283,7 @@ def _from_archive(path: str | Path, lengths: Lengths, spin: int) -> Bitstrings:
         )
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise InputError(
-            f"{path}: {weighted}", "holds a weight below 0, or none", "give numbers of 0 or more"
+            f"{path}: {weighted}", "holds a weight below 0, NaN or infinite", "give numbers of 0 or more"
         )
     places = [f"row {row} of {named}" for row in range(len(values))]
     bits = np.ascontiguousarray(values[:, ::-1] == 1)

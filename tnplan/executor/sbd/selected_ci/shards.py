@@ -50,8 +50,8 @@ class Workers:
         if reserved_bytes >= self.memory_bytes:
             raise InputError(
                 "memory",
-                f"holds {size_text(self.memory_bytes)} of the {size_text(reserved_bytes)} that a search for "
-                "determinants outside the list needs",
+                f"is {size_text(self.memory_bytes)}, but the search for determinants outside the list needs "
+                f"{size_text(reserved_bytes)}",
                 "give more memory or a larger epsilon",
                 topic="memory",
             )  # fmt: skip
@@ -123,7 +123,7 @@ def by_shards(
     max_slots = int(workers.memory_bytes / (BESIDE * visit.slot_bytes * workers.threads))
     if visit.first_slots > max_slots:
         raise InputError(
-            "memory", f"holds {size_text(workers.memory_bytes)} for tables of determinants outside the list",
+            "memory", f"has {size_text(workers.memory_bytes)} for tables of determinants outside the list",
             "give more memory or fewer threads",
             topic="memory",
         )  # fmt: skip
@@ -154,7 +154,7 @@ class _BoundedReduce:
             self._free_bytes -= self._size(result)
             if self._free_bytes < 0:
                 raise InputError(
-                    "memory", f"holds {size_text(self._max_bytes)} of the determinants that a rank selects",
+                    "memory", f"has {size_text(self._max_bytes)} for determinants that a rank selects",
                     "give more memory or a larger epsilon",
                     topic="memory",
                 )  # fmt: skip

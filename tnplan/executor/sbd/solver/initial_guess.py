@@ -293,7 +293,7 @@ def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:
             raise InputError(place, "holds no state", remedy)
         if header.shape[1:] != shape:
             raise _OtherSpaceError(
-                place, f"holds states of shape {header.shape[1:]}, this space has {shape}",
+                place, f"holds states of shape {header.shape[1:]}, and this space has {shape}",
                 "give the result of a solve over the same strings",
             )  # fmt: skip
 

@@ -421,8 +421,8 @@ def _of_parities(
     for state in start:
         if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
             raise InputError(
-                "start", f"has the shape {state.shape}, only zeros or values that are not finite",
-                f"give states of the shape {hamiltonian.shape}",
+                "start", f"has a state of shape {state.shape} that is of another shape, 0 or not finite",
+                f"give states of shape {hamiltonian.shape} with finite values, not all 0",
             )  # fmt: skip
         scaled = state / np.abs(state).max()
         for parity in parities:

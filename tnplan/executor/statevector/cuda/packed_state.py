@@ -87,7 +87,8 @@ class CodedState(CupyState):
     ) -> None:  # fmt: skip
         if n_bits < BLOCK_BITS:
             raise InputError(
-                "--device gpu", f"has a compressed state of {n_bits} qubits", "choose --device cpu",
+                "--device gpu", f"takes compressed states of {BLOCK_BITS} qubits or more, not {n_bits}",
+                "choose --device cpu",
                 topic="GPUs",
             )  # fmt: skip
         self.code_bits = self.bits = bits

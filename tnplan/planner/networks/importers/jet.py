@@ -66,7 +66,7 @@ def from_document(
             if sizes.setdefault(index, extent) != extent:
                 raise InputError(
                     where,
-                    f"index {index!r} has extent {extent}, and {sizes[index]} before",
+                    f"index {index!r} has extent {extent}, and {sizes[index]} on an earlier tensor",
                     "correct the file",
                 )
         terms.append(term)

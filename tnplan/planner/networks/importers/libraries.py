@@ -54,7 +54,7 @@ def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> Con
     for label, info in tree.sliced_inds.items():
         if info.project is not None:
             raise InputError(
-                PLACE, f"index {label!r} is projected on {info.project}", "select from the tensors instead"
+                PLACE, f"index {label!r} is fixed at {info.project}", "take this value in the tensors instead"
             )
     network = relabelled(tree.inputs, tree.output, tree.size_dict, names)
     sliced = tuple(names[label] for label in tree.sliced_inds)

@@ -195,7 +195,7 @@ def _call(
     for label in axes:
         if label not in sizes:
             problem = f"index {str(label)!r} of the output is on no operand"
-            raise InputError(place, problem, "open indices must be on an operand")
+            raise InputError(place, problem, "list only indices of the operands")
         if axes.count(label) > 1:
             problem = f"has the index {str(label)!r} {axes.count(label)} times in its output"
             raise InputError(place, problem, "list each open index once")

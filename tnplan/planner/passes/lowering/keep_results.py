@@ -30,8 +30,8 @@ def keep_results(
     - raises InputError: where the schedule is for several ranks.
     """
     if schedule.ranks_per_group > 1:
-        problem = f"is for {schedule.ranks_per_group} ranks"
-        raise InputError("schedule", problem, "plan for one device, where results are to be kept")
+        problem = f"is for {schedule.ranks_per_group} ranks, and results are kept only on one device"
+        raise InputError("schedule", problem, "plan for one device")
     wanted = _by_gain(schedule, changing)
     # Bisection on how many of the best are kept, all of them first. The arena is taken to grow with their
     # number.

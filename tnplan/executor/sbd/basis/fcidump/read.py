@@ -247,8 +247,8 @@ def _blocks(entries: IntegralLines, bounds: Array) -> tuple[dict[str, IntegralLi
     if len(bounds) != BOUNDS:
         raise InputError(
             entries.place,
-            f"has {len(bounds)} lines of four zeros, which separate the blocks of orbitals of each spin",
-            f"give {BOUNDS}: after integrals of alpha, beta and both, after h of both spins; the core energy",
+            f"has {len(bounds)} lines whose four indices are 0, which end the blocks of each spin",
+            f"give {BOUNDS}: after integrals of alpha, of beta and of both, after h of each, the core energy",
         )
     wrong = np.flatnonzero(entries.values[bounds[:-1]] != 0)
     if len(wrong):
