@@ -26,7 +26,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.lowering import spill as store
 from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import Decode, Encode, Gather, Redistribute, Schedule
 
 SEEDS = range(40)

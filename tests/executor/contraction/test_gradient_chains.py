@@ -23,8 +23,8 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.reverse.reverse import reverse
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.reverse import reverse
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import FusedAdjoint, GradientSchedule
 
 Arrays = list[NDArray[np.generic]]

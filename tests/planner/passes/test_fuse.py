@@ -31,7 +31,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import Planner, plan
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import VERSION, Contract, Fused, Schedule
 from tnplan.reporting import json_documents as documents
