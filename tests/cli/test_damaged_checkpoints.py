@@ -8,7 +8,7 @@ from tests.support.effort import repeats
 from tests.support.robustness.damaged_checkpoints import REFUSALS, SAME, trials
 from tests.support.robustness.interrupted_jobs import HAS_ADDON, KINDS
 
-QUICK, SLOW = 5, repeats(20, 60)
+QUICK, SLOW = 2, repeats(20, 60)
 SEEDS = (7, 1107)
 
 kinds = pytest.mark.parametrize(
