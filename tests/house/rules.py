@@ -113,8 +113,9 @@ def forbidden(
 
 def bare_imports(root: Path, folders: Sequence[str] = ("tests", "benchmarks")) -> list[str]:
     """Imports of `planner`, `executor` or `compress` without `tnplan`, also in tests and benchmarks."""
-    files = [*sources(root), *(path for folder in folders for path in sorted((root / folder).rglob("*.py")))]
-    return [str(one) for path in files for one in imports(path, root) if within(one.name, *FOLDERS)]
+    files = [path for folder in folders for path in sorted((root / folder).rglob("*.py"))]
+    found = [*all_imports(root), *(one for path in files for one in imports(path, root))]
+    return [str(one) for one in found if within(one.name, *FOLDERS)]
 
 
 def floor_arrows(root: Path) -> list[str]:
@@ -264,6 +265,7 @@ def repeated_classes(root: Path) -> list[str]:
     return [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
 
 
+@cache
 def long_signatures(root: Path) -> list[str]:
     """Functions with more parameters than a reader keeps in mind.
 

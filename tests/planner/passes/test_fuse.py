@@ -39,7 +39,7 @@ from tnplan.reporting import tables
 
 CIRCUITS = sorted((ROOT / "paths").glob("*_n*.json"))
 QUICK = ("sycamore_n53_m10_b2", "sycamore_n53_m14_b32", "zuchongzhi_n60_m24_b32_time")
-BATCHES, QUICK_BATCHES = 10, 5
+BATCHES, QUICK_BATCHES = 7, 2
 PER_BATCH = 12
 CAPACITY = 4096
 

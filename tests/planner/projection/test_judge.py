@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.contraction.fused import fusing_profile, stem_path
 from tests.support.contraction.shipped_paths import shipped_workloads
+from tests.support.effort import repeats
 from tests.support.networks import eager_profile, random_path
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
@@ -96,7 +97,7 @@ def check(found: Projection, plans: Plans, counts: Sequence[int]) -> None:
             assert found.labels.index(said) not in fits[plateau.devices]
 
 
-@settings(max_examples=25)
+@settings(max_examples=repeats(8, 25))
 @given(seed=st.integers(0, 10**6), fused=st.booleans(), share=st.sampled_from((inf, 1.0, 0.8, 0.6, 0.3)))
 @example(seed=0, fused=True, share=0.4)
 @example(seed=3, fused=False, share=0.4)

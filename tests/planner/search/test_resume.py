@@ -51,7 +51,7 @@ class Stopped(BaseException):
 
 
 @pytest.mark.parametrize("target", [{}, {"minimize": "schedule", "devices": 4}])
-@pytest.mark.parametrize("rounds", slow_after(2, [0, 3, 1, 5]))
+@pytest.mark.parametrize("rounds", slow_after(1, [3, 0, 1, 5]))
 def test_resumed_is_as_if_never_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, target: dict[str, Any]
 ) -> None:
@@ -114,7 +114,7 @@ def test_used_time_counts(tmp_path: Path) -> None:
     assert cost_of(more, 3.5) <= cost_of(first, 3.5) * 1.1
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", slow_after(1, ["1", "2"]))
 def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     save_network(NETWORK, tmp_path / "n.json", dtype="complex64")
     arguments = [
@@ -339,7 +339,7 @@ def test_wrong_usage(
     assert message in done.output + getattr(done.exception, "line", "")
 
 
-@pytest.mark.parametrize("side", [4, 40])
+@pytest.mark.parametrize("side", slow_after(1, [4, 40]))
 def test_a_script_without_a_main_guard_is_told(side: int, tmp_path: Path) -> None:
     """Also where the network is larger than a pipe holds: nobody reads it."""
     script = tmp_path / "script.py"
