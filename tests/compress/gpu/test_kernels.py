@@ -83,7 +83,7 @@ def restored(device: Any, data: bytes, like: np.ndarray) -> np.ndarray:
     return device.download(values)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("dtype", "coder"), slow_unless(lambda k, j: k % 2 == j, DTYPES, [*CODERS]))
+@pytest.mark.parametrize(("dtype", "coder"), slow_unless(lambda k, j: k == 3 * j, DTYPES, [*CODERS]))
 def test_kernels_write_and_read_the_twins_bytes(device: Any, dtype: str, coder: str) -> None:
     kinds = set()
     for number, (kind, bound) in enumerate(KINDS):

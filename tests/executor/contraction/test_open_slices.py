@@ -35,7 +35,7 @@ def open_paths() -> list[tuple[int, ContractionPath]]:
     return [(seed, path_with_open_slices(seed)) for seed in SEEDS if random_path(seed).network.output]
 
 
-@pytest.mark.parametrize("ranks", slow_after(1, [4, 1]))
+@pytest.mark.parametrize("ranks", slow_after(1, [2, 4]))
 def test_schedules_put_each_slice_in_its_place(ranks: int) -> None:
     levels = 0
     for seed, path in open_paths():

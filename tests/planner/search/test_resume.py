@@ -26,6 +26,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.search import driver
 from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealing import Effort, ScoredTree
 from tnplan.planner.search.checkpoint import SearchCheckpoint
@@ -51,10 +52,11 @@ class Stopped(BaseException):
 
 
 @pytest.mark.parametrize("target", [{}, {"minimize": "schedule", "devices": 4}])
-@pytest.mark.parametrize("rounds", slow_after(1, [3, 0, 1, 5]))
+@pytest.mark.parametrize("rounds", slow_after(2, [0, 3, 1, 5]))
 def test_resumed_is_as_if_never_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, target: dict[str, Any]
 ) -> None:
+    monkeypatch.setattr(driver, "MOVES_PER_TENSOR", 20_000)
     options = {**target, "profile": load_profile("h200-nvlink")}
     whole = search(None, **options)
     write, done = SearchCheckpoint.write, [0]
@@ -173,8 +175,11 @@ def test_workers_share_their_trees() -> None:
 
 
 @pytest.mark.parametrize(("devices", "precision"), [(1, None), (4, None), (1, "fp16x3")])
-def test_schedule_is_what_the_planner_predicts(devices: int, precision: str | None) -> None:
+def test_schedule_is_what_the_planner_predicts(
+    devices: int, precision: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And never slower than that of the path it starts from."""
+    monkeypatch.setattr(driver, "MOVES_PER_TENSOR", 20_000)
     profile = load_profile("h200-nvlink")
     if precision is not None:  # operations take all the time
         profile = replace(
