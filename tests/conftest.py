@@ -22,7 +22,7 @@ from tests.support.patches import NotedPatch
 from tests.support.root import ROOT
 from tnplan.planner.hardware.profile import load_profile
 
-settings.register_profile("local", max_examples=50, deadline=None)
+settings.register_profile("local", max_examples=20, deadline=None)
 settings.register_profile(
     "ci",
     max_examples=200,

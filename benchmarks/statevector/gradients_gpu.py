@@ -65,7 +65,7 @@ def opened(device: str, n_qubits: int, dtype: str, threads: int) -> tuple[Any, A
 def measured(device: str, n_qubits: int, depth: int, dtype: str, threads: int) -> dict[str, Any]:
     """Times in seconds of the second of two runs."""
     from tnplan.circuits.pauli_sum import parse
-    from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, prepare_joint
+    from tnplan.executor.statevector.adjoint_sweep import adjoint_gradient, prepare_joint
     from tnplan.executor.statevector.prepared_program import prepare_program
     from tnplan.executor.statevector.simulator import Simulator
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tnplan
+from tests.support.slow import slow_after
 from tnplan import InputError, PauliSum
 from tnplan.circuits.pauli_sum import PAIRS_AT_ONCE
 
@@ -123,7 +124,7 @@ def random_sum(random: Any, n_terms: int, n_qubits: int, n_used: int = 48) -> Pa
     return PauliSum(n_qubits, keys, random.normal(size=n_terms)).simplify()
 
 
-@pytest.mark.parametrize("n_qubits", [48, 112])
+@pytest.mark.parametrize("n_qubits", slow_after(1, [112, 48]))
 def test_large_products_have_no_loop_over_pairs(n_qubits: int) -> None:
     random = np.random.default_rng(1)
     a, b = random_sum(random, 10**4, n_qubits), random_sum(random, 100, n_qubits)

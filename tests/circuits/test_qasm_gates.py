@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import unitary
+from tests.support.effort import repeats
 from tests.support.qasm_programs import parse_qasm
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import controlled
@@ -106,7 +107,7 @@ def test_powers_have_phases_from_minus_pi_to_pi(exponent: float) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repeats(2, 6)))
 def test_circuits_that_qiskit_writes(seed: int, version: int) -> None:
     """All gates of Qiskit on up to four qubits, and composite ones on eight."""
     pytest.importorskip("qiskit_qasm3_import")

@@ -109,6 +109,7 @@ def test_a_size_need_not_be_aligned() -> None:
     assert profile.memory_bytes_per_s > 0
 
 
+@pytest.mark.slow
 def test_chains_are_measured_where_the_base_has_them(tmp_path: Path) -> None:
     base = replace(
         load_profile("cpu"), fused_bytes=32768,

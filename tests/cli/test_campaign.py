@@ -14,6 +14,7 @@ from tests.support.effort import repeats
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.robustness.campaign import CALLS, Campaign, built_failing_calls, needs_failing_calls
 from tests.support.root import ROOT
+from tests.support.slow import slow_after
 
 SEED = 65
 CIRCUIT = "2\n0 h 0\n1 cz 0 1\n"
@@ -63,7 +64,7 @@ def work(tmp_path: Path) -> Path:
 
 
 @needs_failing_calls
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", slow_after(4, CALLS))
 def test_a_disk_that_always_fails_is_said_with_a_remedy(work: Path, call: str) -> None:
     job = failing(work, call, errno.EIO)
     said = job.communicate(timeout=120)[1].splitlines()

@@ -11,14 +11,8 @@ from tests.support.robustness.interrupted_jobs import HAS_ADDON, KINDS
 QUICK, SLOW = 5, repeats(20, 60)
 SEEDS = (7, 1107)
 
-kinds = pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=pytest.mark.skipif(
-            kind == "sqd" and not HAS_ADDON, reason="needs qiskit-addon-sqd"
-        )) for kind in KINDS
-    ],
-)  # fmt: skip
+LONG = ("growth", "sqd")
+"""Kinds whose jobs take seconds."""
 
 
 def faults(kind: str, seed: int, count: int) -> list[object]:
@@ -29,13 +23,15 @@ def faults(kind: str, seed: int, count: int) -> list[object]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@kinds
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in LONG])
 def test_a_few_damaged_checkpoints_are_refused(kind: str) -> None:
     assert faults(kind, SEEDS[0], QUICK) == []
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@kinds
+@pytest.mark.parametrize("kind", KINDS)
 def test_damaged_checkpoints_are_refused(kind: str) -> None:
+    if kind == "sqd" and not HAS_ADDON:
+        pytest.skip("needs qiskit-addon-sqd")
     assert faults(kind, SEEDS[1], SLOW) == []

@@ -88,6 +88,12 @@ def test_ranks_without_a_gpu_are_refused_in_one_line(pair: Case) -> None:
     assert done.returncode == 2
     assert "--device gpu: " in one_line(done.stderr)
     assert "GPU" in one_line(done.stderr)
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+def test_ranks_without_a_gpu_take_the_cpu(pair: Case) -> None:
     chosen = tnplan(2, pair, CUDA_VISIBLE_DEVICES="")
     assert chosen.returncode == 0
     assert "device: cpu (" in chosen.stderr

@@ -13,7 +13,7 @@ from tests.support.robustness.good_files import good_files
 from tests.support.robustness.mutated_files import FORMATS, LIMIT_S, trials
 from tests.support.root import ROOT
 
-QUICK, SLOW = 12, repeats(300, 2000)
+QUICK, SLOW = 6, repeats(300, 2000)
 SEED = 11
 
 

@@ -85,7 +85,7 @@ def test_the_labels_of_states_are_named(capsys: pytest.CaptureFixture[str]) -> N
 
 @needs_mpi
 def test_ranks_of_mpirun_grow_the_same_list() -> None:
-    growth = "--grow --epsilon 0.1,0.02"
+    growth = "--grow --epsilon 0.1"
     assert run(["sbd", "h.fcidump", *growth.split(), "-o", "one.npz", *FAST]) == 0
     done = mpirun(2, "-m", "tnplan", "sbd", "h.fcidump", *growth.split(), "-o", "two.npz", *FAST)
     assert done.returncode == 0, done.stderr

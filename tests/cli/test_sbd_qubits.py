@@ -73,6 +73,13 @@ def test_processes_give_the_result_of_one(files: Path) -> None:
     np.testing.assert_allclose(report["expectations"], alone.expectations, atol=1e-7)
     with np.load("out.npz") as file:
         assert np.array_equal(file["bitstrings"], alone.bitstrings)
+
+
+@needs_mpi
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.usefixtures("files")
+def test_processes_refuse_together() -> None:
     refused = mpirun(2, "-m", "mpi4py", "-m", "tnplan", "sbd-qubits", "Z9", "s.txt")
     assert refused.returncode == 2
     assert refused.stderr.count("tnplan: error:") == 1

@@ -104,7 +104,7 @@ def ended(begun: subprocess.Popen[str], number: signal.Signals) -> tuple[int, st
     return begun.returncode, out, err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, *ENDING])
+@pytest.mark.parametrize("number", slow_after(2, [signal.SIGINT, *ENDING]))
 def test_a_command_that_writes_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     begun = started(tmp_path, "-c", WRITE)
     assert len([*tmp_path.iterdir()]) == 2, "a lock and a temporary file"

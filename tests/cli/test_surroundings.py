@@ -55,7 +55,7 @@ def test_json_that_is_deep_or_says_a_thing_twice(capsys: pytest.CaptureFixture[s
     refused(capsys, command.format("twice.json"), "twice.json: name: appears twice in one object")
 
 
-@pytest.mark.parametrize("length", [1, 100_000])
+@pytest.mark.parametrize("length", [1, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_names_give_the_terminal_no_orders(capsys: pytest.CaptureFixture[str], length: int) -> None:
     document = json.loads(Path("path.json").read_text())
     index = ORDER + "e" * length

@@ -34,7 +34,7 @@ from tnplan.executor.device.protocols.device import AdjointShape, RowShape
 from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners
 from tnplan.jobs.calibration import chain_shape
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.passes.reverse import reverse
 from tnplan.planner.schedule.schedule import FusedAdjoint
 
 pytestmark = [

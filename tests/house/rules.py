@@ -35,8 +35,10 @@ EXECUTOR_MAY = tuple(f"tnplan.{name}" for name in (
     "common", "circuits", "planner.schedule", "planner.networks", "planner.hardware",
 ))  # fmt: skip
 """What the verifier may import as well: what schedules are made of, and nothing of how they are made."""
-VERIFY = "tnplan.planner.passes.verify"
-STAGES = tuple(f"tnplan.planner.passes.{name}" for name in ("tree", "sharding", "fusion", "lowering"))
+VERIFY = tuple(f"tnplan.planner.passes.{name}" for name in ("verify", "verifier", "chain_checks"))
+STAGES = tuple(tuple(f"tnplan.planner.passes.{name}" for name in names) for names in (
+    ("tree",), ("sharding",), ("fuse", "chains_in_place", "chunk_exchanges"), ("lowering",),
+))  # fmt: skip
 """Each may import itself and those before it."""
 DEVICE = "tnplan.executor.device"
 DEVICE_LEVELS = (
@@ -111,8 +113,9 @@ def forbidden(
 
 def bare_imports(root: Path, folders: Sequence[str] = ("tests", "benchmarks")) -> list[str]:
     """Imports of `planner`, `executor` or `compress` without `tnplan`, also in tests and benchmarks."""
-    files = [*sources(root), *(path for folder in folders for path in sorted((root / folder).rglob("*.py")))]
-    return [str(one) for path in files for one in imports(path, root) if within(one.name, *FOLDERS)]
+    files = [path for folder in folders for path in sorted((root / folder).rglob("*.py"))]
+    found = [*all_imports(root), *(one for path in files for one in imports(path, root))]
+    return [str(one) for one in found if within(one.name, *FOLDERS)]
 
 
 def floor_arrows(root: Path) -> list[str]:
@@ -159,7 +162,8 @@ def lost_names(root: Path) -> list[str]:
     """Modules that the rules of imports name and that are not there: such a rule checks nothing."""
     named = [
         *(f"tnplan.{floor}" for floor in FLOORS), *(name for names in NEVER.values() for name in names),
-        *EXECUTOR_MAY, *STAGES, *(f"tnplan.executor.{engine}" for engine in ENGINES),
+        *EXECUTOR_MAY, *VERIFY, *(name for stage in STAGES for name in stage),
+        *(f"tnplan.executor.{engine}" for engine in ENGINES),
         *(f"{DEVICE}.{name}" for level in DEVICE_LEVELS for name in level),
     ]  # fmt: skip
     paths = {name: root / name.replace(".", "/") for name in named if within(name, "tnplan")}
@@ -200,7 +204,8 @@ def stage_arrows(root: Path) -> list[str]:
     """Passes that import a later stage, or anything of `passes` that is no stage."""
     broken = []
     for number, stage in enumerate(STAGES):
-        broken += forbidden(root, [stage], ["tnplan.planner.passes"], STAGES[: number + 1])
+        earlier = [name for names in STAGES[: number + 1] for name in names]
+        broken += forbidden(root, stage, ["tnplan.planner.passes"], earlier)
     return broken
 
 
@@ -219,22 +224,34 @@ def gpu_sources(root: Path) -> list[str]:
     return [str(path) for path in files if not {"cuda", "gpu", "comm"} & set(path.relative_to(root).parts)]
 
 
-def entries(root: Path) -> dict[str, int]:
-    """The folders of the product with the numbers of their entries, files and folders."""
+def entries(root: Path) -> dict[str, set[Path]]:
+    """The folders of the product with their entries, files and folders."""
     files = [path for path in (root / "tnplan").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     folders = {parent for path in files for parent in path.parents} - {root, *root.parents}
-    counts = {folder: {path for path in (*files, *folders) if path.parent == folder} for folder in folders}
-    return {folder.relative_to(root).as_posix(): len(counts[folder]) for folder in sorted(folders)}
+    return {
+        folder.relative_to(root).as_posix(): {path for path in (*files, *folders) if path.parent == folder}
+        for folder in sorted(folders)
+    }
 
 
 def full_folders(root: Path) -> list[str]:
     """Folders with more entries than one can take in at a glance."""
-    return [f"{name} has {count} entries" for name, count in entries(root).items() if count > MOST_ENTRIES]
+    counts = {name: len(paths) for name, paths in entries(root).items()}
+    return [f"{name} has {count} entries" for name, count in counts.items() if count > MOST_ENTRIES]
 
 
 def small_folders(root: Path) -> list[str]:
-    """Folders with fewer than four entries, which join their neighbours; a folder in it is an entry too."""
-    return [f"{name} has {count} entries" for name, count in entries(root).items() if count < LEAST_ENTRIES]
+    """Folders with fewer than four entries, which join their neighbours.
+
+    A folder in it is an entry too. `__init__.py` is one only beside folders.
+    """
+    broken = []
+    for name, paths in entries(root).items():
+        has_folders = any(path.is_dir() for path in paths)
+        count = sum(has_folders or path.name != "__init__.py" for path in paths)
+        if count < LEAST_ENTRIES:
+            broken.append(f"{name} has {count} entries")
+    return broken
 
 
 def repeated_classes(root: Path) -> list[str]:
@@ -248,6 +265,7 @@ def repeated_classes(root: Path) -> list[str]:
     return [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
 
 
+@cache
 def long_signatures(root: Path) -> list[str]:
     """Functions with more parameters than a reader keeps in mind.
 

@@ -51,9 +51,9 @@ ARROWS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
         "import tnplan.planner.passes.pipeline",
     ),
     "verify": (
-        lambda root: rules.forbidden(root, [rules.VERIFY], ["tnplan"], [rules.VERIFY, *rules.EXECUTOR_MAY]),
-        "tnplan/planner/passes/verify/bad.py",
-        "from ..lowering import liveness",
+        lambda root: rules.forbidden(root, rules.VERIFY, ["tnplan"], [*rules.VERIFY, *rules.EXECUTOR_MAY]),
+        "tnplan/planner/passes/verifier.py",
+        "from .lowering import liveness",
     ),
     "bare": (rules.bare_imports, "tests/bad.py", "from planner import passes"),
     "devices": (
@@ -89,11 +89,11 @@ ARROWS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
     "stages": (
         rules.stage_arrows,
         "tnplan/planner/passes/tree/bad.py",
-        "from tnplan.planner.passes.fusion import fuse",
+        "from tnplan.planner.passes.fuse import fuse",
     ),
     "pipeline": (
         rules.stage_arrows,
-        "tnplan/planner/passes/fusion/bad.py",
+        "tnplan/planner/passes/chunk_exchanges.py",
         "from tnplan.planner.passes import pipeline",
     ),
     "gpu": (rules.gpu_imports, "tnplan/executor/statevector/bad.py", "def f():\n    import cupy"),

@@ -17,7 +17,7 @@ RULES: dict[str, tuple[Callable[[Path], list[str]], dict[str, str]]] = {
     "folders": (rules.full_folders, {f"tnplan/planner/search/file_{number}.py": "" for number in range(26)}),
     "small folders": (
         rules.small_folders,
-        {f"tnplan/{folder}{file}.py": "" for folder in ("", "planner/") for file in "abc"},
+        {f"tnplan/{folder}{file}.py": "" for folder in ("", "planner/") for file in ("__init__", *"abc")},
     ),
     "classes": (
         rules.repeated_classes,

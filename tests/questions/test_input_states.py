@@ -24,7 +24,7 @@ STATES = ("statevector", "contraction")
 ALL = (*STATES, "pauli")
 EXACT_IN_MIXED = ("contraction", "pauli")
 CPU: Any = {"device": "cpu", "threads": 1}
-SIZES = (1, 2, 4)
+SIZES = (1, pytest.param(2, marks=pytest.mark.slow), 4)
 
 
 def close(found: tnplan.CircuitAnswer, expected: Any) -> None:

@@ -91,7 +91,7 @@ def test_other_questions_are_refused(question: str) -> None:
 def test_traces_over_all_inputs_are_those_of_pauli_propagation() -> None:
     """Without truncation they are exact; with it the estimate covers the error."""
     covered = []
-    for seed, circuit, _ in cases(range(9000, 9120), 7):
+    for seed, circuit, _ in cases(range(9000, 9060), 7):
         a, b = "0.5 X0 + 0.25 Z0 Z1 - Y1", "0.7 X0 + 0.2 Z0 Z1 + 0.4 Z1 + 0.1"
         try:
             exact = circuit.trace(a, b, method="pauli").value
@@ -102,7 +102,7 @@ def test_traces_over_all_inputs_are_those_of_pauli_propagation() -> None:
         assert found.error_kind == "exact"
         cut = circuit.trace(a, b, method="mpo", max_bond=3)
         covered.append(abs(cut.value - exact) <= cut.error + 1e-10)
-    assert len(covered) > 10
+    assert len(covered) > 5
     assert np.mean(covered) >= 0.9
     with pytest.raises(tnplan.InputError, match="traces over all inputs"):
         tnplan.Circuit(GateSequence(2, ())).trace("Z0", "Z0", method="mpo", state="01")

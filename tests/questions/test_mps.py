@@ -21,7 +21,11 @@ STEPS = 600
 
 @pytest.mark.parametrize(
     ("precision", "angle"),
-    [(name, unit * 3.0**k) for name, unit in (("fp32", 1e-7), ("fp64", 1e-15)) for k in range(6)],
+    [
+        pytest.param(name, unit * 3.0**k, marks=[] if k in (1, 4) else [pytest.mark.slow])
+        for name, unit in (("fp32", 1e-7), ("fp64", 1e-15))
+        for k in range(6)
+    ],
 )
 def test_small_gates_that_follow_each_other_add_up(precision: str, angle: float) -> None:
     """Each entangles by about a unit in the last place: a state that drops them all loses their sum."""

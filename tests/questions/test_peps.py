@@ -13,6 +13,7 @@ import tnplan
 from tests.support.chi_square import check_counts
 from tests.support.circuit_families import FAMILIES, brickwork, rotation, trotter
 from tests.support.circuits import random_circuit, state_vector
+from tests.support.effort import repeats
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.peps_cases import peps_case
 from tests.support.slow import slow_after
@@ -69,7 +70,11 @@ def test_trees_are_exact(family: str, precision: str) -> None:
 
 @pytest.mark.parametrize(
     ("precision", "angle"),
-    [(name, unit * 3.0**k) for name, unit in (("fp32", 1e-7), ("fp64", 1e-15)) for k in range(6)],
+    [
+        pytest.param(name, unit * 3.0**k, marks=[] if k in (1, 4) else [pytest.mark.slow])
+        for name, unit in (("fp32", 1e-7), ("fp64", 1e-15))
+        for k in range(6)
+    ],
 )
 def test_small_gates_that_follow_each_other_add_up(precision: str, angle: float) -> None:
     steps = 600
@@ -144,8 +149,9 @@ def test_values_after_each_layer_are_those_of_shorter_circuits() -> None:
         np.testing.assert_allclose(values, expected, rtol=0, atol=1e-11)
 
 
-def test_the_kicked_ising_model_of_127_qubits() -> None:
-    """Two stabilizers at an angle of pi / 2, and a light cone beside Pauli propagation."""
+@pytest.mark.slow
+def test_stabilizers_of_the_kicked_ising_model_of_127_qubits() -> None:
+    """Two, at an angle of pi / 2."""
     pytest.importorskip("stim")
     word = "X13 X29 X31 Y9 Y30 Z8 Z12 Z17 Z28 Z32"
     circuit = tnplan.Circuit(kicked_ising("heavy-hex", 127, 5, math.pi / 2, -math.pi / 2))
@@ -154,6 +160,10 @@ def test_the_kicked_ising_model_of_127_qubits() -> None:
     expected = circuit.expectation([word, wide], method="stabilizer", device="cpu").value
     assert abs(found.value[0] - expected[0]) <= found.error[0] < 1e-6
     assert abs(found.value[1] - expected[1]) <= found.error[1]  # beyond the loops that are contracted
+
+
+def test_a_light_cone_of_the_kicked_ising_model_of_127_qubits() -> None:
+    """Beside Pauli propagation."""
     circuit = tnplan.Circuit(kicked_ising("heavy-hex", 127, 5, 0.7, -math.pi / 2))
     found = circuit.expectation("Z62", method="peps", max_bond=16, **CPU)
     expected = circuit.expectation("Z62", method="pauli", **CPU).value
@@ -198,7 +208,7 @@ def test_auto_leaves_it_out_and_refusals_say_why() -> None:
 
 @pytest.mark.parametrize("family", ["brickwork", "trotter", "qaoa"])
 def test_samples_of_trees_follow_the_probabilities(family: str) -> None:
-    for seed in range(2):
+    for seed in range(repeats(1, 2)):
         random = np.random.default_rng(seed)
         tree = nx.random_labeled_tree(6, seed=seed)
         circuit = GateSequence(8, tuple(FAMILIES[family](6, list(tree.edges), 3, random)))  # two stay alone

@@ -173,11 +173,21 @@ def test_processes_give_what_one_gives(tmp_path: Path, ranks: int) -> None:
     expected = tnplan.Circuit(file).expectation(words, **CPU, max_bond=6)
     assert (document["method"], document["ranks"]) == ("peps", ranks)
     np.testing.assert_allclose(document["value"], expected.value, rtol=0, atol=1e-11)
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_processes_draw_what_one_draws_and_refuse_together(tmp_path: Path, ranks: int) -> None:
+    file = tmp_path / "c.qsim"
+    file.write_text(RINGS)
+    options = ("--method", "peps", "--max-bond", 6, "--device", "cpu", "-o", tmp_path / "out.json")
     done = mpirun(ranks, "-m", "tnplan", "sample", file, "--shots", 40, "--seed", 3, *options)
     assert done.returncode == 0, done.stderr
     drawn = tnplan.Circuit(file).sample(40, seed=3, **CPU, max_bond=6).value
     assert json.loads((tmp_path / "out.json").read_text())["value"] == drawn
-    done = mpirun(ranks, "-m", "tnplan", "expectation", file, *asked, *options, "--memory", "20 kB")
+    options = ("--observable", "Y7", *options, "--memory", "20 kB")
+    done = mpirun(ranks, "-m", "tnplan", "expectation", file, *options)
     assert done.returncode == 2
     assert done.stderr.count("tnplan: error") == 1
 

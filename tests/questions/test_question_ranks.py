@@ -12,6 +12,7 @@ import pytest
 
 import tnplan
 from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.slow import slow_after
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.select import Chosen
@@ -30,7 +31,7 @@ CIRCUIT = "8\n" + "".join(
 
 @needs_mpi
 @pytest.mark.parametrize(
-    "method", ["statevector", "contraction", pytest.param("pauli", marks=pytest.mark.slow)]
+    "method", slow_after(1, ["statevector", "contraction", "pauli"])
 )
 def test_two_ranks_give_what_one_gives(tmp_path: Path, method: str) -> None:
     file = tmp_path / "c.qsim"
@@ -77,28 +78,30 @@ def test_three_ranks_get_a_method_that_takes_them(tmp_path: Path) -> None:
     assert document["value"] == pytest.approx([expected], abs=1e-12)
 
 
+REFUSED = [
+    (("expectation", "--observable", "Z9"), "--observable: names qubit 9; use qubits 0 to 7"),
+    (
+        ("expectation", "--observable", "Z1", "--method", "contraction", "--set", "x=1"),
+        "parameter x: is not a parameter of",
+    ),
+    (
+        ("expectation", "--observable", "Z1", "--after", "3"),
+        "mpirun: started more than one rank, and --after is for one;",
+    ),
+    (("overlap", None, "--method", "contraction"), "'contraction' answers overlap on one; start it"),
+]
+
+
 @needs_mpi
-def test_ranks_refuse_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", slow_after(1, range(len(REFUSED))))
+def test_ranks_refuse_together(tmp_path: Path, number: int) -> None:
     file = tmp_path / "c.qsim"
     file.write_text(CIRCUIT)
-    done = mpirun(2, "-m", "tnplan", "overlap", file, file, "--method", "contraction")
+    (command, *options), line = REFUSED[number]
+    done = mpirun(2, "-m", "tnplan", command, file, *(file if one is None else one for one in options))
     assert done.returncode == 2
-    assert "'contraction' answers overlap on one; start it" in done.stderr
-    for options, line in (
-        (("--observable", "Z9"), "--observable: names qubit 9; use qubits 0 to 7"),
-        (
-            ("--observable", "Z1", "--method", "contraction", "--set", "x=1"),
-            "parameter x: is not a parameter of",
-        ),
-        (
-            ("--observable", "Z1", "--after", "3"),
-            "mpirun: started more than one rank, and --after is for one;",
-        ),
-    ):
-        done = mpirun(2, "-m", "tnplan", "expectation", file, *options)
-        assert done.returncode == 2
-        assert line in done.stderr
-        assert done.stderr.count("tnplan: error") == 1
+    assert line in done.stderr
+    assert done.stderr.count("tnplan: error") == 1
 
 
 @needs_mpi

@@ -18,6 +18,7 @@ import tnplan
 from tests.support.contraction.executor import no_early_sums
 from tests.support.contraction.schedules import made_schedule
 from tests.support.contraction.shipped_paths import shipped_workloads
+from tests.support.effort import repeats
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tests.support.null_device.dry_run import dry_run
 from tests.support.root import ROOT
@@ -213,7 +214,7 @@ def test_two_triangles_are_no_hexagon() -> None:
     assert structure_key(pairs(hexagon)) != structure_key(pairs(triangles))
 
 
-@settings(max_examples=25)
+@settings(max_examples=repeats(8, 25))
 @given(st.integers(0, 10_000))
 def test_what_is_done_once_changes_no_result(seed: int) -> None:
     """What no slice touches is contracted once, or again for each slice as a network of its own."""

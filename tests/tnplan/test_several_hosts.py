@@ -107,6 +107,7 @@ def test_other_engines_have_the_bits_of_one_host(
     assert found["one"] == found["two"]  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_shared_is_refused_before_work(folder: Path) -> None:
     make_problem(folder)
     with cluster(2, folder, own_folders=True) as made:

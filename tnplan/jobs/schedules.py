@@ -53,7 +53,7 @@ from tnplan.planner.networks.tensors import check_tensors, load_tensors, values_
 from tnplan.planner.passes.load import load_schedule
 from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.lowering.unfuse import unfuse
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
 TOPIC = "ranks"

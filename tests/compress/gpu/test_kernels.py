@@ -17,7 +17,7 @@ from tests.support.effort import in_turn
 from tests.support.kernels.compress_arrays import DTYPES, bits, make_array, parts
 from tests.support.kernels.compress_streams import CODERS, mutated, payloads_of, sealed, stream_of, written
 from tests.support.kernels.emulator import source
-from tests.support.slow import slow_but
+from tests.support.slow import slow_but, slow_unless
 from tnplan.compress import (
     CodecError,
     StreamError,
@@ -83,8 +83,7 @@ def restored(device: Any, data: bytes, like: np.ndarray) -> np.ndarray:
     return device.download(values)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("coder", CODERS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "coder"), slow_unless(lambda k, j: k == 3 * j, DTYPES, [*CODERS]))
 def test_kernels_write_and_read_the_twins_bytes(device: Any, dtype: str, coder: str) -> None:
     kinds = set()
     for number, (kind, bound) in enumerate(KINDS):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.kernels.compress_arrays import DTYPES, make_array
+from tests.support.slow import slow_but
 from tnplan.compress import CodecError, compress, worst_size_bytes
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.format import choice
@@ -63,7 +64,7 @@ def as_on_the_cpu(array: np.ndarray, bound: float, mode: str, frame_log2: int) -
     return bytes(packed.data)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", slow_but(("float32", "complex128"), DTYPES))
 def test_streams_are_those_of_the_cpu(device: Any, tried: list[bool], dtype: str) -> None:
     for number, (kind, log2, frame_log2, mode, bound, ahead) in enumerate(CASES):
         array = make_array(kind, 1 << log2, dtype, number)

@@ -15,8 +15,10 @@ import tnplan
 from tests.support.contraction.algebras import ALGEBRAS, MAX_MIN, PRIMES, check, make, problem, values
 from tests.support.contraction.compression import exchanging, slow_profile
 from tests.support.contraction.resume import InterruptedRunError
+from tests.support.effort import repeats
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import eager_profile, random_path
+from tests.support.slow import slow_after, slow_unless
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.networks.tensors import save_tensors
@@ -27,7 +29,7 @@ CPU: dict[str, Any] = {"device": "cpu", "threads": 1}
 
 
 @pytest.mark.parametrize("name", ALGEBRAS)
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", slow_after(2, range(repeats(4, 10))))
 def test_random_networks_from_files(name: str, seed: int, tmp_path: Path) -> None:
     """On 1, 2 and 4 ranks of a group, and in two groups; a value that differs in a bit is found."""
     algebra, prime, path, arrays, wanted = problem(name, seed)
@@ -58,8 +60,9 @@ def test_a_result_wrong_by_one_bit_is_found() -> None:
         check(found, path.network, wanted)
 
 
-@pytest.mark.parametrize("name", ALGEBRAS)
-@pytest.mark.parametrize("compress", [None, "checkpoints"])
+@pytest.mark.parametrize(
+    ("name", "compress"), slow_unless(lambda k, j: k % 2 == j, ALGEBRAS, [None, "checkpoints"])
+)
 def test_an_interrupted_run_goes_on(
     name: str, compress: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,8 +162,9 @@ def test_older_programs_refuse_a_schedule_of_an_algebra(tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_of_mpirun(ranks: int, tmp_path: Path) -> None:
-    done = mpirun(ranks, SCRIPTS / "algebras.py", tmp_path)
+@pytest.mark.parametrize(("ranks", "times"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.slow)])
+def test_ranks_of_mpirun(ranks: int, times: int, tmp_path: Path) -> None:
+    done = mpirun(ranks, SCRIPTS / "algebras.py", tmp_path, times)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-2:] == ["24 networks", "12 powers"], done.stdout + done.stderr
+    said = [f"networks: {12 * times}", f"powers: {6 * times}"]
+    assert done.stdout.splitlines()[-2:] == said, done.stdout + done.stderr

@@ -34,6 +34,7 @@ from tests.support.contraction.redistribution import local, random_case
 from tests.support.contraction.resume import InterruptedRunError
 from tests.support.kernels.gpus import DEVICES, needs_gpus, opened
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
+from tests.support.slow import slow_after
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
@@ -238,7 +239,7 @@ def test_the_option_of_execute_compresses_a_plain_plan() -> None:
 
 @pytest.mark.mpi
 @needs_mpi
-@pytest.mark.parametrize("n_ranks", [2, 4])
+@pytest.mark.parametrize("n_ranks", slow_after(1, [2, 4]))
 def test_ranks_of_mpi_give_the_bits_of_threads(tmp_path: Path, n_ranks: int) -> None:
     output = tmp_path / "result.npy"
     done = mpirun(n_ranks, "-m", "mpi4py", SCRIPTS / "compressed.py", output)

@@ -14,6 +14,7 @@ import pytest
 from tests.support.contraction.compression import FREE, instructions, slow_profile
 from tests.support.networks import eager_profile, random_arrays
 from tests.support.null_device.dry_run import dry_run
+from tests.support.slow import slow_after
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps
@@ -26,7 +27,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.lowering import spill as store
 from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import Decode, Encode, Gather, Redistribute, Schedule
 
 SEEDS = range(40)
@@ -97,7 +98,7 @@ def squeezed(seed: int, ranks: int, hardware: Any) -> Schedule | None:
     return None
 
 
-@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("ranks", slow_after(1, [4, 1]))
 def test_stored_tensors_come_back(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
     monkeypatch.setattr(store, "LEAST_MESSAGE_BYTES", LEAST_BYTES)
     monkeypatch.setattr(NumpyDevice, "codec", lambda device: Kept())
@@ -124,7 +125,7 @@ def test_stored_tensors_come_back(monkeypatch: pytest.MonkeyPatch, ranks: int) -
     assert found(made, Encode) == found(made, Decode) > 5
 
 
-@pytest.mark.parametrize("ranks", [3, 4, 6])
+@pytest.mark.parametrize("ranks", slow_after(1, [4, 6]))
 def test_compressed_exchanges_give_the_same_bits(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
     monkeypatch.setattr(cost, "LEAST_MESSAGE_BYTES", LEAST_BYTES)
     hardware = slow_profile(1 << 14)

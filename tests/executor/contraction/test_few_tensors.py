@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.contraction.shards import load_shards
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.networks import agrees, eager_profile, random_arrays
+from tests.support.slow import slow_after
 from tnplan.calls.execute import execute
 from tnplan.cli.terminal import ProgressLines
 from tnplan.jobs.progress import Progress
@@ -77,7 +78,7 @@ def test_any_world_gives_the_result_in_every_form(
 
 @pytest.mark.mpi
 @needs_mpi
-@pytest.mark.parametrize("n_sliced", [0, 1])
+@pytest.mark.parametrize("n_sliced", slow_after(1, [1, 0]))
 def test_one_tensor_on_three_groups_under_mpi(tmp_path: Path, n_sliced: int) -> None:
     network = Network((("a", "b", "c"),), ("b", "a"), {"a": 3, "b": 5, "c": 2})
     path = ContractionPath(network, (), ("c",)[:n_sliced])

@@ -19,7 +19,7 @@ from tnplan.jobs.arrays.gradient_calls import GradientCalls
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.passes.reverse import reverse
 from tnplan.planner.schedule.schedule import GradientSchedule, Schedule
 
 QUICK, ALL = 20, repeats(160, 300)

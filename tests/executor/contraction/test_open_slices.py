@@ -12,6 +12,7 @@ import pytest
 
 import tnplan
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
+from tests.support.slow import slow_after
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.numpy_contraction import sliced_contraction
@@ -34,7 +35,7 @@ def open_paths() -> list[tuple[int, ContractionPath]]:
     return [(seed, path_with_open_slices(seed)) for seed in SEEDS if random_path(seed).network.output]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", slow_after(1, [2, 4]))
 def test_schedules_put_each_slice_in_its_place(ranks: int) -> None:
     levels = 0
     for seed, path in open_paths():

@@ -13,7 +13,7 @@ from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.planner.passes.pipeline import plan
 
-BATCHES, QUICK = 20, 2
+BATCHES, QUICK = 20, 1
 PER_BATCH = 30
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.circuits import random_circuit
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
+from tests.support.slow import slow_unless
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import gate, rz
 from tnplan.circuits.pauli_sum import parse
@@ -63,9 +64,13 @@ def without_channels() -> list[PauliStep]:
     return [*steps, rotation("ZZ", (2, 3), math.pi), *kicked_ising(5, chain_edges(5), 0.3, 2)]
 
 
-@pytest.mark.parametrize("make", [with_channels, without_channels])
-@pytest.mark.parametrize("limits", [Truncation(), Truncation(max_weight=5)])
-@pytest.mark.parametrize("state", ["01101", BLOCH])
+@pytest.mark.parametrize(
+    ("make", "limits", "state"),
+    slow_unless(
+        lambda *places: sum(places) % 2 == 0,
+        [with_channels, without_channels], [Truncation(), Truncation(max_weight=5)], ["01101", BLOCH],
+    ),
+)  # fmt: skip
 def test_gradients_equal_the_shift_rule(make: object, limits: Truncation, state: str | np.ndarray) -> None:
     """For a rotation exp(-i a P / 2): dE/da = (E(a + pi/2) - E(a - pi/2)) / 2, exactly."""
     steps: list[PauliStep] = make()  # type: ignore[operator]

@@ -12,6 +12,7 @@ from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_i
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate
+from tests.support.slow import slow_unless
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.common.errors import InputError
@@ -67,15 +68,16 @@ def _spread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("channels", [False, True])
-@pytest.mark.parametrize("limits", LIMITS, ids=str)
-@pytest.mark.parametrize(("n_ranks", "threads"), USES)
+@pytest.mark.parametrize(
+    ("limits", "use"), slow_unless(lambda k, j: k % len(USES) == j, LIMITS, USES)
+)
 def test_threads_and_ranks_give_the_gradient_of_one(
-    n_ranks: int, threads: int, limits: Truncation, channels: bool
+    limits: Truncation, use: tuple[int, int], channels: bool
 ) -> None:
     steps = mixed_steps(channels)
     (alone,) = on(1, 1, steps, START, limits)
     assert np.count_nonzero(np.abs(alone.derivatives) > 1e-4) > 10
-    for found in on(n_ranks, threads, steps, START, limits):
+    for found in on(*use, steps, START, limits):
         assert found.value == pytest.approx(alone.value, abs=1e-13)
         assert found.n_terms == alone.n_terms
         assert found.dropped.terms == alone.dropped.terms

@@ -61,7 +61,7 @@ def symmetric(seed: int) -> tuple[GateSequence, list[list[int]]]:
     return GateSequence(n, tuple(gates)), group
 
 
-@pytest.mark.parametrize("seed", range(repeats(12, 300)))
+@pytest.mark.parametrize("seed", range(repeats(6, 300)))
 def test_merged_words_have_the_values_of_dense_states(seed: int) -> None:
     circuit, group = symmetric(seed)
     n, random = circuit.n_qubits, np.random.default_rng(seed)

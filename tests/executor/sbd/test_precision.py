@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.effort import repeats
 from tests.support.engines.sbd_symmetries import linked_atoms
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.integrals import Integrals
@@ -59,7 +60,7 @@ class LongOperator:
     same = total
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(repeats(1, 3)))
 def test_inner_products_of_fp32_lose_nothing_in_long_vectors(seed: int) -> None:
     """An energy that is wrong by a share of itself keeps residuals at that distance."""
     operator = LongOperator(seed, 3_000_001)
@@ -103,7 +104,7 @@ class NoisyVectors(HostVectors):
 @pytest.mark.parametrize("share", [1e-4, 1e-2, 0.3])
 @pytest.mark.parametrize("spin", [None, 0])
 def test_a_solve_that_fp32_cannot_end_goes_on_in_fp64(share: float, spin: float | None) -> None:
-    for seed in range(500, 504):
+    for seed in range(500, 500 + repeats(2, 4)):
         integrals = linked_atoms(seed, 0.05)
         h = product(integrals)
         backend = NoisyVectors(h)
@@ -118,7 +119,7 @@ def test_a_solve_that_fp32_cannot_end_goes_on_in_fp64(share: float, spin: float 
 
 
 @pytest.mark.usefixtures("_by_steps")
-@pytest.mark.parametrize("seed", [*range(600, 606), 700, 9031])
+@pytest.mark.parametrize("seed", [*range(600, 600 + repeats(2, 6)), 700, 9031])
 def test_spins_a_thousandth_apart_are_told_apart(seed: int) -> None:
     """Mixed precision and a penalty, beside states of one spin from dense matrices."""
     integrals = linked_atoms(seed, 0.01)

@@ -12,6 +12,7 @@ import pytest
 
 import tnplan
 from tests.conftest import SharedData
+from tests.support.effort import repeats
 from tests.support.engines.sbd import (
     every_string,
     random_integrals,
@@ -82,7 +83,7 @@ def test_states_keep_their_parity_and_spin() -> None:
 
 
 @pytest.mark.usefixtures("few_at_start")
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(repeats(12, 24)))
 def test_a_penalty_selects_a_spin_and_energies_are_those_of_h(seed: int) -> None:
     """The weight is found where none is given: spins lie apart by a hundredth to ten Hartree."""
     chance = np.random.default_rng(seed)

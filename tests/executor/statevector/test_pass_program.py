@@ -95,7 +95,7 @@ def test_programs_equal_the_twin(run: Run, dtype: str, tile: Tile, name: str) ->
         made = make_program(item, N_BITS, tile.register_bits, state.itemsize)
         expected = state.astype(np.complex128)
         apply_pass(expected, item)
-        if made is None or len(item.steps) < 3 or done == repeats(2, 3):
+        if made is None or len(item.steps) < 3 or done == repeats(1, 3):
             state[:] = expected
             continue
         run(state, item, made, tile)

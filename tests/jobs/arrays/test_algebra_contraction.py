@@ -12,6 +12,7 @@ import pytest
 import tnplan
 from tests.support.contraction.algebras import ALGEBRAS, MAX_MIN, PRIMES, check, make, reference, values
 from tests.support.networks import eager_profile, random_path
+from tests.support.slow import slow_after
 from tnplan.executor.device.cpu import algebra_device, device
 from tnplan.executor.device.cpu.algebra import LARGEST_PRIME, Tropical, algebra_of, is_prime
 from tnplan.jobs.arrays import algebra_contraction
@@ -21,7 +22,7 @@ from tnplan.planner.passes import pipeline
 
 
 @pytest.mark.parametrize("name", ALGEBRAS)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", slow_after(8, range(20)))
 def test_random_networks_have_the_sum_over_all_values(name: str, seed: int) -> None:
     """On one rank, and over ranks and groups; with hyper-indices, traces, open and sliced indices."""
     random = np.random.default_rng([seed, ALGEBRAS.index(name)])

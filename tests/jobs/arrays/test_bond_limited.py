@@ -293,7 +293,7 @@ def test_the_estimate_covers_the_error_of_every_kind_in_nine_cases_of_ten() -> N
     assert min(share for _, share in found.values()) >= 0.9, found
 
 
-@pytest.mark.parametrize("count", slow_after(1, [12, 60]))
+@pytest.mark.parametrize("count", slow_after(1, [6, 60]))
 def test_the_estimate_covers_what_the_cutoff_leaves_out(count: int) -> None:
     """Of norms of PEPS with positive tensors: singular values fall fast, and those below the cutoff count."""
     covered = []
@@ -359,7 +359,7 @@ def opened(seed: int) -> tuple[Arguments, int]:
     return [*arguments[:-1], output], bond
 
 
-@pytest.mark.parametrize("count", slow_after(1, [45, 300]))
+@pytest.mark.parametrize("count", slow_after(1, [20, 300]))
 def test_the_estimate_covers_the_error_of_arrays(count: int) -> None:
     covered = []
     for seed in range(FIRST_SEED + 10**6, FIRST_SEED + 10**6 + count):
@@ -421,7 +421,7 @@ def test_gradients_that_lose_nothing_are_exact() -> None:
             assert abs((gradient * changed[number]).sum() - expected) < 1e-9 * size + 1e-12
 
 
-@pytest.mark.parametrize("count", slow_after(1, [30, 240]))
+@pytest.mark.parametrize("count", slow_after(1, [12, 240]))
 def test_the_estimate_covers_the_error_of_gradients(count: int) -> None:
     covered = []
     for seed in range(FIRST_SEED + 2 * 10**6, FIRST_SEED + 2 * 10**6 + count):

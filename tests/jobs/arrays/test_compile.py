@@ -26,7 +26,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import random_tensors
 from tnplan.planner.passes.lowering.keep_results import keep_results
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.data_flow import DataFlow
 
 N_PATHS = 40

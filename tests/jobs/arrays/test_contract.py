@@ -21,6 +21,7 @@ import pytest
 from tests.support.contraction.random_calls import Call, check, libraries, random_call
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import random_path
+from tests.support.slow import slow_after
 from tnplan.calls.contract import compile as compile_contraction
 from tnplan.calls.contract import contract
 from tnplan.calls.optimizer import Optimizer
@@ -32,20 +33,19 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.networks.tensors import random_tensors
 
-N_CALLS = 1000
-
 
 @pytest.mark.filterwarnings("ignore")
-def test_random_calls_are_right_or_refused() -> None:
+@pytest.mark.parametrize("numbers", slow_after(1, [range(200), range(200, 1000)]))
+def test_random_calls_are_right_or_refused(numbers: range) -> None:
     ways, counts = libraries(), Counter[str]()
-    for number in range(N_CALLS):
+    for number in numbers:
         call = random_call(random.Random(f"tests/{number}"), *ways)
         try:
             counts[check(call)] += 1
         except Exception as error:
             raise AssertionError(f"call {number} of {call}") from error
-    assert counts["right"] > 0.6 * N_CALLS
-    assert counts["refused, as it has to be"] > 0.1 * N_CALLS
+    assert counts["right"] > 0.6 * len(numbers)
+    assert counts["refused, as it has to be"] > 0.1 * len(numbers)
 
 
 def test_a_wrong_result_is_seen() -> None:

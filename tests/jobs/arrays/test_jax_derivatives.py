@@ -23,7 +23,8 @@ from tests.support.root import ROOT
 Function = Callable[..., Any]
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
-QUICK = ("jax.grad", "Hessian", "reverse over reverse", "map of a Hessian")
+QUICK = ("map of a Hessian",)
+"""It is compiled, mapped, and forward over reverse."""
 
 
 def modes() -> dict[str, tuple[str, Function]]:

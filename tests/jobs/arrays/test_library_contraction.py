@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.contraction.executor import lattice
 from tests.support.contraction.plain_calls import check, network_and_path, plain_call
+from tests.support.effort import repeats
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.calls.contract import compile as compile_contraction
 from tnplan.calls.contract import contract
@@ -37,7 +38,7 @@ def numpy_calls() -> LibraryCalls:
 def test_plain_calls_equal_numpy_in_higher_precision(library: str) -> None:
     torch = pytest.importorskip("torch") if library == "torch" else None
     calls = numpy_calls() if torch is None else library_calls("torch")
-    for seed in range(400):
+    for seed in range(repeats(120, 400)):
         rng = random.Random(f"library {seed}")
         equation, arrays, dtype = plain_call(rng)
         network, path = network_and_path(equation, arrays, rng)

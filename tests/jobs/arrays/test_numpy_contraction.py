@@ -11,6 +11,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from tests.support.contraction.plain_calls import check, network_and_path, plain_call
+from tests.support.effort import repeats
 from tests.support.networks import TOLERANCE, random_path
 from tnplan.calls.contract import compile as compile_contraction
 from tnplan.calls.contract import contract
@@ -37,7 +38,7 @@ WAYS: dict[str, dict[str, float]] = {
 def test_large_plain_calls_equal_numpy(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in WAYS[way].items():
         monkeypatch.setattr(numpy_contraction, name, value)
-    for seed in range(120):
+    for seed in range(repeats(40, 120)):
         rng = random.Random(f"{way} {seed}")
         equation, arrays, dtype = plain_call(rng)
         network, path = network_and_path(equation, arrays, rng)

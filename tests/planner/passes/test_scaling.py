@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.effort import repeats
 from tests.support.networks import window
-from tests.support.slow import slow_after
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.passes.pipeline import plan
 
@@ -33,7 +32,8 @@ def test_ten_thousand_steps_cost_ten_times_a_thousand() -> None:
     assert calls(10_000, "gb200-nvl72") <= 11 * calls(1_000, "gb200-nvl72")
 
 
-@pytest.mark.parametrize("steps", slow_after(1, (100, 300)[: repeats(1, 2)]))
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", (100, 300)[: repeats(1, 2)])
 def test_steps_in_chains_too(steps: int) -> None:
     assert calls(10 * steps, "h200-nvlink") <= 11 * calls(steps, "h200-nvlink")
 

@@ -19,7 +19,7 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.importers import read_any, read_network
 from tnplan.planner.passes.pipeline import Planner
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
 SHARED = ROOT.parent / "shared" / "data"

@@ -35,11 +35,12 @@ def test_every_changed_network_has_a_path(seed: int, how: str) -> None:
 
 
 @cache
-def known(seed: int) -> ContractionPath:
-    return search(regular_network(60, seed, extents=(2, 3)), max_tensor=LIMIT, rounds=10, minimize="flops")
+def known(seed: int, rounds: int = 10) -> ContractionPath:
+    network = regular_network(60, seed, extents=(2, 3))
+    return search(network, max_tensor=LIMIT, rounds=rounds, minimize="flops")
 
 
-@pytest.mark.parametrize("case", slow_after(1, product(range(4), CHANGES)))
+@pytest.mark.parametrize("case", slow_after(0, product(range(3), CHANGES)))
 def test_a_tenth_of_the_rounds_comes_close_to_a_new_search(case: tuple[int, str]) -> None:
     seed, how = case
     network = changed(known(seed).network, how, seed)
@@ -57,4 +58,4 @@ def test_another_network_is_refused() -> None:
         tuple(f"x{index}" for index in other.output), {f"x{i}": size for i, size in other.size_dict.items()},
     )  # fmt: skip
     with pytest.raises(InputError, match="start: is a path of another network"):
-        path_of_changed(known(0), renamed)
+        path_of_changed(known(0, rounds=1), renamed)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.effort import repeats
+from tests.support.slow import slow_after
 from tnplan.calls.search import search
 from tnplan.common.errors import InputError
 from tnplan.jobs.progress import Progress
@@ -40,7 +41,7 @@ def stopping_at(number: int, by: signal.Signals, told: list[ContractionPath]) ->
     return listen
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("by", slow_after(1, [signal.SIGINT, signal.SIGUSR1]))
 def test_an_interrupted_search_raises_with_its_path_and_writes_it(tmp_path: Path, by: signal.Signals) -> None:
     told: list[ContractionPath] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -56,6 +57,7 @@ def test_an_interrupted_search_raises_with_its_path_and_writes_it(tmp_path: Path
     assert [signal.getsignal(number) for number in numbers] == handlers
 
 
+@pytest.mark.slow
 def test_what_is_there_is_gone_on_from_and_never_replaced_by_a_worse_path(tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     good = min((search(NETWORK, rounds=8, seed=seed, **OPTIONS) for seed in (1, 3)), key=log10_mnk_planned)
@@ -75,15 +77,22 @@ def test_what_is_there_is_gone_on_from_and_never_replaced_by_a_worse_path(tmp_pa
     assert load_path(file).ssa_path == resumed.ssa_path
 
 
-@pytest.mark.parametrize(("workers", "limit"), [(1, {"max_tensor": 2**12}), (2, {"unlimited": True})])
+@pytest.mark.parametrize(
+    ("workers", "limit", "rounds"),
+    [
+        (1, {"max_tensor": 2**12, "minimize": "flops"}, 2),
+        pytest.param(1, {"max_tensor": 2**12}, 6, marks=pytest.mark.slow),
+        pytest.param(2, {"unlimited": True}, 6, marks=pytest.mark.slow),
+    ],
+)
 def test_rounds_give_the_same_path_by_any_clock_and_any_number_of_workers(
-    workers: int, limit: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    workers: int, limit: dict[str, Any], rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other processes have other orders of sets, too."""
-    known = search(NETWORK, rounds=6, **limit)
+    known = search(NETWORK, rounds=rounds, **limit)
     clock, ticks = time.monotonic, itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: 30.0 * clock() + 0.1 * next(ticks))
-    again = search(NETWORK, rounds=6, workers=workers, **limit)
+    again = search(NETWORK, rounds=rounds, workers=workers, **limit)
     assert (again.ssa_path, again.sliced_inds) == (known.ssa_path, known.sliced_inds)
 
 
@@ -100,7 +109,7 @@ def test_wrong_rounds_are_refused(options: dict[str, Any], message: str) -> None
         search(NETWORK, unlimited=True, **options)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_after(1, range(2)))
 def test_a_given_path_is_never_made_slower_by_a_search_that_ranks_few_trees(seed: int) -> None:
     profile = load_profile("h200-nvlink")
     network = peps_network(5, 5, seed, extents=(2, 3), n_open=0)

@@ -26,6 +26,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.search import driver
 from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealing import Effort, ScoredTree
 from tnplan.planner.search.checkpoint import SearchCheckpoint
@@ -55,6 +56,7 @@ class Stopped(BaseException):
 def test_resumed_is_as_if_never_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, target: dict[str, Any]
 ) -> None:
+    monkeypatch.setattr(driver, "MOVES_PER_TENSOR", 20_000)
     options = {**target, "profile": load_profile("h200-nvlink")}
     whole = search(None, **options)
     write, done = SearchCheckpoint.write, [0]
@@ -114,7 +116,7 @@ def test_used_time_counts(tmp_path: Path) -> None:
     assert cost_of(more, 3.5) <= cost_of(first, 3.5) * 1.1
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", slow_after(1, ["1", "2"]))
 def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     save_network(NETWORK, tmp_path / "n.json", dtype="complex64")
     arguments = [
@@ -173,8 +175,11 @@ def test_workers_share_their_trees() -> None:
 
 
 @pytest.mark.parametrize(("devices", "precision"), [(1, None), (4, None), (1, "fp16x3")])
-def test_schedule_is_what_the_planner_predicts(devices: int, precision: str | None) -> None:
+def test_schedule_is_what_the_planner_predicts(
+    devices: int, precision: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And never slower than that of the path it starts from."""
+    monkeypatch.setattr(driver, "MOVES_PER_TENSOR", 20_000)
     profile = load_profile("h200-nvlink")
     if precision is not None:  # operations take all the time
         profile = replace(
@@ -339,7 +344,7 @@ def test_wrong_usage(
     assert message in done.output + getattr(done.exception, "line", "")
 
 
-@pytest.mark.parametrize("side", [4, 40])
+@pytest.mark.parametrize("side", slow_after(1, [4, 40]))
 def test_a_script_without_a_main_guard_is_told(side: int, tmp_path: Path) -> None:
     """Also where the network is larger than a pipe holds: nobody reads it."""
     script = tmp_path / "script.py"

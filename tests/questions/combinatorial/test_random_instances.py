@@ -8,6 +8,7 @@ import pytest
 
 import tnplan
 from tests.oracles.configurations import PROBLEMS, answers, random_instance
+from tests.support.effort import repeats
 from tests.support.engines.counting_checks import check, residues, slices, trees
 from tests.support.slow import slow_after
 from tnplan.jobs.arrays import planning
@@ -15,7 +16,7 @@ from tnplan.questions.combinatorial import counting
 
 AT_ONCE = 17
 """Instances of a test; 6 problems with one quick test each are 102 quick instances."""
-TESTS = 10
+TESTS, FEW = 10, 6
 
 
 @pytest.mark.parametrize("first", slow_after(1, range(0, TESTS * AT_ONCE, AT_ONCE)))
@@ -28,15 +29,18 @@ def test_answers_are_those_of_all_configurations(problem: str, first: int) -> No
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_trees_answer_as_tables_do(problem: str) -> None:
     with trees():
-        for seed in range(AT_ONCE):
+        for seed in range(FEW):
             check(random_instance(problem, seed), seed)
 
 
-@pytest.mark.parametrize("first", slow_after(1, range(0, TESTS * AT_ONCE, AT_ONCE)))
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [(0, FEW), *(pytest.param(AT_ONCE * k, AT_ONCE, marks=pytest.mark.slow) for k in range(TESTS))],
+)
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_slices_change_nothing(problem: str, first: int) -> None:
+def test_slices_change_nothing(problem: str, first: int, count: int) -> None:
     with slices() as numbers:
-        for seed in range(first, first + AT_ONCE):
+        for seed in range(first, first + count):
             check(random_instance(problem, seed), seed)
     assert max(numbers) > 2
 
@@ -44,7 +48,7 @@ def test_slices_change_nothing(problem: str, first: int) -> None:
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_number_may_be_found_by_residues(problem: str) -> None:
     with residues():
-        for seed in range(1000, 1010):
+        for seed in range(1000, 1000 + repeats(4, 10)):
             check(random_instance(problem, seed), seed)
 
 
@@ -59,7 +63,7 @@ def test_no_number_is_above_its_bounds(problem: str, monkeypatch: pytest.MonkeyP
 
     counting_at_most = counting.at_most
     monkeypatch.setattr(counting, "at_most", noted)
-    for seed in range(2000, 2030):
+    for seed in range(2000, 2000 + repeats(10, 30)):
         instance = random_instance(problem, seed)
         with residues():
             found = tnplan.count(problem, instance.given, colours=instance.colours).value

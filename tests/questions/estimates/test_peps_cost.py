@@ -33,7 +33,7 @@ def predicted(circuit: tnplan.Circuit, **options: Any) -> Any:
     return row.cost
 
 
-@pytest.mark.parametrize("seed", slow_after(4, range(20)))
+@pytest.mark.parametrize("seed", slow_after(2, range(20)))
 def test_memory_is_near_the_peak_of_the_call(seed: int) -> None:
     circuit, bond = circuit_of(7_000 + seed)
     cost = predicted(circuit, max_bond=bond)

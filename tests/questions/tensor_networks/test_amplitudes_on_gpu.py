@@ -16,6 +16,7 @@ from tests.support.circuits import state_vector
 from tests.support.kernels import row_emulator
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import count_gpus, needs_gpus
+from tests.support.slow import slow_after
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.sparse_state import RowReplay
@@ -82,7 +83,7 @@ def use(precision: str, **others: Any) -> ContractionOptions:
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_after(4, range(12)))
 def test_amplitudes_equal_dense_ones(opened: list[int], seed: int) -> None:
     """1 to thousands of strings, some of them several times."""
     circuit, random = circuit_of(seed), np.random.default_rng(seed)
@@ -152,7 +153,7 @@ def test_samples(opened: list[int], how: SampleOptions) -> None:
     assert abs(values.mean() - aim) < 4 * values.std() / np.sqrt(len(values))
 
 
-@pytest.mark.parametrize("seed", range(40, 60))
+@pytest.mark.parametrize("seed", slow_after(8, range(40, 60)))
 def test_every_kept_loop_gives_the_same(seed: int) -> None:
     """A schedule that keeps the results of all loops, of none, or of what no slice changes."""
     circuit = circuit_of(seed)

@@ -11,6 +11,7 @@ from tests.support.chi_square import check_counts
 from tests.support.circuit_families import FAMILIES, GRAPHS, graph
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.robustness.refusals import Refusal, Row, table
+from tests.support.slow import slow_after
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.noise import depolarizing
@@ -93,7 +94,7 @@ def test_the_chain_takes_noise_into_account() -> None:
     assert_follows(found.bitstrings, np.array([same, other, other, same]))
 
 
-@pytest.mark.parametrize("most", [3, 10])
+@pytest.mark.parametrize("most", slow_after(1, [3, 10]))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_samples_gate_by_gate_follow_the_distribution(
     family: str, most: int, monkeypatch: pytest.MonkeyPatch

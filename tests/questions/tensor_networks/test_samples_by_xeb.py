@@ -50,7 +50,9 @@ def drawn(circuit: GateSequence, shots: int, xeb: float, seed: int) -> ChosenStr
 
 
 @pytest.mark.parametrize("xeb", [1.0, 0.1, 0.01])
-@pytest.mark.parametrize(("rows", "columns", "layers"), [(3, 4, 24), (4, 4, 24)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "layers"), [(3, 4, 24), pytest.param(4, 4, 24, marks=pytest.mark.slow)]
+)
 def test_the_cross_entropy_of_unseen_circuits_is_as_predicted(
     rows: int, columns: int, layers: int, xeb: float
 ) -> None:
@@ -72,7 +74,7 @@ def test_fewer_slices_have_a_smaller_cross_entropy() -> None:
     assert whole.xeb - value > 10 * error
 
 
-@pytest.mark.parametrize("size", [2, 4, 64])
+@pytest.mark.parametrize("size", [2, 4, 16])
 def test_the_likeliest_of_exponential_values(size: int) -> None:
     """E max = H_K; with a fidelity f the exact probability follows r with the slope f."""
     random, f, count = np.random.default_rng(size), 0.3, 100_000

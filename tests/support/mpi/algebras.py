@@ -1,6 +1,6 @@
 """Run under mpirun: schedules of algebras and powers of contractions, against sums over all values.
 
-Argument: a folder that all ranks see.
+Arguments: a folder that all ranks see, and how often each algebra is taken.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tnplan.jobs.arrays import power
 def main() -> None:
     world = world_communicator()
     assert world is not None
-    ranks, folder = world.size, Path(sys.argv[1])
-    for number in range(24):
+    ranks, folder, times = world.size, Path(sys.argv[1]), int(sys.argv[2])
+    for number in range(2 * times * len(ALGEBRAS)):
         name = ALGEBRAS[number % len(ALGEBRAS)]
         algebra, _, path, arrays, wanted = problem(name, number)
         group = ranks if number % 2 else ranks // 2
@@ -41,9 +41,9 @@ def main() -> None:
         if world.rank == 0:
             check(result.array, path.network, wanted)
     if world.rank == 0:
-        print("24 networks", flush=True)
+        print(f"networks: {number + 1}", flush=True)
     power.INTERVAL = 0
-    for seed in range(12):
+    for seed in range(times * len(ALGEBRAS)):
         name, prime, file = ALGEBRAS[seed % len(ALGEBRAS)], PRIMES[1], folder / str(seed)
         case = transfer(seed, name, prime)
         path, vector, arrays = case
@@ -56,7 +56,7 @@ def main() -> None:
             else:
                 assert found is None
     if world.rank == 0:
-        print("12 powers", flush=True)
+        print(f"powers: {seed + 1}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Run under mpirun: random networks on MPI ranks, in groups of every fitting size, against einsum.
 
-Argument: the device (default: cpu). On GPUs, every second network exchanges without buffers wherever it can.
+Arguments: the device (default: cpu), and how many networks (default: 40). On GPUs,
+every second network exchanges without buffers wherever it can.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from tnplan.calls.execute import execute
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.planner.passes.pipeline import plan
 
-SEEDS = range(1000, 1040)
 SHORTEST = bind_direct.SHORTEST_RUN_BYTES
 
 
 def main() -> None:
     device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    seeds = range(1000, 1000 + (int(sys.argv[2]) if len(sys.argv) > 2 else 40))
     ranks, own = MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank
     divisors = [size for size in range(1, ranks + 1) if ranks % size == 0]
     moved = 0
-    for seed in SEEDS:
+    for seed in seeds:
         path = random_path(seed)
         group = divisors[seed % len(divisors)]
         profile = eager_profile(exchange_bytes=(64, 1 << 20)[seed % 2])
@@ -38,7 +39,7 @@ def main() -> None:
             agrees(result.array, path, random_arrays(path, seed))
     assert moved > 0 or ranks == 1
     if own == 0:
-        print(f"{len(SEEDS)} networks agree on {ranks} ranks", flush=True)
+        print(f"{len(seeds)} networks agree on {ranks} ranks", flush=True)
 
 
 if __name__ == "__main__":

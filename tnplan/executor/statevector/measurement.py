@@ -25,7 +25,7 @@ from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
 
 if TYPE_CHECKING:
-    from tnplan.executor.statevector.adjoint.sweep import Derivative
+    from tnplan.executor.statevector.adjoint_sweep import Derivative
     from tnplan.executor.statevector.trajectories import Batch
 
 LARGEST_SHOTS = 10**9
@@ -119,7 +119,7 @@ def check_question(question: Question, program: CircuitProgram) -> None:
 
 def _check_gradient(question: Question, program: CircuitProgram) -> None:
     """Refuse a gradient that cannot be computed."""
-    from tnplan.executor.statevector.adjoint.segments import parameter_words
+    from tnplan.executor.statevector.derivative_segments import parameter_words
 
     if question.observable is None or np.iscomplexobj(question.observable.coefficients):
         problem = "is asked for without an observable of real coefficients"
@@ -170,7 +170,7 @@ def sample_counts(simulator: Simulator, program: CircuitProgram, shots: int) -> 
 
 
 def _gradient(simulator: Simulator, gates: Sequence[Gate], observable: PauliSum) -> tuple[Derivative, ...]:
-    from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
+    from tnplan.executor.statevector.adjoint_sweep import adjoint_gradient
 
     return tuple(adjoint_gradient(simulator, gates, observable))
 

@@ -51,7 +51,7 @@ from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks, pieces, store_
 from tnplan.jobs.progress import Listener, as_listener
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.tensors import values_identity
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
 

@@ -33,8 +33,8 @@ from tnplan.planner.hardware.process_grid import group_sizes
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.reverse.reverse import reverse
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.reverse import reverse
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import GradientSchedule, Schedule, TensorGradient
 
 

@@ -13,7 +13,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any
 from tnplan.planner.networks.path_file import tensors_file
 from tnplan.planner.passes.tree.build import MOST_MODES_OF_A_TENSOR, build
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule import file as schedule_file
 from tnplan.planner.schedule.schedule import Schedule
 

@@ -17,8 +17,8 @@ from tnplan.planner.hardware.cost import CostModel, make_grid, memory_limit
 from tnplan.planner.hardware.process_grid import group_sizes
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchanges, chunk_exchanges
-from tnplan.planner.passes.fusion.fuse import EXTENTS_OF_FUSION, Fusion, fuse
+from tnplan.planner.passes.chunk_exchanges import ChunkedExchanges, chunk_exchanges
+from tnplan.planner.passes.fuse import EXTENTS_OF_FUSION, Fusion, fuse
 from tnplan.planner.passes.lowering.buffer_assignment import assign
 from tnplan.planner.passes.lowering.lower import lower
 from tnplan.planner.passes.lowering.plan_context import (
@@ -48,7 +48,7 @@ from tnplan.planner.passes.variants import (
     fastest,
     seconds_alone,
 )
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
 Pass = Callable[[PlanContext], PlanContext]

@@ -617,7 +617,7 @@ class GradientSchedule(Schedule):
 
     Examples
     --------
-    >>> from tnplan.planner.passes.reverse.reverse import reverse
+    >>> from tnplan.planner.passes.reverse import reverse
     >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
     >>> schedule = reverse(tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),))), [0])
     >>> schedule.leaves[-1], [gradient.tensor for gradient in schedule.gradients]

@@ -30,7 +30,7 @@ from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memor
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
-from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
+from tnplan.executor.statevector.adjoint_sweep import Derivative, adjoint_gradients
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gate_list import GateList
 from tnplan.executor.statevector.measurement import Question as SampleQuestion

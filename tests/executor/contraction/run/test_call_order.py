@@ -19,7 +19,7 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import Call
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.schedule import Contract, Free, Fused, Schedule
 
 

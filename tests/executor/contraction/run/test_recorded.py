@@ -18,7 +18,7 @@ from tnplan.executor.contraction.run import compiled_program
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.protocols.device import Call, call_in_turn
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.passes.reverse import reverse
 from tnplan.planner.schedule.schedule import Schedule
 
 

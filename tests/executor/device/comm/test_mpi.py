@@ -17,6 +17,7 @@ import pytest
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.contraction.shards import load_shards
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
+from tests.support.slow import slow_after
 from tnplan.calls.execute import execute
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
@@ -45,7 +46,7 @@ def whole(pair: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.mark.parametrize("n_ranks", [1, 2, 4])
+@pytest.mark.parametrize("n_ranks", slow_after(2, [1, 2, 4]))
 def test_the_same_bits_as_in_process_ranks(pair: Case, single: Case, tmp_path: Path, n_ranks: int) -> None:
     case = single if n_ranks == 1 else pair
     output = tmp_path / "result.npy"
@@ -63,11 +64,11 @@ def test_the_same_bits_as_in_process_ranks(pair: Case, single: Case, tmp_path: P
     assert not Path(f"{output}.ckpt").exists()
 
 
-@pytest.mark.parametrize("n_ranks", [1, 2, 4])
-def test_random_networks_agree_with_einsum(n_ranks: int) -> None:
-    done = mpirun(n_ranks, "-m", "mpi4py", SCRIPTS / "random_networks.py")
+@pytest.mark.parametrize(("n_ranks", "count"), [(2, 10), pytest.param(4, 40, marks=pytest.mark.slow)])
+def test_random_networks_agree_with_einsum(n_ranks: int, count: int) -> None:
+    done = mpirun(n_ranks, "-m", "mpi4py", SCRIPTS / "random_networks.py", "cpu", count)
     assert done.returncode == 0, done.stderr
-    assert f"40 networks agree on {n_ranks} ranks" in done.stdout
+    assert f"{count} networks agree on {n_ranks} ranks" in done.stdout
 
 
 def test_a_sharded_result(pair: Case, tmp_path: Path) -> None:
@@ -127,6 +128,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_message(pair: Case, tmp_path: P
     assert "rank 3: RuntimeError: struck by a test" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_killed_rank_ends_the_job_and_resume_gives_the_same_bits(
     pair: Case, whole: Path, tmp_path: Path, victim: int
@@ -175,7 +177,7 @@ def three_gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_of_ranks_that_refuse_alike_one_speaks_and_none_is_aborted(
     three_gates: Path, options: tuple[object, ...], problem: str
 ) -> None:
-    done = mpirun(4, "-m", "tnplan", "pauli", three_gates, "--observable", "Z0", *options)
+    done = mpirun(2, "-m", "tnplan", "pauli", three_gates, "--observable", "Z0", *options)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"tnplan: error: {problem}")
@@ -183,7 +185,7 @@ def test_of_ranks_that_refuse_alike_one_speaks_and_none_is_aborted(
 
 @pytest.mark.parametrize("how", ["alike", "late"])
 def test_ranks_that_refuse_alike_at_other_times_wait_for_each_other(three_gates: Path, how: str) -> None:
-    done = mpirun(4, SCRIPTS / "refuse.py", "0,1,2,3", how, three_gates)
+    done = mpirun(2, SCRIPTS / "refuse.py", "0,1", how, three_gates)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("tnplan: error: step 1: struck by a test; leave it out (see docs/")

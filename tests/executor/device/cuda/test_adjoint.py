@@ -114,7 +114,7 @@ def test_random_chains(runner, dtype, monkeypatch):
     chance, rng = random.Random(7), np.random.default_rng(7)
     capacity = 32768 // np.dtype(dtype).itemsize
     shapes: list[AdjointShape] = []
-    while len(shapes) < (5 if runner == "emulated" else 12):
+    while len(shapes) < (3 if runner == "emulated" else 12):
         chain = random_chain(chance, 13 if runner == "emulated" else 17)
         if fused_tile(chain.operand, chain.branches, chain.out, capacity) is not None:
             shapes.append(random_adjoint(chance, chain, 0.8 if len(shapes) % 2 else 1.0))

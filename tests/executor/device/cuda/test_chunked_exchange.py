@@ -27,9 +27,13 @@ from tnplan.jobs.job_options import TIMEOUT_S
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.schedule.file import save_schedule
 
-SEEDS = [
-    seed for seed in range(40) if any(in_parts(planned(swapping_path(seed), 2, hiding_profile(1 << 14))))
-]
+SEEDS = (0, 1, 3, 5, 6, 7, 11, 12, 13, 17, 20, 22, 24, 25, 26, 27, 29, 31, 34, 35, 37, 38)
+"""Of paths whose schedules exchange in parts."""
+
+
+def test_schedules_of_the_seeds_exchange_in_parts():
+    for seed in SEEDS:
+        assert any(in_parts(planned(swapping_path(seed), 2, hiding_profile(1 << 14))))
 
 
 class Driver:

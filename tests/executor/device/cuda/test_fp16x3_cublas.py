@@ -64,7 +64,10 @@ def halves_by(runner, a, b, order, monkeypatch):
 @pytest.mark.parametrize(
     "kind", ["normal", "positive", "tiny", "huge", "mixed rows", "growing", "sparse"]
 )  # fmt: skip
-@pytest.mark.parametrize(("k", "order"), [(512, (0, 1, 2, 3)), (1500, (3, 0, 2, 1)), (2600, (2, 1, 3, 0))])
+@pytest.mark.parametrize(("k", "order"), [
+    (512, (0, 1, 2, 3)), (1500, (3, 0, 2, 1)),
+    pytest.param(2600, (2, 1, 3, 0), marks=pytest.mark.slow),
+])  # fmt: skip
 def test_products_are_as_exact_as_promised(
     runner, dtype, kind, k, order, monkeypatch
 ):  # fmt: skip

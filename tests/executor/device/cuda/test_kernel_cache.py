@@ -16,6 +16,7 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.platforms import ARCHITECTURES
 from tests.support.robustness.damages import DAMAGES
 from tests.support.root import ROOT
+from tests.support.slow import slow_after
 from tnplan.common.cache_folder import CACHE_VARIABLE, read_entry
 from tnplan.common.errors import InputError
 
@@ -62,7 +63,7 @@ def test_the_driver_compiles_ptx(monkeypatch: pytest.MonkeyPatch, folder: Path) 
     kernel((1,), (256,), (target, source, np.int64(500)))
     np.testing.assert_array_equal(target.get(), np.arange(1000) + 1)
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", slow_after(1, ARCHITECTURES))
 def test_quick_code_is_other_code(arch: str) -> None:
     """It is compiled without optimization; a compiler that cannot do so compiles as always."""
     from cupy_backends.cuda.libs import nvrtc

@@ -34,7 +34,7 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.passes.reverse import reverse
 from tnplan.planner.schedule.schedule import Schedule
 
 pytestmark = [

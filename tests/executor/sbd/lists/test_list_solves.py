@@ -22,6 +22,7 @@ from tests.support.engines.sbd_lists import as_list, random_list
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.slow import slow_unless
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
@@ -172,9 +173,10 @@ def test_memory_of_a_list() -> None:
         fit_list(h, 1000, 1, Criteria(), 5000)
 
 
-@pytest.mark.parametrize("spin", [0, 1])
-@pytest.mark.parametrize("gathers", [True, False])
-@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize(
+    ("spin", "gathers", "batched"),
+    slow_unless(lambda *places: sum(places) % 2 == 0, [0, 1], [True, False], [True, False]),
+)
 def test_ranks_keep_a_spin_among_products(spin: int, gathers: bool, batched: bool) -> None:
     from tests.oracles.sbd import NumpyBatch
     from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian

@@ -77,7 +77,7 @@ def test_the_lowest_determinants_are_those_of_the_diagonal(counts: tuple[int, in
     np.testing.assert_allclose(reached[:100], np.sort(diagonal)[: min(100, len(every))], atol=1e-12)
 
 
-@pytest.mark.parametrize("memory_bytes", [1.0, 1e4, PLENTY])
+@pytest.mark.parametrize("memory_bytes", slow_after(1, [1.0, 1e4, PLENTY]))
 def test_determinants_keep_the_representation_and_the_open_shells(memory_bytes: float) -> None:
     integrals = chain(N)
     energies = excitation_tables(integrals, 0.0, PLENTY).energies
@@ -122,7 +122,7 @@ def test_spins_alternate_where_sites_repel() -> None:
     assert patterns & {tuple(turns.tolist()), tuple((~turns).tolist())}
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", slow_after(6, range(repeats(12, 24))))
 def test_a_growth_reaches_the_ground_state_of_any_symmetry(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -159,7 +159,8 @@ def test_early_lists_are_of_the_state_that_a_start_leads_to(
     assert above[2] < 1e-4
 
 
-@pytest.mark.parametrize("distance", [1.25, 1.4, 1.6])
+@pytest.mark.slow
+@pytest.mark.parametrize("distance", [1.25, 1.6])
 def test_the_ground_state_of_c2_is_found(distance: float) -> None:
     """Singlets and triplets of C2 cross here, and the lowest determinants are those of other states."""
     gto = pytest.importorskip("pyscf.gto", reason="needs PySCF")
@@ -177,7 +178,7 @@ def test_the_ground_state_of_c2_is_found(distance: float) -> None:
     assert abs(fit["energy_hartree"] - exact) <= fit["uncertainty_hartree"] < 3e-3
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repeats(2, 6)))
 def test_lists_are_closed_under_spin_flips(seed: int) -> None:
     integrals = model(seed)
     result = tnplan.diagonalize(integrals, grow=tnplan.Growth((0.3, 0.1)), **OPTIONS)
@@ -190,7 +191,7 @@ def test_lists_are_closed_under_spin_flips(seed: int) -> None:
     assert {(0b111, 0b1011), (0b1011, 0b111)} <= set(strings_of(grown.determinants))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repeats(2, 6)))
 def test_lists_without_flips(seed: int) -> None:
     """One pattern of spins stands alone where sites repel, and all are reached in the end."""
     chance = np.random.default_rng(seed)
@@ -211,7 +212,7 @@ def test_lists_without_flips(seed: int) -> None:
     np.testing.assert_allclose(whole.energies[0], lowest, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("spin", [0.0, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("spin", slow_after(2, [0.0, 3.0, 1.0, 2.0]))
 @pytest.mark.parametrize("seed", slow_after(1, range(3)))
 def test_a_spin_is_exact_in_every_list(seed: int, spin: float) -> None:
     """Also in short ones, since all placements of the spins stand together."""

@@ -36,7 +36,7 @@ from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.sharding.states import ExchangeTraffic, StateSpace
 from tnplan.planner.passes.tree.build import build
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Decode, Encode, Gather, Instruction, Redistribute, Schedule
 from tnplan.reporting.tables import plan_facts

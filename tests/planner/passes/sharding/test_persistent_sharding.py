@@ -21,7 +21,7 @@ from tnplan.planner.passes.sharding import persistent_sharding as tiers
 from tnplan.planner.passes.sharding.persistent_sharding import persistent_shardings
 from tnplan.planner.passes.sharding.search import step_modes
 from tnplan.planner.passes.sharding.states import StateSpace
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 
 
 def halves() -> ContractionPath:

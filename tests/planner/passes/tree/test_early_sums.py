@@ -28,7 +28,7 @@ from tnplan.planner.passes.tree import loop_nest as loops
 from tnplan.planner.passes.tree.build import Tree, build
 from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.passes.tree.loop_nest import InvariantHoisting
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Accumulate, Decode, Encode, FixSlice, LoopLevel, Schedule, Zero

@@ -14,8 +14,8 @@ from math import ceil, prod
 
 from tnplan.planner.hardware.cost import compressing_bytes
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
-from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange, ChunkedExchanges, Row
-from tnplan.planner.passes.fusion.fuse import Chain, Fusion
+from tnplan.planner.passes.chunk_exchanges import ChunkedExchange, ChunkedExchanges, Row
+from tnplan.planner.passes.fuse import Chain, Fusion
 from tnplan.planner.passes.lowering.annotate import annotate
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
 from tnplan.planner.passes.sharding.search import gemm_precision

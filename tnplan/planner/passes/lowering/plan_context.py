@@ -11,8 +11,8 @@ from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.process_grid import grid_size
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import path_identity
-from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchanges
-from tnplan.planner.passes.fusion.fuse import Fusion
+from tnplan.planner.passes.chunk_exchanges import ChunkedExchanges
+from tnplan.planner.passes.fuse import Fusion
 from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.passes.lowering.buffer_assignment import Arena, at_offsets
 from tnplan.planner.passes.lowering.lower import LoweredProgram

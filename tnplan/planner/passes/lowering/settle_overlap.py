@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby, product
 
 from tnplan.planner.hardware.chunked_overlap import hazards
-from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange
+from tnplan.planner.passes.chunk_exchanges import ChunkedExchange
 from tnplan.planner.passes.lowering.buffer_assignment import Arena, Lifetime, at_offsets
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.data_flow import Row, Rows, exchange_spans, rows

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tnplan.common.arrays import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
-from tnplan.planner.passes.fusion.chunk_exchanges import with_first
+from tnplan.planner.passes.chunk_exchanges import with_first
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, in_one_arena
 from tnplan.planner.passes.sharding.sharded_tree import restrict_layout
 from tnplan.planner.schedule.data_flow import others, reads, writes

@@ -15,7 +15,7 @@ from tests.support.null_device.dry_run import dry_run
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.lowering.unfuse import unfuse
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Accumulate, Fused, Schedule
 

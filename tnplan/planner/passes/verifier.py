@@ -20,7 +20,7 @@ from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.hardware.process_grid import Layout, grid_size, largest_part, largest_shard
 from tnplan.planner.hardware.profile import Profile, profile_from_document
 from tnplan.planner.networks.network import Network
-from tnplan.planner.passes.verify.chains import chain_cut, chain_problems, keeps_off
+from tnplan.planner.passes.chain_checks import chain_cut, chain_problems, keeps_off
 from tnplan.planner.schedule.data_flow import end_of, exchange_spans, others, overlapped_rows
 from tnplan.planner.schedule.schedule import (
     ENGINES,

@@ -20,11 +20,11 @@ from tests.support.slow import slow_after
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.passes.chain_checks import keeps_off
 from tnplan.planner.passes.lowering import buffer_assignment as memory
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.verify.chains import keeps_off
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Free, Fused, Schedule, with_parts
 

@@ -13,10 +13,10 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.null_device.dry_run import dry_run
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import DTYPES
+from tnplan.planner.passes.chain_checks import chain_problems
 from tnplan.planner.passes.lowering.spill import reading_another
 from tnplan.planner.passes.lowering.unfuse import unfuse
-from tnplan.planner.passes.verify.chains import chain_problems
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Contract, Fused, ReduceScatter, Schedule
 

@@ -14,7 +14,7 @@ from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import (
     Accumulate,

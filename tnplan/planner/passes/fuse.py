@@ -16,7 +16,7 @@ from math import inf
 
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, STAGE_ROWS, fused_tile
 from tnplan.planner.hardware.process_grid import Layout
-from tnplan.planner.passes.fusion.in_place import InPlaceResult, Modes, Move, elements, moved_in_place
+from tnplan.planner.passes.chains_in_place import InPlaceResult, Modes, Move, elements, moved_in_place
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import StateSpace

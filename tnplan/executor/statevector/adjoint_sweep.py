@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.adjoint.joint_sweep import JointSweep, Term, joint_sweep, sums_of_gate
-from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments
+from tnplan.executor.statevector.derivative_segments import DerivativeSegment, derivative_segments
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, WordSum, from_gate, inverse
+from tnplan.executor.statevector.joint_sweep import JointSweep, Term, joint_sweep, sums_of_gate
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates, rename

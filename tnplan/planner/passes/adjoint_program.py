@@ -15,7 +15,7 @@ from typing import Any
 
 from tnplan.common.arrays import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout
-from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
+from tnplan.planner.passes.adjoint_flow import AdjointFlow, made_by
 from tnplan.planner.schedule.data_flow import reads, writes
 from tnplan.planner.schedule.schedule import (
     Accumulate,

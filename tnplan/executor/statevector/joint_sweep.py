@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tnplan.circuits.circuit import Gate
-from tnplan.executor.statevector.adjoint.segments import parameter_words
+from tnplan.executor.statevector.derivative_segments import parameter_words
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     MultiplexedGate,
     WordSum,

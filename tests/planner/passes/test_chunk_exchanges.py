@@ -33,9 +33,9 @@ from tnplan.executor.device.protocols.communicator import OverlappedExchange
 from tnplan.planner.hardware.chunked_overlap import Span, Spans, cut_modes, exposed_s, hazards
 from tnplan.planner.hardware.process_grid import Digit
 from tnplan.planner.passes import pipeline
-from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchanges
+from tnplan.planner.passes.chunk_exchanges import ChunkedExchanges
 from tnplan.planner.passes.lowering import settle_overlap as beside
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Gather, Instruction, Redistribute, Schedule, with_parts
 

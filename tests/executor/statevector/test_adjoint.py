@@ -14,9 +14,9 @@ from tests.support.kernels.gpus import needs_gpus
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
-from tnplan.executor.statevector.adjoint.segments import derivative_segments
-from tnplan.executor.statevector.adjoint.sweep import adjoint_gradients
+from tnplan.executor.statevector.adjoint_sweep import adjoint_gradients
 from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.derivative_segments import derivative_segments
 from tnplan.executor.statevector.memory_estimate import observables_at_once
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator

@@ -15,7 +15,7 @@ from math import inf, prod
 
 from tnplan.planner.hardware.chunked_overlap import MOST_CHUNKS, exposed_s
 from tnplan.planner.hardware.fusion_tile import fused_tile
-from tnplan.planner.passes.fusion.fuse import Chain, Fusion
+from tnplan.planner.passes.fuse import Chain, Fusion
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import ExchangeTraffic
 from tnplan.planner.passes.tree.build import Orders

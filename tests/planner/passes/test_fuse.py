@@ -31,7 +31,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import Planner, plan
-from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.passes.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import VERSION, Contract, Fused, Schedule
 from tnplan.reporting import json_documents as documents
@@ -39,7 +39,7 @@ from tnplan.reporting import tables
 
 CIRCUITS = sorted((ROOT / "paths").glob("*_n*.json"))
 QUICK = ("sycamore_n53_m10_b2", "sycamore_n53_m14_b32", "zuchongzhi_n60_m24_b32_time")
-BATCHES, QUICK_BATCHES = 10, 5
+BATCHES, QUICK_BATCHES = 7, 2
 PER_BATCH = 12
 CAPACITY = 4096
 

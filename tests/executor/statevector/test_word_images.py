@@ -11,7 +11,7 @@ from tests.support.engines.statevector import random_unitary
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.generators import pauli_words, word_matrix
 from tnplan.circuits.gates import KINDS, gate
-from tnplan.executor.statevector.adjoint.segments import WordImages
+from tnplan.executor.statevector.derivative_segments import WordImages
 
 ANGLES = (0.0, np.pi / 2, np.pi, 0.7, -2.1)
 

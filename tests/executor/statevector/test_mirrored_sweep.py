@@ -11,7 +11,7 @@ from tests.support.engines.statevector import simulator_of
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.pauli_sum import parse
-from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, mirrored_sweep, prepare_joint
+from tnplan.executor.statevector.adjoint_sweep import adjoint_gradient, mirrored_sweep, prepare_joint
 from tnplan.executor.statevector.cpu import state as joint
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import WordSum

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tnplan.planner.hardware.fusion_tile import fused_tile
-from tnplan.planner.passes.verify.chains import adjoint_problems
-from tnplan.planner.passes.verify.verifier import Verifier, operands
+from tnplan.planner.passes.chain_checks import adjoint_problems
+from tnplan.planner.passes.verifier import Verifier, operands
 from tnplan.planner.schedule.schedule import Accumulate, FusedAdjoint, GradientSchedule, Instruction, Schedule
 
 

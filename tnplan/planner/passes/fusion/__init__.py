@@ -1,1 +1,0 @@
-"""Chains of steps in one kernel, and redistributions in chunks beside them."""

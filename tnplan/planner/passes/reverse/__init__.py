@@ -1,1 +1,0 @@
-"""From the schedule of a contraction to that of its gradients: reverse mode."""
