@@ -57,6 +57,20 @@ def test_an_interrupted_search_raises_with_its_path_and_writes_it(tmp_path: Path
     assert [signal.getsignal(number) for number in numbers] == handlers
 
 
+@pytest.mark.parametrize(("seed", "number"), [(0, 2), (1, 4), (2, 3)])
+def test_the_best_path_as_planned_is_raised(seed: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In short rounds a tree that is better by its score is often not by the operations that are planned."""
+    monkeypatch.setattr("tnplan.planner.search.driver.MOVES_PER_TENSOR", 20_000)
+    told: list[ContractionPath] = []
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        search(
+            NETWORK, rounds=20, seed=seed, progress=stopping_at(number, signal.SIGINT, told), **OPTIONS
+        )
+    counts = list(map(log10_mnk_planned, told))
+    assert min(counts) < counts[-1]
+    assert log10_mnk_planned(stopped.value.path) == min(counts)  # type: ignore[attr-defined]
+
+
 @pytest.mark.slow
 def test_what_is_there_is_gone_on_from_and_never_replaced_by_a_worse_path(tmp_path: Path) -> None:
     file = tmp_path / "p.json"

@@ -7,7 +7,7 @@ and rounds of its annealing. Slicing is part of both.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -48,6 +48,8 @@ ENOUGH = 0.8
 """The share of the time after which a search ends whose kernels were compiled meanwhile."""
 CORE_TENSOR_S, CORE_SHARE = 4e-5, 0.3
 """Nominal seconds of safe contractions, for each tensor, and the share of the time that they may take."""
+TREES_COUNTED = 16
+"""The last better trees of an interrupted search whose operations are counted as they are planned."""
 END_TENSOR_S = 4e-6
 """Nominal seconds of what follows the search, for each tensor: the path is checked, counted and written."""
 Report = Callable[[float, ContractionPath], None]
@@ -95,18 +97,20 @@ class _Reached:
         self.task = Task((), (), {}, None, "", (), 0, Effort())
         self._first: ContractionPath | None = None
         self._early: ContractionPath | None = None
-        self._tree: tuple[SearchedNetwork, ScoredTree] | None = None
+        self._trees: deque[tuple[SearchedNetwork, ScoredTree]] = deque(maxlen=TREES_COUNTED)
 
     def path(self) -> ContractionPath | None:
         """The path, if there is one."""
-        if self._tree is None:
+        paths = [frame.path(tree) for frame, tree in self._trees]
+        if not paths:
             return self._cheapest(self._first, self._early)
-        path = self._tree[0].path(self._tree[1])
         if self.task.minimize == SCHEDULE:
-            return path
+            return paths[-1]
         # Searches count work that slices share at the waist alone, plans all of it; that decides for "flops".
         # Other objectives have their own score.
-        return self._cheapest(path, self._early, self._first if self.task.minimize == "flops" else None)
+        if self.task.minimize == "flops":
+            return self._cheapest(*paths, self._early, self._first)
+        return self._cheapest(paths[-1], self._early)
 
     def at_once(self, task: Task, options: SearchOptions, whole: SearchedNetwork) -> None:
         """What an interrupt has while first trees and trials are made: given paths, or a front."""
@@ -126,7 +130,15 @@ class _Reached:
 
     def better(self, frame: SearchedNetwork, tree: ScoredTree) -> None:
         """A tree is better than all before it, but for the early ones."""
-        self._tree = frame, tree
+        self._trees.append((frame, tree))
+
+    def ended(self, frame: SearchedNetwork, tree: ScoredTree) -> None:
+        """The search has come to this tree.
+
+        Invariant: it alone decides then. Which trees were better on the way depends on the workers.
+        """
+        self._trees.clear()
+        self.better(frame, tree)
 
     def _cheapest(self, *paths: ContractionPath | None) -> ContractionPath | None:
         there = [path for path in paths if path is not None]
@@ -215,7 +227,7 @@ def _searched(
             others = [pool.submit(search_tree, other) for other in tasks]
             trees = [search_tree(task, on_better), *(other.result() for other in others)]
         best = min(trees, key=lambda tree: tree.score)
-    reached.better(frame, best)
+    reached.ended(frame, best)
     return _with_meta(reached, options, started)
 
 
