@@ -86,7 +86,7 @@ DECODING: list[Row] = [
     ("--distance 3 --kind capacity --syndrome 0000000x", "--syndrome",
      "has the character 'x'", "write 0 or 1 for each"),
     ("--distance 3 --kind capacity --syndrome 00000001", "--syndrome",
-     "has a 1 for detector 7", "no error flips it"),
+     "has a 1 for detector 7, which no error flips", "write 0"),
     ("--model m.dem --distance 3", "--distance", "is given together with --model", "give either --"),
     ("--model m.dem --noise 0.1", "--noise", "is given together with --model", "give either --"),
     ("--model m.dem -o m.dem", "m.dem", "is an input", "give the output another"),

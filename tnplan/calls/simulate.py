@@ -73,8 +73,8 @@ def simulate(
 ) -> tnplan.Simulation:
     """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
 
-    A program that measures before its end, resets or is noisy runs once per shot, and values are means. What does
-    not fit into memory is refused before anything is allocated. Under mpirun the call is collective.
+    A program that measures before its end, resets or is noisy runs once per shot, and values are means. What
+    does not fit into memory is refused before anything is allocated. Under mpirun the call is collective.
 
     Parameters
     ----------

@@ -78,8 +78,8 @@ class QuestionOptions(JobOptions):
         The share of its squared norm that such a tensor network may lose with each gate. Default: only
         rounding errors.
     state_fidelity : float, optional
-        If the amplitudes of a state vector do not fit into the memory, they are stored in 16 or 8 bits for each
-        real and imaginary part, with at least this estimated fidelity. 1: they are never stored so.
+        If the amplitudes of a state vector do not fit into the memory, they are stored in 16 or 8 bits for
+        each real and imaginary part, with at least this estimated fidelity. 1: they are never stored so.
         Default: 0.99, and "auto" takes such a state only where no exact method answers.
     seed : int, optional
         Makes samples and trajectories the same in every run.

@@ -34,7 +34,7 @@ CALLS: list[Row] = [
     ((("Z0", ["0"]), {"criteria": 1e-6}), "criteria", "is 1e-06", "give a Criteria"),
     ((("Z0", ["0"]), {"start": [np.ones(1) * 1j]}), "start",
      "holds values that are not real numbers", "give states of real"),
-    ((("Z0", ["0", "1"]), {"start": [np.ones(3)]}), "start", "has a state of shape (3,)", "give states of shape"),
+    ((("Z0", ["0", "1"]), {"start": [np.ones(3)]}), "start", "has a state of shape (3,)", "give states of"),
     ((("Z0", ["0"]), {"output": "out.txt"}), "out.txt", "does not end in .npz", "no other format is"),
     ((("Z0", "s.txt"), {"output": "s.npz", "resume": True, "checkpoint": False}), "--resume",
      "has no check", "give the --output of"),

@@ -387,7 +387,7 @@ BAD_INPUT: list[Row] = [
     (lambda: propagate([], parse("Z0 + X0", 1), Truncation(max_terms=1)), "max_terms",
      "the observable has 2 terms", "allow that many or more"),
     (lambda: propagate([rotation("X", (0,), 1)], parse("Z0", 1), stop_above=1), "step 1",
-     "leaves 2 terms", "allow more terms or"),
+     "leaves 2 terms", "allow more terms, or drop"),
     (lambda: gate_steps(Gate("odd", (0,), 2 * np.eye(2, dtype=np.complex128))), "gate",
      "is not unitary", "give a unitary matrix"),
     (lambda: Truncation(merged_cut=-1), "--min-coefficient (merged_cut)", "is -1", "give a finite number, 0"),

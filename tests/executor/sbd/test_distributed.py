@@ -164,7 +164,7 @@ def test_a_solve_that_refuses_its_start_ends_on_all_ranks() -> None:
 
     def work(ranks: Communicator) -> str:
         h, backend = backend_of(integrals, strings, ranks, False, True, True)
-        with pytest.raises(InputError, match="start: has the shape") as refusal:
+        with pytest.raises(InputError, match="start: has a state with only zeros") as refusal:
             solve(h, integrals, 1, backend=backend, start=[np.zeros(h.shape)])
         return str(refusal.value)
 

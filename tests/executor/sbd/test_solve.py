@@ -229,7 +229,7 @@ def test_a_solve_goes_on_from_given_states() -> None:
     for given in ([first.states[0]] * 2, [first.states[1], 1e-200 * first.states[1], -first.states[1]]):
         found = solve(h, h.integrals, 2, criteria=TIGHT, start=given)
         np.testing.assert_allclose(found.energies, first.energies, atol=1e-10)
-    with pytest.raises(InputError, match="start: has the shape"):
+    with pytest.raises(InputError, match="start: has a state with only zeros"):
         solve(h, h.integrals, 1, start=[np.zeros(h.shape)])
 
 

@@ -250,8 +250,8 @@ BAD_MODELS: list[Row] = [
     ((Error(1, (0,), ()),), "error 0", "has probability 1", "leave it out, and flip"),
     ((Error(1.5, (0,), ()),), "error 0", "has probability 1.5", "give a probability above 0 and below 1"),
     ((Error(float("nan"), (0,), ()),), "error 0", "has probability nan", "give a probability"),
-    ((Error(0.1, (0,), ()), Error(0.1, (2,), ())), "error 1", "names detector 2", "the model has 2, from 0"),
-    ((Error(0.1, (), (1,)),), "error 0", "names observable 1", "the model has 1, from 0"),
+    ((Error(0.1, (0,), ()), Error(0.1, (2,), ())), "error 1", "names detector 2", "use numbers from 0 to 1"),
+    ((Error(0.1, (), (1,)),), "error 0", "names observable 1", "use numbers from 0 to 0"),
     ((Error(0.1, (1, 1), ()),), "error 0", "names detectors", "name each once, in"),
 ]
 # fmt: on
@@ -266,7 +266,7 @@ def test_bad_models_are_named(refusal: Refusal) -> None:
 BAD_SYNDROMES: list[Row] = [
     ("01", "--syndrome", "has 2 characters", "give one character for each of 3 detectors"),
     ("01x", "--syndrome", "has the character 'x'", "write 0 or 1 for each"),
-    ("001", "--syndrome", "has a 1 for detector 2", "no error flips it"),
+    ("001", "--syndrome", "has a 1 for detector 2, which no error flips", "write 0"),
 ]
 # fmt: on
 

@@ -226,7 +226,7 @@ CNF = "p cnf 3 2\n1 2 0\n"
         ("a.wcnf", "h 1 2 0\n3 1 h 0\n", ":2: has 'h'; give literals up to"),
         ("a.wcnf", "h 1 2 0\n3 9999999 0\n", ":2: has '9999999'; give literals up to 1,000,000"),
         ("a.wcnf", "h 0\n", "has no variable"),
-        ("a.wcnf", f"9{'0' * 17} 1 0\n", "beyond 2^52; round them"),
+        ("a.wcnf", f"9{'0' * 17} 1 0\n", "more than 2^52 units of 1/1; round them"),
         ("a.wcnf", f"9{'0' * 19} 1 0\n", ":1: has the weight"),
     ],
 )

@@ -33,7 +33,7 @@ SMALL = 1e-300
 INSTEAD_OF_0 = 37
 """An extent that no axis has."""
 MAY_REFUSE = (
-    "of dtype object", "in arrays of jax", "beyond 64 bits", "have dtype", "memory",
+    "of dtype object", "cannot be an array of jax", "beyond 64 bits", "have dtype", "memory",
     "more than the limit",
     "to one device", "of one library", "out: is of type ndarray; give an array of cupy",
     "out: is on another device",

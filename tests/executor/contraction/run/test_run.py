@@ -338,7 +338,7 @@ REFUSED: list[Row] = [
     ({"device": "tpu"}, "--device", "unknown", "choose from auto, cpu"),
     ({"result": "scattered"}, "--result", "unknown", "choose from gathered"),
     ({"result": "sharded"}, "--result", "needs an output", "name it with --output"),
-    ({"output": "result.txt"}, "--output", "does not end in .npy", "give the result a name"),
+    ({"output": "result.txt"}, "--output", "does not end in .npy", "give a name that ends in"),
     ({"output": "nowhere/result.npy"}, "nowhere/result.npy", "folder", "choose a folder that"),
     ({"threads": 0}, "--threads", "is 0", "give an integer from 1"),
     ({"slices": (3, 3)}, "--slices", "3:3 selects none of the 8 slices", "give FIRST:STOP with"),

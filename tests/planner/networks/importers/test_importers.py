@@ -207,7 +207,7 @@ WRONG_COTENGRA: list[Row] = [
     (({"inputs": ["a"], "output": [], "size_dict": {}}, []), "n.json: inputs[0]",
      "is not a list of indices", "give the file that"),
     (({"inputs": [["a"]], "output": [], "size_dict": {}}, []), "n.json: network size_dict",
-     "index 'a' has no size", "give every index of"),
+     "index 'a' has no size", "give a size for each index"),
     (({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [[0, "x"]]), "path: path[0]",
      "[0, 'x'] is no", "give the tensors of"),
     (({"inputs": [["a"], ["a"]], "output": [], "size_dict": {"a": 2}}, [[0, 2]]), "path: path[0]",

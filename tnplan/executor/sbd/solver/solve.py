@@ -419,11 +419,12 @@ def _of_parities(
     """Whole states split by parity, each projection orthogonal to those before it and normalized."""
     vectors: list[tuple[Array, int]] = []
     for state in start:
-        if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
-            raise InputError(
-                "start", f"has a state of shape {state.shape} that is of another shape, 0 or not finite",
-                f"give states of shape {hamiltonian.shape} with finite values, not all 0",
-            )  # fmt: skip
+        if state.shape != hamiltonian.shape:
+            problem = f"has a state of shape {state.shape}"
+            raise InputError("start", problem, f"give states of shape {hamiltonian.shape}")
+        if not np.isfinite(state).all() or not np.any(state):
+            problem = "has a state with only zeros, NaN or infinity"
+            raise InputError("start", problem, "give finite values, not all of them 0")
         scaled = state / np.abs(state).max()
         for parity in parities:
             vector = hamiltonian.project(scaled / np.linalg.norm(scaled), parity)
