@@ -69,8 +69,6 @@ CALLS: list[Row] = [
     ({"circuit": random_circuit(10, 30, 0), "fidelity": 0.9, "ranks": 2}, "--ranks",
      "is 2 for a state of 10 qubits, 9 per rank", "each needs 10 qubits or more"),
     ({"circuit": random_circuit(12, 30, 0), "fidelity": 0.9, "ranks": 3}, "--ranks", "is 3", "power of two"),
-    ({"circuit": random_circuit(12, 30, 0), "fidelity": 0.9, "ranks": 2, "device": "gpu"}, "--device",
-     "compressed states over ranks run only on a CPU", "choose --device cpu"),
     ({"circuit": MEASURED, "fidelity": 0.9, "shots": 3}, "--fidelity", "measures, resets or", "leave it out"),
     ({"circuit": random_circuit(5, 30, 0), "fidelity": 0.9, "depolarize": 0.1, "shots": 3}, "--fidelity",
      "measures, resets or", "leave it out"),
