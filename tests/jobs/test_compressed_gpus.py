@@ -22,6 +22,7 @@ from tnplan.executor.statevector.packed_codes import codes_bytes
 from tnplan.executor.statevector.packed_error import departure
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator
+from tnplan.jobs import checkpointed_state
 from tnplan.jobs.compressed_state import planned_passes
 
 NUMBER = 4
@@ -110,10 +111,43 @@ def test_auto_takes_gpus_where_each_rank_has_one() -> None:
         assert (report["device"], report["ranks"]) == (device, ranks)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
-    circuit = unseen_circuit("qaoa", N, 71_400)
-    asked = {**ASKED, "fidelity": 0.99, "output": tmp_path / "result.json"}
-    with pytest.raises(tnplan.InputError, match="checkpoints of compressed states run only on a CPU"):
-        tnplan.simulate(circuit, **asked, ranks=2, checkpoint=True)
+def test_too_many_ranks_are_refused() -> None:
     with pytest.raises(tnplan.InputError, match="each needs 10 qubits or more"):
-        tnplan.simulate(circuit, **asked, ranks=8)
+        tnplan.simulate(unseen_circuit("qaoa", N, 71_400), **ASKED, fidelity=0.99, ranks=8)
+
+
+@pytest.mark.parametrize(("fidelity", "precision", "n_ranks"), [(0.99, "fp32", 1), (0.999999, "fp64", 4)])
+def test_an_interrupted_run_has_the_result_of_a_whole_one(
+    fidelity: float, precision: str, n_ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """With a checkpoint after every step, in pieces; the last rank fails, while the others wait for it."""
+    from tnplan.executor.statevector.cuda.packed_state import CodedState
+
+    monkeypatch.setattr(checkpointed_state.StateCheckpoint, "LEAST_S", 0.0)
+    monkeypatch.setattr(checkpointed_state.StateCheckpoint, "INTERVAL", 0)
+    monkeypatch.setattr(checkpointed_state, "PIECE_BYTES", 1000)
+    done, last, do = [0], [-1], CodedState.do
+
+    def counted(state: CodedState, prepared: Any) -> Any:
+        if state.rank == n_ranks - 1:
+            if done[0] == last[0]:
+                raise RuntimeError("interrupted")
+            done[0] += 1
+        return do(state, prepared)
+
+    monkeypatch.setattr(CodedState, "do", counted)
+    circuit = unseen_circuit("random", N, 71_500 + n_ranks)
+    how = ASKED | {"fidelity": fidelity, "precision": precision, "ranks": n_ranks, "mode": "stages"}
+    whole = tnplan.simulate(circuit, **how)
+    total, how["output"] = done[0], tmp_path / "result.json"
+    last[0] = done[0] + 2
+    with pytest.raises(RuntimeError, match="interrupted"):
+        tnplan.simulate(circuit, **how, checkpoint=True)
+    last[0], before = -1, done[0]
+    with pytest.raises(tnplan.InputError, match=r"is of a GPU with tiles of 2\^\d+ amplitudes, and this"):
+        tnplan.simulate(circuit, **how | {"device": "cpu"}, resume=True)
+    again = tnplan.simulate(circuit, **how, resume=True)
+    assert 2 < total == done[0] - before + 2
+    assert np.array_equal(again.answer.amplitudes, whole.answer.amplitudes)
+    for name in ("fidelity_bound", "fidelity_estimate", "passes", "exchanges", "norm"):
+        assert again.report[name] == whole.report[name]

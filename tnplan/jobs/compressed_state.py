@@ -15,6 +15,7 @@ from tnplan.common.checks import is_number
 from tnplan.common.errors import InputError
 from tnplan.common.kernels.ahead import compile_soon
 from tnplan.common.units import size_text
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.select import sees_gpu
 from tnplan.executor.statevector.cpu.packed_state import PackedState, packed_bytes, packed_tile
 from tnplan.executor.statevector.cuda.kernel_defines import coded_bytes, coded_tile
@@ -126,6 +127,8 @@ def open_compressed(
         targets = largest_operator(program.operations)
         coded = open_coded_state(number, n_bits, dtype, bits, seed, away, targets, world.rank)
         connected = rank.connected()
+        if checkpoint is not None:
+            return _kept(coded, connected or world, checkpoint, resume)
         return coded if connected is None else DistributedPackedState(coded, connected)
     from tnplan.executor.statevector.cpu.kernel_samples import packed_kernels
 
@@ -133,10 +136,17 @@ def open_compressed(
         compile_soon(packed_kernels(dtype, bits))
     local = PackedState(n_bits, dtype, bits, rank.threads, seed, away, world.rank)
     if checkpoint is not None:
-        state = CheckpointedState(local, world)
-        state.keep(checkpoint, resume)
-        return state
+        return _kept(local, world, checkpoint, resume)
     return local if world.size == 1 else DistributedPackedState(local, world)
+
+
+def _kept(
+    local: PackedState | CodedState, ranks: Communicator, checkpoint: StateCheckpoint, resume: bool
+) -> CheckpointedState:  # fmt: skip
+    """The state with its checkpoints, from which it goes on."""
+    state = CheckpointedState(local, ranks)
+    state.keep(checkpoint, resume)
+    return state
 
 
 def more_bits(state: StateVector, fidelity: float, rank: Rank) -> int | None:

@@ -202,9 +202,7 @@ def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions
     job = Job(
         writes=writes, prepare=lambda: _prepare(circuit, request, options),
         work=lambda rank, problem: _work(rank, problem, request, options), check_ranks=check_ranks,
-        needs=lambda problem, n_ranks, threads: _needs(
-            problem, request, n_ranks, threads, options.checkpoint
-        ),
+        needs=lambda problem, n_ranks, threads: _needs(problem, request, n_ranks, threads),
     )  # fmt: skip
     with options.heeding_signals():
         return run_job(job, options)
@@ -232,13 +230,9 @@ def _prepare(circuit: Any, request: SimulationRequest, options: JobOptions) -> S
     return replace(problem, bits=bits)
 
 
-def _needs(
-    problem: SimulationProblem, request: SimulationRequest, n_ranks: int, threads: int,
-    has_checkpoint: bool = False,
-) -> Needs:  # fmt: skip
+def _needs(problem: SimulationProblem, request: SimulationRequest, n_ranks: int, threads: int) -> Needs:
     if problem.bits is not None:
-        needs = compressed_needs(problem.program.n_qubits, problem.bits, request.dtype, threads, n_ranks)
-        return replace(needs, cpu_only="checkpoints of compressed states") if has_checkpoint else needs
+        return compressed_needs(problem.program.n_qubits, problem.bits, request.dtype, threads, n_ranks)
     states = GRADIENT_STATES if problem.question.gradient else 1
     return state_needs(problem.program.n_qubits, request.dtype, n_ranks, threads, states)
 

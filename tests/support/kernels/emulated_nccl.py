@@ -62,6 +62,8 @@ def put_gpus_in_place(patch: pytest.MonkeyPatch) -> list[int]:
         def destroy(self) -> None:
             """Nothing."""
 
+        abort = destroy
+
     put_in_place(patch)
     binding: Any = ModuleType(f"{LIBRARIES}.nccl")
     binding.NcclCommunicator, binding.NcclError, binding.NCCL_UINT8 = NcclCommunicator, RuntimeError, 0

@@ -8,7 +8,7 @@ cost. Knows CuPy, passes and launches; no circuit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -120,6 +120,17 @@ class CodedState(CupyState):
     def arrays(self) -> list[tuple[Any, int]]:
         """The same to be changed: see `DistributedState.arrays`."""
         return exchanged(*self.numbers)
+
+    def document(self) -> dict[str, Any]:
+        """What stands beside them: the errors, and where the random numbers are."""
+        return {"errors": asdict(self.errors), "random": self._random.bit_generator.state}
+
+    def continue_from(self, document: dict[str, Any]) -> None:
+        """Go on with what a document says of the numbers; ValueError where the errors are none."""
+        self.errors = EncodingErrors(**document["errors"])
+        if not np.isfinite(astuple(self.errors)).all():
+            raise ValueError
+        self._random.bit_generator.state = document["random"]
 
     def is_divisible(self, prepared: CodedPass) -> bool:
         """No pass is done in parts."""
