@@ -28,12 +28,12 @@ def report(
     call: Call, paths: tuple[Path, ...], devices: tuple[int, ...], hardware: tuple[str, ...],
     as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Of all PATHs (path.json, or other files that hold a network with a path) of one network and all ways to
-    group the devices, the report takes the one with the least predicted time, for each number of devices.
-    A path for one device is searched too, and competes with those given. Speedups count from the faster of this path
-    and the paths given on one device. Paths of several networks or dtypes are reported one after the other;
-    names of indices and the order of tensors do not matter. If nothing fits for one of several profiles
-    or networks, the report says so and shows the others.
+    """Of all PATHs (path.json, or other files that hold a network with a path) of one network and all
+    ways to group the devices, the report takes the one with the least predicted time, for each number of
+    devices. A path for one device is searched too, and competes with those given. Speedups count from
+    the faster of this path and the paths given on one device. Paths of several networks or dtypes are
+    reported one after the other; names of indices and the order of tensors do not matter. If nothing
+    fits for one of several profiles or networks, the report says so and shows the others.
     """
     from tnplan.planner.hardware.profile import load_profile
     from tnplan.planner.networks.importers import read_any
