@@ -121,7 +121,7 @@ WHOLE, CUT = ("whole", ()), ("cut", ("b",))
         ({("cut", 1): (1, 0, 0)}, 2, "memory", "does not fit"),
         ({("cut", 1): (1, 0, 0), ("whole", 16): (1, 1, 9)}, 16, "tier", "over infiniband"),
         ({("cut", 1): (1, 0, 0), ("whole", 16): (900, 1, 9)}, 16, "path", "slower"),
-        ({("cut", 1): (1, 0, 0), ("whole", 16): (1, 0, 0)}, 256, "path", "1 slice leaves"),
+        ({("cut", 1): (1, 0, 0), ("whole", 16): (1, 0, 0)}, 256, "path", "1 slice is too few"),
         (
             {("whole", 1): (64, 0, 0), ("whole", 8): (8, 0, 0), ("whole", 16): (4, 1, 2.5)},
             16,

@@ -101,5 +101,5 @@ def test_the_page_has_a_short_title_and_opens_with_the_picture() -> None:
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert headings[:3] == ["Projected speedup", "Figures", "Slices"]
     assert page.index("<svg") < page.index("<table")
-    for column in ("t<sub>P</sub>: time of a slice", "saved by reuse:", "R<sub>P</sub> = C<sub>t,1</sub>"):
+    for column in ("t<sub>P</sub>: mean time", "saved by reuse:", "R<sub>P</sub> = C<sub>t,1</sub>"):
         assert column in page

@@ -214,7 +214,7 @@ def test_weights_are_exact_or_refused() -> None:
     edges = [(1, 2, 1e20), (2, 3, 1e-20)]
     assert tnplan.count("matchings", edges).value == 3
     for call in (tnplan.optimize, lambda *given: tnplan.count(*given, by_size=True)):
-        with pytest.raises(tnplan.InputError, match=r"more than 2\^52 units of 1/1; round them"):
+        with pytest.raises(tnplan.InputError, match=r"more than 2\^52 units of 1/\d+; round them"):
             call("matchings", edges)
     with pytest.raises(tnplan.InputError, match="is too small for the numbers of"):
         tnplan.count("matchings", [(1, 2, 1), (3, 4, 10**12)], by_size=True)

@@ -100,7 +100,7 @@ def _fall(projection: Projection, before: Row, row: Row) -> Plateau:
     share = percent_text(new[kind] / sum(new.values()))
     if kind == "idle":
         slices = count_text(row.schedule.n_slices, "slice is", "slices are")
-        text = f"{slices} too few to keep all devices busy: they have no work for {share} of the time"
+        text = f"{slices} too few for all devices, which have no work for {share} of the time"
         return Plateau(row.devices, "path", text)
     if kind == "once":
         each = f"by each of {row.n_groups} groups" if row.n_groups > 1 else "once, and do not become faster"
