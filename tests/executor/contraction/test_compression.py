@@ -389,7 +389,9 @@ def test_the_benchmark_counts_what_is_sent(root: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, "-o", output], capture_output=True, text=True, cwd=root, timeout=120, check=False
     )
-    assert done.returncode == 0, done.stderr
+    # 1: such a small exchange misses the goal of the speed.
+    assert done.returncode in (0, 1), done.stderr
+    assert not done.stderr
     rows = {row["way"]: row for row in json.loads(output.read_text())}
     plain = rows["messages"]
     assert plain["sent_bytes"] == plain["received_bytes"] == 8 << 15
