@@ -43,8 +43,7 @@ class SimulationOptions(JobOptions):
         the final state is estimated to have this fidelity. `precision` is then the precision within a pass.
         Only for circuits of gates.
     checkpoint : bool
-        Keep OUTPUT.ckpt while the passes over a state with a `fidelity` run, on CPUs: a file as large as the
-        state.
+        Keep OUTPUT.ckpt while the passes over a state with a `fidelity` run: a file as large as the state.
     resume : bool
         Keep a checkpoint, and continue an interrupted run from it, if any.
     """

@@ -75,7 +75,8 @@ def read_header(stream: BinaryIO, place: str) -> ArrayHeader:
     # `ast.literal_eval` takes memory and stack by the length of a text: the length is bounded
     # before the text is read.
     if size > LONGEST_HEADER:
-        raise InputError(place, f"cannot be read (a header has at most {LONGEST_HEADER} bytes)", remedy)
+        reason = f"its header has {size} bytes, over {LONGEST_HEADER}"
+        raise InputError(place, f"cannot be read ({reason})", remedy)
     text = stream.read(size)
     try:
         with PARSING:

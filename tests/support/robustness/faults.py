@@ -236,7 +236,8 @@ def _resume(schedule: Path, output: Path, ranks: int) -> None:
 def _wait_for_slices(output: Path, count: int) -> None:
     said = Path(f"{output}.slices")
     end_s = time.monotonic() + WORST_S
-    while not (said.is_file() and said.read_text() and int(said.read_text()) >= count):
+    # The ranks write the file anew while it is read: it is empty for a moment.
+    while int((said.read_text() if said.is_file() else "") or 0) < count:
         if time.monotonic() > end_s:
             raise TimeoutError("the job computes no slices")
         time.sleep(0.02)

@@ -73,6 +73,7 @@ class Cluster:
     folder: Path
     switch: int
     hosts: list[Host] = field(default_factory=list)
+    jobs: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def link(self, number: int, up: bool) -> None:
         """The cable between a host and the switch."""
@@ -95,10 +96,12 @@ class Cluster:
         folder = [] if cwd is None else ["-wdir", str(cwd)]
         command = [*start, *folder, "-n", str(sum(counts)), sys.executable, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **settings, **variables}
-        return subprocess.Popen(
+        job = subprocess.Popen(
             self.hosts[0].enter(*command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=environment, start_new_session=True,
         )  # fmt: skip
+        self.jobs.append(job)
+        return job
 
 
 def _hydra(reach: str, names: str) -> tuple[list[str], dict[str, str]]:
@@ -178,6 +181,10 @@ def cluster(n_hosts: int, folder: Path, own_folders: bool = False) -> Iterator[C
     finally:
         for host in made.hosts if made is not None else ():
             host.lose()
+        for job in made.jobs if made is not None else ():
+            if job.poll() is None:  # a test failed while its job ran
+                os.killpg(job.pid, signal.SIGKILL)
+            job.communicate()
         for holder in reversed(holders):
             holder.kill()
             holder.communicate()

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import sqrt
 
 import numpy as np
@@ -66,6 +66,14 @@ class EncodingErrors:
     total: float = 0.0
     squares: float = 0.0
     norm: float = 1.0
+
+    @staticmethod
+    def restored(document: dict[str, float]) -> EncodingErrors:
+        """Those that a checkpoint has; ValueError where one is not finite."""
+        errors = EncodingErrors(**document)
+        if not np.isfinite(astuple(errors)).all():
+            raise ValueError
+        return errors
 
     def add(self, encoding: float, arithmetic: float, unit: float) -> None:
         """A pass: the norm of its encoding's error, a bound of its arithmetic's, and the unit roundoff."""

@@ -49,7 +49,7 @@ ENOUGH = 0.8
 CORE_TENSOR_S, CORE_SHARE = 4e-5, 0.3
 """Nominal seconds of safe contractions, for each tensor, and the share of the time that they may take."""
 TREES_COUNTED = 16
-"""The last better trees of an interrupted search whose operations are counted as they are planned."""
+"""An interrupted search of a small network plans its last better trees, and takes the cheapest."""
 END_TENSOR_S = 4e-6
 """Nominal seconds of what follows the search, for each tensor: the path is checked, counted and written."""
 Report = Callable[[float, ContractionPath], None]
@@ -101,7 +101,7 @@ class _Reached:
 
     def path(self) -> ContractionPath | None:
         """The path, if there is one."""
-        paths = [frame.path(tree) for frame, tree in self._trees]
+        paths = [frame.path(tree) for frame, tree in self._trees]  # several for "flops" alone
         if not paths:
             return self._cheapest(self._first, self._early)
         if self.task.minimize == SCHEDULE:
@@ -130,6 +130,9 @@ class _Reached:
 
     def better(self, frame: SearchedNetwork, tree: ScoredTree) -> None:
         """A tree is better than all before it, but for the early ones."""
+        # Of large networks trees take much memory, and others are not counted again.
+        if self.task.minimize != "flops" or len(self.task.inputs) > QUICK_TENSORS:
+            self._trees.clear()
         self._trees.append((frame, tree))
 
     def ended(self, frame: SearchedNetwork, tree: ScoredTree) -> None:

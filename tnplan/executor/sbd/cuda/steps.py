@@ -116,7 +116,6 @@ def _vector_operations(x: Array) -> list[Callable[[], Any]]:
         fill, copy, lambda: x + x, lambda: x - x, lambda: x * x, lambda: x / x, lambda: x - 1.0,
         lambda: x * 1.0, lambda: 1.0 * x, lambda: x / 1.0, lambda: x < 0, lambda: np.minimum(x, 1.0),
         lambda: np.maximum(x, 1.0), lambda: np.where(x < 0, x, x), lambda: abs(x), lambda: x**2,
-        lambda: x @ x, lambda: x @ x[0],
     ]  # fmt: skip
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tnplan.common.kernels.ahead import Sample, Samples
@@ -54,9 +52,8 @@ def of_strings() -> list[Sample]:
 
 def of_rows() -> list[Sample]:
     """Rows among the determinants of least energy."""
-    cells, rows = ListCells(PAIRS, NUMBERS, NUMBERS, PAIRS), RowElements(SMALL, REALS, REALS)
-    scratch = CellScratch(SMALL, SMALL, SMALL, SMALL)
-    tables = RowTables(SPIN, SPIN, cells)
+    cells, scratch = ListCells(PAIRS, NUMBERS, NUMBERS, PAIRS), CellScratch(SMALL, SMALL, SMALL, SMALL)
+    tables, rows = RowTables(SPIN, SPIN, cells), RowElements()
     return [
         (list_kernel.fill_singles, (0, 0, SPIN)),
         (list_kernel.fill_cells, (0, 0, (0, 0), ListTables(GROUPS, GROUPS, LINKS, LINKS), cells, scratch)),
@@ -69,7 +66,7 @@ def of_products() -> list[Sample]:
     """The Hamiltonian, and spins in exchange, times a state."""
     opposite = OppositeSpinTables(MATRIX, MATRIX, MATRIX, MATRIX, NUMBERS, PAIRS)
     matching = Matching(NUMBERS, SMALL, NUMBERS, SMALL, SMALL)
-    scratch: tuple[Any, ...] = NUMBERS, MATRIX, MATRIX
+    scratch = NUMBERS, MATRIX, MATRIX
     return [
         (
             opposite_spin_kernel.add_opposite_spin,

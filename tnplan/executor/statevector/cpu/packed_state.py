@@ -7,7 +7,7 @@ kernel; answers decode chunks. `packed_error` says what that costs. Knows tables
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -127,10 +127,8 @@ class PackedState:
         return {"errors": asdict(self.errors), "varying": self._varying, "random": random}
 
     def continue_from(self, document: dict[str, Any]) -> None:
-        """Go on with what a document says of the numbers; ValueError where these or the errors are none."""
-        self.errors, self._varying = EncodingErrors(**document["errors"]), int(document["varying"])
-        if not (np.isfinite(astuple(self.errors)).all() and np.isfinite(self._scales).all()):
-            raise ValueError
+        """Go on with what a document says of the numbers; ValueError where the errors are none."""
+        self.errors, self._varying = EncodingErrors.restored(document["errors"]), int(document["varying"])
         self._random.bit_generator.state = document["random"]
 
     def prepare(

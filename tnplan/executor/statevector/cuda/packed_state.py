@@ -8,7 +8,7 @@ cost. Knows CuPy, passes and launches; no circuit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -127,9 +127,7 @@ class CodedState(CupyState):
 
     def continue_from(self, document: dict[str, Any]) -> None:
         """Go on with what a document says of the numbers; ValueError where the errors are none."""
-        self.errors = EncodingErrors(**document["errors"])
-        if not np.isfinite(astuple(self.errors)).all():
-            raise ValueError
+        self.errors = EncodingErrors.restored(document["errors"])
         self._random.bit_generator.state = document["random"]
 
     def is_divisible(self, prepared: CodedPass) -> bool:
