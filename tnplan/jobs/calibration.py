@@ -197,8 +197,8 @@ class LocalBench:
     def recorded_rates(self) -> RecordedRates:
         """What a recorded run takes to start, and each small permutation in it."""
         side = SMALL_SIDES[0]
-        views = [self._view(place, side * side, "complex64") for place in (1, 0)]
-        copy = self.device.bind_copy(*views, make_copy([(side, 1, side), (side, side, 1)]))
+        target, source = (self._view(place, side * side, "complex64") for place in (1, 0))
+        copy = self.device.bind_copy(target, source, make_copy([(side, 1, side), (side, side, 1)]))
         few_s, many_s = (recorded_seconds(self.device, copy, count) for count in (FEW_CALLS, MANY_CALLS))
         copy_s = max(many_s - few_s, 0.0) / (MANY_CALLS - FEW_CALLS)
         return RecordedRates(max(few_s - FEW_CALLS * copy_s, 0.0), copy_s)

@@ -1,5 +1,7 @@
-"""Predicted seconds of recorded runs, beside the calls that runs make and the kernels that they launch; and the
-figures of profiles for them."""
+"""Predicted seconds of recorded runs, beside the calls that runs make and the kernels that they launch.
+
+The figures of profiles for them too.
+"""
 
 from __future__ import annotations
 
@@ -228,9 +230,11 @@ def test_wrong_figures_are_refused(tmp_path: Path) -> None:
     def given(times: SmallProductTimes) -> str:
         return refused(lambda: replace(machine, recorded=replace(RATES, products={"numbers": {"x": times}})))
 
-    assert "recorded.copy_s: is -1.0" in refused(lambda: replace(machine, recorded=replace(RATES, copy_s=-1.0)))
+    negative = replace(RATES, copy_s=-1.0)
+    assert "recorded.copy_s: is -1.0" in refused(lambda: replace(machine, recorded=negative))
     assert "recorded.products.numbers.x: has 1 points and 2 rates" in given(replace(TIMES, sides=(8,)))
     assert "has 2 points and 3 rates" in given(replace(TIMES, k=(2, 8)))
     assert "give rising points" in given(replace(TIMES, sides=(64, 8)))
-    (tmp_path / "p.toml").write_text(profile_text(replace(machine, recorded=RATES)).replace("copy_s", "copies_s"))
+    text = profile_text(replace(machine, recorded=RATES))
+    (tmp_path / "p.toml").write_text(text.replace("copy_s", "copies_s"))
     assert "recorded: copies_s: is not a field" in refused(lambda: load_profile(tmp_path / "p.toml"))
