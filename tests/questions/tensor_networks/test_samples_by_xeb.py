@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from math import ceil
+from itertools import combinations
+from math import ceil, prod
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ from tnplan.questions.tensor_networks.samples_by_xeb import (
     plan_bunches,
     predicted_xeb,
     raised_by,
+    spread_slices,
 )
+from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 CPU = ContractionOptions(device="cpu", threads=1, precision="fp32")
 PLUS = GateSequence(12, tuple(gate("h", (qubit,)) for qubit in range(12)))
@@ -96,7 +99,43 @@ def test_what_is_exponentially_distributed() -> None:
     assert not is_porter_thomas(values * (np.arange(2000) % 2))
     assert not is_porter_thomas(np.ones(2000))
     assert not is_porter_thomas(np.zeros(2000))
+    # A spread of the means that the largest distance of the distribution lets pass.
+    means = 1 + 0.2 * random.choice([-1, 1], 200_000)
+    assert not is_porter_thomas(random.exponential(means))
     assert not is_porter_thomas(random.exponential(1.0, 2000) * random.exponential(1.0, 2000))
+
+
+def test_few_slices_have_all_values_of_each_three_indices() -> None:
+    """16 of 256: the extended Hamming code, an orthogonal array of strength 3."""
+    bits = np.array(spread_slices((2,) * 8, 16))[:, None] >> np.arange(8) & 1
+    for three in combinations(range(8), 3):
+        _, counts = np.unique(bits[:, three], axis=0, return_counts=True)
+        assert counts.tolist() == [2] * 8
+
+
+@pytest.mark.parametrize("extents", [(), (2,), (3, 2, 5), (2,) * 10, (2,) * 40, (3,) * 9 + (2,) * 3])
+def test_spread_slices_are_different_ones(extents: tuple[int, ...]) -> None:
+    for count in {1, min(prod(extents), 700), min(prod(extents), 1 << 10)}:
+        chosen = spread_slices(extents, count)
+        assert len({*chosen}) == len(chosen) == count
+        assert min(chosen) >= 0
+        assert max(chosen) < prod(extents)
+
+
+def test_slices_in_turn_are_not_mixed_where_spread_ones_are() -> None:
+    """Cuts late in a circuit: the sum of neighbouring slices is not Porter-Thomas, with exact amplitudes."""
+    circuit = sycamore_circuit(14, 601, 18)
+    plan = plan_bunches(circuit, 4000, 0.05, np.random.default_rng(601), CPU)
+    assert plan is not None
+    state = plan.state
+    state.slice_more(256)
+    in_turn, spread, whole = (
+        np.abs(state.amplitudes(slices)) ** 2
+        for slices in (range(8), sorted(spread_slices(state.extents, 8)), None)
+    )
+    assert is_porter_thomas(whole)
+    assert is_porter_thomas(spread)
+    assert not is_porter_thomas(in_turn)
 
 
 @pytest.mark.parametrize("gates", ["haar", "cz"])
