@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import ceil, prod
@@ -32,7 +33,6 @@ from tnplan.questions.tensor_networks.samples_by_xeb import (
     raised_by,
     spread_slices,
 )
-from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 CPU = ContractionOptions(device="cpu", threads=1, precision="fp32")
 PLUS = GateSequence(12, tuple(gate("h", (qubit,)) for qubit in range(12)))
@@ -122,20 +122,25 @@ def test_spread_slices_are_different_ones(extents: tuple[int, ...]) -> None:
         assert max(chosen) < prod(extents)
 
 
-def test_slices_in_turn_are_not_mixed_where_spread_ones_are() -> None:
-    """Cuts late in a circuit: the sum of neighbouring slices is not Porter-Thomas, with exact amplitudes."""
-    circuit = sycamore_circuit(14, 601, 18)
-    plan = plan_bunches(circuit, 4000, 0.05, np.random.default_rng(601), CPU)
-    assert plan is not None
-    state = plan.state
-    state.slice_more(256)
-    in_turn, spread, whole = (
-        np.abs(state.amplitudes(slices)) ** 2
-        for slices in (range(8), sorted(spread_slices(state.extents, 8)), None)
-    )
-    assert is_porter_thomas(whole)
-    assert is_porter_thomas(spread)
-    assert not is_porter_thomas(in_turn)
+@pytest.mark.parametrize("seed", [621, 622])
+def test_slices_in_turn_are_not_mixed_where_spread_ones_are(seed: int) -> None:
+    """Eight qubits of a scrambled state are fixed, and four layers follow: exact sums of 16 slices of 256."""
+    scrambled = state_vector(lattice_circuit("rectangular", 4, 4, 24, seed)).reshape(-1)
+    last = lattice_circuit("rectangular", 4, 4, 4, seed + 100)
+    strings = np.arange(1 << 16)
+    cuts = (0, 2, 5, 7, 8, 10, 13, 15)
+    slice_of = sum((strings >> 15 - qubit & 1) << 7 - place for place, qubit in enumerate(cuts))
+
+    def is_mixed(slices: Sequence[int]) -> bool:
+        state = np.where(np.isin(slice_of, list(slices)), scrambled, 0).reshape((2,) * 16)
+        for item in last.gates:
+            q = len(item.qubits)
+            matrix = item.matrix.reshape((2,) * (2 * q))
+            state = np.moveaxis(np.tensordot(matrix, state, (range(q, 2 * q), item.qubits)), range(q), item.qubits)
+        return is_porter_thomas(np.abs(state.reshape(-1)) ** 2)
+
+    assert is_mixed(spread_slices((2,) * 8, 16))
+    assert not is_mixed(range(16))
 
 
 @pytest.mark.parametrize("gates", ["haar", "cz"])
