@@ -136,7 +136,8 @@ def test_slices_in_turn_are_not_mixed_where_spread_ones_are(seed: int) -> None:
         for item in last.gates:
             q = len(item.qubits)
             matrix = item.matrix.reshape((2,) * (2 * q))
-            state = np.moveaxis(np.tensordot(matrix, state, (range(q, 2 * q), item.qubits)), range(q), item.qubits)
+            state = np.tensordot(matrix, state, (range(q, 2 * q), item.qubits))
+            state = np.moveaxis(state, range(q), item.qubits)
         return is_porter_thomas(np.abs(state.reshape(-1)) ** 2)
 
     assert is_mixed(spread_slices((2,) * 8, 16))
