@@ -128,8 +128,8 @@ def add_opposite_spin(
 
 @jit
 def _add_numbers(factor: Any, numbers: Any, source: Any, out: Any) -> None:
-    """out += factor times numbers times source, element by element."""
-    for b in range(out.size):
+    """out += factor times numbers times source, element by element; nothing where there are no numbers."""
+    for b in range(numbers.size):
         out[b] += factor * numbers[b] * source[b]
 
 

@@ -293,20 +293,25 @@ class ProductHamiltonian(OneRank):
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows."""
+        return self.diagonal_of(slice(*self.rows), slice(None))
+
+    def diagonal_of(self, rows: slice | Array, columns: slice | Array) -> Array:
+        """The diagonal of H over the products of some alpha and some beta strings."""
         from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
         # E_i + E_j + sum_{p, r} n_ip (pp|rr) n_jr; diagonal pairs are the first n.
-        n, local = self.integrals.n_orbitals, slice(*self.rows)
+        n = self.integrals.n_orbitals
         numbers, of_beta = self.integrals.mixed[:n, :n], self.beta.strings.occupied.astype(np.float64)
         of_alpha = of_beta if self.symmetric else self.alpha.strings.occupied.astype(np.float64)
         # Invariant: with equal sets both sums take the same numbers, so that the diagonal is symmetric to
         # the last bit, and parities stay exact.
         others = of_beta @ numbers.T
-        weights = (others if self.symmetric else of_alpha @ numbers)[local]
-        sides = (of_alpha[local], weights, self.alpha.energies[local]), (
-            np.ascontiguousarray(of_beta.T), np.ascontiguousarray(others.T), self.beta.energies
+        weights = (others if self.symmetric else of_alpha @ numbers)[rows]
+        sides = (of_alpha[rows], weights, self.alpha.energies[rows]), (
+            np.ascontiguousarray(of_beta[columns].T), np.ascontiguousarray(others[columns].T),
+            self.beta.energies[columns],
         )  # fmt: skip
-        diagonal = np.empty((len(weights), self.shape[1]), self.dtype)
+        diagonal = np.empty((len(weights), len(sides[1][2])), self.dtype)
         over_rows(
             len(diagonal), self.threads,
             lambda first, last: opposite_spin_kernel.fill_diagonal(
@@ -402,7 +407,7 @@ class ProductHamiltonian(OneRank):
             if inside and not half:
                 self.beta.matrix.add_transposed(first, last, local, y)
             opposite_spin_kernel.add_opposite_spin(
-                first, last, above, below, half, singles, tables, x, tables.scratch(x.dtype), y
+                first, last, above, below, half, singles, tables, x, tables.scratch(x.dtype, x.shape[1]), y
             )
 
         over_rows(len(y), self.threads, rows)
