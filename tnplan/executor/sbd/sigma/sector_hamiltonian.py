@@ -234,6 +234,31 @@ class SectorHamiltonian(BlockedOperator):
         tables += self.matrices_bytes + excitations + scratch + self._coefficient_bytes
         return tables + self.integrals.mixed.nbytes
 
+    @cached_property
+    def tiles(self) -> list[list[tuple[PairTiles, RowTasks]]]:
+        """Excitations of beta in tiles, and the tasks of rows, for every link of every block."""
+        # States of a parity make a half of the blocks that are their own mirrors.
+        half = self.symmetric and self.blocks.sector.irrep == 0
+        tiled = []
+        for links in self.links:
+            tiles = [link.tiles() for link in links]
+            tiled.append(
+                [(each, link.row_tasks(each, half)) for each, link in zip(tiles, links, strict=True)]
+            )
+        return tiled
+
+    @property
+    def spare_elements(self) -> int:
+        """Elements of the spare rows of any link."""
+        blocks = zip(self.blocks.blocks, self.tiles, strict=True)
+        return max(tasks.spare * block.shape[1] for block, tiled in blocks for _, tasks in tiled)
+
+    @property
+    def turned_elements(self) -> int:
+        """Elements of the transpose of any block that is its own mirror."""
+        own = self.symmetric and self.blocks.sector.irrep == 0
+        return max(block.end - block.begin for block in self.blocks.blocks) if own else 0
+
     def diagonal(self) -> Array:
         """The diagonal of H."""
         diagonal = np.empty(self.shape, self.dtype)
