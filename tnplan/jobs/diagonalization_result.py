@@ -49,7 +49,6 @@ from tnplan.executor.sbd.solver.setup import (
     ChosenDevice,
     SolveRequest,
     SolveSetup,
-    keep_symmetry,
     set_up_solve,
 )
 from tnplan.executor.sbd.solver.solve import SpinPenalty
@@ -281,9 +280,11 @@ def set_up(
     share = -(-prod(space.shape) // group.size) * numbers_of(problem.integrals)
     reserved_bytes = 0 if problem.penalty is None else penalty_bytes(share)
     memory_bytes = max(rank.memory_bytes - reserved_bytes, 1)
-    request = SolveRequest(roots, problem.criteria, memory_bytes, rank.threads)
+    # A penalty acts on all products of strings.
+    request = SolveRequest(
+        roots, problem.criteria, memory_bytes, rank.threads, space.sector, problem.penalty is None
+    )
     setup = set_up_solve(problem.integrals, space.basis, chosen, group, request)
-    keep_symmetry(setup, space)
     return replace(setup, predicted_bytes=setup.predicted_bytes + reserved_bytes)
 
 

@@ -34,6 +34,7 @@ from tnplan.executor.sbd.basis.excitations import (
     match_pairs,
 )
 from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
+from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.cost_model import partition_rows
@@ -178,8 +179,10 @@ class ProductHamiltonian(OneRank):
     dtype = "float64"
     sector: Array | None = None
     """Which products of the local rows states may have, bool; None: all."""
-    irrep: tuple[Array, Array, int] | None = None
+    restricted: Sector | None = None
     """What `restrict` was given."""
+    has_matrices = True
+    """Whether there are matrices within a spin, without which no product can be made."""
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
@@ -215,12 +218,15 @@ class ProductHamiltonian(OneRank):
 
         # Dense matrices where products of matrices are faster than sparse ones and the memory holds them.
         def spin(number: int, strings: StringSet, excitations: Singles, rows: tuple[int, int]) -> Spin:
-            chosen = dense
+            chosen = dense if self.has_matrices else False
             if chosen is None:
                 chosen = cost.dense_is_faster(len(strings), int(excitations.linked.sum()), rates)
                 chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= spin_bytes
             of_spin = integrals.of_spin(number)
-            matrix = same_spin(strings, of_spin, excitations.linked, chosen, self.threads, rows)
+            linked = excitations.linked
+            if not self.has_matrices:
+                rows, linked = (0, 0), linked[:0]
+            matrix = same_spin(strings, of_spin, linked, chosen, self.threads, rows)
             filled, energies = strings.occupied.astype(np.float64), string_energies(strings, of_spin)
             matching, pairs = match_pairs(excitations), active_pairs(excitations)
             return Spin(strings, filled, excitations, matching, pairs, energies, matrix)
@@ -232,10 +238,10 @@ class ProductHamiltonian(OneRank):
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
         self._all_rows: Any = self.block(0, self.shape[0])
 
-    def restrict(self, alpha: Array, beta: Array, product: int) -> None:
-        """From now on states have products of strings alone whose labels alpha[i] ^ beta[j] are `product`."""
-        self.irrep = alpha, beta, product
-        self.sector = alpha[slice(*self.rows), None] ^ beta[None, :] == product
+    def restrict(self, sector: Sector) -> None:
+        """From now on states have products of strings of a sector alone."""
+        self.restricted = sector
+        self.sector = sector.alpha[slice(*self.rows), None] ^ sector.beta[None, :] == sector.irrep
 
     def as_type(self, dtype: str) -> ProductHamiltonian:
         """The same with products in "float32" or "float64"."""

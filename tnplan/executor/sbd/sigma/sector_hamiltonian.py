@@ -21,7 +21,10 @@ from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
 from tnplan.executor.sbd.basis.excitations import ActivePairs, Singles
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.irreps import pair_irreps
 from tnplan.executor.sbd.basis.sector import Block, Sector, SectorBlocks
+from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.cost_model import RowPartition
 from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables, beta_entries, scratch_bytes
@@ -31,6 +34,7 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import (
     WARPS_AT_ONCE,
     ProductHamiltonian,
     RowTasks,
+    SourceBlock,
     add_transpose,
     balance_rows,
     tile_work,
@@ -145,7 +149,7 @@ class SectorHamiltonian(BlockedOperator):
         self.partition = RowPartition(self.rows)
         self._product = product
         kinds = [_PairKind(product, np.flatnonzero(pair_irreps == irrep)) for irrep in range(8)]
-        self._coefficient_bytes = sum(kind.active.nbytes for kind in kinds)
+        self.coefficient_bytes = sum(kind.active.nbytes for kind in kinds)
         self.links = [self._links_to(block, kinds) for block in self.blocks.blocks]
         spin_bytes = memory_bytes / (1 if self.symmetric else 2)
         self.alpha_matrices, linked = self._matrices(0, sector.alpha, spin_bytes, rates, dense)
@@ -231,7 +235,7 @@ class SectorHamiltonian(BlockedOperator):
         excitations = sum(20 * len(spin.singles.other) for spin in spins)
         most = max(block.shape[1] for block in self.blocks.blocks)
         scratch = self.threads * scratch_bytes(most, len(self.beta.pairs.pairs))
-        tables += self.matrices_bytes + excitations + scratch + self._coefficient_bytes
+        tables += self.matrices_bytes + excitations + scratch + self.coefficient_bytes
         return tables + self.integrals.mixed.nbytes
 
     @cached_property
@@ -290,6 +294,29 @@ class SectorHamiltonian(BlockedOperator):
 
     def _add_transpose(self, y: Array, parity: int) -> None:
         add_transpose(y, parity, self.threads)
+
+
+class SectorProduct(ProductHamiltonian):
+    """All products of strings, whose tables measure whole states; `in_sector` is H over those of a sector.
+
+    It holds no matrices within a spin and multiplies no states: `in_sector` does.
+    """
+
+    has_matrices = False
+
+    def __init__(
+        self, integrals: Integrals, alpha: StringSet, beta: StringSet | None, sector: Sector, *,
+        threads: int | None = None, memory_bytes: float = np.inf, rates: cost.Rates = cost.CPU,
+    ) -> None:  # fmt: skip
+        """See `ProductHamiltonian`."""
+        super().__init__(integrals, alpha, beta, threads=threads, rates=rates)
+        self.restricted = sector
+        of_pairs = pair_irreps(integrals)
+        self.in_sector = SectorHamiltonian(self, sector, of_pairs, memory_bytes=memory_bytes, rates=rates)
+
+    def add_rows(self, block: SourceBlock, x: Array, local: Array, y: Array, half: bool) -> None:
+        """Refused: there are no matrices within a spin."""
+        raise NotImplementedError("a whole state is not multiplied: take in_sector")
 
 
 class _PairKind:
