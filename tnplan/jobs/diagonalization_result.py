@@ -50,6 +50,7 @@ from tnplan.executor.sbd.solver.setup import (
     SolveRequest,
     SolveSetup,
     set_up_solve,
+    takes_blocks,
 )
 from tnplan.executor.sbd.solver.solve import SpinPenalty
 from tnplan.jobs.job import Rank
@@ -277,13 +278,11 @@ def set_up(
     """The tables of a solve, which the ranks of a group share; collective over the group."""
     # A rank holds its share of each vector; the penalty's vectors are taken off before the solver plans its
     # own.
-    share = -(-prod(space.shape) // group.size) * numbers_of(problem.integrals)
+    size = space.size if takes_blocks(problem.integrals, group.size) else prod(space.shape)
+    share = -(-size // group.size) * numbers_of(problem.integrals)
     reserved_bytes = 0 if problem.penalty is None else penalty_bytes(share)
     memory_bytes = max(rank.memory_bytes - reserved_bytes, 1)
-    # A penalty acts on all products of strings.
-    request = SolveRequest(
-        roots, problem.criteria, memory_bytes, rank.threads, space.sector, problem.penalty is None
-    )
+    request = SolveRequest(roots, problem.criteria, memory_bytes, rank.threads, space.sector)
     setup = set_up_solve(problem.integrals, space.basis, chosen, group, request)
     return replace(setup, predicted_bytes=setup.predicted_bytes + reserved_bytes)
 

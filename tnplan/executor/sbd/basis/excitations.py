@@ -144,6 +144,24 @@ def active_pairs(singles: Singles) -> ActivePairs:
     return ActivePairs(present, active)
 
 
+def match_between(singles: Singles, pairs: ActivePairs) -> tuple[Matching, Matching]:
+    """Excitations from one set of strings to another by pair, pairs not being in order.
+
+    First those to a string that fills the higher orbital: `upper` are numbers of targets. Then those to one
+    that fills the lower: `lower` are.
+    """
+    own = np.repeat(np.arange(len(singles.start) - 1, dtype=np.int32), np.diff(singles.start))
+    sides = []
+    for is_up in (True, False):
+        chosen = np.flatnonzero((singles.create > singles.destroy) == is_up)
+        keys = 2 * pairs.active[singles.pairs[chosen]].astype(np.int64) + (singles.sign[chosen] < 0)
+        order = np.argsort(keys, kind="stable")
+        start = np.searchsorted(keys[order], np.arange(2 * len(pairs.pairs) + 1)).astype(np.int64)
+        targets, sources = own[chosen][order], singles.other[chosen][order]
+        sides.append(Matching(*pairs, start, *((targets, sources) if is_up else (sources, targets))))
+    return sides[0], sides[1]
+
+
 def match_pairs(singles: Singles) -> Matching:
     """The excitations of a set of strings in order of their pairs."""
     up = np.flatnonzero(singles.create > singles.destroy)

@@ -98,6 +98,12 @@ class SectorBlocks:
             whole[np.ix_(block.alpha, block.beta)] = block.view(vector)
         return whole
 
+    def trace(self, vector: Array) -> Any:
+        """The sum of the elements of products of two equal strings, where both spins have the same."""
+        if self.sector.irrep:
+            return 0
+        return sum(block.view(vector).trace() for block in self.blocks)
+
     def in_whole(self, numbers: Array) -> Array:
         """The flat numbers in a whole state of elements of a vector."""
         bounds = [block.begin for block in self.blocks]

@@ -6,6 +6,7 @@ tables of a `SectorHamiltonian`; where arrays lie and what works on them is up t
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,16 @@ class BatchedLink(NamedTuple):
     is_own: bool
     rows: BatchedBlock
     tables: BatchedTables
+
+
+def partners(link: Link) -> Host:
+    """What string of the source an active pair takes each beta string to, as `exchange_partners` has them."""
+    singles, tables = link.beta, link.tables
+    table = np.full((len(link.pairs.pairs), len(tables.bounds) // 2), -1, np.int32)
+    own = np.repeat(np.arange(table.shape[1]), np.diff(singles.start))
+    up, minus = singles.create > singles.destroy, singles.sign < 0
+    table[link.pairs.active[singles.pairs], own] = 4 * singles.other + 2 * up + minus
+    return table
 
 
 class BatchedSector(BlockedOperator):
@@ -109,6 +120,24 @@ class BatchedSector(BlockedOperator):
             if link.is_own:
                 steps.add_number_operators(link.rows, link.tables, 0.5 if half else 1.0, own, y)
             steps.add_opposite_spin(link.rows, link.tables, half, blocks[link.source].view(x), y)
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2, made once."""
+        return self._spin_diagonal
+
+    @cached_property
+    def _spin_diagonal(self) -> Array:
+        return self.put(self._hamiltonian.spin_diagonal())
+
+    @cached_property
+    def _partners(self) -> list[list[Array]]:
+        """For every link of every block, see `partners`."""
+        return [[self._steps.put(partners(link)) for link in links] for links in self._hamiltonian.links]
+
+    def _add_exchange(self, number: int, factor: float, x: Array, y: Array) -> None:
+        for link, of_link in zip(self._links[number], self._partners[number], strict=True):
+            source = self.blocks.blocks[link.source].view(x)
+            self._steps.add_exchange(link.rows, link.tables.rank, of_link, factor, source, y)
 
     def _add_transpose(self, y: Array, parity: int) -> None:
         turned = self._turned[: y.shape[0] * y.shape[1]].reshape(y.shape)

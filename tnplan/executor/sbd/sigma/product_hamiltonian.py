@@ -353,7 +353,7 @@ class ProductHamiltonian(OneRank):
         """Add to y, the local rows, factor times the sum of E^a_pq E^b_qp x for p != q, x rows of a block."""
         from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
-        arguments = self.rows[0], factor, block.singles, self.beta.matching, x, y
+        arguments = self.rows[0], factor, block.singles, (self.beta.matching, self.beta.matching), x, y
         over_rows(
             len(y), self.threads,
             lambda first, last: opposite_spin_kernel.exchange_spins(first, last, *arguments),

@@ -12,6 +12,7 @@ Knows blocks, strings and integrals; nothing of solvers and files.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,8 +21,8 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
-from tnplan.executor.sbd.basis.excitations import ActivePairs, Singles
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.excitations import ActivePairs, Matching, Singles, match_between
+from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
 from tnplan.executor.sbd.basis.irreps import pair_irreps
 from tnplan.executor.sbd.basis.sector import Block, Sector, SectorBlocks
 from tnplan.executor.sbd.basis.strings import StringSet
@@ -45,14 +46,14 @@ from tnplan.executor.sbd.sigma.same_spin import SpinMatrix, same_spin
 class Link(NamedTuple):
     """What a block gets from the block `source` by excitations of both spins, by pairs of one representation.
 
-    `singles` are alpha's, from strings of the source to those of the block, `entries` those of beta in
-    `tables`. Pairs are numbered among those of the representation, `pairs` are the active ones. `is_own`: the
+    `singles` are alpha's, from strings of the source to those of the block, `beta` those of beta. Pairs are numbered among those of the representation, `pairs` are the active ones. `is_own`: the
     source is the block itself, where number operators count too.
     """
 
     source: int
     is_own: bool
     singles: Singles
+    beta: Singles
     pairs: ActivePairs
     tables: OppositeSpinTables
 
@@ -61,7 +62,9 @@ class Link(NamedTuple):
         """The memory of the tables that no other link has."""
         tables = self.tables
         own = (tables.numbers, tables.number_weights, tables.filled, tables.bounds, tables.entries)
-        return sum(array.nbytes for array in own) + 20 * len(self.singles.other)
+        return sum(array.nbytes for array in own) + 20 * (
+            len(self.singles.other) + len(self.beta.other)
+        )
 
     def tiles(self) -> PairTiles:
         """Excitations of beta in tiles."""
@@ -92,6 +95,18 @@ class BlockedOperator(OneRank):
     def _add_transpose(self, y: Any, parity: int) -> None:
         """y += parity y^T, for a square block."""
         raise NotImplementedError
+
+    def _add_exchange(self, number: int, factor: float, x: Any, y: Any) -> None:
+        """Add to y, a block, factor times the sum of E^a_pq E^b_qp x for p != q."""
+        raise NotImplementedError
+
+    def block(self, first: int, last: int) -> None:
+        """What all of a state contributes from: links, which every block knows."""
+
+    def add_exchange(self, block: None, factor: float, x: Any, y: Any) -> None:
+        """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
+        for number, each in enumerate(self.blocks.blocks):
+            self._add_exchange(number, factor, x, each.view(y))
 
     def project(self, x: Any, parity: int) -> Any:
         """The part of x that has a parity; a new vector unless that is x."""
@@ -183,7 +198,7 @@ class SectorHamiltonian(BlockedOperator):
             if is_own or (len(alpha.other) and len(beta.other)):
                 filled = self.alpha.filled[block.alpha], self.beta.filled[block.beta]
                 tables = kind.tables(filled if is_own else None, len(block.alpha), beta)
-                links.append(Link(number, is_own, alpha, kind.pairs, tables))
+                links.append(Link(number, is_own, alpha, beta, kind.pairs, tables))
         return links
 
     def _matrices(
@@ -265,10 +280,39 @@ class SectorHamiltonian(BlockedOperator):
 
     def diagonal(self) -> Array:
         """The diagonal of H."""
-        diagonal = np.empty(self.shape, self.dtype)
-        for block in self.blocks.blocks:
-            block.view(diagonal)[:] = self._product.diagonal_of(block.alpha, block.beta)
-        return diagonal
+        diagonal = self._of_blocks(lambda block: self._product.diagonal_of(block.alpha, block.beta))
+        return np.asarray(diagonal, self.dtype)
+
+    def _of_blocks(self, values: Callable[[Block], Array]) -> Array:
+        """A vector of the values of every block."""
+        return np.concatenate([values(block).ravel() for block in self.blocks.blocks])
+
+    def doubly_filled(self) -> Array:
+        """The numbers of doubly occupied orbitals of the determinants."""
+        alpha, beta = self.alpha.filled, self.beta.filled
+        return self._of_blocks(lambda block: np.asarray(alpha[block.alpha] @ beta[block.beta].T))
+
+    def open_shells(self) -> Array:
+        """The numbers of singly occupied orbitals of the determinants."""
+        return self.integrals.n_alpha + self.integrals.n_beta - 2 * self.doubly_filled()
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2."""
+        return np.asarray(spin_constant(self.integrals) - self.doubly_filled(), self.dtype)
+
+    @cached_property
+    def _matchings(self) -> list[list[tuple[Matching, Matching]]]:
+        return [[match_between(link.beta, link.pairs) for link in links] for links in self.links]
+
+    def _add_exchange(self, number: int, factor: float, x: Array, y: Array) -> None:
+        from tnplan.executor.sbd.sigma import opposite_spin_kernel
+
+        for link, matchings in zip(self.links[number], self._matchings[number], strict=True):
+            arguments = 0, factor, link.singles, matchings, self.blocks.blocks[link.source].view(x), y
+            over_rows(
+                len(y), self.threads,
+                lambda first, last, given=arguments: opposite_spin_kernel.exchange_spins(first, last, *given),
+            )  # fmt: skip
 
     def _add_block(self, number: int, x: Array, y: Array, half: bool) -> None:
         from tnplan.executor.sbd.sigma import opposite_spin_kernel

@@ -111,7 +111,6 @@ def _fits_spin(
     """Which local determinants have enough open shells for the wanted spin; None: all."""
     if target is None or not target.least_open or isinstance(hamiltonian, QubitHamiltonian):
         return None
-    assert not isinstance(hamiltonian, SectorHamiltonian)
     return np.asarray(hamiltonian.open_shells() >= target.least_open)
 
 

@@ -23,8 +23,8 @@ TEMPORARIES_A_ROOT = 5
 """Vectors that a step, its checkpoint and a test need besides those of the subspace (by tracemalloc)."""
 
 
-MEASURED = 3
-"""Whole states that measuring one takes besides: the diagonal of S^2 and two products (by tracemalloc)."""
+MEASURED = 2
+"""Whole states that measuring one takes besides: its weights, and what they are made from."""
 PENALTY_VECTORS = 4
 """Vectors that a multiplication with a spin penalty needs besides: the diagonal of S^2, and its products."""
 

@@ -89,8 +89,6 @@ class SolveRequest:
     threads: int
     sector: Sector | None = None
     """The products of strings that states may have; None: all."""
-    in_blocks: bool = True
-    """Whether vectors may hold only these, where a solve can do that."""
 
 
 def choose_device(name: str, world: Communicator, threads: int) -> ChosenDevice:
@@ -119,7 +117,7 @@ def set_up_solve(
     if gpu:
         compile_soon(TILE_KERNELS)
     sector = request.sector
-    if sector is not None and request.in_blocks and world.size == 1 and not integrals.is_complex:
+    if sector is not None and takes_blocks(integrals, world.size):
         return _set_up_sector(integrals, space, sector, device, world, request)
     product = product_hamiltonian(
         integrals, *space, threads=request.threads, memory_bytes=request.memory_bytes / 2,
@@ -142,6 +140,11 @@ def set_up_solve(
     )
     peak_bytes, make = _meter(gpu), _on_gpu(product) if gpu else product.as_type
     return _set_up(product, make, fit, device, world, peak_bytes, product.pairs_contributing)
+
+
+def takes_blocks(integrals: Integrals, n_ranks: int) -> bool:
+    """Whether vectors over products of strings of one representation hold nothing else."""
+    return n_ranks == 1 and not integrals.is_complex
 
 
 def _set_up_sector(

@@ -204,7 +204,7 @@ def solve(
     targets: list[SpinTarget] | list[None] = [None]
     if penalty is not None:
         assert isinstance(terms, Integrals)
-        assert not isinstance(over, QubitHamiltonian | SectorHamiltonian)
+        assert not isinstance(over, QubitHamiltonian)
         targets, n_states = _spin_targets(over, terms, penalty, vector_backend)
         check_roots(n_roots, n_states, "states that the spin penalty keeps")
     # A checkpoint belongs to one problem: its identity has the Hamiltonian, roots and penalty in it.
@@ -343,8 +343,9 @@ def _write_checkpoint(backend: VectorBackend, store: SolveCheckpoint, vectors: V
 
 
 def _spin_targets(
-    hamiltonian: FermionHamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
-) -> tuple[list[SpinTarget], int]:
+    hamiltonian: FermionHamiltonian | SectorHamiltonian, integrals: Integrals, penalty: SpinPenalty,
+    backend: VectorBackend,
+) -> tuple[list[SpinTarget], int]:  # fmt: skip
     """What to try for a penalty, and how many states have its spin; InputError where none can."""
     check_spin(penalty, integrals)
     targets = spin_targets(penalty, integrals)

@@ -140,7 +140,7 @@ class HostVectors(_StartVectors):
             h = h.as_type(dtype)
         if self.target is None:
             return h
-        assert not isinstance(h, QubitHamiltonian | SectorHamiltonian)
+        assert not isinstance(h, QubitHamiltonian)
         return PenalizedHamiltonian(h, self.target)
 
     def energies(self, states: list[tuple[Array, int]]) -> Host:
@@ -151,7 +151,7 @@ class HostVectors(_StartVectors):
     def spin_squares(self, states: list[tuple[Array, int]]) -> Host:
         """Expectation values of S^2."""
         h = self._hamiltonian
-        assert not isinstance(h, QubitHamiltonian | SectorHamiltonian)
+        assert not isinstance(h, QubitHamiltonian)
         return np.array([np.vdot(state, h.apply_spin_square(state)).real for state, _ in states])
 
     def total(self, values: Host) -> Host:
