@@ -45,7 +45,6 @@ class Singles(NamedTuple):
             **{name: getattr(self, name)[is_inside] for name in ("create", "destroy", "sign", "pairs")},
         )
 
-
     def between(self, targets: Array, sources: Array) -> Singles:
         """Those that lead from some strings to others, both numbered from 0 in the order given."""
         number = np.full(len(self.start) - 1, -1, np.int32)

@@ -52,7 +52,7 @@ class Space:
 
     @property
     def sector(self) -> Sector | None:
-        """The products of strings of the representation that states are to have; None for any, and of lists."""
+        """The products of strings that states are to have; None for any symmetry, and of lists."""
         if self.irrep is None or self.irreps is None or len(self.irreps) == 1:
             return None
         alpha, beta = self.irreps

@@ -181,8 +181,8 @@ class CupyBatch:
         """y[row, j] += factor times the sum of x[other, j'] over opposite excitations of row and string."""
         n_rows, n_beta = y.shape
         self._launch(
-            "exchange", (n_rows * -(-n_beta // THREADS),), (n_rows, n_beta, x.shape[1]), *block.singles, block.up,
-            active, partners, self._real(factor), x, y,
+            "exchange", (n_rows * -(-n_beta // THREADS),), (n_rows, n_beta, x.shape[1]), *block.singles,
+            block.up, active, partners, self._real(factor), x, y,
         )  # fmt: skip
 
     def add_product(self, a: Array, b: Array, y: Array) -> None:

@@ -157,7 +157,8 @@ class SpinProducts:
         if len(matrix) == 1:
             self._steps.add_product(matrix[0], x, y)
         else:
-            self._steps.sparse(*matrix, x, y)
+            start, column, value = matrix
+            self._steps.sparse(start, column, value, x, y)
 
     def reserve(self) -> None:
         """Take the memory for transposes of rows, with which a sparse matrix acts on columns."""
@@ -168,7 +169,7 @@ class SpinProducts:
         if len(matrix) == 1:
             self._steps.add_product(x, matrix[0], y)
             return
-        n_columns = y.shape[1]
+        (start, column, value), n_columns = matrix, y.shape[1]
         for first in range(0, len(y), ROWS_TRANSPOSED):
             rows = slice(first, min(len(y), first + ROWS_TRANSPOSED))
             count = rows.stop - first
@@ -177,7 +178,7 @@ class SpinProducts:
             )
             self._steps.copy(x[rows].T, x_transposed)
             self._steps.copy(y[rows].T, y_transposed)
-            self._steps.sparse(*matrix, x_transposed, y_transposed)
+            self._steps.sparse(start, column, value, x_transposed, y_transposed)
             self._steps.copy(y_transposed.T, y[rows])
 
 

@@ -1,7 +1,7 @@
 """Products over the blocks of one irreducible representation, each at once: the form that a GPU takes.
 
-Every block is made from each of its links by the steps of `batched`, as if it were a product of strings. Knows
-tables of a `SectorHamiltonian`; where arrays lie and what works on them is up to `BatchSteps`.
+Every block is made from each of its links by the steps of `batched`, as if it were a product of strings.
+Knows tables of a `SectorHamiltonian`; where arrays lie and what works on them is up to `BatchSteps`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,8 +46,9 @@ from tnplan.executor.sbd.sigma.same_spin import SpinMatrix, same_spin
 class Link(NamedTuple):
     """What a block gets from the block `source` by excitations of both spins, by pairs of one representation.
 
-    `singles` are alpha's, from strings of the source to those of the block, `beta` those of beta. Pairs are numbered among those of the representation, `pairs` are the active ones. `is_own`: the
-    source is the block itself, where number operators count too.
+    `singles` are alpha's, from strings of the source to those of the block, `beta` those of beta. Pairs are
+    numbered among those of the representation; `pairs` are the active ones, which `tables` are over. Where
+    `is_own`, the source is the block itself, and number operators count too.
     """
 
     source: int
@@ -62,9 +63,7 @@ class Link(NamedTuple):
         """The memory of the tables that no other link has."""
         tables = self.tables
         own = (tables.numbers, tables.number_weights, tables.filled, tables.bounds, tables.entries)
-        return sum(array.nbytes for array in own) + 20 * (
-            len(self.singles.other) + len(self.beta.other)
-        )
+        return sum(array.nbytes for array in own) + 20 * (len(self.singles.other) + len(self.beta.other))
 
     def tiles(self) -> PairTiles:
         """Excitations of beta in tiles."""
@@ -307,12 +306,13 @@ class SectorHamiltonian(BlockedOperator):
     def _add_exchange(self, number: int, factor: float, x: Array, y: Array) -> None:
         from tnplan.executor.sbd.sigma import opposite_spin_kernel
 
+        def rows(arguments: Any, first: int, last: int) -> None:
+            opposite_spin_kernel.exchange_spins(first, last, *arguments)
+
         for link, matchings in zip(self.links[number], self._matchings[number], strict=True):
-            arguments = 0, factor, link.singles, matchings, self.blocks.blocks[link.source].view(x), y
-            over_rows(
-                len(y), self.threads,
-                lambda first, last, given=arguments: opposite_spin_kernel.exchange_spins(first, last, *given),
-            )  # fmt: skip
+            source = self.blocks.blocks[link.source].view(x)
+            arguments = 0, factor, link.singles, matchings, source, y
+            over_rows(len(y), self.threads, partial(rows, arguments))
 
     def _add_block(self, number: int, x: Array, y: Array, half: bool) -> None:
         from tnplan.executor.sbd.sigma import opposite_spin_kernel

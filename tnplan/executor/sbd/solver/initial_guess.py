@@ -105,9 +105,7 @@ def lowest_determinants(
     return LowDeterminants(numbers + above, energies[chosen], len(energies), total)
 
 
-def _fits_spin(
-    hamiltonian: StartHamiltonian, target: SpinTarget | None
-) -> Array | None:
+def _fits_spin(hamiltonian: StartHamiltonian, target: SpinTarget | None) -> Array | None:
     """Which local determinants have enough open shells for the wanted spin; None: all."""
     if target is None or not target.least_open or isinstance(hamiltonian, QubitHamiltonian):
         return None
@@ -196,9 +194,7 @@ def random_rows(
     return values
 
 
-def _among(
-    hamiltonian: StartHamiltonian, chosen: Array, width: int
-) -> tuple[ListedRows, Array]:
+def _among(hamiltonian: StartHamiltonian, chosen: Array, width: int) -> tuple[ListedRows, Array]:
     """H among chosen determinants, and those of the other parity with them; the numbers of all.
 
     Of products of strings they are flat numbers of rows of `width` elements.

@@ -6,6 +6,7 @@ Knows what a solve allocates; allocates nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
@@ -110,9 +111,9 @@ def batched_sector_bytes(hamiltonian: SectorHamiltonian) -> int:
     return total
 
 
-def whole_states_bytes(shape: tuple[int, int], n_roots: int) -> int:
+def whole_states_bytes(shape: tuple[int, ...], n_roots: int) -> int:
     """The memory of whole states [alpha string, beta string] of a sector's roots, and to measure them."""
-    return 8 * shape[0] * shape[1] * (n_roots + MEASURED)
+    return 8 * prod(shape) * (n_roots + MEASURED)
 
 
 def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) -> int:

@@ -100,6 +100,10 @@ LENGTH_ERROR = 1e-2
 """How far from 1 the length of a checkpoint's vector may be."""
 
 
+Solvable = FermionHamiltonian | QubitHamiltonian
+"""What `solve` takes."""
+
+
 @dataclass(frozen=True)
 class SpinPenalty:
     """A term weight (S^2 - s (s + 1))^power of the operator, which raises states of another total spin.
@@ -161,7 +165,7 @@ def ranking_target(penalty: SpinPenalty) -> SpinTarget:
     return SpinTarget(wanted, weight, power, penalty.every_state)
 
 
-def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, options: str) -> str:
+def identity_of_solve(hamiltonian: Solvable, terms: Integrals | PauliTerms, options: str) -> str:
     """What a checkpoint belongs to."""
     digest = hashlib.sha256(f"{terms.identity} {options}".encode())
     if isinstance(hamiltonian, ProductHamiltonian):
@@ -180,7 +184,7 @@ def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, o
 
 
 def solve(
-    hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, n_roots: int = 1, *,
+    hamiltonian: Solvable, terms: Integrals | PauliTerms, n_roots: int = 1, *,
     criteria: Criteria | None = None, penalty: SpinPenalty | None = None, start: Sequence[Array] = (),
     mixed_precision: bool = False, checkpoint: Path | None = None, resume: bool = False,
     progress: Callable[[DavidsonStep], None] | None = None, backend: VectorBackend | None = None,
@@ -238,7 +242,7 @@ def solve(
             energies = vector_backend.energies(solution.vectors)
         states = [vector_backend.collect(state) for state in solution.states]
         if isinstance(over, SectorHamiltonian):
-            states = [over.blocks.whole(state) for state in states]
+            states = [over.blocks.whole(state) for state in states if state is not None]
     return replace(solution, states=states if vector_backend.first else [], energies=energies + terms.core)
 
 

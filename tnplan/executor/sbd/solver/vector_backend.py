@@ -183,8 +183,8 @@ class DistributedVectors(_StartVectors):
     """Rows of a state on every rank, where `make(dtype)` puts the rows of H."""
 
     def __init__(
-        self, hamiltonian: Hamiltonian, ranks: Communicator, make: Callable[[str], HamiltonianRows | BlockedOperator],
-        gathers: bool = True,
+        self, hamiltonian: Hamiltonian, ranks: Communicator,
+        make: Callable[[str], HamiltonianRows | BlockedOperator], gathers: bool = True,
     ) -> None:  # fmt: skip
         """`hamiltonian` has the tables of all rows and makes this rank's; see `DistributedHamiltonian`."""
         self._hamiltonian, self._partition, self._ranks = hamiltonian, hamiltonian.partition, ranks
