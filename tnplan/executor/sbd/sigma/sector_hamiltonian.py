@@ -60,10 +60,22 @@ class Link(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The memory of the tables that no other link has."""
+        """The memory of the tables that no other link has, on a CPU."""
+        excitations = 20 * (len(self.singles.other) + len(self.beta.other))
+        return self.numbers_bytes + self.tables.bounds.nbytes + self.tables.entries.nbytes + excitations
+
+    @property
+    def numbers_bytes(self) -> int:
+        """The memory of the tables of real numbers that no other link has."""
         tables = self.tables
-        own = (tables.numbers, tables.number_weights, tables.filled, tables.bounds, tables.entries)
-        return sum(array.nbytes for array in own) + 20 * (len(self.singles.other) + len(self.beta.other))
+        return sum(array.nbytes for array in (tables.numbers, tables.number_weights, tables.filled))
+
+    @property
+    def batched_bytes(self) -> int:
+        """The memory of a `BatchedLink` besides tiles and tasks, in fp64."""
+        singles = self.singles
+        # For every excitation its string and pair, its sign and its direction.
+        return self.numbers_bytes + 10 * len(singles.other) + singles.start.nbytes + self.pairs.active.nbytes
 
     def tiles(self) -> PairTiles:
         """Excitations of beta in tiles."""

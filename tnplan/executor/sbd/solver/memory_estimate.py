@@ -104,7 +104,7 @@ def batched_sector_bytes(hamiltonian: SectorHamiltonian) -> int:
     total = h.matrices_bytes + h.coefficient_bytes + 8 * (h.spare_elements + h.turned_elements)
     for links, tiled in zip(h.links, h.tiles, strict=True):
         for link, (tiles, tasks) in zip(links, tiled, strict=True):
-            total += link.size_bytes + tiles.size_bytes + tasks.size_bytes
+            total += link.batched_bytes + tiles.size_bytes + tasks.size_bytes
     matrices = h.beta_matrices.values()
     if any(isinstance(matrix, SparseMatrix) for matrix in matrices):
         total += 2 * 8 * ROWS_TRANSPOSED * max(block.shape[1] for block in h.blocks.blocks)
