@@ -29,6 +29,7 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.slow import slow_after
 from tnplan.calls.diagonalize import diagonalize
 from tnplan.common.errors import InputError
+from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
@@ -39,6 +40,7 @@ from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian, Sect
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_sector_bytes, fit_sector, whole_states_bytes
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
 TIGHT: dict[str, Any] = {"criteria": Criteria(residual=1e-9), "device": "cpu", "threads": 1}
 
@@ -199,6 +201,32 @@ def test_a_spin(spin: int, few_at_start: None) -> None:
     assert met
 
 
+@pytest.mark.parametrize("make", [NumpyBatch, pytest.param(gpu_steps, marks=needs_gpus(1))])
+@pytest.mark.parametrize("mixed", [True, False])
+@pytest.mark.parametrize("spin", [None, 1])
+def test_a_solve_as_a_gpu_makes_it(make: Any, mixed: bool, spin: int | None, few_at_start: None) -> None:
+    case = Case("D2h", 6, (3, 3), True, 461)
+    irrep = max(case.irreps(), key=lambda irrep: len(case.pairs(irrep)))
+    alpha = string_irreps(case.sets[0], case.integrals.labels.irreps)
+    product = SectorProduct(case.integrals, case.sets[0], None, Sector(alpha, alpha, irrep - 1), threads=1)
+    h, penalty = product.in_sector, None if spin is None else SpinPenalty(spin)
+
+    def work(ranks: Any, **options: Any) -> Any:
+        if options:
+            options["backend"] = DistributedVectors(h, ranks, lambda dtype: BatchedSector(h, make(dtype)))
+        criteria = Criteria(residual=1e-9)
+        return solve(product, case.integrals, 2, criteria=criteria, penalty=penalty, **options)
+
+    found = run_ranks(1, lambda ranks: work(ranks, mixed_precision=mixed))[0]
+    np.testing.assert_allclose(found.energies, work(None).energies, atol=1e-9)
+    assert found.early_multiplications > 0 if mixed else found.early_multiplications == 0
+    if spin is None:
+        energies, _ = dense_states(case.integrals, case.pairs(irrep))
+        np.testing.assert_allclose(found.energies, energies[:2], atol=1e-9)
+    for state in found.states:
+        np.testing.assert_allclose(np.linalg.norm(case.listed(state, irrep)), 1, atol=1e-9)
+
+
 @pytest.mark.parametrize("precision", ["fp64", "mixed"])
 def test_a_solve_goes_on(precision: str, few_at_start: None, tmp_path: Path) -> None:
     case = Case("D2h", 7, (3, 3), True, 511)
@@ -254,7 +282,7 @@ def test_memory_is_predicted(roots: int) -> None:
     finally:
         tracemalloc.stop()
     assert 0.8 * predicted < peak < 1.05 * predicted
-    with pytest.raises(InputError, match="memory: is .*, but the solve needs"):
+    with pytest.raises(InputError, match=r"memory: is .*, but the solve needs"):
         fit_sector(h, h.size_bytes, whole_bytes, roots, criteria, h.size_bytes)
 
 

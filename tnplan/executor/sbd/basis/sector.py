@@ -28,7 +28,7 @@ class Sector(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Block:
+class StateBlock:
     """All products of alpha strings of the representation `irrep` and of beta strings, both in rising order.
 
     Elements `begin` .. `end` - 1 of a vector are the block's, row by row.
@@ -61,13 +61,13 @@ class SectorBlocks:
     def __init__(self, sector: Sector) -> None:
         self.sector = sector
         self.whole_shape = len(sector.alpha), len(sector.beta)
-        self.blocks: list[Block] = []
+        self.blocks: list[StateBlock] = []
         begin = 0
         for irrep in range(LARGEST_IRREP):
             alpha = np.flatnonzero(sector.alpha == irrep)
             beta = np.flatnonzero(sector.beta == irrep ^ sector.irrep)
             if len(alpha) and len(beta):
-                self.blocks.append(Block(irrep, alpha, beta, begin))
+                self.blocks.append(StateBlock(irrep, alpha, beta, begin))
                 begin = self.blocks[-1].end
         self.size = begin
 

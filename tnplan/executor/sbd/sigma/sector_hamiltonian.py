@@ -24,7 +24,7 @@ from tnplan.executor.sbd.basis.determinants import OneRank
 from tnplan.executor.sbd.basis.excitations import ActivePairs, Matching, Singles, match_between
 from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
 from tnplan.executor.sbd.basis.irreps import pair_irreps
-from tnplan.executor.sbd.basis.sector import Block, Sector, SectorBlocks
+from tnplan.executor.sbd.basis.sector import Sector, SectorBlocks, StateBlock
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.cost_model import RowPartition
@@ -192,7 +192,7 @@ class SectorHamiltonian(BlockedOperator):
                 len(link.singles.other) * len(link.tables.entries) for link in links
             )
 
-    def _links_to(self, block: Block, kinds: list[_PairKind]) -> list[Link]:
+    def _links_to(self, block: StateBlock, kinds: list[_PairKind]) -> list[Link]:
         """What a block is made from."""
         links = []
         for irrep, kind in enumerate(kinds):
@@ -294,7 +294,7 @@ class SectorHamiltonian(BlockedOperator):
         diagonal = self._of_blocks(lambda block: self._product.diagonal_of(block.alpha, block.beta))
         return np.asarray(diagonal, self.dtype)
 
-    def _of_blocks(self, values: Callable[[Block], Array]) -> Array:
+    def _of_blocks(self, values: Callable[[StateBlock], Array]) -> Array:
         """A vector of the values of every block."""
         return np.concatenate([values(block).ravel() for block in self.blocks.blocks])
 
