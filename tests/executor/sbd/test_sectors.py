@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.oracles.sbd import NumpyBatch
+from tests.oracles.spin_orbitals import matrix_of_spins, matrix_over, spin_square_of
 from tests.support.engines.sbd import (
     every_string,
     reference_densities,
@@ -17,6 +19,7 @@ from tests.support.engines.sbd import (
     some_strings,
     string_set,
 )
+from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
 from tests.support.engines.symmetric_molecules import (
     GROUPS,
     dense_states,
@@ -30,7 +33,8 @@ from tests.support.slow import slow_after
 from tnplan.calls.diagonalize import diagonalize
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
 from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.sigma import batched
@@ -182,6 +186,46 @@ def test_energies_of_all_representations(group: str, equal: bool, few_at_start: 
             assert abs(listed @ spin_square_matrix(case.integrals, pairs) @ listed - square) < 1e-10
         found += len(pairs)
     assert found == len(case.alpha) * len(case.beta)
+
+
+@pytest.mark.parametrize("orbitals", ORBITALS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_integrals(kind: str, orbitals: str, few_at_start: None) -> None:
+    labels = np.array([1, 2, 3, 1, 4])
+    pairs = (labels - 1)[:, None] ^ (labels - 1)
+    allowed = {2: pairs == 0, 4: pairs[:, :, None, None] == pairs}
+    made = random_bodies(kind, orbitals, 5, 441)
+    masked = {id(body): body * allowed[body.ndim] for body in made}
+    bodies: Any = tuple(masked[id(body)] for body in made)
+    integrals = integrals_of(bodies, kind, (2, 2), np.eye(5) if orbitals == "each spin" else None)
+    integrals = replace(integrals, labels=OrbitalLabels(tuple(map(int, labels)), 1))
+    strings = every_string(5, 2)
+    for irrep in (1, 2, 4):
+        chosen = determinants_of(integrals, strings, strings, irrep)
+        wanted = np.linalg.eigvalsh(matrix_of_spins(bodies, chosen))[:2] + 0.5
+        result = diagonalize(integrals, strings, symmetry=irrep, roots=2, rdm=True, **TIGHT)
+        np.testing.assert_allclose(result.energies, wanted, atol=1e-9)
+        squares = spin_square_of(np.eye(5), chosen)
+        for state, square in zip(result.states, result.report["spin_square"], strict=True):
+            x = np.array([state[strings.index(a), strings.index(b)] for a, b in chosen])
+            assert abs(np.vdot(x, squares @ x) - square) < 1e-9
+        # Complex orbitals are solved over all products of strings.
+        size = len(chosen) if kind == "real" else len(strings) ** 2
+        assert result.report["space"]["elements"] == size
+
+
+@pytest.mark.parametrize("symmetry", [1, 3])
+def test_general_spin_orbitals(symmetry: int, few_at_start: None) -> None:
+    case = Case("C2v", 7, (3, 0), False, 451)
+    one, two = case.integrals.one, dense_two(case.integrals)
+    integrals = from_arrays(one, two, 3, 0, 0.25, general=True)
+    integrals = replace(integrals, labels=case.integrals.labels)
+    strings = every_string(7, 3)
+    pairs = determinants_of(integrals, strings, [0], symmetry)
+    wanted = np.linalg.eigvalsh(matrix_over(one, two, [alpha for alpha, _ in pairs]))[:2] + 0.25
+    result = diagonalize(integrals, strings, symmetry=symmetry, roots=2, **TIGHT)
+    np.testing.assert_allclose(result.energies, wanted, atol=1e-9)
+    assert result.report["space"]["elements"] == len(pairs)
 
 
 @pytest.mark.parametrize("spin", [0, 1, 2])

@@ -144,7 +144,7 @@ def set_up_solve(
 
 def takes_blocks(integrals: Integrals, n_ranks: int) -> bool:
     """Whether vectors over products of strings of one representation hold nothing else."""
-    return n_ranks == 1 and not integrals.is_complex
+    return n_ranks == 1 and not (integrals.is_complex or integrals.has_ordered_pairs)
 
 
 def _set_up_sector(
