@@ -173,7 +173,8 @@ class SectorHamiltonian(BlockedOperator):
         self.parities = product.parities
         self.shape, self.rows = (self.blocks.size,), (0, self.blocks.size)
         self.partition = RowPartition(self.rows)
-        self._product = product
+        # A copy, which does not know of this: a cycle would keep all tables until they are searched for.
+        self._product = copy.copy(product)
         kinds = [_PairKind(product, np.flatnonzero(pair_irreps == irrep)) for irrep in range(8)]
         self.coefficient_bytes = sum(kind.active.nbytes for kind in kinds)
         self.links = [self._links_to(block, kinds) for block in self.blocks.blocks]
@@ -236,15 +237,20 @@ class SectorHamiltonian(BlockedOperator):
         """The same with products in "float32" or "float64"."""
         other = copy.copy(self)
         other.dtype = dtype
-        other.links = [
-            [link._replace(tables=link.tables.as_type(dtype)) for link in links] for links in self.links
-        ]
-        of_type = {irrep: matrix.as_type(dtype) for irrep, matrix in self.alpha_matrices.items()}
-        other.alpha_matrices = other.beta_matrices = of_type
-        if not self.symmetric:
-            other.beta_matrices = {
-                irrep: matrix.as_type(dtype) for irrep, matrix in self.beta_matrices.items()
-            }
+        # Coefficients, which links share, are made once.
+        active = {id(link.tables.active): link.tables.active for links in self.links for link in links}
+        active = {key: array.astype(dtype, copy=False) for key, array in active.items()}
+
+        def of_type(link: Link) -> Link:
+            tables = link.tables._replace(active=active[id(link.tables.active)])
+            return link._replace(tables=tables.as_type(dtype))
+
+        other.links = [[of_type(link) for link in links] for links in self.links]
+        alpha, beta = (
+            {irrep: matrix.as_type(dtype) for irrep, matrix in matrices.items()}
+            for matrices in (self.alpha_matrices, {} if self.symmetric else self.beta_matrices)
+        )
+        other.alpha_matrices, other.beta_matrices = alpha, beta or alpha
         return other
 
     @cached_property
