@@ -119,11 +119,17 @@ class BlockedOperator(OneRank):
         for number, each in enumerate(self.blocks.blocks):
             self._add_exchange(number, factor, x, each.view(y))
 
+    def apply_spin_square(self, x: Any) -> Any:
+        """S^2 x within the space, a new vector."""
+        y = self.spin_diagonal() * x
+        self.add_exchange(None, -1.0, x, y)
+        return y
+
     def project(self, x: Any, parity: int) -> Any:
         """The part of x that has a parity; a new vector unless that is x."""
         if parity == NEITHER:
             return x
-        y, blocks = np.empty_like(x), self.blocks.blocks
+        y, blocks = self.empty(*self.shape), self.blocks.blocks
         for number, block in enumerate(blocks):
             target = block.view(y)
             target[:] = blocks[self.blocks.mirror(number)].view(x).T
@@ -134,7 +140,7 @@ class BlockedOperator(OneRank):
 
     def apply(self, x: Any, parity: int, out: Any = None) -> Any:
         """H x for x of that parity, a new vector or `out`."""
-        y = np.empty_like(x) if out is None else out
+        y = self.empty(*self.shape) if out is None else out
         y[:] = 0.0
         blocks = self.blocks.blocks
         for number, block in enumerate(blocks):
