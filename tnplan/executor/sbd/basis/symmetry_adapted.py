@@ -137,7 +137,7 @@ class _Fields:
         among = np.einsum("pqrs,pa,qb,rc->abcs", self._two, level, level, level, optimize=True)
         weights = np.sum([self._random.uniform(-1, 1) * each @ each.T for each in levels], axis=0)
         v = self._random.standard_normal(level.shape[1])
-        v /= np.linalg.norm(v)
+        v = v / np.linalg.norm(v)
         value, shift = -inf, 0.0
         for _ in range(STEPS):
             # Three times the symmetric part of (vv|vp), without the last v.
@@ -147,7 +147,7 @@ class _Fields:
             terms = v @ three
             if (new_value := float(terms @ weights @ terms)) < value:
                 shift *= 2
-            value, along = new_value, three @ weights @ terms
+            value, along = new_value, np.asarray(three @ weights @ terms)
             # A power iteration, shifted by so much that the form does not fall.
             shift = shift or float(np.linalg.norm(along)) or 1.0
             new = along + shift * v
