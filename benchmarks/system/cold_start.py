@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-RESULTS = Path(__file__).parents[1] / "results" / "startup"
+RESULTS = Path(__file__).parents[1] / "results" / "system"
 GOALS_S = {
     "import": (0.3, 0.3), "cuda": (None, None), "contract": (1.5, 0.3), "simulate": (4.0, 0.5),
     "propagate": (4.0, 0.5), "diagonalize": (None, None), "compress": (None, None),

@@ -96,9 +96,7 @@ def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any,
 
 
 @jit
-def _deal_single(
-    first: int, end: int, heads: Any, words: Any, dealt: Any, n_dealt: int, counts: Any
-) -> None:
+def _deal_single(first: int, end: int, heads: Any, words: Any, dealt: Any, n_dealt: int, counts: Any) -> None:
     """Targets first .. end-1 to what is left: where they take half a warp no more turns of a bank first."""
     # Targets of one word are free to go anywhere: they fill the gaps. They are sorted by cell (bank of the
     # sum, bank of the product); `counts` has, from TOP, the next target of each cell, from LEFT how many
@@ -134,16 +132,7 @@ def _deal_single(
                 for at in range(half, half + BANKS):
                     if dealt[at, q] != NONE:
                         continue
-                    # The cheapest of those, of banks with most left.
-                    best, most = -1, -1
-                    for c in range(BANKS * BANKS):
-                        if counts[LEFT + c] == 0:
-                            continue
-                        b, p = c // BANKS, c % BANKS
-                        cost = 2 * (counts[SUMS + b] >= deep) + (counts[PRODUCTS + p] >= deep_products)
-                        many = counts[OF_SUM + b] + counts[OF_PRODUCT + p] + (3 - cost) * (end - first)
-                        if cost <= allowed and many > most:
-                            best, most = c, many
+                    best = _cheapest(counts, deep, deep_products, allowed, end - first)
                     if best < 0:
                         break
                     b, p = best // BANKS, best % BANKS
@@ -157,3 +146,19 @@ def _deal_single(
                     counts[PRODUCTS + p] += 1
                     deep = max(deep, counts[SUMS + b])
                     deep_products = max(deep_products, counts[PRODUCTS + p])
+
+
+@jit
+def _cheapest(counts: Any, deep: int, deep_products: int, allowed: int, most_words: int) -> int:
+    """The cell of the words that cost half a warp least, of banks with most left; -1: all cost too much."""
+    # The cost is the turns that a word adds to those by now, `deep` and `deep_products`; see ALLOWED.
+    best, most = -1, -1
+    for c in range(BANKS * BANKS):
+        if counts[LEFT + c] == 0:
+            continue
+        b, p = c // BANKS, c % BANKS
+        cost = 2 * (counts[SUMS + b] >= deep) + (counts[PRODUCTS + p] >= deep_products)
+        many = counts[OF_SUM + b] + counts[OF_PRODUCT + p] + (3 - cost) * most_words
+        if cost <= allowed and many > most:
+            best, most = c, many
+    return best
