@@ -286,11 +286,13 @@ def set_up(
     """The tables of a solve, which the ranks of a group share; collective over the group."""
     # A rank holds its share of each vector; the penalty's vectors are taken off before the solver plans its
     # own.
-    size = space.size if takes_blocks(problem.integrals, group.size) else prod(space.shape)
+    size = space.size if takes_blocks(problem.integrals) else prod(space.shape)
     share = -(-size // group.size) * numbers_of(problem.integrals)
     reserved_bytes = 0 if problem.penalty is None else penalty_bytes(share)
     memory_bytes = max(rank.memory_bytes - reserved_bytes, 1)
-    request = SolveRequest(roots, problem.criteria, memory_bytes, rank.threads, space.sector)
+    request = SolveRequest(
+        roots, problem.criteria, memory_bytes, rank.threads, space.sector, problem.penalty is not None
+    )
     setup = set_up_solve(problem.integrals, space.basis, chosen, group, request)
     return replace(setup, predicted_bytes=setup.predicted_bytes + reserved_bytes)
 

@@ -46,7 +46,8 @@ def spin_square(hamiltonian: ProductHamiltonian | ListHamiltonian, x: NDArray[An
     """
     integrals = hamiltonian.integrals
     if integrals.has_common_orbitals:
-        if isinstance(hamiltonian, SectorProduct):
+        # Of blocks divided over ranks this rank makes some rows alone, of whole states all.
+        if isinstance(hamiltonian, SectorProduct) and hamiltonian.in_sector.has_all_rows:
             vector = hamiltonian.in_sector.blocks.vector(x)
             return float(np.vdot(vector, hamiltonian.in_sector.apply_spin_square(vector)))
         return float(np.vdot(x, hamiltonian.alone().apply_spin_square(x)).real)
@@ -88,7 +89,7 @@ class SpinTarget:
         if self.least_open:
             enough = hamiltonian.open_shells() >= self.least_open
         if isinstance(hamiltonian, SectorHamiltonian):
-            twins = hamiltonian.blocks.trace(enough)
+            twins = hamiltonian.blocks.trace(enough, hamiltonian.rows[0])
         else:
             twins = enough.trace(hamiltonian.rows[0]) if enough.ndim == 2 else 0
         return np.array([enough.sum(), twins], np.int64)

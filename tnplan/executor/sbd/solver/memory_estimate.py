@@ -162,10 +162,14 @@ def fit_sector(
     hamiltonian: SectorHamiltonian, table_bytes: int, whole_bytes: int, n_roots: int, criteria: Criteria,
     memory_bytes: float,
 ) -> MemoryFit:  # fmt: skip
-    """The fit of one representation's states in a memory; InputError where there is none.
+    """The fit of one representation's states in the memory of a rank; InputError where there is none.
 
+    `table_bytes` is the most that a rank holds besides vectors and exchanges. States are gathered.
     `whole_bytes` is what whole states take when the solve has ended, and its vectors are gone.
     """
+    elements, size = hamiltonian.partition.most, len(hamiltonian.partition.bounds) - 1
+    if size > 1:
+        table_bytes += 8 * (hamiltonian.shape[0] + 2 * elements * hamiltonian.symmetric)
     needed = table_bytes + whole_bytes
     if needed > memory_bytes:
         raise InputError(
@@ -173,7 +177,6 @@ def fit_sector(
             "give fewer strings, fewer threads, fewer roots or more memory",
             topic="memory",
         )  # fmt: skip
-    elements = hamiltonian.shape[0]
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes - table_bytes)
     return MemoryFit(fitted, True, table_bytes + max(whole_bytes, vectors_bytes(elements, n_roots, fitted)))
 

@@ -230,7 +230,7 @@ def solve(
 
     checkpointing = nullcontext() if store is None else keeping()
     if isinstance(over, SectorHamiltonian):
-        start = [over.blocks.vector(_of_shape(state, hamiltonian.shape)) for state in start]
+        start = _in_blocks(over, start, hamiltonian.shape, vector_backend)
     read = partial(_start_vectors, over, start=start, store=store, resume=resume)
     search = _StateSearch(vector_backend, over, n_roots, criteria, on_step, mixed_precision, read)
     with checkpointing, blas_threads(_threads_of_blas(over)):
@@ -244,6 +244,17 @@ def solve(
         if isinstance(over, SectorHamiltonian):
             states = [over.blocks.whole(state) for state in states if state is not None]
     return replace(solution, states=states if vector_backend.first else [], energies=energies + terms.core)
+
+
+def _in_blocks(
+    hamiltonian: SectorHamiltonian, start: Sequence[Array], shape: tuple[int, ...], backend: VectorBackend
+) -> list[Array]:
+    """Whole states, which rank 0 has, as vectors; all ranks refuse where it does."""
+    vectors: list[Array] = []
+    backend.on_first(
+        lambda: vectors.extend(hamiltonian.blocks.vector(_of_shape(state, shape)) for state in start)
+    )
+    return vectors
 
 
 ReadStart = Callable[[tuple[int, ...]], list[tuple[Array, int]]]
