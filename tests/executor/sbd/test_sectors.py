@@ -16,10 +16,10 @@ from tests.support.engines.sbd import (
     every_string,
     reference_densities,
     reference_matrix,
-    some_strings,
     string_set,
 )
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
+from tests.support.engines.sector_cases import Case, Counting
 from tests.support.engines.symmetric_molecules import (
     GROUPS,
     dense_states,
@@ -34,13 +34,13 @@ from tnplan.calls.diagonalize import diagonalize
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
-from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
+from tnplan.executor.sbd.basis.integrals import OrbitalLabels, dense_two
 from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.sigma import batched
 from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian, SectorProduct
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_sector_bytes, fit_sector, whole_states_bytes
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
@@ -67,36 +67,6 @@ def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """No space is diagonalized as a whole."""
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 6)
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
-
-
-class Case:
-    """Strings of a random molecule, and their products of a representation."""
-
-    def __init__(self, group: str, n: int, counts: tuple[int, int], equal: bool, seed: int) -> None:
-        self.integrals: Integrals = symmetric_molecule(group, n, counts, seed)
-        sizes = [max(1, int(0.85 * len(every_string(n, count)))) for count in counts]
-        self.alpha = some_strings(n, counts[0], sizes[0], seed)
-        self.beta = self.alpha if equal else some_strings(n, counts[1], sizes[1], seed + 1)
-        self.sets = [string_set(values, self.integrals) for values in (self.alpha, self.beta)]
-        self.equal = equal
-
-    def pairs(self, irrep: int) -> list[tuple[int, int]]:
-        return determinants_of(self.integrals, self.alpha, self.beta, irrep)
-
-    def sector(self, irrep: int, **options: Any) -> SectorHamiltonian:
-        alpha, beta = (string_irreps(strings, self.integrals.labels.irreps) for strings in self.sets)
-        product = SectorProduct(
-            self.integrals, self.sets[0], None if self.equal else self.sets[1],
-            Sector(alpha, beta, irrep - 1), threads=1, **options,
-        )  # fmt: skip
-        return product.in_sector
-
-    def listed(self, whole: np.ndarray, irrep: int) -> np.ndarray:
-        """The elements of a whole state in the order of the pairs."""
-        return np.array([whole[self.alpha.index(a), self.beta.index(b)] for a, b in self.pairs(irrep)])
-
-    def irreps(self) -> list[int]:
-        return [irrep for irrep in range(1, 9) if self.pairs(irrep)]
 
 
 CASES = [
@@ -330,19 +300,24 @@ def test_memory_is_predicted(roots: int) -> None:
         fit_sector(h, h.size_bytes, whole_bytes, roots, criteria, h.size_bytes)
 
 
-class Counting(NumpyBatch):
-    """Steps that count the bytes of the arrays made where they work."""
-
-    held_bytes = 0
-
-    def put(self, array: np.ndarray) -> np.ndarray:
-        self.held_bytes += array.nbytes
-        return array
-
-    def empty(self, *shape: int) -> np.ndarray:
-        made = super().empty(*shape)
-        self.held_bytes += made.nbytes
-        return made
+def test_memory_of_spin_tables_is_predicted() -> None:
+    case = Case("C2v", 14, (4, 4), True, 831)
+    h = case.sector(1)
+    x = np.random.default_rng(831).standard_normal(h.shape)
+    case.sector(1).apply_spin_square(x)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        h.apply_spin_square(x)
+        made = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert h.matching_bytes < made < 1.2 * h.matching_bytes
+    steps = Counting()
+    batches = BatchedSector(h, steps)
+    before = steps.held_bytes
+    batches.apply_spin_square(x)
+    assert steps.held_bytes - before == h.partners_bytes + batches.spin_diagonal().nbytes
 
 
 @pytest.mark.parametrize("equal", [True, False])

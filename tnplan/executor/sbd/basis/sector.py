@@ -31,8 +31,8 @@ class Sector(NamedTuple):
 class StateBlock:
     """All products of alpha strings of the representation `irrep` and of beta strings, both in rising order.
 
-    Elements `begin` .. `end` - 1 of a vector are the block's, row by row. Of a rank's rows, `begin` counts from
-    the rank's first element, and `first` is the number of their first in the block.
+    Elements `begin` .. `end` - 1 of a vector are the block's, row by row. Where a rank has some rows of it,
+    `begin` counts from the rank's first element, and `first` is the number of its first row in the block.
     """
 
     irrep: int
@@ -84,11 +84,14 @@ class SectorBlocks:
         return {block.irrep: number for number, block in enumerate(self.blocks)}
 
     def within(self, first: int, last: int) -> list[StateBlock]:
-        """The rows of every block, maybe none, in elements first .. last-1 of a vector, which end with a row."""
+        """The rows of every block, maybe none, that elements first .. last-1 of a vector hold."""
         result = []
         for block in self.blocks:
             width = len(block.beta)
-            low, high = ((min(max(at, block.begin), block.end) - block.begin) // width for at in (first, last))
+            # Invariant: a range begins and ends with whole rows.
+            low, high = (
+                (min(max(number, block.begin), block.end) - block.begin) // width for number in (first, last)
+            )
             begin = max(block.begin + low * width - first, 0)
             result.append(StateBlock(block.irrep, block.alpha[low:high], block.beta, begin, low))
         return result

@@ -49,9 +49,9 @@ class Link(NamedTuple):
     """What a block gets from the block `source` by excitations of both spins, by pairs of one representation.
 
     `singles` are alpha's, from strings of the source to the rank's of the block, `beta` those of beta. Pairs
-    are numbered among those of the representation; `pairs` are the active ones, which `tables` are over. Where
-    `is_own`, the source is the block itself, and number operators count too. Row i is row i + `first` of the
-    block.
+    are numbered among those of the representation; `pairs` are the active ones, which `tables` are over.
+    Where `is_own`, the source is the block itself, and number operators count too. The rank's rows begin with
+    row `first` of the block.
     """
 
     source: int
@@ -141,11 +141,10 @@ class BlockedOperator(OneRank):
         With `half`, y plus or minus its transpose is the product, of which this is a part.
         """
         for number, each in enumerate(self.local):
-            # A block that is another's mirror is made as a whole, and then half of it and of its mirror taken.
-            is_own = self.blocks.mirror(number) == number if half else False
-            self._add_block(number, x, each.view(y), is_own)
+            # A half is made of a block that is its own mirror. Of others, all is made and half is taken.
+            target, is_own = each.view(y), half and self.blocks.mirror(number) == number
+            self._add_block(number, x, target, is_own)
             if half and not is_own:
-                target = each.view(y)
                 target *= 0.5
 
     def apply_spin_square(self, x: Any) -> Any:
@@ -207,6 +206,7 @@ class SectorHamiltonian(BlockedOperator):
         self.alpha, self.beta, self.symmetric = product.alpha, product.beta, product.symmetric
         self.parities = product.parities
         self.shape = (self.blocks.size,)
+        # What each rank makes is adjacent in a vector: rows of some blocks.
         spins: list[tuple[Spin, Array]] = [(self.alpha, sector.alpha), (self.beta, sector.beta)]
         of_spin = [_strings_of(*spin, self.threads) for spin in spins[: 1 if self.symmetric else 2]]
         work = _row_work(self.blocks, spins, of_spin[0], pair_irreps, rates)
@@ -525,7 +525,7 @@ def _row_work(
 
 def _partition(blocks: SectorBlocks, work: list[Array], size: int) -> RowPartition:
     """Ranges of elements, whole rows of nearly the same work, for so many ranks."""
-    # Element number of every row's first, over all blocks.
+    # The first element of every row of all blocks, and the end.
     begins = [block.begin + len(block.beta) * np.arange(len(block.alpha)) for block in blocks.blocks]
     bounds = np.append(np.concatenate(begins), blocks.size)
     return RowPartition(tuple(bounds[list(cost.partition_rows(np.concatenate(work), size).bounds)].tolist()))

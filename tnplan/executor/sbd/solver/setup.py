@@ -174,10 +174,8 @@ def _set_up_sector(
         backend = DistributedVectors(h, device.ranks, make)
     max_bytes = max(world.gather_objects(table_bytes))
     whole_bytes = 0 if gpu else whole_states_bytes(product.shape, request.n_roots)
-    fit = agree(
-        world,
-        lambda: fit_sector(h, max_bytes, whole_bytes, request.n_roots, request.criteria, request.memory_bytes),
-    )
+    wanted = request.n_roots, request.criteria, request.memory_bytes
+    fit = agree(world, lambda: fit_sector(h, max_bytes, whole_bytes, *wanted))
     return SolveSetup(
         product, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size,
         fit.gathers, peak_bytes, sum(world.gather_objects(h.pairs_contributing)),
