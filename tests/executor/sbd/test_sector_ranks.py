@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.oracles.sbd import NumpyBatch
+from tests.oracles.sbd import CountingBatch
 from tests.support.engines.sbd import every_string, reference_matrix, string_set
-from tests.support.engines.sector_cases import Case, Counting
+from tests.support.engines.sector_cases import Case
 from tests.support.engines.symmetric_molecules import dense_states, spin_square_matrix
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
@@ -239,7 +240,7 @@ def test_memory_of_a_rank_is_that_of_its_rows() -> None:
         return set_up_solve(case.integrals, (case.sets[0], None), chosen, ranks, request).predicted_bytes
 
     def work(ranks: Communicator) -> tuple[int, ...]:
-        h, steps = case.sector(1, rank_of=(ranks.rank, ranks.size)), Counting()
+        h, steps = case.sector(1, rank_of=(ranks.rank, ranks.size)), CountingBatch()
         DistributedSector(BatchedSector(h, steps), h.partition, ranks)
         elements = h.rows[1] - h.rows[0]
         table_bytes = batched_sector_bytes(h) + 8 * (h.shape[0] + 2 * elements)

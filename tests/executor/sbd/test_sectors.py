@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracles.sbd import NumpyBatch
+from tests.oracles.sbd import CountingBatch, NumpyBatch
 from tests.oracles.spin_orbitals import matrix_of_spins, matrix_over, spin_square_of
 from tests.support.engines.sbd import (
     every_string,
@@ -19,7 +19,7 @@ from tests.support.engines.sbd import (
     string_set,
 )
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
-from tests.support.engines.sector_cases import Case, Counting
+from tests.support.engines.sector_cases import Case
 from tests.support.engines.symmetric_molecules import (
     GROUPS,
     dense_states,
@@ -313,7 +313,7 @@ def test_memory_of_spin_tables_is_predicted() -> None:
     finally:
         tracemalloc.stop()
     assert h.matching_bytes < made < 1.2 * h.matching_bytes
-    steps = Counting()
+    steps = CountingBatch()
     batches = BatchedSector(h, steps)
     before = steps.held_bytes
     batches.apply_spin_square(x)
@@ -325,7 +325,7 @@ def test_memory_of_spin_tables_is_predicted() -> None:
 def test_memory_of_batches_is_predicted(equal: bool, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.sigma.cost_model.dense_is_faster", lambda *_: dense)
     h = Case("C2v", 9, (4, 4), equal, 911).sector(1)
-    steps = Counting()
+    steps = CountingBatch()
     BatchedSector(h, steps)
     predicted = batched_sector_bytes(h)
     assert abs(predicted - steps.held_bytes) <= 0.01 * predicted

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import every_string, some_strings, string_set
 from tests.support.engines.symmetric_molecules import determinants_of, symmetric_molecule
 from tnplan.executor.sbd.basis.integrals import Integrals
@@ -46,18 +45,3 @@ class Case:
 
     def irreps(self) -> list[int]:
         return [irrep for irrep in range(1, 9) if self.pairs(irrep)]
-
-
-class Counting(NumpyBatch):
-    """Steps that count the bytes of the arrays made where they work."""
-
-    held_bytes = 0
-
-    def put(self, array: np.ndarray) -> np.ndarray:
-        self.held_bytes += array.nbytes
-        return array
-
-    def empty(self, *shape: int) -> np.ndarray:
-        made = super().empty(*shape)
-        self.held_bytes += made.nbytes
-        return made
