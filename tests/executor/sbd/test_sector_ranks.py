@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.oracles.sbd import NumpyBatch
-from tests.oracles.sbd import CountingBatch
+from tests.oracles.sbd import CountingBatch, NumpyBatch
 from tests.support.engines.sbd import every_string, reference_matrix, string_set
 from tests.support.engines.sector_cases import Case
 from tests.support.engines.symmetric_molecules import dense_states, spin_square_matrix
