@@ -34,8 +34,8 @@ from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_
 from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.basis.strings import StringSet, from_occupied
-from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ProductHamiltonian
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ProductHamiltonian, ProductTables
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import solve
 
@@ -78,14 +78,13 @@ def seconds_of(h: Any, x: Any) -> float:
 
 def measured(integrals: Integrals, make: Any) -> dict[str, Any]:
     """One way: time of a multiplication and of a solve, then the memory of tables and solve."""
-    product = make()
-    h = product.in_sector if isinstance(product, SectorProduct) else product
+    h = make()
     x = h.project(np.random.default_rng(0).standard_normal(h.shape), EVEN)
     multiplication_s, n_elements = seconds_of(h, x), int(np.prod(h.shape))
     begin = perf_counter()
-    solution = solve(product, integrals, criteria=Criteria())
+    solution = solve(h, integrals, criteria=Criteria())
     solve_s = perf_counter() - begin
-    del product, h, x
+    del h, x
     tracemalloc.start()
     try:
         begin_bytes = tracemalloc.get_traced_memory()[0]
@@ -123,7 +122,7 @@ def main() -> int:
     ways = {
         "all products": measured(integrals, of_all),
         "blocks": measured(
-            integrals, lambda: SectorProduct(integrals, strings, None, sector, threads=threads)
+            integrals, lambda: SectorHamiltonian(ProductTables(integrals, strings, threads=threads), sector)
         ),
     }
     for name, way in ways.items():

@@ -43,7 +43,6 @@ from tnplan.executor.sbd.properties.measure import (
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.selected_ci.growth import Growth
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import (
@@ -240,7 +239,7 @@ def solve_report(
             "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
         },
         "space": {
-            "shape": list(hamiltonian.shape), "elements": vector_elements(hamiltonian),
+            "shape": list(hamiltonian.whole_shape), "elements": prod(hamiltonian.shape),
             "orbitals": integrals.n_orbitals,
             "electrons": [integrals.n_alpha, integrals.n_beta],
             "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
@@ -253,12 +252,6 @@ def solve_report(
         "device": setup.device, "gathers": setup.gathers,
         "environment": environment(),
     }  # fmt: skip
-
-
-def vector_elements(hamiltonian: FermionHamiltonian) -> int:
-    """How many numbers a vector of the solve holds: with a symmetry, one for each of its determinants."""
-    over = hamiltonian.in_sector if isinstance(hamiltonian, SectorProduct) else hamiltonian
-    return prod(over.shape)
 
 
 def work_of(solution: Solution) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def solve_on(
                 solution = solve(setup.hamiltonian, case.integrals, 2, **names)
         finally:
             chosen.close()
-        first, last = vars(setup.hamiltonian)["in_sector"].rows
+        first, last = setup.hamiltonian.rows
         return Solved(solution, setup.predicted_bytes, last - first)
 
     return run_ranks(size, work)
@@ -220,8 +220,8 @@ def test_a_refused_start_ends_on_all_ranks(few_at_start: None) -> None:
     other = solve_on(1, case, first)[0].solution.states[:1]
 
     def work(ranks: Communicator) -> str:
-        h = case.product(second, rank_of=(ranks.rank, ranks.size))
-        backend = DistributedVectors(h.in_sector, ranks, h.in_sector.as_type)
+        h = case.sector(second, rank_of=(ranks.rank, ranks.size))
+        backend = DistributedVectors(h, ranks, h.as_type)
         start = other if ranks.rank == 0 else []
         with pytest.raises(InputError, match="start: has a state without any part of symmetry") as refusal:
             solve(h, case.integrals, 1, backend=backend, start=start)

@@ -39,8 +39,8 @@ from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
 from tnplan.executor.sbd.sigma import batched
 from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
-from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorProduct
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductTables
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_sector_bytes, fit_sector, whole_states_bytes
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
@@ -221,15 +221,13 @@ def test_a_spin(spin: int, few_at_start: None) -> None:
 def test_a_solve_as_a_gpu_makes_it(make: Any, mixed: bool, spin: int | None, few_at_start: None) -> None:
     case = Case("D2h", 6, (3, 3), True, 461)
     irrep = max(case.irreps(), key=lambda irrep: len(case.pairs(irrep)))
-    alpha = string_irreps(case.sets[0], case.integrals.labels.irreps)
-    product = SectorProduct(case.integrals, case.sets[0], None, Sector(alpha, alpha, irrep - 1), threads=1)
-    h, penalty = product.in_sector, None if spin is None else SpinPenalty(spin)
+    h, penalty = case.sector(irrep), None if spin is None else SpinPenalty(spin)
 
     def work(ranks: Any, **options: Any) -> Any:
         if options:
             options["backend"] = DistributedVectors(h, ranks, lambda dtype: BatchedSector(h, make(dtype)))
         criteria = Criteria(residual=1e-9)
-        return solve(product, case.integrals, 2, criteria=criteria, penalty=penalty, **options)
+        return solve(h, case.integrals, 2, criteria=criteria, penalty=penalty, **options)
 
     found = run_ranks(1, lambda ranks: work(ranks, mixed_precision=mixed))[0]
     np.testing.assert_allclose(found.energies, work(None).energies, atol=1e-9)
@@ -269,29 +267,21 @@ def test_a_start_of_another_symmetry_is_refused(few_at_start: None) -> None:
         diagonalize(case.integrals, case.alpha, symmetry=first, start=[states[0][1:]], **TIGHT)
 
 
-def test_whole_states_are_not_multiplied() -> None:
-    case = Case("C2v", 5, (2, 2), True, 711)
-    alpha = string_irreps(case.sets[0], case.integrals.labels.irreps)
-    product = SectorProduct(case.integrals, case.sets[0], None, Sector(alpha, alpha, 0), threads=1)
-    with pytest.raises(NotImplementedError):
-        product.apply(np.ones(product.shape))
-
-
 @pytest.mark.parametrize("roots", [1, 3])
 def test_memory_is_predicted(roots: int) -> None:
     integrals = symmetric_molecule("D2h", 15, (3, 3), 811)
     strings = string_set(every_string(15, 3), integrals)
     irreps = string_irreps(strings, integrals.labels.irreps)
     sector, criteria = Sector(irreps, irreps, 0), Criteria(residual=1e-12, energy=0.0, steps=12)
-    warm = SectorProduct(integrals, strings, None, sector, threads=1)
+    warm = SectorHamiltonian(ProductTables(integrals, strings, threads=1), sector)
     solve(warm, integrals, roots, criteria=Criteria(steps=1))
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        product = SectorProduct(integrals, strings, None, sector, threads=1)
-        h, whole_bytes = product.in_sector, whole_states_bytes(product.shape, roots)
+        h = SectorHamiltonian(ProductTables(integrals, strings, threads=1), sector)
+        whole_bytes = whole_states_bytes(h.whole_shape, roots)
         predicted = fit_sector(h, h.size_bytes, whole_bytes, roots, criteria, np.inf).predicted_bytes
-        solve(product, integrals, roots, criteria=criteria)
+        solve(h, integrals, roots, criteria=criteria)
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()

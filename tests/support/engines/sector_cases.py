@@ -11,7 +11,8 @@ from tests.support.engines.symmetric_molecules import determinants_of, symmetric
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.basis.sector import Sector
-from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian, SectorProduct
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductTables
+from tnplan.executor.sbd.sigma.sector_hamiltonian import SectorHamiltonian
 
 
 class Case:
@@ -29,11 +30,9 @@ class Case:
         return determinants_of(self.integrals, self.alpha, self.beta, irrep)
 
     def sector(self, irrep: int, **options: Any) -> SectorHamiltonian:
-        return self.product(irrep, **options).in_sector
-
-    def product(self, irrep: int, **options: Any) -> SectorProduct:
         alpha, beta = self.sets[0], None if self.equal else self.sets[1]
-        return SectorProduct(self.integrals, alpha, beta, self.labelled(irrep), threads=1, **options)
+        tables = ProductTables(self.integrals, alpha, beta, threads=1)
+        return SectorHamiltonian(tables, self.labelled(irrep), **options)
 
     def labelled(self, irrep: int) -> Sector:
         alpha, beta = (string_irreps(strings, self.integrals.labels.irreps) for strings in self.sets)

@@ -23,7 +23,7 @@ from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
 from tnplan.executor.sbd.basis.excitations import ActivePairs, Matching, Singles, match_between
-from tnplan.executor.sbd.basis.integrals import LARGEST_IRREP, Integrals, spin_constant
+from tnplan.executor.sbd.basis.integrals import LARGEST_IRREP, spin_constant
 from tnplan.executor.sbd.basis.irreps import pair_irreps
 from tnplan.executor.sbd.basis.sector import Sector, SectorBlocks, StateBlock
 from tnplan.executor.sbd.basis.strings import StringSet
@@ -34,9 +34,8 @@ from tnplan.executor.sbd.sigma.pair_tiling import PairTiles, block_warps, pair_t
 from tnplan.executor.sbd.sigma.product_hamiltonian import (
     NEITHER,
     WARPS_AT_ONCE,
-    ProductHamiltonian,
+    ProductTables,
     RowTasks,
-    SourceBlock,
     Spin,
     add_transpose,
     balance_rows,
@@ -195,27 +194,23 @@ class SectorHamiltonian(BlockedOperator):
     is_complex = False
 
     def __init__(
-        self, product: ProductHamiltonian, sector: Sector, pair_irreps: Array, *,
+        self, tables: ProductTables, sector: Sector, *,
         memory_bytes: float = np.inf, rates: cost.Rates = cost.CPU, rank_of: tuple[int, int] = (0, 1),
     ) -> None:  # fmt: skip
-        """`product` has the excitations of the strings; `pair_irreps` are those of pairs of orbitals, from 0.
-
-        For the others see `ProductHamiltonian`.
-        """
-        self.blocks, self.integrals, self.threads = SectorBlocks(sector), product.integrals, product.threads
-        self.alpha, self.beta, self.symmetric = product.alpha, product.beta, product.symmetric
-        self.parities = product.parities
+        """`tables` are those of all strings; for the others see `ProductHamiltonian`."""
+        self.blocks, self.integrals, self.threads = SectorBlocks(sector), tables.integrals, tables.threads
+        self.alpha, self.beta, self.symmetric = tables.alpha, tables.beta, tables.symmetric
+        self.tables, self.parities = tables, tables.parities
         self.shape = (self.blocks.size,)
         # What each rank makes is adjacent in a vector: rows of some blocks.
         spins: list[tuple[Spin, Array]] = [(self.alpha, sector.alpha), (self.beta, sector.beta)]
         of_spin = [_strings_of(*spin, self.threads) for spin in spins[: 1 if self.symmetric else 2]]
-        work = _row_work(self.blocks, spins, of_spin[0], pair_irreps, rates)
+        of_pairs = pair_irreps(self.integrals)
+        work = _row_work(self.blocks, spins, of_spin[0], of_pairs, rates)
         self.partition = _partition(self.blocks, work, rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
         self.local = self.blocks.within(*self.rows)
-        # A copy, which does not know of this: a cycle would keep all tables until they are searched for.
-        self._product = copy.copy(product)
-        kinds = [_PairKind(product, np.flatnonzero(pair_irreps == irrep)) for irrep in range(8)]
+        kinds = [_PairKind(tables, np.flatnonzero(of_pairs == irrep)) for irrep in range(8)]
         self.coefficient_bytes = sum(kind.active.nbytes for kind in kinds)
         self.links = [self._links_to(block, kinds) for block in self.local]
         choose = _MatrixChoice(rates, memory_bytes / len(of_spin), self.threads)
@@ -257,6 +252,35 @@ class SectorHamiltonian(BlockedOperator):
                 tables = kind.tables(filled if is_own else None, len(block.alpha), beta)
                 links.append(Link(number, is_own, block.first, alpha, beta, kind.pairs, tables))
         return links
+
+    def identity_arrays(self) -> list[Array]:
+        """What tells the space from others, and blocks from whole states of the same."""
+        words = self.alpha.strings.words, self.beta.strings.words
+        return [np.frombuffer(b"blocks", np.uint8), *words, *map(np.asarray, self.blocks.sector)]
+
+    @property
+    def whole_shape(self) -> tuple[int, int]:
+        """The shape of a whole state [alpha string, beta string]."""
+        return self.blocks.whole_shape
+
+    def vector(self, whole: Array) -> Array:
+        """The vector of a whole state; InputError where the state has no part of the representation."""
+        return self.blocks.vector(whole)
+
+    def whole(self, vector: Array) -> Array:
+        """The whole state of a vector."""
+        return self.blocks.whole(vector)
+
+    def spin_square_of(self, whole: Array) -> float:
+        """The expectation value of S^2 in a whole normalized state."""
+        # Of blocks divided over ranks this rank makes some rows, of whole states all.
+        if not self.has_all_rows:
+            return self.tables.spin_square_of(whole)
+        return super().spin_square_of(self.vector(whole))
+
+    def trace(self, elements: Array) -> Any:
+        """The sum over products of two equal strings among the local ones; both spins have the same."""
+        return self.blocks.trace(elements, self.rows[0])
 
     @property
     def has_all_rows(self) -> bool:
@@ -340,7 +364,7 @@ class SectorHamiltonian(BlockedOperator):
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local elements."""
-        diagonal = self._of_blocks(lambda block: self._product.diagonal_of(block.alpha, block.beta))
+        diagonal = self._of_blocks(lambda block: self.tables.diagonal_of(block.alpha, block.beta))
         return np.asarray(diagonal, self.dtype)
 
     def _of_blocks(self, values: Callable[[StateBlock], Array]) -> Array:
@@ -405,37 +429,11 @@ class SectorHamiltonian(BlockedOperator):
         add_transpose(y, parity, self.threads)
 
 
-class SectorProduct(ProductHamiltonian):
-    """All products of strings, whose tables measure whole states; `in_sector` is H over those of a sector.
-
-    It holds no matrices within a spin and multiplies no states: `in_sector` does.
-    """
-
-    has_matrices = False
-
-    def __init__(
-        self, integrals: Integrals, alpha: StringSet, beta: StringSet | None, sector: Sector, *,
-        threads: int | None = None, memory_bytes: float = np.inf, rates: cost.Rates = cost.CPU,
-        rank_of: tuple[int, int] = (0, 1),
-    ) -> None:  # fmt: skip
-        """See `ProductHamiltonian`; whole states are measured by one rank."""
-        super().__init__(integrals, alpha, beta, threads=threads, rates=rates)
-        self.restricted = sector
-        of_pairs = pair_irreps(integrals)
-        self.in_sector = SectorHamiltonian(
-            self, sector, of_pairs, memory_bytes=memory_bytes, rates=rates, rank_of=rank_of
-        )
-
-    def add_rows(self, block: SourceBlock, x: Array, local: Array, y: Array, half: bool) -> None:
-        """Refused: there are no matrices within a spin."""
-        raise NotImplementedError("a whole state is not multiplied: take in_sector")
-
-
 class _PairKind:
     """The pairs of orbitals of one representation, numbered among themselves, and their coefficients."""
 
-    def __init__(self, product: ProductHamiltonian, numbers: Array) -> None:
-        mixed, active = product.integrals.mixed, product.beta.pairs
+    def __init__(self, tables: ProductTables, numbers: Array) -> None:
+        mixed, active = tables.integrals.mixed, tables.beta.pairs
         self.number_of = np.full(len(mixed), -1, np.int32)
         self.number_of[numbers] = np.arange(len(numbers))
         # Invariant: active pairs keep their order, in which excitations of a string stand.
@@ -444,7 +442,7 @@ class _PairKind:
         table[chosen] = np.arange(len(chosen))
         self.pairs = ActivePairs(chosen.astype(np.int64), table)
         # Diagonal pairs are the first of all, and so of those of the symmetric representation.
-        n = product.integrals.n_orbitals
+        n = tables.integrals.n_orbitals
         self._with_numbers = np.ascontiguousarray(mixed[numbers][:, :n])
         self.active = np.ascontiguousarray(mixed[np.ix_(numbers, numbers[chosen])])
 

@@ -68,7 +68,7 @@ def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
         return sum(map(tables_bytes, hamiltonian.tables_of_parts))
     h = hamiltonian
     spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
-    total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
+    total = h.matrices_bytes + sum(20 * len(spin.singles.other) for spin in spins)
     pairs = len(h.beta.pairs.pairs)
     total += h.threads * scratch_bytes(h.shape[1], pairs)
     total += entries_bytes(h.shape[1], len(h.beta.singles.other))
@@ -86,14 +86,13 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
     """The arrays of a `BatchedHamiltonian` in fp64, with one block."""
     h = hamiltonian
     n_rows, n_beta = h.rows[1] - h.rows[0], h.shape[1]
-    spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
-    total = sum(spin.matrix.size_bytes for spin in spins)
+    total = h.matrices_bytes
     entries = int(h.alpha.singles.start[h.rows[1]] - h.alpha.singles.start[h.rows[0]])
     total += 9 * entries + 8 * (n_rows + 1)
     pieces = h.row_tasks(h.block(0, h.shape[0]))
     total += pieces.size_bytes + 8 * pieces.spare * n_beta
     total += opposite_spin_bytes(h) + h.tiles.size_bytes + h.beta.pairs.active.nbytes
-    if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
+    if isinstance(h.beta_matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TRANSPOSED
     return total
 

@@ -27,9 +27,10 @@ from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.batched_sector import BatchedSector
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
-from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
-from tnplan.executor.sbd.sigma.sector_hamiltonian import BlockedOperator, SectorProduct
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, ProductTables
+from tnplan.executor.sbd.sigma.sector_hamiltonian import BlockedOperator, SectorHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.initial_guess import Hamiltonian
 from tnplan.executor.sbd.solver.kernel_samples import TILE_KERNELS
 from tnplan.executor.sbd.solver.memory_estimate import (
     MemoryFit,
@@ -41,7 +42,7 @@ from tnplan.executor.sbd.solver.memory_estimate import (
     tables_bytes,
     whole_states_bytes,
 )
-from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Hamiltonian, VectorBackend
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, VectorBackend
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
@@ -155,11 +156,12 @@ def _set_up_sector(
 ) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
     """The same for products of strings of one representation, of which vectors hold nothing else."""
     gpu = device.free_bytes is not None
-    product = SectorProduct(
-        integrals, *strings, sector, threads=request.threads, memory_bytes=request.memory_bytes / 2,
-        rates=cost.GPU if gpu else cost.CPU, rank_of=(world.rank, world.size),
+    h = SectorHamiltonian(
+        ProductTables(integrals, *strings, threads=request.threads), sector,
+        memory_bytes=request.memory_bytes / 2, rates=cost.GPU if gpu else cost.CPU,
+        rank_of=(world.rank, world.size),
     )  # fmt: skip
-    h, peak_bytes, backend = product.in_sector, _meter(gpu), None
+    peak_bytes, backend = _meter(gpu), None
     make: Callable[[str], BlockedOperator] = h.as_type
     if gpu:
         from tnplan.executor.sbd.cuda.steps import CupyBatch, check_gpu
@@ -173,11 +175,11 @@ def _set_up_sector(
     if gpu or world.size > 1:
         backend = DistributedVectors(h, device.ranks, make)
     max_bytes = max(world.gather_objects(table_bytes))
-    whole_bytes = 0 if gpu else whole_states_bytes(product.shape, request.n_roots)
+    whole_bytes = 0 if gpu else whole_states_bytes(h.whole_shape, request.n_roots)
     wanted = request.n_roots, request.criteria, request.memory_bytes
     fit = agree(world, lambda: fit_sector(h, max_bytes, whole_bytes, *wanted))
     return SolveSetup(
-        product, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size,
+        h, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size,
         fit.gathers, peak_bytes, sum(world.gather_objects(h.pairs_contributing)),
     )  # fmt: skip
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
 from tnplan.executor.sbd.lists.qubit_hamiltonian import QubitHamiltonian
-from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
 from tnplan.executor.sbd.sigma.distributed_sector import DistributedSector
@@ -22,6 +21,7 @@ from tnplan.executor.sbd.sigma.sector_hamiltonian import BlockedOperator, Sector
 from tnplan.executor.sbd.solver.davidson import Operator
 from tnplan.executor.sbd.solver.initial_guess import (
     WIDTH,
+    Hamiltonian,
     LowDeterminants,
     LowStates,
     SparseState,
@@ -34,7 +34,6 @@ from tnplan.executor.sbd.solver.initial_guess import (
 Array = Any
 Host = NDArray[Any]
 Result = TypeVar("Result")
-Hamiltonian = FermionHamiltonian | SectorHamiltonian | QubitHamiltonian
 
 
 class VectorBackend(Protocol):
