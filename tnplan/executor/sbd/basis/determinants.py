@@ -170,10 +170,6 @@ class OneRank:
         """The whole state of a vector."""
         return vector
 
-    def spin_square_of(self, whole: Array) -> float:
-        """The expectation value of S^2 in a whole normalized state."""
-        return float(np.vdot(whole, self.apply_spin_square(whole)).real)
-
     def total(self, values: Array) -> Array:
         """Sums over all elements of a state: those given, since all elements are here."""
         return values
@@ -195,5 +191,5 @@ class ListOfStates(OneRank):
             raise ValueError("a list takes all rows of a state at once")
 
     def trace(self, elements: Array) -> int:
-        """Products of two equal strings count where states have a parity."""
+        """0: products of two equal strings count where states have a parity, and here they have none."""
         return 0

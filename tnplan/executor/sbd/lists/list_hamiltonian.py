@@ -167,7 +167,7 @@ class ListHamiltonian(ListedRows):
         return float(np.vdot(whole, self.alone().apply_spin_square(whole)).real)
 
     def identity_arrays(self) -> list[Array]:
-        """What tells the space from others."""
+        """Arrays that tell this space from others."""
         basis = self.basis
         return [basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta]
 

@@ -117,7 +117,7 @@ class QubitHamiltonian(ListedRows):
         return QubitHamiltonian(self.terms, self.strings.words[chosen], threads=self.threads)
 
     def identity_arrays(self) -> list[Array]:
-        """What tells the space from others."""
+        """Arrays that tell this space from others."""
         return [self.strings.words]
 
     def expectation(self, terms: PauliTerms, x: Array) -> float:

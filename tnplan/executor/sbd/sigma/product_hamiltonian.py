@@ -169,7 +169,7 @@ class SourceBlock:
         return i - self.first if self.first <= i < self.last else None
 
 
-class ProductTables(OneRank):
+class ProductTables:
     """The strings of both spins and their excitations, with which whole states are measured."""
 
     dtype = "float64"
@@ -204,7 +204,7 @@ class ProductTables(OneRank):
 
         self.alpha = spin(0, alpha, singles)
         self.beta = self.alpha if self.symmetric else spin(1, other, others)
-        self.shape = (len(self.alpha.strings), len(self.beta.strings))
+        self.shape: tuple[int, ...] = (len(self.alpha.strings), len(self.beta.strings))
         # A single alpha string has even states alone, which are all there are.
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
 
@@ -244,6 +244,10 @@ class ProductTables(OneRank):
         add_by_parts(partial(self._add_exchange, 0, self.alpha.singles, -1.0), x, y)
         return y
 
+    def spin_square_of(self, whole: Array) -> float:
+        """The expectation value of S^2 in a whole normalized state."""
+        return float(np.vdot(whole, self.apply_spin_square(whole)).real)
+
     def _add_exchange(self, above: int, singles: Singles, factor: float, x: Array, y: Array) -> None:
         """Add to y, rows from `above` on, factor times the sum of E^a_pq E^b_qp x for p != q."""
         from tnplan.executor.sbd.sigma import opposite_spin_kernel
@@ -255,7 +259,7 @@ class ProductTables(OneRank):
         )  # fmt: skip
 
 
-class ProductHamiltonian(ProductTables):
+class ProductHamiltonian(ProductTables, OneRank):
     """H, without the core energy, over alpha x beta strings; for complex integrals see `ComplexHamiltonian`.
 
     `apply` gives the same bits whenever it is called with the same number of threads. Of several ranks
@@ -305,7 +309,7 @@ class ProductHamiltonian(ProductTables):
         self.sector = sector.alpha[slice(*self.rows), None] ^ sector.beta[None, :] == sector.irrep
 
     def identity_arrays(self) -> list[Array]:
-        """What tells the space from others."""
+        """Arrays that tell this space from others."""
         words = [self.alpha.strings.words, self.beta.strings.words]
         return [*words, *(np.asarray(array) for array in self.restricted or ())]
 

@@ -254,7 +254,7 @@ class SectorHamiltonian(BlockedOperator):
         return links
 
     def identity_arrays(self) -> list[Array]:
-        """What tells the space from others, and blocks from whole states of the same."""
+        """Arrays that tell this space from others, and its vectors from whole states."""
         words = self.alpha.strings.words, self.beta.strings.words
         return [np.frombuffer(b"blocks", np.uint8), *words, *map(np.asarray, self.blocks.sector)]
 
@@ -276,7 +276,8 @@ class SectorHamiltonian(BlockedOperator):
         # Of blocks divided over ranks this rank makes some rows, of whole states all.
         if not self.has_all_rows:
             return self.tables.spin_square_of(whole)
-        return super().spin_square_of(self.vector(whole))
+        vector = self.vector(whole)
+        return float(np.vdot(vector, self.apply_spin_square(vector)))
 
     def trace(self, elements: Array) -> Any:
         """The sum over products of two equal strings among the local ones; both spins have the same."""
